@@ -1,0 +1,13 @@
+// The subcommands of `loopspec`. Each function adds one to the application: its options, its help, and what it runs.
+// A command reports bad input by throwing Error; main prints the sentence and exits with 2.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace loopspec::tools {
+
+void AddTokenizeCommand(CLI::App& app);
+void AddDetokenizeCommand(CLI::App& app);
+void AddTemplateCommand(CLI::App& app);
+
+}  // namespace loopspec::tools
