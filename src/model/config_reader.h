@@ -1,0 +1,44 @@
+// config.json, key by key, with errors that name the key; and the two families' readers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "model/model_spec.h"
+
+namespace loopspec {
+
+class ConfigReader {
+ public:
+  ConfigReader(const Json& json, std::string what) : json_(json), what_(std::move(what)) {}
+
+  int Int(std::string_view key, int64_t low, int64_t high) const;  // required
+  int IntOr(std::string_view key, int64_t low, int64_t high, int fallback) const;
+  double Number(std::string_view key) const;  // required, finite and positive
+  double NumberOr(std::string_view key, double fallback) const;  // finite
+  bool BoolOr(std::string_view key, bool fallback) const;
+  std::string String(std::string_view key) const;  // required
+  bool Has(std::string_view key) const;            // there and not null
+  const Json* Find(std::string_view key) const;    // null when absent or null
+  const std::string& what() const { return what_; }
+
+  // rope_theta (or `alternative`) and rope_scaling, null or of type llama3 or default.
+  RopeSpec Rope(std::string_view alternative = "") const;
+
+ private:
+  const Json& json_;
+  std::string what_;
+};
+
+ModelSpec ReadOuroSpec(const ConfigReader& config);
+ModelSpec ReadRavenSpec(const ConfigReader& config);
+
+// Bounds that no real model comes near; they keep every product of extents far from overflow.
+inline constexpr int64_t kMaxWidth = 1 << 20;
+inline constexpr int64_t kMaxVocab = 1 << 24;
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxRecurrence = 4096;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+}  // namespace loopspec

@@ -1,0 +1,98 @@
+#include "model/model_spec.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "model/config_reader.h"
+
+namespace loopspec {
+namespace {
+
+// --set a.b=value: the value is read as JSON, else taken as a string.
+void ApplyOverride(Json& config, const std::string& key, const std::string& value) {
+  Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) parsed = value;
+  Json* at = &config;
+  size_t begin = 0;
+  while (true) {
+    const size_t dot = key.find('.', begin);
+    const std::string part = key.substr(begin, dot == std::string::npos ? dot : dot - begin);
+    if (part.empty()) Fail("--set {}={}: the key has an empty part", key, value);
+    if (!at->is_object()) Fail("--set {}={}: {} is no object", key, value, key.substr(0, begin - 1));
+    at = &(*at)[part];
+    if (dot == std::string::npos) break;
+    if (at->is_null()) *at = Json::object();
+    begin = dot + 1;
+  }
+  *at = std::move(parsed);
+}
+
+void CheckConsistent(const ModelSpec& spec, const std::string& what) {
+  if (spec.heads % spec.kv_heads != 0) {
+    Fail("{}: {} query heads cannot share {} key/value heads evenly", what, spec.heads, spec.kv_heads);
+  }
+  if (spec.head_dim % 2 != 0) {
+    Fail("{}: head_dim is {}, expected an even number for the rotary embedding", what, spec.head_dim);
+  }
+}
+
+}  // namespace
+
+std::vector<double> ModelSpec::RopeFrequencies() const {
+  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    double f = std::pow(rope.theta, -2.0 * static_cast<double>(i) / head_dim);
+    if (rope.factor > 0.0) {
+      const double wavelength = 2.0 * std::numbers::pi / f;
+      const double turns = rope.original_positions / wavelength;  // in the original context
+      if (turns < rope.low_freq_factor) {
+        f /= rope.factor;
+      } else if (turns <= rope.high_freq_factor) {
+        const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+        f = (1.0 - smooth) * f / rope.factor + smooth * f;
+      }
+    }
+    frequencies[i] = f;
+  }
+  return frequencies;
+}
+
+std::pair<std::string, std::string> ParseOverride(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    Fail("--set {}: expected key=value", text);
+  }
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
+                         const ConfigOverrides& overrides, int recurrence) {
+  Json json = ParseJson(config, what);
+  if (!json.is_object()) Fail("{}: expected a JSON object", what);
+  for (const auto& [key, value] : overrides) ApplyOverride(json, key, value);
+  const ConfigReader reader(json, what);
+  const std::string type = reader.String("model_type");
+  ModelSpec spec;
+  if (type == "ouro") {
+    spec = ReadOuroSpec(reader);
+  } else if (type == "huginn_raven") {
+    spec = ReadRavenSpec(reader);
+  } else {
+    Fail("{}: model_type is {}, expected ouro or huginn_raven", what, type);
+  }
+  if (recurrence > 0) spec.recurrence = recurrence;
+  CheckConsistent(spec, what);
+  return spec;
+}
+
+ModelSpec ReadModelSpec(const std::filesystem::path& folder, const ConfigOverrides& overrides,
+                        int recurrence) {
+  const auto path = folder / "config.json";
+  if (!std::filesystem::exists(path)) Fail("{} has no config.json: not a model folder", folder.string());
+  return ParseModelSpec(ReadFile(path), path.string(), overrides, recurrence);
+}
+
+}  // namespace loopspec

@@ -1,0 +1,107 @@
+// Raven / retrofitted recurrence (model_type "huginn_raven"): P and C have blocks of their own, B starts with an adapter.
+// Two layouts: llama (norms before the sublayers) and olmo (norms after them, and RMSNorm on q and k).
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/config_reader.h"
+#include "model/weight_binder.h"
+
+namespace loopspec {
+namespace {
+
+void RefuseUnsupported(const ConfigReader& config) {
+  if (config.NumberOr("test_time_noise", 0.0) != 0.0) {
+    Fail("{}: test_time_noise is {}, only 0 is supported", config.what(), config.NumberOr("test_time_noise", 0.0));
+  }
+  if (config.Has("initial_state_mode") && config.String("initial_state_mode") != "random") {
+    Fail("{}: initial_state_mode is {}, only random is supported", config.what(), config.String("initial_state_mode"));
+  }
+  if (config.BoolOr("qk_bias", false)) Fail("{}: qk_bias is true, which is not supported", config.what());
+  if (config.Has("injection_type") && config.String("injection_type") != "linear") {
+    Fail("{}: injection_type is {}, only linear is supported", config.what(), config.String("injection_type"));
+  }
+  if (config.Has("nonlin_name") && config.String("nonlin_name") != "SiLU") {
+    Fail("{}: nonlin_name is {}, only SiLU is supported", config.what(), config.String("nonlin_name"));
+  }
+  if (config.Has("sliding_window")) Fail("{}: sliding_window is set, which is not supported", config.what());
+}
+
+// The modelling file's name tells the layout; without it, the tensors do (see BindRaven).
+bool IsOlmo(const ConfigReader& config) {
+  const Json* map = config.Find("auto_map");
+  if (map == nullptr || !map->is_object()) return false;
+  const auto it = map->find("AutoModelForCausalLM");
+  return it != map->end() && it->is_string() && it->get<std::string>().find("olmo") != std::string::npos;
+}
+
+BlockWeights BindBlock(const ModelSpec& spec, const std::string& at, WeightBinder& binder) {
+  const int64_t h = spec.hidden;
+  BlockWeights block;
+  const bool pre = spec.norms == NormPlacement::kPre;
+  (pre ? block.attn_norm_in : block.attn_norm_out) = binder.Take(at + "norm_1.weight", {h});
+  (pre ? block.mlp_norm_in : block.mlp_norm_out) = binder.Take(at + "norm_2.weight", {h});
+  if (spec.qk_norm) {
+    block.q_norm = binder.Take(at + "attn.q_norm.weight", {spec.q_size()});
+    block.k_norm = binder.Take(at + "attn.k_norm.weight", {spec.kv_size()});
+  }
+  block.qkv.parts = {binder.Take(at + "attn.Wqkv.weight", {spec.q_size() + 2 * spec.kv_size(), h})};
+  block.attn_out.parts = {binder.Take(at + "attn.proj.weight", {h, spec.q_size()})};
+  block.gate_up.parts = {binder.Take(at + "mlp.fc.weight", {2 * int64_t{spec.ff}, h})};
+  block.down.parts = {binder.Take(at + "mlp.proj.weight", {h, spec.ff})};
+  return block;
+}
+
+}  // namespace
+
+ModelSpec ReadRavenSpec(const ConfigReader& config) {
+  RefuseUnsupported(config);
+  ModelSpec spec;
+  spec.family = "raven";
+  spec.hidden = config.Int("n_embd", 1, kMaxWidth);
+  spec.heads = config.Int("n_heads", 1, kMaxWidth);
+  spec.kv_heads = config.IntOr("num_key_value_heads", 1, kMaxWidth, spec.heads);
+  spec.head_dim = config.IntOr("head_dim", 1, 4096, spec.hidden / spec.heads);
+  spec.ff = config.Int("intermediate_size", 1, kMaxWidth);
+  spec.vocab = config.Int(config.Has("padded_vocab_size") ? "padded_vocab_size" : "vocab_size", 1, kMaxVocab);
+  spec.max_positions = config.Int(config.Has("max_position_embeddings") ? "max_position_embeddings" : "block_size",
+                                  1, kMaxPositions);
+  spec.prelude_layers = config.Int("n_layers_in_prelude", 0, kMaxLayers);
+  spec.core_layers = config.Int("n_layers_in_recurrent_block", 1, kMaxLayers);
+  spec.coda_layers = config.Int("n_layers_in_coda", 0, kMaxLayers);
+  spec.recurrence = config.Int("mean_recurrence", 1, kMaxRecurrence);
+  spec.qk_norm = IsOlmo(config);
+  spec.norms = spec.qk_norm ? NormPlacement::kPost : NormPlacement::kPre;
+  spec.final_norm = true;
+  spec.adapter = true;
+  spec.adapter_bias = config.BoolOr("bias", false);
+  spec.tied_head = config.BoolOr("tie_embeddings", false);
+  spec.norm_eps = config.Number("norm_eps");
+  spec.rope = config.Rope("rope_base");
+  if (const Json* init = config.Find("init_values"); init != nullptr && init->is_object()) {
+    const ConfigReader inner(*init, config.what() + ": init_values");
+    spec.embed_scale = inner.NumberOr("embed_scale", 1.0);
+    spec.state_std = std::max(0.0, inner.NumberOr("std", 0.0));
+  }
+  return spec;
+}
+
+ModelWeights BindRaven(const ModelSpec& spec, WeightBinder& binder) {
+  const int64_t h = spec.hidden;
+  ModelWeights weights;
+  weights.embedding = binder.Take("transformer.wte.weight", {spec.vocab, h});
+  const auto bind_stack = [&](const char* name, int layers, std::vector<BlockWeights>& stack) {
+    for (int i = 0; i < layers; ++i) {
+      stack.push_back(BindBlock(spec, fmt::format("transformer.{}.{}.", name, i), binder));
+    }
+  };
+  bind_stack("prelude", spec.prelude_layers, weights.prelude);
+  bind_stack("core_block", spec.core_layers, weights.core);
+  bind_stack("coda", spec.coda_layers, weights.coda);
+  weights.adapter.parts = {binder.Take("transformer.adapter.weight", {h, 2 * h})};
+  if (spec.adapter_bias) weights.adapter.bias = binder.Take("transformer.adapter.bias", {h});
+  weights.final_norm = binder.Take("transformer.ln_f.weight", {h});
+  binder.TakeHead("lm_head.weight", weights);
+  return weights;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,38 @@
+// Takes tensors out of a checkpoint one by one, checking each, and in the end names whatever nobody asked for.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/weights.h"
+
+namespace loopspec {
+
+class WeightBinder {
+ public:
+  WeightBinder(const ModelSpec& spec, const Checkpoint& checkpoint)
+      : spec_(spec), checkpoint_(checkpoint) {}
+
+  // The tensor of this name and shape; throws Error when it is missing or differs.
+  TensorView Take(const std::string& name, const std::vector<int64_t>& shape);
+  // A tensor that may be there and is not used.
+  void Ignore(const std::string& name) { taken_.insert(name); }
+  // The head: its own tensor, or the embedding when tied (a copy in the file is then passed over).
+  void TakeHead(const std::string& name, ModelWeights& weights);
+  // Throws Error naming a tensor that was not asked for.
+  void Finish() const;
+
+  int64_t parameters() const { return parameters_; }
+
+ private:
+  const ModelSpec& spec_;
+  const Checkpoint& checkpoint_;
+  std::set<std::string, std::less<>> taken_;
+  int64_t parameters_ = 0;
+};
+
+ModelWeights BindOuro(const ModelSpec& spec, WeightBinder& binder);
+ModelWeights BindRaven(const ModelSpec& spec, WeightBinder& binder);
+
+}  // namespace loopspec

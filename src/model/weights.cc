@@ -1,0 +1,91 @@
+#include "model/weights.h"
+
+#include "base/error.h"
+#include "model/weight_binder.h"
+
+namespace loopspec {
+
+int64_t LinearWeights::out() const {
+  int64_t rows = 0;
+  for (const TensorView& part : parts) rows += part.shape[0];
+  return rows;
+}
+
+size_t LinearWeights::bytes() const {
+  size_t bytes = bias.empty() ? 0 : bias.bytes();
+  for (const TensorView& part : parts) bytes += part.bytes();
+  return bytes;
+}
+
+size_t BlockWeights::bytes() const {
+  size_t bytes = qkv.bytes() + attn_out.bytes() + gate_up.bytes() + down.bytes();
+  for (const TensorView* norm : {&attn_norm_in, &attn_norm_out, &mlp_norm_in, &mlp_norm_out, &q_norm, &k_norm}) {
+    if (!norm->empty()) bytes += norm->bytes();
+  }
+  return bytes;
+}
+
+namespace {
+
+size_t StackBytes(const std::vector<BlockWeights>& stack) {
+  size_t bytes = 0;
+  for (const BlockWeights& block : stack) bytes += block.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+size_t ModelWeights::prelude_bytes() const { return StackBytes(prelude); }
+size_t ModelWeights::core_bytes() const {
+  return StackBytes(core) + adapter.bytes() + (loop_norm.empty() ? 0 : loop_norm.bytes());
+}
+size_t ModelWeights::coda_bytes() const {
+  return StackBytes(coda) + (final_norm.empty() ? 0 : final_norm.bytes()) + head.bytes();
+}
+
+TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t>& shape) {
+  const auto it = checkpoint_.tensors().find(name);
+  if (it == checkpoint_.tensors().end()) {
+    Fail("{}: tensor {} of shape {} is missing", checkpoint_.path().string(), name, ShapeText(shape));
+  }
+  const TensorView& view = it->second;
+  if (view.shape != shape) {
+    Fail("{}: tensor {} has shape {}, expected {}", checkpoint_.path().string(), name,
+         ShapeText(view.shape), ShapeText(shape));
+  }
+  if (view.dtype != DType::kF32 && view.dtype != DType::kBF16 && view.dtype != DType::kF16) {
+    Fail("{}: tensor {} has dtype {}, expected F32, BF16 or F16", checkpoint_.path().string(), name,
+         NameOf(view.dtype));
+  }
+  taken_.insert(name);
+  parameters_ += view.elements();
+  return view;
+}
+
+void WeightBinder::TakeHead(const std::string& name, ModelWeights& weights) {
+  if (spec_.tied_head) {
+    Ignore(name);
+    weights.head.parts = {weights.embedding};
+  } else {
+    weights.head.parts = {Take(name, {spec_.vocab, spec_.hidden})};
+  }
+}
+
+void WeightBinder::Finish() const {
+  for (const auto& [name, view] : checkpoint_.tensors()) {
+    if (taken_.find(name) == taken_.end()) {
+      Fail("{}: tensor {} of shape {} is unknown to a {} model", checkpoint_.path().string(), name,
+           ShapeText(view.shape), spec_.family);
+    }
+  }
+}
+
+ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  WeightBinder binder(spec, checkpoint);
+  ModelWeights weights = spec.family == "ouro" ? BindOuro(spec, binder) : BindRaven(spec, binder);
+  binder.Finish();
+  weights.parameters = binder.parameters();
+  return weights;
+}
+
+}  // namespace loopspec
