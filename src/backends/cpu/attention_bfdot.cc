@@ -1,0 +1,133 @@
+// Attention of one row over bf16 keys and values with Arm's bf16 instructions: BFDOT for q k^T, BFMLAL for the values.
+// Positions four at a time where they lie together; each position's arithmetic is the same alone or among others.
+#include "backends/cpu/ops.h"
+
+#if defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include <arm_neon.h>
+#include <sys/auxv.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace loopspec::cpu {
+namespace {
+
+inline bfloat16x8_t Load(const uint16_t* at) { return vreinterpretq_bf16_u16(vld1q_u16(at)); }
+
+// Dot products of kCount positions with one query; head_dim is a multiple of 16.
+template <int kCount>
+inline void Dots(const uint16_t* q, const uint16_t* keys, int n, float scale, float* scores) {
+  float32x4_t a[kCount], b[kCount];
+  for (int j = 0; j < kCount; ++j) a[j] = b[j] = vdupq_n_f32(0.0f);
+  for (int d = 0; d < n; d += 16) {
+    const bfloat16x8_t q0 = Load(q + d), q1 = Load(q + d + 8);
+    for (int j = 0; j < kCount; ++j) {
+      a[j] = vbfdotq_f32(a[j], q0, Load(keys + j * n + d));
+      b[j] = vbfdotq_f32(b[j], q1, Load(keys + j * n + d + 8));
+    }
+  }
+  for (int j = 0; j < kCount; ++j) scores[j] = vaddvq_f32(vaddq_f32(a[j], b[j])) * scale;
+}
+
+inline float32x4_t Exp(float32x4_t x) {
+  // e^x = 2^n e^r, |r| <= ln(2) / 2, for -80 <= x <= 0.
+  const float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 1.44269504f));
+  float32x4_t r = vfmsq_n_f32(x, n, 0.693145752f);
+  r = vfmsq_n_f32(r, n, 1.42860677e-6f);
+  float32x4_t p = vdupq_n_f32(1.0f / 5040.0f);
+  p = vfmaq_f32(vdupq_n_f32(1.0f / 720.0f), p, r);
+  p = vfmaq_f32(vdupq_n_f32(1.0f / 120.0f), p, r);
+  p = vfmaq_f32(vdupq_n_f32(1.0f / 24.0f), p, r);
+  p = vfmaq_f32(vdupq_n_f32(1.0f / 6.0f), p, r);
+  p = vfmaq_f32(vdupq_n_f32(0.5f), p, r);
+  p = vfmaq_f32(vdupq_n_f32(1.0f), p, r);
+  p = vfmaq_f32(vdupq_n_f32(1.0f), p, r);
+  const int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
+  return vmulq_f32(p, vreinterpretq_f32_s32(power));
+}
+
+// scores -> bf16 weights exp(score - max) beside them; returns the sum of the rounded weights.
+float Softmax(float* scores, int64_t n, uint16_t* weights) {
+  const float least = -std::numeric_limits<float>::infinity();
+  for (int64_t i = n; i < (n + 3) / 4 * 4; ++i) scores[i] = least;
+  float32x4_t top = vdupq_n_f32(least);
+  for (int64_t i = 0; i < n; i += 4) top = vmaxq_f32(top, vld1q_f32(scores + i));
+  const float32x4_t peak = vdupq_n_f32(vmaxvq_f32(top));
+  const float32x4_t cut = vdupq_n_f32(-80.0f);
+  float32x4_t sum = vdupq_n_f32(0.0f);
+  for (int64_t i = 0; i < n; i += 4) {
+    const float32x4_t shifted = vsubq_f32(vld1q_f32(scores + i), peak);
+    const uint32x4_t kept = vcgtq_f32(shifted, cut);
+    const float32x4_t weight = vreinterpretq_f32_u32(vandq_u32(kept, vreinterpretq_u32_f32(Exp(vmaxq_f32(shifted, cut)))));
+    const bfloat16x4_t half = vcvt_bf16_f32(weight);
+    vst1_u16(weights + i, vreinterpret_u16_bf16(half));
+    sum = vaddq_f32(sum, vcvt_f32_bf16(half));
+  }
+  return vaddvq_f32(sum);
+}
+
+// out[0, 8 kBlocks) = sum of weight * value over positions in order, for dimensions from d.
+template <int kBlocks>
+inline void WeightedValues(const AttentionCall& call, const uint16_t* weights, int d, float scale, float* out) {
+  float32x4_t even[kBlocks], odd[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) even[i] = odd[i] = vdupq_n_f32(0.0f);
+  for (const KvRun& run : call.runs) {
+    const auto* value = reinterpret_cast<const uint16_t*>(run.values) + d;
+    for (int64_t j = 0; j < run.count; ++j, value += call.head_dim) {
+      const bfloat16x8_t weight = vreinterpretq_bf16_u16(vdupq_n_u16(*weights++));
+      for (int i = 0; i < kBlocks; ++i) {
+        const bfloat16x8_t v = Load(value + 8 * i);
+        even[i] = vbfmlalbq_f32(even[i], v, weight);
+        odd[i] = vbfmlaltq_f32(odd[i], v, weight);
+      }
+    }
+  }
+  for (int i = 0; i < kBlocks; ++i) {
+    const float32x4_t e = vmulq_n_f32(even[i], scale), o = vmulq_n_f32(odd[i], scale);
+    vst1q_f32(out + 8 * i, vzip1q_f32(e, o));
+    vst1q_f32(out + 8 * i + 4, vzip2q_f32(e, o));
+  }
+}
+
+void Attention(const AttentionCall& call) {
+  const int n = call.head_dim;
+  if (n % 16 != 0) return HighwayAttention(DType::kBF16)(call);
+  float* scores = call.scratch;
+  auto* weights = reinterpret_cast<uint16_t*>(scores + (call.positions + 3) / 4 * 4);
+  auto* query = weights + (call.positions + 3) / 4 * 4;
+  for (int g = 0; g < call.group; ++g) {
+    for (int d = 0; d < n; d += 4) {
+      vst1_u16(query + d, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(call.q + g * n + d))));
+    }
+    float* score = scores;
+    for (const KvRun& run : call.runs) {
+      const auto* keys = reinterpret_cast<const uint16_t*>(run.keys);
+      int64_t j = 0;
+      for (; j + 4 <= run.count; j += 4, score += 4) Dots<4>(query, keys + j * n, n, call.scale, score);
+      for (; j < run.count; ++j, ++score) Dots<1>(query, keys + j * n, n, call.scale, score);
+    }
+    const float scale = 1.0f / Softmax(scores, call.positions, weights);
+    float* out = call.out + g * n;
+    int d = 0;
+    for (; d + 64 <= n; d += 64) WeightedValues<8>(call, weights, d, scale, out + d);
+    for (; d < n; d += 16) WeightedValues<2>(call, weights, d, scale, out + d);
+  }
+}
+
+}  // namespace
+
+AttentionFunction BfdotAttention() {
+  constexpr unsigned long kHwcap2Bf16 = 1UL << 14;
+  return (getauxval(AT_HWCAP2) & kHwcap2Bf16) != 0 ? Attention : nullptr;
+}
+
+}  // namespace loopspec::cpu
+
+#else
+
+namespace loopspec::cpu {
+AttentionFunction BfdotAttention() { return nullptr; }
+}  // namespace loopspec::cpu
+
+#endif

@@ -1,0 +1,330 @@
+#include "backends/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/timer.h"
+#include "model/initial_state.h"
+
+namespace loopspec {
+
+void StepPlan::Clear() {
+  sequences.clear();
+  chains.clear();
+  commits.clear();
+  rows.clear();
+  readouts.clear();
+  recurrences = 1;
+}
+
+std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const BackendOptions& options) {
+  return std::make_unique<cpu::CpuBackend>(model, options);
+}
+
+namespace cpu {
+namespace {
+
+constexpr int kChunk = 64;            // prompt positions at a time; their number changes no bit
+constexpr size_t kCachedStates = 64;  // more than the positions a branch tree spans
+
+BackendOptions Grant(const Model& model, BackendOptions options) {
+  const ModelSpec& spec = model.spec;
+  if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
+  LOOPSPEC_CHECK(options.readout_depths.back() == spec.recurrence);
+  LOOPSPEC_CHECK(std::is_sorted(options.readout_depths.begin(), options.readout_depths.end()));
+  options.compute = ResolveCompute(model, options.compute);
+  if (options.threads <= 0) options.threads = UsableCores();
+  if (options.kv_memory > 0) {
+    const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
+    const int bytes = options.compute == ComputeMode::kBF16 ? 2 : 4;
+    options.kv_positions = options.kv_memory / KvMemory::BytesPerPosition(spec, planes, bytes);
+  }
+  if (options.kv_positions <= 0) options.kv_positions = spec.max_positions;
+  return options;
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
+    : model_(model),
+      options_(Grant(model, options)),
+      planes_(model.spec, static_cast<int>(options_.readout_depths.size())),
+      weights_(model, options_.compute),
+      pages_(PagesFor(options_.kv_positions)),
+      pool_(options_.threads),
+      kv_(model.spec, planes_, pages_, options_.max_rows, options_.compute == ComputeMode::kBF16 ? 2 : 4),
+      stack_(model.spec, weights_, kv_, options_.threads, std::max(options_.max_rows, kChunk),
+             int64_t{pages_} * kPageSize + options_.max_rows + 1),
+      frequencies_(model.spec.RopeFrequencies()) {
+  const ModelSpec& spec = model.spec;
+  const auto cells = static_cast<size_t>(options_.max_rows);
+  const auto hidden = static_cast<size_t>(spec.hidden);
+  states_.resize(cells * hidden);
+  if (spec.adapter) injected_.resize(cells * hidden);
+  rotary_.resize(cells * static_cast<size_t>(spec.head_dim));
+  const size_t proposals = options_.readout_depths.size() - 1;
+  distributions_ = LazyBuffer(cells * proposals * static_cast<size_t>(spec.vocab) * sizeof(float));
+  initial_states_.resize(kCachedStates);
+  decide_.resize(static_cast<size_t>(options_.threads));
+  rows_.reserve(cells);
+  fresh_.reserve(cells);
+  readout_rows_.reserve(cells);
+  e_.reserve(cells);
+  coda_x_.resize(cells * hidden);
+}
+
+void CpuBackend::Embed(int32_t token, float* to) const {
+  LOOPSPEC_CHECK(token >= 0 && token < model_.spec.vocab);
+  const TensorView& table = weights_.embedding;
+  const auto scale = static_cast<float>(model_.spec.embed_scale);
+  const int64_t h = model_.spec.hidden;
+  for (int64_t i = 0; i < h; ++i) to[i] = scale * LoadElement(table.data, table.dtype, token * h + i);
+}
+
+void CpuBackend::FillInitialState(int32_t position, float* to) {
+  const auto hidden = static_cast<size_t>(model_.spec.hidden);
+  const double scale = model_.spec.state_std * model_.spec.embed_scale;
+  CachedState& cached = initial_states_[static_cast<size_t>(position) % kCachedStates];
+  if (cached.position != position) {
+    cached.position = position;
+    cached.state.resize(hidden);
+    for (size_t i = 0; i < hidden; ++i) {
+      cached.state[i] = InitialState(options_.state_seed, static_cast<uint32_t>(position), static_cast<uint32_t>(i), scale);
+    }
+  }
+  std::copy(cached.state.begin(), cached.state.end(), to);
+}
+
+void CpuBackend::FillRotary(int32_t position, float* cos) const {
+  const size_t half = frequencies_.size();
+  for (size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * frequencies_[i];
+    cos[i] = static_cast<float>(std::cos(angle));
+    cos[half + i] = static_cast<float>(std::sin(angle));
+  }
+}
+
+// ---- A step -----------------------------------------------------------------------------------------------------------
+
+void CpuBackend::PrepareStep(const StepPlan& plan) {
+  const ModelSpec& spec = model_.spec;
+  LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= options_.max_rows);
+  rows_.clear();
+  fresh_.clear();
+  readout_rows_.clear();
+  e_.clear();
+  row_cells_.clear();
+  size_t cells = 0;
+  for (const RowPlan& row : plan.rows) cells += static_cast<size_t>(row.chain_length) + 1;
+  row_cells_.reserve(cells);  // rows point into it
+  for (const RowPlan& row : plan.rows) {
+    const int32_t* list = row_cells_.data() + row_cells_.size();
+    row_cells_.insert(row_cells_.end(), plan.chains.begin() + row.chain_begin,
+                      plan.chains.begin() + row.chain_begin + row.chain_length);
+    row_cells_.push_back(row.cell);
+    const float* rotary = Rotary(row.cell);
+    const int64_t committed = row.position - row.chain_length;
+    LOOPSPEC_CHECK(committed >= 0 && row.depth + plan.recurrences <= spec.recurrence);
+    BatchRow batch{State(row.cell), plan.sequences[static_cast<size_t>(row.sequence)].pages, committed, list,
+                   row.chain_length + 1, row.cell, row.position, planes_.Core(0, row.depth + 1), rotary,
+                   rotary + spec.head_dim / 2};
+    rows_.push_back(batch);
+    if (spec.adapter) e_.push_back(Injected(row.cell));
+    if (row.depth > 0) continue;
+    FillRotary(row.position, Rotary(row.cell));
+    if (spec.adapter) {
+      FillInitialState(row.position, batch.x);
+      batch.x = Injected(row.cell);
+    }
+    Embed(row.token, batch.x);
+    batch.plane = planes_.Prelude(0);
+    fresh_.push_back(batch);
+  }
+  for (size_t i = 0; i < plan.readouts.size(); ++i) {
+    const ReadoutPlan& readout = plan.readouts[i];
+    const RowPlan& row = plan.rows[static_cast<size_t>(readout.row)];
+    LOOPSPEC_CHECK(row.depth + plan.recurrences == options_.readout_depths[static_cast<size_t>(readout.readout)]);
+    BatchRow batch = rows_[static_cast<size_t>(readout.row)];
+    if (spec.coda_layers > 0) {  // the coda must not disturb the state, which goes on
+      batch.x = coda_x_.data() + i * static_cast<size_t>(spec.hidden);
+      batch.plane = planes_.Coda(0, readout.readout);
+    }
+    readout_rows_.push_back(batch);
+  }
+  logits_.resize(plan.readouts.size() * static_cast<size_t>(spec.vocab));
+  result_.decisions.resize(plan.readouts.size());
+}
+
+void CpuBackend::Commits(Worker& worker, const StepPlan& plan) {
+  if (plan.commits.empty()) return;
+  for (const CommitPlan& commit : plan.commits) {
+    const int page = plan.sequences[static_cast<size_t>(commit.sequence)].pages[commit.position / kPageSize];
+    const Worker::Range planes = worker.Share(kv_.planes());
+    kv_.Commit(commit.cell, page, commit.position % kPageSize, planes.begin, planes.end);
+  }
+  worker.Sync();
+}
+
+void CpuBackend::Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e) {
+  if (model_.spec.adapter) stack_.Adapter(worker, rows, e);
+  stack_.Blocks(worker, weights_.core, rows);
+  stack_.LoopNorm(worker, rows);
+}
+
+void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
+  const ModelSpec& spec = model_.spec;
+  const bool lead = worker.index() == 0;
+  Timer timer;
+  Commits(worker, plan);
+  if (!fresh_.empty() && spec.prelude_layers > 0) {
+    stack_.Blocks(worker, weights_.prelude, fresh_);
+    worker.Sync();
+  }
+  if (lead) result_.prelude_seconds = timer.Seconds();
+  timer.Reset();
+
+  for (int n = 0; n < plan.recurrences && !rows_.empty(); ++n) {
+    Recurrence(worker, rows_, e_);
+    worker.Sync();
+    if (lead) {  // the next recurrence is one depth on
+      for (BatchRow& row : rows_) row.plane += spec.core_layers;
+    }
+    worker.Sync();
+  }
+  if (lead) result_.recur_seconds = timer.Seconds();
+  timer.Reset();
+
+  if (!readout_rows_.empty()) {
+    const Worker::Range mine = worker.Share(static_cast<int64_t>(readout_rows_.size()));
+    if (spec.coda_layers > 0) {
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        const float* state = rows_[static_cast<size_t>(plan.readouts[static_cast<size_t>(i)].row)].x;
+        std::copy_n(state, spec.hidden, readout_rows_[static_cast<size_t>(i)].x);
+      }
+      stack_.Blocks(worker, weights_.coda, readout_rows_);
+    }
+    stack_.Head(worker, readout_rows_, logits_.data());
+    const DistributionStore store{reinterpret_cast<float*>(distributions_.data()),
+                                  static_cast<int>(options_.readout_depths.size()) - 1, spec.vocab};
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const ReadoutPlan& readout = plan.readouts[static_cast<size_t>(i)];
+      const std::span<const float> logits(logits_.data() + i * spec.vocab, static_cast<size_t>(spec.vocab));
+      result_.decisions[static_cast<size_t>(i)] = Decide(readout, plan.rows[static_cast<size_t>(readout.row)].cell, logits, store,
+                                    decide_[static_cast<size_t>(worker.index())]);
+    }
+  }
+  worker.Sync();
+  if (lead) result_.readout_seconds = timer.Seconds();
+}
+
+Ticket CpuBackend::Submit(const StepPlan& plan) {
+  PrepareStep(plan);
+  pool_.Run([&](Worker& worker) { RunStep(worker, plan); });
+  return 0;
+}
+
+const StepResult& CpuBackend::Wait(Ticket) { return result_; }
+
+void CpuBackend::ReadLogits(int readout, std::span<float> out) {
+  const auto vocab = static_cast<size_t>(model_.spec.vocab);
+  LOOPSPEC_CHECK(out.size() == vocab && (static_cast<size_t>(readout) + 1) * vocab <= logits_.size());
+  std::copy_n(logits_.begin() + static_cast<int64_t>(readout) * model_.spec.vocab, vocab, out.begin());
+}
+
+// ---- Prompts ----------------------------------------------------------------------------------------------------------
+
+void CpuBackend::Prefill(const PrefillPlan& plan) {
+  for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
+    PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
+                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), nullptr);
+  }
+}
+
+void CpuBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
+  for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
+    PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
+                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), &sink);
+  }
+}
+
+void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
+                              const LogitsSink* sink) {
+  const ModelSpec& spec = model_.spec;
+  const size_t n = tokens.size();
+  const auto hidden = static_cast<size_t>(spec.hidden);
+  chunk_x_.resize(kChunk * hidden);
+  chunk_e_.resize(spec.adapter ? kChunk * hidden : 0);
+  chunk_coda_.resize(kChunk * hidden);
+  chunk_rotary_.resize(kChunk * static_cast<size_t>(spec.head_dim));
+  if (sink != nullptr) chunk_logits_.resize(kChunk * static_cast<size_t>(spec.vocab));
+
+  std::vector<BatchRow> rows(n), prelude(n);
+  std::vector<const float*> e(spec.adapter ? n : 0);
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t position = start + static_cast<int32_t>(i);
+    float* rotary = chunk_rotary_.data() + i * static_cast<size_t>(spec.head_dim);
+    FillRotary(position, rotary);
+    float* x = chunk_x_.data() + i * hidden;
+    rows[i] = {x, sequence.pages, position + 1, nullptr, 0, -1, position, planes_.Core(0, 1), rotary,
+               rotary + spec.head_dim / 2};
+    prelude[i] = rows[i];
+    prelude[i].plane = planes_.Prelude(0);
+    if (spec.adapter) {
+      FillInitialState(position, x);
+      prelude[i].x = chunk_e_.data() + i * hidden;
+      e[i] = prelude[i].x;
+    }
+    Embed(tokens[i], prelude[i].x);
+  }
+  pool_.Run([&](Worker& worker) {
+    if (spec.prelude_layers > 0) {
+      stack_.Blocks(worker, weights_.prelude, prelude);
+      worker.Sync();
+    }
+    size_t next = 0;  // readout depth to come
+    for (int depth = 1; depth <= spec.recurrence; ++depth) {
+      Recurrence(worker, rows, e);
+      worker.Sync();
+      if (depth == options_.readout_depths[next]) {
+        ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
+        ++next;
+      }
+      if (worker.index() == 0) {
+        for (BatchRow& row : rows) row.plane += spec.core_layers;
+      }
+      worker.Sync();
+    }
+  });
+}
+
+void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,
+                              const LogitsSink* sink) {
+  const ModelSpec& spec = model_.spec;
+  if (spec.coda_layers == 0 && sink == nullptr) return;
+  // Every worker has its own list of the rows; what they point to is shared.
+  std::vector<BatchRow> coda(rows.begin(), rows.end());
+  if (spec.coda_layers > 0) {
+    for (size_t i = 0; i < coda.size(); ++i) {
+      coda[i].x = chunk_coda_.data() + i * static_cast<size_t>(spec.hidden);
+      coda[i].plane = planes_.Coda(0, readout);
+    }
+    const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
+    for (int64_t i = mine.begin; i < mine.end; ++i) std::copy_n(rows[static_cast<size_t>(i)].x, spec.hidden, coda[static_cast<size_t>(i)].x);
+    stack_.Blocks(worker, weights_.coda, coda);
+  }
+  if (sink != nullptr) {
+    stack_.Head(worker, coda, chunk_logits_.data());
+    if (worker.index() == 0) {
+      for (size_t i = 0; i < rows.size(); ++i) {
+        (*sink)(start + static_cast<int32_t>(i), readout,
+                {chunk_logits_.data() + i * static_cast<size_t>(spec.vocab), static_cast<size_t>(spec.vocab)});
+      }
+    }
+  }
+  worker.Sync();
+}
+
+}  // namespace cpu
+}  // namespace loopspec

@@ -1,0 +1,83 @@
+// The seam on the CPU: owns memory and threads, and leads rows through prelude, recurrences and readout.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cpu/decide.h"
+#include "backends/cpu/memory.h"
+#include "backends/cpu/stack.h"
+#include "backends/cpu/weights.h"
+#include "base/thread_pool.h"
+#include "kv/planes.h"
+
+namespace loopspec::cpu {
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(const Model& model, const BackendOptions& options);
+
+  const ModelSpec& spec() const override { return model_.spec; }
+  const BackendOptions& options() const override { return options_; }
+  std::string device() const override { return "cpu"; }
+  int pages() const override { return pages_; }
+
+  void Prefill(const PrefillPlan& plan) override;
+  void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
+  Ticket Submit(const StepPlan& plan) override;
+  const StepResult& Wait(Ticket ticket) override;
+  void ReadLogits(int readout, std::span<float> out) override;
+
+ private:
+  void PrepareStep(const StepPlan& plan);
+  void RunStep(Worker& worker, const StepPlan& plan);
+  void Commits(Worker& worker, const StepPlan& plan);
+  void Embed(int32_t token, float* to) const;
+  void FillInitialState(int32_t position, float* to);
+  void FillRotary(int32_t position, float* cos) const;
+  void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e);
+  void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens, const LogitsSink* sink);
+  void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start, const LogitsSink* sink);
+
+  float* State(int cell) { return states_.data() + int64_t{cell} * model_.spec.hidden; }
+  float* Injected(int cell) { return injected_.data() + int64_t{cell} * model_.spec.hidden; }
+  float* Rotary(int cell) { return rotary_.data() + int64_t{cell} * model_.spec.head_dim; }
+
+  const Model& model_;
+  BackendOptions options_;
+  PlaneMap planes_;
+  Weights weights_;
+  int pages_;
+  ThreadPool pool_;
+  KvMemory kv_;
+  Stack stack_;
+
+  // Per cell.
+  std::vector<float> states_;    // H_b
+  std::vector<float> injected_;  // Raven's e
+  std::vector<float> rotary_;    // cos | sin of its position
+  LazyBuffer distributions_;     // q_j of recorded drafts
+  std::vector<double> frequencies_;
+
+  // The initial state of recently started positions: siblings share theirs.
+  struct CachedState {
+    int32_t position = -1;
+    std::vector<float> state;
+  };
+  std::vector<CachedState> initial_states_;
+
+  // The step in flight.
+  std::vector<BatchRow> rows_, fresh_, readout_rows_;
+  std::vector<const float*> e_;
+  std::vector<int32_t> row_cells_;       // chains with the row's own cell at the end
+  std::vector<float> coda_x_;            // [rows, hidden]
+  std::vector<float> logits_;            // [readouts, vocab]
+  std::vector<DecideScratch> decide_;
+  StepResult result_;
+
+  // A chunk of a prompt.
+  std::vector<float> chunk_x_, chunk_e_, chunk_coda_, chunk_rotary_, chunk_logits_;
+};
+
+}  // namespace loopspec::cpu

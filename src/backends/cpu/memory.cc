@@ -1,0 +1,55 @@
+#include "backends/cpu/memory.h"
+
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace loopspec::cpu {
+
+LazyBuffer::LazyBuffer(size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) Fail("cannot get {:.1f} GB of memory", static_cast<double>(bytes) / 1e9);
+  data_ = static_cast<std::byte*>(address);
+}
+
+LazyBuffer::~LazyBuffer() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+LazyBuffer::LazyBuffer(LazyBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+LazyBuffer& LazyBuffer::operator=(LazyBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+int64_t KvMemory::BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes, int element_bytes) {
+  return int64_t{planes.count()} * spec.kv_size() * 2 * element_bytes;
+}
+
+KvMemory::KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells, int element_bytes)
+    : heads_(spec.kv_heads),
+      planes_(planes.count()),
+      row_bytes_(int64_t{spec.head_dim} * element_bytes),
+      cell_bytes_(BytesPerPosition(spec, planes, element_bytes)),
+      page_bytes_(cell_bytes_ * kPageSize),
+      pages_(static_cast<size_t>(pages * page_bytes_)),
+      cells_(static_cast<size_t>(cells * cell_bytes_)) {}
+
+void KvMemory::Commit(int cell, int page, int offset, int64_t plane_begin, int64_t plane_end) const {
+  for (int64_t plane = plane_begin; plane < plane_end; ++plane) {
+    for (int head = 0; head < heads_; ++head) {
+      const Place from = InCell(cell, static_cast<int>(plane), head);
+      const Place to = InPage(page, static_cast<int>(plane), head, offset);
+      std::memcpy(to.keys, from.keys, static_cast<size_t>(row_bytes_));
+      std::memcpy(to.values, from.values, static_cast<size_t>(row_bytes_));
+    }
+  }
+}
+
+}  // namespace loopspec::cpu

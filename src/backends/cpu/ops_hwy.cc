@@ -1,0 +1,253 @@
+#include "backends/cpu/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/ops_hwy.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace loopspec::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using VF = hn::Vec<D>;
+constexpr D kD;
+constexpr int kLanes = HWY_LANES(float);
+
+void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  VF sum0 = hn::Zero(kD), sum1 = hn::Zero(kD);
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const VF a = hn::LoadU(kD, x + i), b = hn::LoadU(kD, x + i + kLanes);
+    sum0 = hn::MulAdd(a, a, sum0);
+    sum1 = hn::MulAdd(b, b, sum1);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(kD, hn::Add(sum0, sum1)));
+  for (; i < n; ++i) sum += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
+  const VF wide = hn::Set(kD, scale);
+  for (i = 0; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(kD, x + i), wide), hn::LoadU(kD, weight + i)), kD, out + i);
+  }
+  for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void AddTo(float* x, const float* y, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(hn::Add(hn::LoadU(kD, x + i), hn::LoadU(kD, y + i)), kD, x + i);
+  }
+  for (; i < n; ++i) x[i] += y[i];
+}
+
+HWY_INLINE VF SwiGluVector(VF gate, VF up) {
+  const VF one = hn::Set(kD, 1.0f);
+  return hn::Mul(hn::Div(gate, hn::Add(one, hn::Exp(kD, hn::Neg(gate)))), up);
+}
+
+void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(SwiGluVector(hn::LoadU(kD, gate + i), hn::LoadU(kD, up + i)), kD, out + i);
+  }
+  if (i < n) {  // the same arithmetic for the last few
+    float g[kLanes] = {}, u[kLanes] = {}, o[kLanes];
+    std::copy(gate + i, gate + n, g);
+    std::copy(up + i, up + n, u);
+    hn::StoreU(SwiGluVector(hn::LoadU(kD, g), hn::LoadU(kD, u)), kD, o);
+    std::copy(o, o + (n - i), out + i);
+  }
+}
+
+void Rotate(float* head, const float* cos, const float* sin, int n) {
+  const int half = n / 2;
+  int i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const VF a = hn::LoadU(kD, head + i), b = hn::LoadU(kD, head + half + i);
+    const VF c = hn::LoadU(kD, cos + i), s = hn::LoadU(kD, sin + i);
+    hn::StoreU(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), kD, head + i);
+    hn::StoreU(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), kD, head + half + i);
+  }
+  for (; i < half; ++i) {
+    const float a = head[i], b = head[half + i];
+    head[i] = a * cos[i] - b * sin[i];
+    head[half + i] = b * cos[i] + a * sin[i];
+  }
+}
+
+// ---- Attention --------------------------------------------------------------------------------------------------------
+
+// How keys and values are stored. Load gives two vectors of a row's elements; the element order within a pair of vectors
+// is Slot's, the same for queries, keys and values, so only the ends of the computation see it.
+struct F32Kv {
+  using Element = float;
+  static constexpr bool kRound = false;
+  static HWY_INLINE void Load(const float* at, VF& first, VF& second) {
+    first = hn::LoadU(kD, at);
+    second = hn::LoadU(kD, at + kLanes);
+  }
+  static float Widen(float value) { return value; }
+  static int Slot(int i) { return i; }
+};
+struct BF16Kv {
+  using Element = uint16_t;
+  static constexpr bool kRound = true;
+  static HWY_INLINE void Load(const uint16_t* at, VF& first, VF& second) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, D> d16;
+    const auto words = hn::BitCast(du, hn::LoadU(d16, at));
+    first = hn::BitCast(kD, hn::ShiftLeft<16>(words));
+    second = hn::BitCast(kD, hn::And(words, hn::Set(du, 0xFFFF0000u)));
+  }
+  static float Widen(uint16_t value) { return BF16ToFloat(value); }
+  static int Slot(int i) { return i % 2 == 0 ? i / 2 : kLanes + i / 2; }
+};
+constexpr int kStep = 2 * kLanes;
+
+template <class Kv>
+HWY_INLINE float Dot(const float* q, const typename Kv::Element* key, int head_dim) {
+  VF sum0 = hn::Zero(kD), sum1 = hn::Zero(kD);
+  int d = 0;
+  for (; d + kStep <= head_dim; d += kStep) {
+    VF k0, k1;
+    Kv::Load(key + d, k0, k1);
+    sum0 = hn::MulAdd(hn::LoadU(kD, q + d), k0, sum0);
+    sum1 = hn::MulAdd(hn::LoadU(kD, q + d + kLanes), k1, sum1);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(kD, hn::Add(sum0, sum1)));
+  for (; d < head_dim; ++d) sum += q[d] * Kv::Widen(key[d]);
+  return sum;
+}
+
+// out[d .. d + width) = sum over positions of weight * value, in position order; width is kVectors vectors.
+template <class Kv, int kVectors>
+HWY_INLINE void WeightedValues(const AttentionCall& call, const float* weights, int d, float* out) {
+  VF acc[kVectors];
+  for (VF& a : acc) a = hn::Zero(kD);
+  for (const KvRun& run : call.runs) {
+    const auto* value = reinterpret_cast<const typename Kv::Element*>(run.values) + d;
+    for (int64_t j = 0; j < run.count; ++j, value += call.head_dim) {
+      const VF weight = hn::Set(kD, *weights++);
+      for (int i = 0; i < kVectors; i += 2) {
+        VF v0, v1;
+        Kv::Load(value + i * kLanes, v0, v1);
+        acc[i] = hn::MulAdd(weight, v0, acc[i]);
+        acc[i + 1] = hn::MulAdd(weight, v1, acc[i + 1]);
+      }
+    }
+  }
+  for (int i = 0; i < kVectors; ++i) hn::StoreU(acc[i], kD, out + i * kLanes);
+}
+
+// scores -> exp(score - max), in place, rounded like a matrix input; returns their sum.
+template <class Kv>
+float Softmax(float* scores, int64_t n) {
+  VF top = hn::Set(kD, -std::numeric_limits<float>::infinity());
+  for (int64_t i = n; i < (n + kLanes - 1) / kLanes * kLanes; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < n; i += kLanes) top = hn::Max(top, hn::LoadU(kD, scores + i));
+  const VF peak = hn::MaxOfLanes(kD, top);
+  const hn::RebindToUnsigned<D> du;
+  VF sum = hn::Zero(kD);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const VF shifted = hn::Sub(hn::LoadU(kD, scores + i), peak);
+    VF weight = hn::IfThenElseZero(hn::Gt(shifted, hn::Set(kD, -80.0f)), hn::Exp(kD, hn::Max(shifted, hn::Set(kD, -80.0f))));
+    if constexpr (Kv::kRound) {
+      const auto bits = hn::BitCast(du, weight);
+      const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+      const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
+      weight = hn::BitCast(kD, hn::And(rounded, hn::Set(du, 0xFFFF0000u)));
+    }
+    hn::StoreU(weight, kD, scores + i);
+    sum = hn::Add(sum, weight);
+  }
+  return hn::GetLane(hn::SumOfLanes(kD, sum));
+}
+
+template <class Kv>
+void Attention(const AttentionCall& call) {
+  const int n = call.head_dim;
+  const int whole = n / kStep * kStep;
+  float* scores = call.scratch;
+  float* query = scores + (call.positions + kLanes - 1) / kLanes * kLanes;
+  float* mixed = query + n;
+  for (int g = 0; g < call.group; ++g) {
+    for (int d = 0; d < n; ++d) {
+      float value = call.q[g * n + d];
+      if (Kv::kRound) value = BF16ToFloat(FloatToBF16(value));
+      query[d < whole ? d / kStep * kStep + Kv::Slot(d % kStep) : d] = value;
+    }
+    int64_t at = 0;
+    for (const KvRun& run : call.runs) {
+      const auto* key = reinterpret_cast<const typename Kv::Element*>(run.keys);
+      for (int64_t j = 0; j < run.count; ++j, key += n) scores[at++] = Dot<Kv>(query, key, n) * call.scale;
+    }
+    const float scale = 1.0f / Softmax<Kv>(scores, call.positions);
+    int d = 0;
+    for (; d + 16 * kLanes <= whole; d += 16 * kLanes) WeightedValues<Kv, 16>(call, scores, d, mixed + d);
+    for (; d + 8 * kLanes <= whole; d += 8 * kLanes) WeightedValues<Kv, 8>(call, scores, d, mixed + d);
+    for (; d < whole; d += kStep) WeightedValues<Kv, 2>(call, scores, d, mixed + d);
+    for (; d < n; ++d) {
+      float sum = 0.0f;
+      const float* weight = scores;
+      for (const KvRun& run : call.runs) {
+        const auto* value = reinterpret_cast<const typename Kv::Element*>(run.values) + d;
+        for (int64_t j = 0; j < run.count; ++j, value += n) sum += *weight++ * Kv::Widen(*value);
+      }
+      mixed[d] = sum;
+    }
+    for (d = 0; d < n; ++d) {
+      call.out[g * n + d] = mixed[d < whole ? d / kStep * kStep + Kv::Slot(d % kStep) : d] * scale;
+    }
+  }
+}
+
+void AttentionF32(const AttentionCall& call) { Attention<F32Kv>(call); }
+void AttentionBF16(const AttentionCall& call) { Attention<BF16Kv>(call); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace loopspec::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace loopspec::cpu {
+
+HWY_EXPORT(RmsNorm);
+HWY_EXPORT(AddTo);
+HWY_EXPORT(SwiGlu);
+HWY_EXPORT(Rotate);
+HWY_EXPORT(AttentionF32);
+HWY_EXPORT(AttentionBF16);
+
+void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(RmsNorm)(x, weight, eps, n, out);
+}
+void AddTo(float* x, const float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(x, y, n); }
+void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(SwiGlu)(gate, up, n, out);
+}
+void Rotate(float* head, const float* cos, const float* sin, int n) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(head, cos, sin, n);
+}
+void ToBF16(const float* values, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = FloatToBF16(values[i]);
+}
+
+AttentionFunction HighwayAttention(DType kv) {
+  if (kv == DType::kF32) return [](const AttentionCall& call) { HWY_DYNAMIC_DISPATCH(AttentionF32)(call); };
+  return [](const AttentionCall& call) { HWY_DYNAMIC_DISPATCH(AttentionBF16)(call); };
+}
+
+AttentionFunction ChooseAttention(DType kv) {
+  if (kv == DType::kBF16 && BfdotAttention() != nullptr) return BfdotAttention();
+  return HighwayAttention(kv);
+}
+
+}  // namespace loopspec::cpu
+#endif

@@ -1,0 +1,266 @@
+#include "backends/cpu/stack.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace loopspec::cpu {
+namespace {
+
+constexpr int64_t kFfChunk = 64;  // outputs of gate and up that a worker holds at a time
+
+const float* Data(const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); }
+
+}  // namespace
+
+Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int max_rows,
+             int64_t max_positions)
+    : spec_(spec),
+      weights_(weights),
+      kv_(kv),
+      attention_(ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
+      max_positions_(max_positions) {
+  const Linear& any = weights.core[0].qkv;
+  const int64_t widest = std::max<int64_t>(2 * spec.hidden, spec.q_size());
+  packed_ = LazyBuffer(any.kernel->PackedBytes(max_rows, widest));
+  packed_ff_ = LazyBuffer(any.kernel->PackedBytes(max_rows, spec.ff));
+  qkv_.resize(static_cast<size_t>(max_rows) * static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
+  sub_.resize(static_cast<size_t>(max_rows) * static_cast<size_t>(spec.hidden));
+  scratch_.resize(static_cast<size_t>(threads));
+  for (Scratch& scratch : scratch_) {
+    scratch.row.resize(static_cast<size_t>(std::max(spec.hidden, spec.q_size())));
+    scratch.gate.resize(static_cast<size_t>(max_rows * kFfChunk));
+    scratch.up.resize(static_cast<size_t>(max_rows * kFfChunk));
+    scratch.attention.resize(static_cast<size_t>(AttentionScratch(max_positions, spec.head_dim)));
+    scratch.head_out.resize(static_cast<size_t>(spec.heads / spec.kv_heads * spec.head_dim));
+    scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + max_rows + 1));
+  }
+}
+
+void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows) {
+  for (size_t layer = 0; layer < blocks.size(); ++layer) {
+    AttentionPart(worker, blocks[layer], rows, static_cast<int>(layer));
+    MlpPart(worker, blocks[layer], rows);
+  }
+}
+
+// x += norm_out(W_o attention(norm_in(x))), each norm where the layout has it.
+void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer) {
+  Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
+  const int n = static_cast<int>(rows.size());
+  const int64_t h = spec_.hidden;
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  const auto eps = static_cast<float>(spec_.norm_eps);
+  const Worker::Range mine = worker.Share(n);
+
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    const float* input = rows[r].x;
+    if (!block.attn_norm_in.empty()) {
+      RmsNorm(input, Data(block.attn_norm_in), eps, h, scratch.row.data());
+      input = scratch.row.data();
+    }
+    block.qkv.kernel->pack(packed_.data(), static_cast<int>(r), h, 0, input, h);
+  }
+  worker.Sync();
+
+  const Worker::Range outputs = worker.Share(qkv_size, block.qkv.kernel->grain);
+  block.qkv.Multiply(outputs.begin, outputs.end, packed_.data(), n, qkv_.data() + outputs.begin, qkv_size);
+  worker.Sync();
+
+  if (spec_.qk_norm) {
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      float* q = qkv_.data() + r * qkv_size;
+      float* k = q + spec_.q_size();
+      RmsNorm(q, Data(block.q_norm), eps, spec_.q_size(), q);
+      RmsNorm(k, Data(block.k_norm), eps, spec_.kv_size(), k);
+    }
+    worker.Sync();
+  }
+
+  // One task per row and key/value head. A live branch attends to ancestors, whose keys at this depth are older than
+  // this step, and to itself; a prompt's chunk attends to itself as well, so there all keys must be in place first.
+  const bool chunk = rows[0].cell < 0;
+  const Worker::Range tasks = worker.Share(int64_t{n} * spec_.kv_heads);
+  for (int64_t t = tasks.begin; t < tasks.end; ++t) {
+    const int64_t r = t / spec_.kv_heads;
+    StoreKeysValues(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads), qkv_.data() + r * qkv_size);
+  }
+  if (chunk) worker.Sync();
+  for (int64_t t = tasks.begin; t < tasks.end; ++t) {
+    const int64_t r = t / spec_.kv_heads;
+    AttendOne(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads), qkv_.data() + r * qkv_size,
+              worker.index(), static_cast<int>(r), *block.attn_out.kernel);
+  }
+  worker.Sync();
+  if (!HeadsPackAlone(*block.attn_out.kernel)) {
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      block.attn_out.kernel->pack(packed_.data(), static_cast<int>(r), spec_.q_size(), 0, qkv_.data() + r * qkv_size,
+                                  spec_.q_size());
+    }
+    worker.Sync();
+  }
+
+  const Worker::Range hidden = worker.Share(h, block.attn_out.kernel->grain);
+  block.attn_out.Multiply(hidden.begin, hidden.end, packed_.data(), n, sub_.data() + hidden.begin, h);
+  worker.Sync();
+
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    float* sub = sub_.data() + r * h;
+    if (!block.attn_norm_out.empty()) RmsNorm(sub, Data(block.attn_norm_out), eps, h, sub);
+    AddTo(rows[r].x, sub, h);
+  }
+}
+
+// Rotates and stores the key of one head, stores its value.
+void Stack::StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv) {
+  const int d = spec_.head_dim;
+  float* k = qkv + spec_.q_size() + head * d;
+  const float* v = qkv + spec_.q_size() + spec_.kv_size() + head * d;
+  Rotate(k, row.cos, row.sin, d);
+  const KvMemory::Place to = row.cell >= 0 ? kv_.InCell(row.cell, plane, head)
+                                           : kv_.InPage(row.pages[row.position / kPageSize], plane, head,
+                                                        row.position % kPageSize);
+  if (weights_.bf16) {
+    ToBF16(k, d, reinterpret_cast<uint16_t*>(to.keys));
+    ToBF16(v, d, reinterpret_cast<uint16_t*>(to.values));
+  } else {
+    std::copy_n(k, d, reinterpret_cast<float*>(to.keys));
+    std::copy_n(v, d, reinterpret_cast<float*>(to.values));
+  }
+}
+
+// Heads whose size is no multiple of the kernel's block meet inside a block and must be packed as a whole row.
+bool Stack::HeadsPackAlone(const MatMulKernel& kernel) const {
+  return spec_.heads / spec_.kv_heads * spec_.head_dim % kernel.k_block == 0;
+}
+
+// The query heads of one key/value head: rotate, attend, and pack the result as input of W_o.
+void Stack::AttendOne(const BatchRow& row, int plane, int head, float* qkv, int worker, int row_index,
+                      const MatMulKernel& kernel) {
+  Scratch& scratch = scratch_[static_cast<size_t>(worker)];
+  const int d = spec_.head_dim;
+  const int group = spec_.heads / spec_.kv_heads;
+  float* q = qkv + head * group * d;
+  for (int g = 0; g < group; ++g) Rotate(q + g * d, row.cos, row.sin, d);
+
+  scratch.runs.clear();
+  for (int64_t at = 0; at < row.page_positions; at += kPageSize) {
+    const KvMemory::Place place = kv_.InPage(row.pages[at / kPageSize], plane, head, 0);
+    scratch.runs.push_back({place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at)});
+  }
+  for (int i = 0; i < row.cell_count; ++i) {
+    const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
+    scratch.runs.push_back({place.keys, place.values, 1});
+  }
+  LOOPSPEC_CHECK(row.positions() <= max_positions_);
+  attention_({q, group, d, 1.0f / std::sqrt(static_cast<float>(d)), scratch.runs, row.positions(),
+              scratch.attention.data(), scratch.head_out.data()});
+  if (HeadsPackAlone(kernel)) {
+    kernel.pack(packed_.data(), row_index, spec_.q_size(), int64_t{head} * group * d, scratch.head_out.data(), group * d);
+  } else {
+    std::copy_n(scratch.head_out.data(), group * d, q);
+  }
+}
+
+// x += norm_out(W_down swiglu(W_gate_up norm_in(x)))
+void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow> rows) {
+  Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
+  const int n = static_cast<int>(rows.size());
+  const int64_t h = spec_.hidden, ff = spec_.ff;
+  const auto eps = static_cast<float>(spec_.norm_eps);
+  const Worker::Range mine = worker.Share(n);
+
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    const float* input = rows[r].x;
+    if (!block.mlp_norm_in.empty()) {
+      RmsNorm(input, Data(block.mlp_norm_in), eps, h, scratch.row.data());
+      input = scratch.row.data();
+    }
+    block.gate_up.kernel->pack(packed_.data(), static_cast<int>(r), h, 0, input, h);
+  }
+  worker.Sync();
+
+  // Gate and up of the same outputs meet in the worker's own scratch and leave as packed input of `down`.
+  const int64_t grain = std::max(block.gate_up.kernel->grain, block.down.kernel->k_block);
+  const Worker::Range outputs = worker.Share(ff, grain);
+  const int64_t step = std::max(grain, kFfChunk / grain * grain);
+  for (int64_t at = outputs.begin; at < outputs.end; at += step) {
+    const int64_t count = std::min(step, outputs.end - at);
+    block.gate_up.Multiply(at, at + count, packed_.data(), n, scratch.gate.data(), kFfChunk);
+    block.gate_up.Multiply(ff + at, ff + at + count, packed_.data(), n, scratch.up.data(), kFfChunk);
+    for (int r = 0; r < n; ++r) {
+      float* gate = scratch.gate.data() + r * kFfChunk;
+      SwiGlu(gate, scratch.up.data() + r * kFfChunk, count, gate);
+      block.down.kernel->pack(packed_ff_.data(), r, ff, at, gate, count);
+    }
+  }
+  worker.Sync();
+
+  const Worker::Range hidden = worker.Share(h, block.down.kernel->grain);
+  block.down.Multiply(hidden.begin, hidden.end, packed_ff_.data(), n, sub_.data() + hidden.begin, h);
+  worker.Sync();
+
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    float* sub = sub_.data() + r * h;
+    if (!block.mlp_norm_out.empty()) RmsNorm(sub, Data(block.mlp_norm_out), eps, h, sub);
+    AddTo(rows[r].x, sub, h);
+  }
+}
+
+void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e) {
+  const Linear& adapter = weights_.adapter;
+  const int n = static_cast<int>(rows.size());
+  const int64_t h = spec_.hidden;
+  const Worker::Range mine = worker.Share(n);
+  Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    if (h % adapter.kernel->k_block == 0) {
+      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, 0, rows[r].x, h);
+      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, h, e[r], h);
+    } else {
+      scratch.row.resize(static_cast<size_t>(2 * h));
+      std::copy_n(rows[r].x, h, scratch.row.data());
+      std::copy_n(e[r], h, scratch.row.data() + h);
+      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, 0, scratch.row.data(), 2 * h);
+    }
+  }
+  worker.Sync();
+  const Worker::Range hidden = worker.Share(h, adapter.kernel->grain);
+  adapter.Multiply(hidden.begin, hidden.end, packed_.data(), n, sub_.data() + hidden.begin, h);
+  worker.Sync();
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    std::copy_n(sub_.data() + r * h, h, rows[r].x);
+    if (!adapter.bias.empty()) AddTo(rows[r].x, adapter.bias.data(), h);
+  }
+}
+
+void Stack::LoopNorm(Worker& worker, std::span<const BatchRow> rows) {
+  if (weights_.loop_norm.empty()) return;
+  const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    RmsNorm(rows[r].x, weights_.loop_norm.data(), static_cast<float>(spec_.norm_eps), spec_.hidden, rows[r].x);
+  }
+}
+
+void Stack::Head(Worker& worker, std::span<const BatchRow> rows, float* logits) {
+  Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
+  const Linear& head = weights_.head;
+  const int n = static_cast<int>(rows.size());
+  const int64_t h = spec_.hidden;
+  const Worker::Range mine = worker.Share(n);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    const float* input = rows[r].x;
+    if (!weights_.final_norm.empty()) {
+      RmsNorm(input, weights_.final_norm.data(), static_cast<float>(spec_.norm_eps), h, scratch.row.data());
+      input = scratch.row.data();
+    }
+    head.kernel->pack(packed_.data(), static_cast<int>(r), h, 0, input, h);
+  }
+  worker.Sync();
+  const Worker::Range outputs = worker.Share(spec_.vocab, head.kernel->grain);
+  head.Multiply(outputs.begin, outputs.end, packed_.data(), n, logits + outputs.begin, spec_.vocab);
+  worker.Sync();
+}
+
+}  // namespace loopspec::cpu

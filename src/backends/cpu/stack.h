@@ -1,0 +1,71 @@
+// Runs rows through blocks: the transformer itself. Every function is entered by all workers of the pool together and
+// divides its work among them; Sync() marks where one needs what the others wrote.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backends/cpu/memory.h"
+#include "backends/cpu/ops.h"
+#include "backends/cpu/weights.h"
+#include "base/thread_pool.h"
+
+namespace loopspec::cpu {
+
+// A row as the blocks see it: where its residual stream is, what it attends to, where its keys and values go.
+struct BatchRow {
+  float* x;               // [hidden]
+  const int32_t* pages;   // of its sequence
+  int64_t page_positions; // positions [0, page_positions) are read from pages, ...
+  const int32_t* cells;   // ... the rest from these cells, in order
+  int cell_count;
+  int cell;               // writes its own keys and values here, or, when -1, into its page
+  int32_t position;
+  int plane;              // of the stack's first block; block l uses plane + l
+  const float* cos;       // rotary tables of its position, [head_dim / 2]
+  const float* sin;
+
+  int64_t positions() const { return page_positions + cell_count; }
+};
+
+class Stack {
+ public:
+  // `max_rows`: most rows of a batch. `max_positions`: longest context.
+  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int max_rows, int64_t max_positions);
+
+  // The rows may depend on each other when they lie in pages (a chunk of a prompt).
+  void Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows);
+
+  // B's first stage (Raven): x = adapter [x, e] (+ bias).
+  void Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e);
+  // B's last stage (Ouro): x = norm(x). C's last stage: logits[row * vocab + v].
+  void LoopNorm(Worker& worker, std::span<const BatchRow> rows);
+  void Head(Worker& worker, std::span<const BatchRow> rows, float* logits);
+
+ private:
+  void AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer);
+  void AttendOne(const BatchRow& row, int plane, int head, float* qkv, int worker, int row_index,
+                 const MatMulKernel& kernel);
+  bool HeadsPackAlone(const MatMulKernel& kernel) const;
+  void StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv);
+  void MlpPart(Worker& worker, const Block& block, std::span<const BatchRow> rows);
+
+  const ModelSpec& spec_;
+  const Weights& weights_;
+  KvMemory& kv_;
+  AttentionFunction attention_;
+  int64_t max_positions_;
+
+  LazyBuffer packed_;         // inputs of the next matrix product
+  LazyBuffer packed_ff_;      // inputs of `down`
+  std::vector<float> qkv_;    // [rows, q + 2 kv]
+  std::vector<float> sub_;    // [rows, hidden]: output of a sublayer
+  struct Scratch {            // per worker
+    std::vector<float> row, gate, up, attention, head_out;
+    std::vector<KvRun> runs;
+  };
+  std::vector<Scratch> scratch_;
+};
+
+}  // namespace loopspec::cpu

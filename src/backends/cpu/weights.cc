@@ -1,0 +1,94 @@
+#include "backends/cpu/weights.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace loopspec::cpu {
+namespace {
+
+std::vector<float> Widen(const TensorView& view) {
+  std::vector<float> values(view.empty() ? 0 : static_cast<size_t>(view.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = LoadElement(view.data, view.dtype, static_cast<int64_t>(i));
+  return values;
+}
+
+class Preparer {
+ public:
+  Preparer(const Model& model, Weights& weights) : model_(model), weights_(weights) {}
+
+  Linear Prepare(const LinearWeights& from) {
+    Linear linear;
+    if (from.parts.empty()) return linear;
+    linear.in = from.in();
+    linear.out = from.out();
+    linear.bias = Widen(from.bias);
+    const DType dtype = weights_.bf16 ? DType::kBF16 : from.parts[0].dtype;
+    linear.row_bytes = linear.in * static_cast<int64_t>(SizeOf(dtype));
+    linear.kernel = &ChooseMatMul(dtype, weights_.bf16 ? DType::kBF16 : DType::kF32);
+    for (const TensorView& part : from.parts) {
+      if (part.dtype != dtype && !weights_.bf16) {
+        Fail("{}: a matrix is stored partly as {} and partly as {}", model_.checkpoint.path().string(),
+             NameOf(dtype), NameOf(part.dtype));
+      }
+      linear.parts.push_back({part.dtype == dtype ? part.data : Round(part), part.shape[0]});
+    }
+    return linear;
+  }
+
+  std::vector<Block> Prepare(const std::vector<BlockWeights>& stack) {
+    std::vector<Block> blocks;
+    for (const BlockWeights& from : stack) {
+      blocks.push_back({Widen(from.attn_norm_in), Widen(from.attn_norm_out), Widen(from.mlp_norm_in),
+                        Widen(from.mlp_norm_out), Widen(from.q_norm), Widen(from.k_norm), Prepare(from.qkv),
+                        Prepare(from.attn_out), Prepare(from.gate_up), Prepare(from.down)});
+    }
+    return blocks;
+  }
+
+ private:
+  const std::byte* Round(const TensorView& from) {
+    auto copy = std::make_unique<uint16_t[]>(static_cast<size_t>(from.elements()));
+    for (int64_t i = 0; i < from.elements(); ++i) copy[i] = FloatToBF16(LoadElement(from.data, from.dtype, i));
+    model_.checkpoint.Forget(from);
+    weights_.converted.push_back(std::move(copy));
+    return reinterpret_cast<const std::byte*>(weights_.converted.back().get());
+  }
+
+  const Model& model_;
+  Weights& weights_;
+};
+
+}  // namespace
+
+void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to, int64_t stride) const {
+  int64_t first = 0;  // output index of the part's first row
+  for (const Part& part : parts) {
+    const int64_t from = std::max(begin, first), until = std::min(end, first + part.rows);
+    if (from < until) {
+      kernel->multiply({part.data + (from - first) * row_bytes, until - from, in, packed, rows, to + (from - begin), stride});
+    }
+    first += part.rows;
+  }
+}
+
+ComputeMode ResolveCompute(const Model& model, ComputeMode wanted) {
+  if (wanted != ComputeMode::kAuto) return wanted;
+  const bool bf16 = model.weights.head.parts[0].dtype == DType::kBF16;
+  return bf16 && HasFastBF16() ? ComputeMode::kBF16 : ComputeMode::kF32;
+}
+
+Weights::Weights(const Model& model, ComputeMode compute) : bf16(compute == ComputeMode::kBF16) {
+  Preparer preparer(model, *this);
+  embedding = model.weights.embedding;
+  prelude = preparer.Prepare(model.weights.prelude);
+  core = preparer.Prepare(model.weights.core);
+  coda = preparer.Prepare(model.weights.coda);
+  adapter = preparer.Prepare(model.weights.adapter);
+  head = preparer.Prepare(model.weights.head);
+  loop_norm = Widen(model.weights.loop_norm);
+  final_norm = Widen(model.weights.final_norm);
+}
+
+}  // namespace loopspec::cpu

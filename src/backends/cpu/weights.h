@@ -1,0 +1,50 @@
+// The model's weights as the CPU kernels want them: matrices where the checkpoint maps them, norms widened to float32.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cpu/matmul.h"
+#include "model/model.h"
+
+namespace loopspec::cpu {
+
+// y = W x (+ bias), W possibly in parts stacked by rows.
+struct Linear {
+  struct Part {
+    const std::byte* data;
+    int64_t rows;
+  };
+  const MatMulKernel* kernel = nullptr;
+  std::vector<Part> parts;
+  int64_t in = 0, out = 0;
+  int64_t row_bytes = 0;
+  std::vector<float> bias;  // empty: none
+
+  // Outputs [begin, end) of every packed row: to[row * stride + i] for i in [0, end - begin).
+  void Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to, int64_t stride) const;
+};
+
+struct Block {
+  std::vector<float> attn_norm_in, attn_norm_out, mlp_norm_in, mlp_norm_out, q_norm, k_norm;
+  Linear qkv, attn_out, gate_up, down;
+};
+
+struct Weights {
+  TensorView embedding;
+  std::vector<Block> prelude, core, coda;
+  Linear adapter, head;
+  std::vector<float> loop_norm, final_norm;
+  // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations).
+  std::vector<std::unique_ptr<uint16_t[]>> converted;
+  bool bf16 = false;  // activations and keys/values
+
+  Weights(const Model& model, ComputeMode compute);
+};
+
+// kAuto: bf16 for bf16 checkpoints where the machine has instructions for it, else float32.
+ComputeMode ResolveCompute(const Model& model, ComputeMode wanted);
+
+}  // namespace loopspec::cpu

@@ -1,0 +1,117 @@
+// Memory on the device and pinned memory on the host, owned; and the check that every CUDA call goes through.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace loopspec::cuda {
+
+// Throws Error saying what was being done.
+inline void Check(cudaError_t status, std::string_view doing) {
+  if (status != cudaSuccess) {
+    Fail("CUDA: {} failed: {} ({})", doing, cudaGetErrorString(status), cudaGetErrorName(status));
+  }
+}
+
+inline double Gigabytes(size_t bytes) { return static_cast<double>(bytes) * 1e-9; }
+
+// Bytes free for allocation on the current device.
+inline size_t FreeMemory() {
+  size_t free = 0, total = 0;
+  Check(cudaMemGetInfo(&free, &total), "asking for the free memory");
+  return free;
+}
+
+// An array on the device. `what` names it when memory does not suffice.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  DeviceArray(size_t count, std::string_view what, bool zeroed = false) : count_(count) {
+    if (count == 0) return;
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, bytes()) != cudaSuccess) {
+      (void)cudaGetLastError();
+      Fail("the GPU has {:.2f} GB free, {} needs {:.2f} GB", Gigabytes(FreeMemory()), what, Gigabytes(bytes()));
+    }
+    data_ = static_cast<T*>(memory);
+    if (zeroed) Check(cudaMemset(data_, 0, bytes()), "clearing device memory");
+  }
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(DeviceArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+
+  T* data() const { return data_; }
+  size_t size() const { return count_; }
+  size_t bytes() const { return count_ * sizeof(T); }
+
+ private:
+  T* data_ = nullptr;
+  size_t count_ = 0;
+};
+
+// Page-locked memory on the host: copies to and from the device run beside the host's own work.
+template <typename T>
+class PinnedArray {
+ public:
+  PinnedArray() = default;
+  explicit PinnedArray(size_t count) : count_(count) {
+    if (count == 0) return;
+    void* memory = nullptr;
+    Check(cudaMallocHost(&memory, count * sizeof(T)), "allocating pinned memory");
+    data_ = static_cast<T*>(memory);
+  }
+  ~PinnedArray() { cudaFreeHost(data_); }
+  PinnedArray(PinnedArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  PinnedArray& operator=(PinnedArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+
+  T* data() const { return data_; }
+  size_t size() const { return count_; }
+
+ private:
+  T* data_ = nullptr;
+  size_t count_ = 0;
+};
+
+class Stream {
+ public:
+  Stream() { Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+  void Synchronize() const { Check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() { Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace loopspec::cuda

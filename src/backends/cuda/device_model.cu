@@ -1,0 +1,214 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "backends/cuda/device_model.h"
+#include "base/philox.h"
+
+namespace loopspec::cuda {
+namespace {
+
+constexpr size_t kStagingBytes = size_t{32} << 20;
+
+// Hands out parts of the two arenas in a fixed order; the first run only counts.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(bf16* matrices, float* vectors) : matrices_(matrices), vectors_(vectors) {}
+
+  DeviceMatrix Matrix(int rows, int cols) {
+    DeviceMatrix m{matrices_ == nullptr ? nullptr : matrices_ + matrix_elements, rows, cols, PaddedK(cols)};
+    matrix_elements += static_cast<size_t>(rows) * static_cast<size_t>(m.ld);
+    return m;
+  }
+  const float* Vector(int size) {
+    const float* v = vectors_ == nullptr ? nullptr : vectors_ + vector_elements;
+    vector_elements += static_cast<size_t>((size + 3) / 4 * 4);
+    return v;
+  }
+
+  size_t matrix_elements = 0, vector_elements = 0;
+
+ private:
+  bf16* matrices_ = nullptr;
+  float* vectors_ = nullptr;
+};
+
+DeviceBlock LayOutBlock(const ModelSpec& spec, Arena& arena) {
+  DeviceBlock block;
+  if (spec.norms != NormPlacement::kPost) {
+    block.attn_norm_in = arena.Vector(spec.hidden);
+    block.mlp_norm_in = arena.Vector(spec.hidden);
+  }
+  if (spec.norms != NormPlacement::kPre) {
+    block.attn_norm_out = arena.Vector(spec.hidden);
+    block.mlp_norm_out = arena.Vector(spec.hidden);
+  }
+  if (spec.qk_norm) {
+    block.q_norm = arena.Vector(spec.q_size());
+    block.k_norm = arena.Vector(spec.kv_size());
+  }
+  block.qkv = arena.Matrix(spec.q_size() + 2 * spec.kv_size(), spec.hidden);
+  block.attn_out = arena.Matrix(spec.hidden, spec.q_size());
+  block.gate_up = arena.Matrix(2 * spec.ff, spec.hidden);
+  block.down = arena.Matrix(spec.hidden, spec.ff);
+  return block;
+}
+
+void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
+  const auto blocks = [&](int count, std::vector<DeviceBlock>& stack) {
+    const size_t before = arena.matrix_elements;
+    stack.clear();
+    for (int i = 0; i < count; ++i) stack.push_back(LayOutBlock(spec, arena));
+    return (arena.matrix_elements - before) * sizeof(bf16);
+  };
+  model.spec = spec;
+  model.embedding = arena.Matrix(spec.vocab, spec.hidden);
+  model.prelude_bytes = blocks(spec.prelude_layers, model.prelude);
+  model.core_bytes = blocks(spec.core_layers, model.core);
+  model.coda_bytes = blocks(spec.coda_layers, model.coda);
+  if (spec.adapter) {
+    model.adapter = arena.Matrix(spec.hidden, 2 * spec.hidden);
+    model.core_bytes += static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
+    if (spec.adapter_bias) model.adapter_bias = arena.Vector(spec.hidden);
+  }
+  if (spec.loop_norm) model.loop_norm = arena.Vector(spec.hidden);
+  if (spec.final_norm) model.final_norm = arena.Vector(spec.hidden);
+  model.head = spec.tied_head ? model.embedding : arena.Matrix(spec.vocab, spec.hidden);
+  model.coda_bytes += static_cast<size_t>(spec.vocab) * static_cast<size_t>(model.head.ld) * sizeof(bf16);
+}
+
+DeviceModel Allocate(const ModelSpec& spec) {
+  DeviceModel model;
+  Arena count;
+  LayOut(spec, count, model);
+  model.matrices = DeviceArray<bf16>(count.matrix_elements, "the model's weights", true);
+  model.vectors = DeviceArray<float>(count.vector_elements, "the model's norms", true);
+  Arena place(model.matrices.data(), model.vectors.data());
+  LayOut(spec, place, model);
+  return model;
+}
+
+// Copies tensors to the device, one staging buffer being filled while the other travels.
+class Uploader {
+ public:
+  Uploader() {
+    for (auto& buffer : staging_) buffer = PinnedArray<std::byte>(kStagingBytes);
+  }
+
+  void Matrix(const LinearWeights& from, const DeviceMatrix& to) {
+    int64_t row = 0;
+    for (const TensorView& part : from.parts) {
+      Rows(part, to, row);
+      row += part.shape[0];
+    }
+  }
+  void Rows(const TensorView& from, const DeviceMatrix& to, int64_t first_row) {
+    const int64_t cols = from.shape[1];
+    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / sizeof(bf16)) / cols);
+    for (int64_t r = 0; r < from.shape[0]; r += step) {
+      const int64_t count = std::min(step, from.shape[0] - r);
+      auto* out = reinterpret_cast<uint16_t*>(Next());
+      Convert(from, r * cols, count * cols, out);
+      auto* destination = const_cast<bf16*>(to.data) + (first_row + r) * to.ld;
+      Check(cudaMemcpy2DAsync(destination, static_cast<size_t>(to.ld) * sizeof(bf16), out,
+                              static_cast<size_t>(cols) * sizeof(bf16), static_cast<size_t>(cols) * sizeof(bf16),
+                              static_cast<size_t>(count), cudaMemcpyHostToDevice, stream_.get()),
+            "copying weights to the GPU");
+      Sent();
+    }
+  }
+  void Vector(const TensorView& from, const float* to) {
+    if (from.empty() || to == nullptr) return;
+    auto* out = reinterpret_cast<float*>(Next());
+    for (int64_t i = 0; i < from.elements(); ++i) out[i] = LoadElement(from.data, from.dtype, i);
+    Check(cudaMemcpyAsync(const_cast<float*>(to), out, static_cast<size_t>(from.elements()) * sizeof(float),
+                          cudaMemcpyHostToDevice, stream_.get()),
+          "copying norms to the GPU");
+    Sent();
+  }
+  void Finish() { stream_.Synchronize(); }
+
+ private:
+  std::byte* Next() {
+    current_ ^= 1;
+    Check(cudaEventSynchronize(sent_[current_].get()), "copying weights to the GPU");
+    return staging_[current_].data();
+  }
+  void Sent() { Check(cudaEventRecord(sent_[current_].get(), stream_.get()), "copying weights to the GPU"); }
+
+  static void Convert(const TensorView& from, int64_t begin, int64_t count, uint16_t* out) {
+    if (from.dtype == DType::kBF16) {
+      std::memcpy(out, from.data + begin * 2, static_cast<size_t>(count) * 2);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) out[i] = FloatToBF16(LoadElement(from.data, from.dtype, begin + i));
+  }
+
+  Stream stream_;
+  PinnedArray<std::byte> staging_[2];
+  Event sent_[2];
+  int current_ = 0;
+};
+
+// Uniform in [-scale, scale]: the cost of a step does not depend on the values, but NaN or zeros would hide mistakes.
+__global__ void FillRandom(bf16* out, size_t count, uint64_t seed, float scale) {
+  const size_t stride = size_t{gridDim.x} * blockDim.x * 4;
+  for (size_t i = (size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < count; i += stride) {
+    const PhiloxBlock block =
+        Philox4x32({{static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0}}, seed);
+    for (size_t j = 0; j < 4 && i + j < count; ++j) {
+      out[i + j] = __float2bfloat16((static_cast<float>(block.v[j]) * 0x1.0p-31f - 1.0f) * scale);
+    }
+  }
+}
+
+__global__ void FillOnes(float* out, size_t count) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = 1.0f;
+}
+
+}  // namespace
+
+DeviceModel DeviceModel::Load(const Model& model) {
+  DeviceModel device = Allocate(model.spec);
+  Uploader up;
+  const ModelWeights& weights = model.weights;
+  up.Rows(weights.embedding, device.embedding, 0);
+  const auto blocks = [&](const std::vector<BlockWeights>& from, const std::vector<DeviceBlock>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      up.Vector(from[i].attn_norm_in, to[i].attn_norm_in);
+      up.Vector(from[i].attn_norm_out, to[i].attn_norm_out);
+      up.Vector(from[i].mlp_norm_in, to[i].mlp_norm_in);
+      up.Vector(from[i].mlp_norm_out, to[i].mlp_norm_out);
+      up.Vector(from[i].q_norm, to[i].q_norm);
+      up.Vector(from[i].k_norm, to[i].k_norm);
+      up.Matrix(from[i].qkv, to[i].qkv);
+      up.Matrix(from[i].attn_out, to[i].attn_out);
+      up.Matrix(from[i].gate_up, to[i].gate_up);
+      up.Matrix(from[i].down, to[i].down);
+    }
+  };
+  blocks(weights.prelude, device.prelude);
+  blocks(weights.core, device.core);
+  blocks(weights.coda, device.coda);
+  if (model.spec.adapter) up.Matrix(weights.adapter, device.adapter);
+  up.Vector(weights.adapter.bias, device.adapter_bias);
+  up.Vector(weights.loop_norm, device.loop_norm);
+  up.Vector(weights.final_norm, device.final_norm);
+  if (!model.spec.tied_head) up.Matrix(weights.head, device.head);
+  up.Finish();
+  return device;
+}
+
+DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
+  DeviceModel device = Allocate(spec);
+  FillRandom<<<1024, 256>>>(device.matrices.data(), device.matrices.size(), seed, 0.035f);
+  const size_t n = device.vectors.size();
+  if (n > 0) FillOnes<<<static_cast<unsigned>((n + 255) / 256), 256>>>(device.vectors.data(), n);
+  Check(cudaGetLastError(), "filling random weights");
+  Check(cudaDeviceSynchronize(), "filling random weights");
+  return device;
+}
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,70 @@
+// The few instructions that kernels share: matrix and transpose instructions, asynchronous copies, bf16 packing.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace loopspec::cuda {
+
+// c += a b: a 16 x 16 (weights or queries), b 16 x 8, bf16 in, float32 sums.
+__device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                           uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Two such products over 32 elements of k. A thread holds 16 contiguous bytes of each of its rows, which fixes the order
+// in which the instruction meets the elements of k: the same for every operand loaded this way.
+__device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high, const uint4& b) {
+  Mma(c, low.x, high.x, low.y, high.y, b.x, b.y);
+  Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
+}
+
+// Transposes an 8 x 8 matrix of 16-bit elements held across the warp.
+__device__ inline uint32_t Transpose(uint32_t value) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
+  return out;
+}
+
+__device__ inline uint32_t PackBF16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+__device__ inline void CopyAsync16(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ inline void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ inline uint4 LoadShared16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+// Reads past the first-level cache, which is not coherent with what other blocks write.
+__device__ inline uint4 LoadCoherent16(const void* p) { return __ldcg(static_cast<const uint4*>(p)); }
+
+__device__ inline uint64_t GlobalClock() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+
+__device__ inline float WarpSum(float v) {
+  for (int mask = 1; mask < 32; mask <<= 1) v += __shfl_xor_sync(0xFFFFFFFFu, v, mask);
+  return v;
+}
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,176 @@
+// What the decode kernel reads: the model's program (fixed), the step's plan (new every step), and where all memory is.
+//
+// The kernel is persistent: one block per multiprocessor runs the whole step, operation by operation, with a barrier over
+// the grid between them. Nothing in a launch depends on the step but the contents of the plan, so no launch is special.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/device_model.h"
+
+namespace loopspec::cuda {
+
+inline constexpr int kThreads = 256;       // of a block: eight warps that share the k dimension of every product
+inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kTileRows = 16;       // rows of a weight tile: the long side of the matrix instruction
+inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
+inline constexpr int kChunkBlocks = 32;    // blocks of k that a warp team keeps its inputs of in registers: 2048 elements
+inline constexpr int kMaxMatrices = 320;   // of one model
+inline constexpr int kMaxHidden = 8192;    // a block holds one row of the residual stream in registers
+inline constexpr int kAttentionBlock = 32; // positions that one softmax update covers
+
+// ---- The program: what the model does, laid down once ------------------------------------------------------------------
+
+enum class MatrixKind : int16_t {
+  kQkv,      // rotates q and k; q to its buffer, k and v to the row's cell
+  kQkvRaw,   // q and k as they come, for kQkNorm; v to the cell
+  kGateUp,   // SwiGLU
+  kPartial,  // plain sums of one chunk of k, added up by the next row operation
+  kHead,     // logits
+};
+
+// One block's share of one matrix.
+struct alignas(16) MatrixShare {
+  const bf16* weights;
+  int32_t ld;
+  int32_t rows;
+  int32_t tile_begin;
+  int32_t tile_count;
+  int16_t block_begin, block_end;  // of k, in units of kBlockK
+  MatrixKind kind;
+  int16_t chunk;  // which partial sum
+};
+static_assert(sizeof(MatrixShare) == 32);
+
+enum class OpType : int32_t { kRows, kMatrix, kQkNorm, kAttention, kMerge };
+
+// Where a row operation takes the residual stream from.
+enum class RowSource : int32_t {
+  kState,    // the cell's state; the embedding when the row is new and there is no prelude
+  kEmbed,    // the token's embedding
+  kCopy,     // the cell's state, into C's own copy
+  kAdd,      // x + norm(sum of partials)
+  kReplace,  // sum of partials + bias
+};
+// What it leaves for the next matrix.
+enum class RowOutput : int32_t { kNone, kNormed, kAdapter };
+// Inputs of a matrix product.
+enum class Activation : int32_t { kHidden, kAttention, kFeedForward, kAdapter };
+
+struct alignas(16) Op {
+  OpType type;
+  int32_t matrix;  // kMatrix: index into the shares
+  Activation input;
+  int32_t layer;   // within its stack: offset of the plane
+  RowSource source;
+  RowOutput output;
+  int32_t chunks;  // partial sums to add up
+  int32_t flags;   // kOp...
+  const float* bias;
+  const float* post_norm;  // on the sum of partials
+  const float* loop_norm;  // on the stream itself
+  const float* pre_norm;   // on what goes into the next matrix; null: the stream as it is
+  const float* q_norm;
+  const float* k_norm;
+};
+inline constexpr int32_t kOpRope = 1;           // also fills the row's rotary table
+inline constexpr int32_t kOpFinishPrelude = 2;  // e = x, x = initial state
+
+// ---- The plan: what one step does ---------------------------------------------------------------------------------------
+
+inline constexpr int kSets = 3;  // rows in P, in B, in C
+enum RowSet { kSetPrelude = 0, kSetCore = 1, kSetCoda = 2 };
+
+struct RowInfo {
+  int32_t cell;
+  int32_t token;
+  int32_t position;
+  int32_t depth;
+  int32_t plane;      // of the stack's first block in the first recurrence
+  int32_t pages;      // its sequence's page table: index into the plan's pages
+  int32_t chain;      // index into the plan's chains
+  int32_t committed;  // positions below lie in pages
+  int32_t partial;    // its first slot of attention partials
+  int32_t splits;     // and how many it has
+};
+
+// One warp's piece of attention: `count` rows of one sequence and depth over the positions of one split.
+struct AttentionUnit {
+  int32_t first;  // into the set's `grouped` rows
+  int32_t count;
+  int32_t split;
+};
+
+struct CommitInfo {
+  int32_t cell;
+  int32_t page;
+  int32_t slot;  // position within the page
+};
+
+struct PlanHeader {
+  uint32_t barrier;  // arrivals of blocks; zero when a step begins
+  int32_t recurrences;
+  int32_t commits;
+  int32_t rows[kSets];
+  int32_t units[kSets];
+  // Byte offsets from the header.
+  int32_t row_at[kSets];
+  int32_t grouped_at[kSets];
+  int32_t unit_at[kSets];
+  int32_t chains_at;
+  int32_t pages_at;
+  int32_t commits_at;
+  int32_t readouts_at;
+  uint64_t clock[4];  // written by the kernel: start, after P, after B, after C (nanoseconds)
+};
+
+// ---- Everything the kernel is launched with -----------------------------------------------------------------------------
+
+struct DecodeParams {
+  // Program.
+  const Op* ops;
+  int32_t ops_begin[kSets], ops_end[kSets];  // per stack
+  int32_t core_start;                        // the operation before the first recurrence
+  const MatrixShare* shares;                 // [block][matrix]
+  int32_t matrices;
+  int32_t matrices_end[kSets];               // matrices are numbered P, B, C
+
+  // Shapes.
+  int32_t hidden, heads, kv_heads, head_dim, head_stride;  // head_stride: head_dim padded
+  int32_t q_size, kv_size, ff, vocab;
+  int32_t core_layers, prelude_layers, planes;
+  int32_t split;      // positions per attention partial, at fixed absolute places
+  int32_t max_rows;   // stride of buffers with a row dimension
+  int32_t ld_hidden, ld_attention, ld_ff, ld_adapter;
+  float eps, attention_scale;  // the latter times log2(e)
+  float embed_scale;
+  double state_scale;
+  uint64_t state_seed;
+  int32_t adapter;
+  const double* rope_frequencies;  // [head_dim / 2]
+  DeviceMatrix embedding;
+
+  // Memory by cell.
+  float* state;      // [cell][hidden]
+  bf16* prelude_out; // e: [cell][hidden]
+  bf16* cell_kv;     // [cell][plane][kv_head][2][head_stride]
+  bf16* page_kv;     // [page][plane][kv_head][2][kPageSize][head_stride]
+
+  // Memory by row.
+  float* coda_x;       // [row][hidden]
+  bf16* act_hidden;    // [row][ld_hidden]
+  bf16* act_attention; // [row][ld_attention]
+  bf16* act_ff;        // [row][ld_ff]
+  bf16* act_adapter;   // [row][ld_adapter]: state | e
+  bf16* q;             // [row][head][head_stride]
+  float* qk_raw;       // [row][q_size + kv_size]
+  float* partials;     // [chunk][row][hidden]
+  float2* rope;        // [set][row][head_dim / 2]
+  float* attention_o;  // [slot][head][head_stride]
+  float2* attention_ml;  // [slot][head]: maximum and sum
+  float* logits;       // [readout][vocab]
+
+  PlanHeader* plan;
+};
+
+}  // namespace loopspec::cuda
