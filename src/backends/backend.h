@@ -93,7 +93,14 @@ struct StepPlan {
   int32_t recurrences = 1;  // times that every row goes through B
   std::vector<ReadoutPlan> readouts;
 
-  void Clear();
+  void Clear() {
+    sequences.clear();
+    chains.clear();
+    commits.clear();
+    rows.clear();
+    readouts.clear();
+    recurrences = 1;
+  }
 };
 
 // ---- What comes back --------------------------------------------------------------------------------------------------

@@ -10,15 +10,6 @@
 
 namespace loopspec {
 
-void StepPlan::Clear() {
-  sequences.clear();
-  chains.clear();
-  commits.clear();
-  rows.clear();
-  readouts.clear();
-  recurrences = 1;
-}
-
 std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const BackendOptions& options) {
   return std::make_unique<cpu::CpuBackend>(model, options);
 }

@@ -1,0 +1,47 @@
+#include "engine/generate.h"
+
+#include "base/timer.h"
+
+namespace loopspec {
+
+GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback& on_token) {
+  GenerateResult result;
+  Timer total;
+  LoopSpec decoder(request, backend_.spec(), backend_.options(), ledger_);
+  const PrefillPlan prefill = decoder.Prefill();
+  if (!prefill.tokens.empty()) backend_.Prefill(prefill);
+  result.times.prefill = total.Seconds();
+
+  Timer decode;
+  size_t reported = 0;
+  while (!decoder.finished()) {
+    Timer host;
+    plan_.Clear();
+    plan_.recurrences = decoder.StepsToReadout();
+    decoder.Plan(plan_.recurrences, plan_);
+    result.times.host += host.Seconds();
+    const StepResult& step = backend_.Wait(backend_.Submit(plan_));
+    host.Reset();
+    result.times.prelude += step.prelude_seconds;
+    result.times.recur += step.recur_seconds;
+    result.times.readout += step.readout_seconds;
+    if (observer_) observer_(plan_, step);
+    decoder.Absorb(step.decisions);
+    result.times.host += host.Seconds();
+    for (; reported < decoder.output().size(); ++reported) {
+      if (reported == 0) {
+        result.times.first_token = total.Seconds();
+        decode.Reset();
+      }
+      if (on_token && !on_token(decoder.output()[reported])) decoder.Stop(FinishReason::kStop);
+    }
+  }
+  result.times.decode = reported > 0 ? decode.Seconds() : 0.0;
+  result.tokens = decoder.output();
+  result.finish_reason = decoder.finish_reason();
+  result.statistics = decoder.statistics();
+  result.trace = decoder.trace();
+  return result;
+}
+
+}  // namespace loopspec

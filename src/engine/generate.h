@@ -1,0 +1,57 @@
+// Drives one request to its end on one backend.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "decode/loopspec.h"
+#include "kv/ledger.h"
+
+namespace loopspec {
+
+struct GenerateTimes {
+  double prefill = 0;      // prompt, up to the first step
+  double first_token = 0;  // from the start to the first decoded token
+  double decode = 0;       // after the first token, as the paper counts
+  // Over all steps: pre-layers, recurrences, post-layers with sampling, and the host's own work.
+  double prelude = 0, recur = 0, readout = 0, host = 0;
+};
+
+struct GenerateResult {
+  std::vector<CommittedToken> tokens;
+  FinishReason finish_reason = FinishReason::kNone;
+  DecodeStatistics statistics;
+  GenerateTimes times;
+  std::vector<TraceEvent> trace;
+
+  // Tokens per second after the first one; 0 when there is only one.
+  double tokens_per_second() const {
+    return times.decode > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / times.decode : 0.0;
+  }
+};
+
+// Called for every decoded token in order; return false to stop there.
+using TokenCallback = std::function<bool(const CommittedToken& token)>;
+// Called after each step with the decoder's verifying logits, for tests: see Generator::set_step_observer.
+using StepObserver = std::function<void(const StepPlan& plan, const StepResult& result)>;
+
+class Generator {
+ public:
+  explicit Generator(Backend& backend)
+      : backend_(backend), ledger_(backend.pages(), backend.options().max_rows) {}
+
+  // Throws Error for a request that cannot be served.
+  GenerateResult Run(const DecodeRequest& request, const TokenCallback& on_token = {});
+
+  void set_step_observer(StepObserver observer) { observer_ = std::move(observer); }
+
+ private:
+  Backend& backend_;
+  KvLedger ledger_;
+  StepPlan plan_;
+  StepObserver observer_;
+};
+
+}  // namespace loopspec
