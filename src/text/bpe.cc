@@ -1,0 +1,344 @@
+#include "text/bpe.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "text/unicode.h"
+
+namespace loopspec {
+namespace {
+
+constexpr size_t kCacheSlots = 1 << 14;
+constexpr size_t kLongestLinear =
+    40;  // above so many symbols a heap beats scanning for the lowest rank
+
+std::string_view Shown(std::string_view token) {
+  return token.substr(0, 80);
+}
+
+}  // namespace
+
+ByteAlphabet::ByteAlphabet() {
+  bytes_.fill(-1);
+  char32_t next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable =
+        (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    const char32_t c = printable ? static_cast<char32_t>(byte) : next++;
+    AppendUtf8(c, characters_[static_cast<size_t>(byte)]);
+    bytes_[c] = static_cast<int16_t>(byte);
+  }
+}
+
+const ByteAlphabet& ByteAlphabet::Get() {
+  static const ByteAlphabet alphabet;
+  return alphabet;
+}
+
+BpeModel BpeModel::FromJson(const TokenizerJson& file, bool byte_level, std::string_view what) {
+  BpeModel model;
+  model.what_ = what;
+  const Json& json = RequireMember(file.rest, "model", what);
+  if (const auto type = FindString(json, "type", fmt::format("{}: model", what));
+      type && *type != "BPE") {
+    Fail("{}: the model has type {}, expected BPE", what, *type);
+  }
+  if (!file.has_vocab || !file.has_merges) {
+    Fail("{}: the model lacks {}, expected a BPE model", what, file.has_vocab ? "merges" : "vocab");
+  }
+  size_t bytes = 0;
+  for (const auto& item : file.vocab) bytes += item.token.size();
+  model.vocab_.Reserve(file.vocab.size(), bytes);
+  for (const auto& [token, id] : file.vocab) {
+    if (id > BpeVocab::kLargestId) {
+      Fail("{}: token \"{}\" has id {}, expected at most {}", what, Shown(token), id,
+           BpeVocab::kLargestId);
+    }
+    model.vocab_.Set(token, static_cast<int32_t>(id));
+  }
+  model.vocab_.Index();
+  model.ReadOptions(json, fmt::format("{}: model", what));
+  model.ReadMerges(file, what);
+  // Byte-level models come with a splitter of words and need no breaks within them.
+  if (byte_level) model.can_break_ = false;
+  model.FindSafeBreaks();
+  return model;
+}
+
+void BpeModel::ReadOptions(const Json& model, std::string_view what) {
+  if (const auto dropout = FindNumber(model, "dropout", what); dropout && *dropout != 0.0) {
+    Fail("{}: dropout is {}, expected none: encoding with it is random", what, *dropout);
+  }
+  if (auto unknown = FindString(model, "unk_token", what)) {
+    has_unknown_ = true;
+    unknown_token_ = std::move(*unknown);
+    unknown_id_ = vocab_.Find(unknown_token_);
+  }
+  fuse_unknown_ = FindBool(model, "fuse_unk", what).value_or(false);
+  byte_fallback_ = FindBool(model, "byte_fallback", what).value_or(false);
+  ignore_merges_ = FindBool(model, "ignore_merges", what).value_or(false);
+  subword_prefix_ = FindString(model, "continuing_subword_prefix", what).value_or("");
+  word_suffix_ = FindString(model, "end_of_word_suffix", what).value_or("");
+
+  all_bytes_known_ = subword_prefix_.empty() && word_suffix_.empty();
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto i = static_cast<size_t>(byte);
+    byte_ids_[i] = vocab_.Find(ByteAlphabet::Get().Character(static_cast<unsigned char>(byte)));
+    all_bytes_known_ = all_bytes_known_ && byte_ids_[i] >= 0;
+    fallback_ids_[i] = vocab_.Find(fmt::format("<0x{:02X}>", byte));
+  }
+}
+
+void BpeModel::ReadMerges(const TokenizerJson& file, std::string_view what) {
+  const auto find = [&](std::string_view token, size_t rank) {
+    const int32_t id = vocab_.Find(token);
+    if (id < 0) {
+      Fail("{}: merge {} names the token \"{}\", which the vocabulary lacks", what, rank,
+           Shown(token));
+    }
+    return id;
+  };
+  merges_.Reserve(file.merges.size());
+  std::string merged;
+  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
+    const auto& [left, right] = file.merges[rank];
+    const int32_t left_id = find(left, rank);
+    const int32_t right_id = find(right, rank);
+    if (right.size() < subword_prefix_.size()) {
+      Fail("{}: merge {} ends with \"{}\", expected the prefix \"{}\" before it", what, rank,
+           Shown(right), subword_prefix_);
+    }
+    merged.assign(left);
+    merged.append(right.substr(subword_prefix_.size()));
+    merges_.Set(left_id, right_id, {static_cast<uint32_t>(rank), find(merged, rank)});
+  }
+  // Merges that start from a fallback byte or from the unknown token join characters that the
+  // token's text does not show.
+  can_break_ = subword_prefix_.empty() && word_suffix_.empty() && !ignore_merges_;
+  std::vector<bool> stand_in(static_cast<size_t>(vocab_.largest_id() + 1));
+  const auto mark = [&](int32_t id) {
+    if (id >= 0) stand_in[static_cast<size_t>(id)] = true;
+  };
+  if (byte_fallback_) std::for_each(fallback_ids_.begin(), fallback_ids_.end(), mark);
+  mark(unknown_id_);
+  for (size_t rank = 0; rank < file.merges.size() && can_break_ && (byte_fallback_ || has_unknown_);
+       ++rank) {
+    const auto& [left, right] = file.merges[rank];
+    can_break_ = !stand_in[static_cast<size_t>(vocab_.Find(left))] &&
+                 !stand_in[static_cast<size_t>(vocab_.Find(right))];
+  }
+}
+
+void BpeModel::FindSafeBreaks() {
+  constexpr size_t kJoinWords = 1 << 16;
+  if (can_break_) joins_.assign(kJoinWords, 0);
+  for (size_t entry = 0; entry < vocab_.size(); ++entry) {
+    const std::string_view token = vocab_.Entry(entry);
+    if (token.empty()) continue;
+    const CodePoint first = DecodeUtf8(token, 0);
+    if (token.size() == static_cast<size_t>(first.length)) {
+      if (character_ids_.size() <= first.value) character_ids_.resize(first.value + 1, -1);
+      character_ids_[first.value] = vocab_.Find(token);
+      continue;
+    }
+    char32_t previous = first.value;
+    for (size_t i = static_cast<size_t>(first.length); can_break_ && i < token.size();) {
+      const CodePoint c = DecodeUtf8(token, i);
+      MarkJoin(previous, c.value);
+      previous = c.value;
+      i += static_cast<size_t>(c.length);
+    }
+  }
+}
+
+template <typename F>
+void BpeModel::Cached(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids,
+                      F encode) const {
+  using CachedWord = BpeScratch::CachedWord;
+  if (word.size() > sizeof(CachedWord::text)) return encode();
+  if (scratch.cache.empty()) scratch.cache.resize(kCacheSlots);
+  CachedWord& slot = scratch.cache[(HashBytes(word) >> 16) & (kCacheSlots - 1)];
+  if (slot.length == word.size() && std::memcmp(slot.text, word.data(), word.size()) == 0) {
+    ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
+    return;
+  }
+  const size_t before = ids.size();
+  encode();
+  const size_t count = ids.size() - before;
+  if (count > std::size(slot.ids)) return;
+  std::memcpy(slot.text, word.data(), word.size());
+  slot.length = static_cast<uint8_t>(word.size());
+  slot.count = static_cast<uint8_t>(count);
+  std::copy(ids.end() - static_cast<ptrdiff_t>(count), ids.end(), slot.ids);
+}
+
+void BpeModel::EncodeBytes(std::string_view word, BpeScratch& scratch,
+                           std::vector<int32_t>& ids) const {
+  if (word.empty()) return;
+  Cached(word, scratch, ids, [&] {
+    if (ignore_merges_ || !all_bytes_known_) {
+      scratch.text.clear();
+      ByteAlphabet::Get().AppendMapped(word, scratch.text);
+      if (!all_bytes_known_) return EncodeWholeText(scratch.text, scratch, ids);
+      if (const int32_t id = vocab_.Find(scratch.text); id >= 0) return ids.push_back(id);
+    }
+    scratch.symbols.clear();
+    for (const char c : word) scratch.symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    Merge(scratch, ids);
+  });
+}
+
+void BpeModel::EncodeText(std::string_view word, BpeScratch& scratch,
+                          std::vector<int32_t>& ids) const {
+  if (word.empty()) return;
+  if (!can_break_) return EncodePiece(word, scratch, ids);
+  size_t begin = 0;
+  CodePoint previous = DecodeUtf8(word, 0);
+  for (size_t i = static_cast<size_t>(previous.length); i < word.size();) {
+    const CodePoint c = DecodeUtf8(word, i);
+    // Both must be tokens: unknown characters may vanish, fuse or become bytes across the break.
+    if (!MayJoin(previous.value, c.value) && CharacterId(previous.value) >= 0 &&
+        CharacterId(c.value) >= 0) {
+      EncodePiece(word.substr(begin, i - begin), scratch, ids);
+      begin = i;
+    }
+    previous = c;
+    i += static_cast<size_t>(c.length);
+  }
+  EncodePiece(word.substr(begin), scratch, ids);
+}
+
+void BpeModel::EncodePiece(std::string_view piece, BpeScratch& scratch,
+                           std::vector<int32_t>& ids) const {
+  Cached(piece, scratch, ids, [&] { EncodeWholeText(piece, scratch, ids); });
+}
+
+void BpeModel::EncodeWholeText(std::string_view word, BpeScratch& scratch,
+                               std::vector<int32_t>& ids) const {
+  if (ignore_merges_) {
+    if (const int32_t id = vocab_.Find(word); id >= 0) return ids.push_back(id);
+  }
+  scratch.symbols.clear();
+  SymbolsOf(word, scratch.symbols);
+  Merge(scratch, ids);
+}
+
+void BpeModel::SymbolsOf(std::string_view word, std::vector<int32_t>& symbols) const {
+  const bool affixes = !subword_prefix_.empty() || !word_suffix_.empty();
+  bool unknown =
+      false;  // an unknown token that is still to be written, after the bytes that follow it
+  std::string spelled;
+  for (size_t i = 0; i < word.size();) {
+    const CodePoint c = DecodeUtf8(word, i);
+    std::string_view text = word.substr(i, static_cast<size_t>(c.length));
+    int32_t id = affixes ? -1 : CharacterId(c.value);
+    if (affixes) {
+      spelled = i > 0 ? subword_prefix_ : std::string();
+      spelled.append(text);
+      if (i + text.size() == word.size()) spelled.append(word_suffix_);
+      text = spelled;
+      id = vocab_.Find(text);
+    }
+    i += static_cast<size_t>(c.length);
+    if (id >= 0) {
+      if (unknown) symbols.push_back(unknown_id_);
+      unknown = false;
+      symbols.push_back(id);
+      continue;
+    }
+    if (byte_fallback_ && AppendFallbackBytes(text, symbols)) continue;
+    if (!has_unknown_) continue;
+    if (unknown_id_ < 0) {
+      Fail("{}: the text needs the unknown token \"{}\", which the vocabulary lacks", what_,
+           unknown_token_);
+    }
+    if (unknown && !fuse_unknown_) symbols.push_back(unknown_id_);
+    unknown = true;
+  }
+  if (unknown) symbols.push_back(unknown_id_);
+}
+
+bool BpeModel::AppendFallbackBytes(std::string_view text, std::vector<int32_t>& symbols) const {
+  const auto id = [&](char c) { return fallback_ids_[static_cast<unsigned char>(c)]; };
+  if (!std::all_of(text.begin(), text.end(), [&](char c) { return id(c) >= 0; })) return false;
+  for (const char c : text) symbols.push_back(id(c));
+  return true;
+}
+
+void BpeModel::Merge(BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  if (scratch.symbols.size() <= kLongestLinear) {
+    MergeShort(scratch.symbols.data(), scratch.symbols.size(), ids);
+  } else {
+    MergeLong(scratch, ids);
+  }
+}
+
+void BpeModel::MergeShort(int32_t* symbols, size_t count, std::vector<int32_t>& ids) const {
+  std::array<BpeMerges::Merge, kLongestLinear> pairs;  // pairs[i]: the merge of symbols i and i + 1
+  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = merges_.Find(symbols[i], symbols[i + 1]);
+  while (count > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < count; ++i) {
+      if (pairs[i].rank < pairs[best].rank) best = i;
+    }
+    if (pairs[best].rank == BpeMerges::kNone) break;
+    symbols[best] = pairs[best].id;
+    --count;
+    for (size_t i = best + 1; i < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      pairs[i - 1] = pairs[i];
+    }
+    if (best + 1 < count) pairs[best] = merges_.Find(symbols[best], symbols[best + 1]);
+    if (best > 0) pairs[best - 1] = merges_.Find(symbols[best - 1], symbols[best]);
+  }
+  ids.insert(ids.end(), symbols, symbols + count);
+}
+
+void BpeModel::MergeLong(BpeScratch& scratch, std::vector<int32_t>& ids) const {
+  using Candidate = BpeScratch::Candidate;
+  auto& list = scratch.list;
+  auto& heap = scratch.heap;
+  const auto later = [](const Candidate& a, const Candidate& b) { return a.order > b.order; };
+  const auto count = static_cast<int32_t>(scratch.symbols.size());
+  list.clear();
+  heap.clear();
+  for (int32_t i = 0; i < count; ++i) {
+    list.push_back({scratch.symbols[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+  }
+  const auto note = [&](int32_t position) {
+    const auto& symbol = list[static_cast<size_t>(position)];
+    if (symbol.next < 0) return false;
+    const auto merge = merges_.Find(symbol.id, list[static_cast<size_t>(symbol.next)].id);
+    if (merge.rank == BpeMerges::kNone) return false;
+    heap.push_back({uint64_t{merge.rank} << 32 | static_cast<uint32_t>(position), merge.id});
+    return true;
+  };
+  for (int32_t i = 0; i + 1 < count; ++i) note(i);
+  std::make_heap(heap.begin(), heap.end(), later);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), later);
+    const Candidate top = heap.back();
+    heap.pop_back();
+    const auto position = static_cast<int32_t>(top.order & UINT32_MAX);
+    auto& symbol = list[static_cast<size_t>(position)];
+    if (symbol.id < 0 || symbol.next < 0) continue;  // merged away, or the last one
+    auto& right = list[static_cast<size_t>(symbol.next)];
+    const auto merge = merges_.Find(symbol.id, right.id);
+    if (merge.rank == BpeMerges::kNone || merge.id != top.id)
+      continue;  // the pair has changed since
+    symbol.id = merge.id;
+    symbol.next = right.next;
+    right.id = -1;
+    if (symbol.next >= 0) list[static_cast<size_t>(symbol.next)].previous = position;
+    if (symbol.previous >= 0 && note(symbol.previous))
+      std::push_heap(heap.begin(), heap.end(), later);
+    if (note(position)) std::push_heap(heap.begin(), heap.end(), later);
+  }
+  for (const auto& symbol : list) {
+    if (symbol.id >= 0) ids.push_back(symbol.id);
+  }
+}
+
+}  // namespace loopspec
