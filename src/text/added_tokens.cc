@@ -90,6 +90,7 @@ AddedTokens::Token AddedTokens::ReadToken(const Json& json, std::string_view wha
   token.lstrip = FindBool(json, "lstrip", what).value_or(false);
   token.rstrip = FindBool(json, "rstrip", what).value_or(false);
   token.normalized = FindBool(json, "normalized", what).value_or(!token.special);
+  token.shown = token.content;
   return token;
 }
 
@@ -127,6 +128,7 @@ AddedTokens AddedTokens::FromJson(const Json& list, const BpeVocab& vocab,
       NormalizedText text{token.content, 0};
       normalizer.Apply(text);
       result.normalized_.Add(text.text, id);
+      result.tokens_.at(id).shown = text.text;
     } else {
       result.plain_.Add(token.content, id);
     }
@@ -160,9 +162,17 @@ std::optional<int32_t> AddedTokens::Find(std::string_view content) const {
   return found == ids_.end() ? std::nullopt : std::optional<int32_t>(found->second);
 }
 
-const std::string* AddedTokens::Content(int32_t id) const {
+const std::string* AddedTokens::Shown(int32_t id) const {
   const auto found = tokens_.find(id);
-  return found == tokens_.end() ? nullptr : &found->second.content;
+  return found == tokens_.end() ? nullptr : &found->second.shown;
+}
+
+std::vector<int32_t> AddedTokens::SpecialIds() const {
+  std::vector<int32_t> ids;
+  for (const auto& [id, token] : tokens_) {
+    if (special_.contains(token.shown)) ids.push_back(id);
+  }
+  return ids;
 }
 
 }  // namespace loopspec

@@ -52,15 +52,17 @@ class AddedTokens {
   bool HasAny(bool normalized) const { return !(normalized ? normalized_ : plain_).empty(); }
 
   std::optional<int32_t> Find(std::string_view content) const;
-  const std::string* Content(int32_t id) const;  // null when no added token has this id
-  const std::unordered_set<std::string>& special() const {
-    return special_;
-  }  // contents of special tokens
+  // What the token is in decoded text, normalized when it is matched so; null when no added token
+  // has this id.
+  const std::string* Shown(int32_t id) const;
+  // Ids of special tokens, which decoding may hide: those shown as some special token is written.
+  std::vector<int32_t> SpecialIds() const;
   int32_t largest_id() const { return largest_id_; }
 
  private:
   struct Token {
     std::string content;
+    std::string shown;
     bool single_word, lstrip, rstrip, normalized, special;
     bool operator==(const Token&) const = default;
   };

@@ -1,7 +1,7 @@
 #include "text/bpe.h"
 
 #include <algorithm>
-#include <functional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -92,27 +92,40 @@ void BpeModel::ReadOptions(const Json& model, std::string_view what) {
 }
 
 void BpeModel::ReadMerges(const TokenizerJson& file, std::string_view what) {
-  const auto find = [&](std::string_view token, size_t rank) {
-    const int32_t id = vocab_.Find(token);
-    if (id < 0) {
-      Fail("{}: merge {} names the token \"{}\", which the vocabulary lacks", what, rank,
-           Shown(token));
-    }
-    return id;
-  };
+  constexpr size_t kBlock = 64;
   merges_.Reserve(file.merges.size());
-  std::string merged;
-  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
-    const auto& [left, right] = file.merges[rank];
-    const int32_t left_id = find(left, rank);
-    const int32_t right_id = find(right, rank);
-    if (right.size() < subword_prefix_.size()) {
-      Fail("{}: merge {} ends with \"{}\", expected the prefix \"{}\" before it", what, rank,
-           Shown(right), subword_prefix_);
+  std::string merged;                    // the block's new tokens, one after the other
+  std::vector<std::string_view> tokens;  // of each merge in the block: left, right, new
+  std::vector<int32_t> ids;
+  for (size_t done = 0; done < file.merges.size(); done += kBlock) {
+    const std::span block =
+        std::span(file.merges).subspan(done, std::min(kBlock, file.merges.size() - done));
+    size_t bytes = 0;
+    for (const auto& [left, right] : block) bytes += left.size() + right.size();
+    merged.clear();
+    merged.reserve(bytes);  // so that views of it stay good
+    tokens.clear();
+    for (const auto& [left, right] : block) {
+      if (right.size() < subword_prefix_.size()) {
+        Fail("{}: a merge ends with \"{}\", expected the prefix \"{}\" before it", what,
+             Shown(right), subword_prefix_);
+      }
+      const size_t begin = merged.size();
+      merged.append(left).append(right.substr(subword_prefix_.size()));
+      tokens.insert(tokens.end(), {left, right, std::string_view(merged).substr(begin)});
     }
-    merged.assign(left);
-    merged.append(right.substr(subword_prefix_.size()));
-    merges_.Set(left_id, right_id, {static_cast<uint32_t>(rank), find(merged, rank)});
+    ids.resize(tokens.size());
+    vocab_.FindMany(tokens, ids);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (ids[i] < 0) {
+        Fail("{}: merge {} needs the token \"{}\", which the vocabulary lacks", what, done + i / 3,
+             Shown(tokens[i]));
+      }
+    }
+    for (size_t i = 0; i < tokens.size(); i += 3) merges_.Prefetch(ids[i], ids[i + 1]);
+    for (size_t i = 0; i < tokens.size(); i += 3) {
+      merges_.Set(ids[i], ids[i + 1], {static_cast<uint32_t>(done + i / 3), ids[i + 2]});
+    }
   }
   // Merges that start from a fallback byte or from the unknown token join characters that the
   // token's text does not show.

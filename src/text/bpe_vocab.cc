@@ -1,6 +1,7 @@
 #include "text/bpe_vocab.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace loopspec {
@@ -57,8 +58,35 @@ int32_t BpeVocab::Find(std::string_view token) const {
   return slot.entry == 0 ? -1 : entries_[slot.entry - 1].id;
 }
 
+void BpeVocab::FindMany(std::span<const std::string_view> tokens, std::span<int32_t> ids) const {
+  constexpr size_t kBlock = 64;
+  std::array<uint64_t, kBlock> hashes;
+  if (slots_.empty()) return std::fill(ids.begin(), ids.end(), -1);
+  for (size_t done = 0; done < tokens.size(); done += kBlock) {
+    const size_t count = std::min(kBlock, tokens.size() - done);
+    const auto slot = [&](size_t i) -> const Slot& {
+      return slots_[hashes[i] & (slots_.size() - 1)];
+    };
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = HashBytes(tokens[done + i]);
+      __builtin_prefetch(&slot(i));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (slot(i).entry != 0) __builtin_prefetch(&entries_[slot(i).entry - 1]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (slot(i).entry != 0) __builtin_prefetch(&bytes_[entries_[slot(i).entry - 1].offset]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Slot& found = slots_[SlotOf(tokens[done + i], hashes[i])];
+      ids[done + i] = found.entry == 0 ? -1 : entries_[found.entry - 1].id;
+    }
+  }
+}
+
 void BpeMerges::Reserve(size_t merges) {
-  slots_.assign(std::bit_ceil(std::max<size_t>(16, merges * 2)), Slot{kFree, {kNone, 0}});
+  slots_.assign(std::bit_ceil(std::max<size_t>(16, merges + merges / 3 + 1)),
+                Slot{kFree, {kNone, 0}});
 }
 
 void BpeMerges::Set(int32_t left, int32_t right, Merge merge) {

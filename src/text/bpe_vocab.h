@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +41,10 @@ class BpeVocab {
   void Index();
 
   int32_t Find(std::string_view token) const;  // -1 when unknown
-  std::string_view Token(int32_t id) const {   // empty when unknown
+  // The same for many tokens at once, which hides most of the waiting for memory; ids[i] belongs to
+  // tokens[i].
+  void FindMany(std::span<const std::string_view> tokens, std::span<int32_t> ids) const;
+  std::string_view Token(int32_t id) const {  // empty when unknown
     if (id < 0 || static_cast<size_t>(id) >= by_id_.size()) return {};
     const uint32_t entry = by_id_[static_cast<size_t>(id)];
     return entry == 0 ? std::string_view() : View(entries_[entry - 1]);
@@ -85,6 +89,9 @@ class BpeMerges {
   void Reserve(size_t merges);
   void Set(int32_t left, int32_t right, Merge merge);  // a later merge of the same pair wins
 
+  void Prefetch(int32_t left, int32_t right) const {
+    __builtin_prefetch(&slots_[Start(Key(left, right))]);
+  }
   Merge Find(int32_t left, int32_t right) const {
     if (slots_.empty()) return {kNone, 0};
     const uint64_t key = Key(left, right);
@@ -109,7 +116,7 @@ class BpeMerges {
     return (hash >> 32) & (slots_.size() - 1);
   }
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // a power of two, at most three quarters full
 };
 
 }  // namespace loopspec

@@ -126,14 +126,14 @@ std::string Members(const std::vector<Range>& ranges) {
   return out;
 }
 
-// Oniguruma's \w, or all but it: the library's Rust \w without the joiners and with Latin-1's
+// All but Oniguruma's \w, which is the library's Rust \w without the joiners and with Latin-1's
 // raised digits.
-std::string ListWordMembers(bool negated) {
+std::string ListNonWordMembers() {
   std::vector<Range> ranges;
   for (char32_t c = 0; c < 0x110000; ++c) {
     bool word = HasClass(c, kWord) && c != 0x200C && c != 0x200D;
     word = word || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE);
-    if (word == negated || (c >= 0xD800 && c < 0xE000)) continue;
+    if (word || (c >= 0xD800 && c < 0xE000)) continue;
     if (!ranges.empty() && ranges.back().last + 1 == c) {
       ranges.back().last = c;
     } else {
@@ -143,10 +143,19 @@ std::string ListWordMembers(bool negated) {
   return Members(ranges);
 }
 
-const std::string& WordMembers(bool negated) {
-  static const std::string word = ListWordMembers(false);
-  static const std::string other = ListWordMembers(true);
-  return negated ? other : word;
+const std::string& NonWordMembers() {
+  static const std::string members = ListNonWordMembers();
+  return members;
+}
+
+std::string PropertyMembers(std::string_view name);
+
+// Oniguruma's \w.
+const std::string& WordMembers() {
+  static const std::string members = PropertyMembers("Alphabetic") + PropertyMembers("M") +
+                                     PropertyMembers("Nd") + PropertyMembers("Pc") +
+                                     R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+  return members;
 }
 
 std::string PlainName(std::string_view name) {
@@ -163,7 +172,7 @@ std::string PlainName(std::string_view name) {
 std::string PropertyMembers(std::string_view name) {
   const std::string plain = PlainName(name);
   if (plain == "space" || plain == "whitespace") return std::string(kSpaceMembers);
-  if (plain == "word") return WordMembers(false);
+  if (plain == "word") return WordMembers();
   if (plain == "xdigit") return std::string(kHexMembers);
   if (plain == "alnum") return PropertyMembers("Alphabetic") + PropertyMembers("Nd");
   if (plain == "punct") return PropertyMembers("P") + "$+<=>^`|~";
@@ -320,7 +329,7 @@ class Translator {
         break;
       case 'w':
       case 'W':
-        members = WordMembers(false);
+        members = WordMembers();
         break;
       case 'p':
       case 'P':
@@ -375,7 +384,7 @@ class Translator {
       return;
     }
     if (Peek(1) == 'b' || Peek(1) == 'B') {
-      const std::string w = fmt::format("[{}]", WordMembers(false));
+      const std::string w = fmt::format("[{}]", WordMembers());
       // Both lie between characters; \b where exactly one side is a word's.
       const char* here = Peek(1) == 'b' ? "!" : "=";
       const char* other = Peek(1) == 'b' ? "=" : "!";
@@ -405,7 +414,7 @@ class Translator {
   std::string NegatedMembers(const std::string& escape, const std::string& members) const {
     const char kind = escape[1];
     if (kind == 'S') return "\\S\\x{180e}";  // PCRE2's \s has U+180E on top
-    if (kind == 'W') return WordMembers(true);
+    if (kind == 'W') return NonWordMembers();
     if (kind == 'D') return "\\P{Nd}";
     if (kind == 'H') return R"(\x{0}-/:-@G-`g-\x{10ffff})";
     if (members.starts_with("\\p{"))

@@ -54,8 +54,8 @@ struct Tokenizer::Parts {
   }
 
   std::string_view Token(int32_t id) const {
-    const std::string* added_content = added.Content(id);
-    return added_content != nullptr ? std::string_view(*added_content) : model.vocab().Token(id);
+    const std::string* shown = added.Shown(id);
+    return shown != nullptr ? std::string_view(*shown) : model.vocab().Token(id);
   }
 
   // Text between added tokens; `first` when it begins the whole input.
@@ -125,8 +125,8 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view what) {
 
   Tokenizer tokenizer(std::move(parts));
   tokenizer.parts_->special.resize(static_cast<size_t>(tokenizer.vocab_size()));
-  for (const std::string& content : tokenizer.parts_->added.special()) {
-    tokenizer.parts_->special[static_cast<size_t>(*tokenizer.TokenToId(content))] = true;
+  for (const int32_t id : tokenizer.parts_->added.SpecialIds()) {
+    tokenizer.parts_->special[static_cast<size_t>(id)] = true;
   }
   return tokenizer;
 }

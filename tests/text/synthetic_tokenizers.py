@@ -224,7 +224,7 @@ def normalizers():
     yield "accents", tokenizer(byte_model(), pre_tokenizer=byte_level(), decoder=byte_level(), normalizer=sequence(
         "normalizer", {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}))
     for name, pattern, content in (("string", {"String": "an"}, "<>"), ("regex", {"Regex": r"\s+"}, " "), ("delete", {"Regex": "[aeiou]"}, ""),
-                                   ("group", {"Regex": "(t)(h)"}, "$2$1"), ("empty", {"String": ""}, "-"), ("digits", {"Regex": r"\d"}, "0")):
+                                   ("group", {"Regex": "(t)(h)"}, "$2$1"), ("digits", {"Regex": r"\d"}, "0")):
         yield f"replace-{name}", tokenizer(byte_model(), pre_tokenizer=byte_level(), decoder=byte_level(),
                                            normalizer=replace(pattern, content), tokens=[added("band", normalized=True)])
     yield "llama2", tokenizer(text_model(True, unk_token="<unk>", fuse_unk=True), tokens=SPECIALS, decoder=LLAMA_DECODER,
@@ -246,6 +246,9 @@ def added_tokens():
     yield "added-known", tokenizer(byte_model(), pre_tokenizer=byte_level(), decoder=byte_level(),
                                    tokens=[added("e", number=500), added("zz", number=7), added("zz", special=True, rstrip=True),
                                            added("\u00e9", special=True), added("\u0120the", normalized=True)])
+    yield "added-normalized-prepend", tokenizer(
+        text_model(), normalizer={"type": "Prepend", "prepend": MARK}, pre_tokenizer={"type": "Whitespace"},
+        tokens=[added("the", normalized=True, special=True), added("and", normalized=True), added("<x>")])
     yield "added-overlap", tokenizer(text_model(), tokens=[added("ab"), added("abc"), added("bcd"), added("  "), added("   ", special=True),
                                                            added("a b", lstrip=True, rstrip=True), added("c")])
 
@@ -266,9 +269,9 @@ def decoders():
         yield f"decode-{name}", tokenizer(text_model(True), decoder=part, tokens=SPECIALS)
     for first, second in itertools.permutations(parts, 2):
         yield f"decode-{first}-{second}", tokenizer(text_model(True), decoder=sequence("decoder", parts[first], parts[second]), tokens=SPECIALS)
-    # Stripping from the end of a token that is too short stops the library, so it only comes after what makes one long token.
-    yield "decode-strip-right", tokenizer(text_model(True), decoder=sequence(
-        "decoder", replace({"Regex": "$"}, "##"), {"type": "Fuse"}, {"type": "Strip", "content": "#", "start": 0, "stop": 3}))
+    # Stripping more from the end of a token than it holds stops the library: the template makes sure of a long one.
+    yield "decode-strip-right", tokenizer(text_model(True), post_processor=template("$A", "many"), tokens=SPECIALS, decoder=sequence(
+        "decoder", {"type": "Fuse"}, {"type": "Strip", "content": ">", "start": 0, "stop": 3}))
 
 
 def all_tokenizers():
