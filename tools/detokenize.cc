@@ -1,0 +1,94 @@
+// loopspec detokenize: token ids to text.
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "text/tokenizer.h"
+#include "tools/commands.h"
+#include "tools/model_path.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct DetokenizeOptions {
+  std::string model;
+  std::string ids;
+  std::string file;
+  bool skip_special = false;
+  bool json = false;
+};
+
+std::string ReadIdText(const DetokenizeOptions& options, bool ids_given, bool file_given) {
+  if (ids_given == file_given) {
+    Fail(
+        "detokenize needs token ids once: as an argument, as --file FILE, or as - for standard "
+        "input");
+  }
+  if (file_given) return ReadFile(options.file);
+  if (options.ids != "-") return options.ids;
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+// Numbers with commas or spaces between, in brackets or not, or what `tokenize --json` prints.
+std::vector<int32_t> ParseIds(std::string_view text) {
+  if (text.starts_with("{\"tokens\":")) text.remove_prefix(std::string_view("{\"tokens\":").size());
+  std::vector<int32_t> ids;
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(", \t\r\n[]}"), text.size()));
+    if (text.empty()) return ids;
+    const std::string_view word = text.substr(0, text.find_first_of(", \t\r\n[]}"));
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size() || id < 0) {
+      Fail("\"{}\" is no token id, expected whole numbers with commas between", word.substr(0, 40));
+    }
+    ids.push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+void RunDetokenize(const DetokenizeOptions& options, bool ids_given, bool file_given) {
+  const std::vector<int32_t> ids = ParseIds(ReadIdText(options, ids_given, file_given));
+  const Tokenizer tokenizer = Tokenizer::FromFolder(ResolveModel(options.model));
+  std::string text = tokenizer.Decode(ids, options.skip_special);
+  if (options.json) text = Json{{"text", text}}.dump();
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (options.json) std::fputc('\n', stdout);
+}
+
+}  // namespace
+
+void AddDetokenizeCommand(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("detokenize",
+                                         "Turn token ids back into text.\n\n"
+                                         "Examples:\n"
+                                         "  loopspec detokenize --model models/ouro-demo 1,2,3\n"
+                                         "  loopspec tokenize --model models/ouro-demo \"Hello\" | "
+                                         "loopspec detokenize --model models/ouro-demo -\n\n"
+                                         "Prints the text and nothing else, no newline at the end. "
+                                         "Ids that the tokenizer does not know are left out.");
+  auto options = std::make_shared<DetokenizeOptions>();
+  command
+      ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
+      ->required();
+  CLI::Option* ids = command->add_option("ids", options->ids,
+                                         "token ids with commas between; - reads standard input");
+  CLI::Option* file =
+      command->add_option("--file,-f", options->file, "read the ids from this file");
+  command->add_flag("--skip-special", options->skip_special,
+                    "leave out special tokens such as <|endoftext|>");
+  command->add_flag("--json", options->json, R"(print {"text": "..."} instead of the bare text)");
+  command->callback(
+      [options, ids, file] { RunDetokenize(*options, ids->count() > 0, file->count() > 0); });
+}
+
+}  // namespace loopspec::tools

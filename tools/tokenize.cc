@@ -1,0 +1,76 @@
+// loopspec tokenize: text to token ids.
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "fmt/format.h"
+#include "text/tokenizer.h"
+#include "tools/commands.h"
+#include "tools/model_path.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct TokenizeOptions {
+  std::string model;
+  std::string text;
+  std::string file;
+  bool no_special = false;
+  bool json = false;
+};
+
+// The bytes as they are: a newline at the end belongs to the text.
+std::string ReadText(const TokenizeOptions& options, bool text_given, bool file_given) {
+  if (text_given == file_given) {
+    Fail("tokenize needs one text: as an argument, as --file FILE, or as - for standard input");
+  }
+  if (file_given) return ReadFile(options.file);
+  if (options.text != "-") return options.text;
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+void RunTokenize(const TokenizeOptions& options, bool text_given, bool file_given) {
+  const std::string text = ReadText(options, text_given, file_given);
+  const Tokenizer tokenizer = Tokenizer::FromFolder(ResolveModel(options.model));
+  const std::vector<int32_t> ids = tokenizer.Encode(text, !options.no_special);
+  const std::string line =
+      options.json ? Json{{"tokens", ids}}.dump() : fmt::format("{}", fmt::join(ids, ","));
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
+}  // namespace
+
+void AddTokenizeCommand(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("tokenize",
+                         "Show the token ids of a text, exactly as the model will see them.\n\n"
+                         "Examples:\n"
+                         "  loopspec tokenize --model models/ouro-demo \"Once upon a time\"\n"
+                         "  loopspec tokenize --model models/ouro-demo --file story.txt --json\n"
+                         "  echo -n \"Hello\" | loopspec tokenize --model models/ouro-demo -\n\n"
+                         "Needs no weights: a folder with tokenizer.json is enough. The ids can be "
+                         "given to `loopspec detokenize`.");
+  auto options = std::make_shared<TokenizeOptions>();
+  command
+      ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
+      ->required();
+  CLI::Option* text =
+      command->add_option("text", options->text, "the text; - reads standard input");
+  CLI::Option* file = command->add_option("--file,-f", options->file,
+                                          "read the text from this file, every byte of it");
+  command->add_flag(
+      "--no-special", options->no_special,
+      "leave out the special tokens that the model expects around a text (begin of text, ...)");
+  command->add_flag("--json", options->json,
+                    R"(print {"tokens": [...]} instead of ids with commas between)");
+  command->callback(
+      [options, text, file] { RunTokenize(*options, text->count() > 0, file->count() > 0); });
+}
+
+}  // namespace loopspec::tools
