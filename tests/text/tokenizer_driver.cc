@@ -1,9 +1,10 @@
 // Encodes and decodes for compare_tokenizers.py, and times both.
 //
 // tokenizer_driver compare TOKENIZER.json < strings > results
-//   strings: each a 32-bit little-endian length and so many bytes. Results, for each string: the ids with and without
-//   special tokens, then the first list decoded with special tokens shown and hidden, then the incremental decoder's text
-//   for the same; lists and texts with their 32-bit lengths before them.
+//   strings: each a 32-bit little-endian length and so many bytes. Results, for each string: the
+//   ids with and without special tokens, then the first list decoded with special tokens shown and
+//   hidden, then the incremental decoder's text for the same; lists and texts with their 32-bit
+//   lengths before them.
 // tokenizer_driver time TOKENIZER.json FILE: MB/s of encoding and milliseconds of loading, as JSON.
 #include <algorithm>
 #include <chrono>
@@ -35,7 +36,8 @@ void Write(const void* data, size_t count, size_t size) {
   std::fwrite(data, size, count, stdout);
 }
 
-std::string DecodeStepwise(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+std::string DecodeStepwise(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                           bool skip_special) {
   IncrementalDecoder::Options options;
   options.skip_special = skip_special;
   options.always_shown.clear();

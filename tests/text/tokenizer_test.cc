@@ -1,0 +1,395 @@
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "text/incremental_decoder.h"
+#include "text/pattern.h"
+#include "text/pre_tokenizer.h"
+#include "text/special_tokens.h"
+#include "text/unicode.h"
+
+namespace loopspec {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSource = LOOPSPEC_SOURCE_DIR;
+const fs::path kShared = kSource / ".." / "shared";
+const fs::path kData = LOOPSPEC_TOKENIZER_DATA;
+
+Tokenizer FromFile(const fs::path& path) {
+  return Tokenizer::FromJson(ReadFile(path), path.string());
+}
+
+std::string FromHex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// A tokenizer.json with the given parts over single letters and a few merges.
+Json Small(Json parts = Json::object()) {
+  Json json = {{"version", "1.0"},
+               {"added_tokens", Json::array()},
+               {"model",
+                {{"type", "BPE"},
+                 {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"abc", 4}, {" ", 5}}},
+                 {"merges", {"a b", "ab c"}}}}};
+  json.merge_patch(parts);
+  return json;
+}
+
+std::string ErrorOf(const std::string& json) {
+  try {
+    Tokenizer::FromJson(json, "t.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string Stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                   IncrementalDecoder::Options options) {
+  IncrementalDecoder decoder(tokenizer, std::move(options));
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string piece = decoder.Push(id);
+    EXPECT_TRUE(IsValidUtf8(piece));
+    text += piece;
+  }
+  return text + decoder.Finish();
+}
+
+TEST(Tokenizer, GivesWhatTheLibraryGave) {
+  size_t cases = 0;
+  for (const Json& group : ReadJsonFile(kData / "expected.json")) {
+    const auto name = group["tokenizer"].get<std::string>();
+    const Tokenizer tokenizer = FromFile(kData / name);
+    for (const Json& expected : group["cases"]) {
+      const std::string text = FromHex(expected[0]);
+      const auto ids = tokenizer.Encode(text, true);
+      ASSERT_EQ(ids, expected[1].get<std::vector<int32_t>>()) << name << " on " << text;
+      ASSERT_EQ(tokenizer.Encode(text, false), expected[2].get<std::vector<int32_t>>())
+          << name << " on " << text;
+      for (const bool skip : {false, true}) {
+        const auto decoded = expected[skip ? 4 : 3].get<std::string>();
+        ASSERT_EQ(tokenizer.Decode(ids, skip), decoded) << name << " on " << text;
+        ASSERT_EQ(Stream(tokenizer, ids, {skip, {}, {}}), decoded) << name << " on " << text;
+      }
+      ++cases;
+    }
+  }
+  EXPECT_GT(cases, 8000u);
+}
+
+// The test vectors of shared/tokenizers/vectors: texts, and lines of ids without special tokens.
+void CheckVectors(const std::string& vectors, const std::string& tokenizer_name) {
+  const fs::path folder = kShared / "tokenizers";
+  if (!fs::exists(folder / "vectors")) GTEST_SKIP() << "../shared/tokenizers is not there";
+  const Tokenizer tokenizer = Tokenizer::FromFolder(folder / tokenizer_name);
+  const std::string input = ReadFile(folder / "vectors" / (vectors + ".inp"));
+  std::ifstream output(folder / "vectors" / (vectors + ".out"));
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  size_t begin = 0, count = 0;
+  while (begin <= input.size()) {
+    const size_t end = input.find(separator, begin);
+    if (end == std::string::npos) break;
+    std::string line;
+    ASSERT_TRUE(std::getline(output, line));
+    std::istringstream numbers(line);
+    const std::vector<int32_t> expected{std::istream_iterator<int32_t>(numbers), {}};
+    const std::string text = input.substr(begin, end - begin);
+    EXPECT_EQ(tokenizer.Encode(text, false), expected) << text;
+    begin = end + separator.size();
+    ++count;
+  }
+  EXPECT_GT(count, 40u);
+}
+TEST(TokenizerVectors, Gpt2) {
+  CheckVectors("ggml-vocab-gpt-2.gguf", "gpt2");
+}
+TEST(TokenizerVectors, Llama3) {
+  CheckVectors("ggml-vocab-llama-bpe.gguf", "llama3");
+}
+TEST(TokenizerVectors, Llama2) {
+  CheckVectors("ggml-vocab-llama-spm.gguf", "tinyllama");
+}
+
+TEST(Tokenizer, DemoModelRoundTrip) {
+  const Tokenizer tokenizer = Tokenizer::FromFolder(kSource / "models" / "ouro-demo");
+  EXPECT_EQ(tokenizer.vocab_size(), 8192);
+  const std::string text = "Once upon a time, 12 caf\u00e9s \U0001F600\n\t<|im_end|>";
+  const auto ids = tokenizer.Encode(text);
+  EXPECT_EQ(tokenizer.Decode(ids, false), text);
+  EXPECT_EQ(ids.back(), 2);
+  EXPECT_TRUE(tokenizer.IsSpecial(2));
+  EXPECT_EQ(tokenizer.IdToToken(2), "<|im_end|>");
+  EXPECT_EQ(tokenizer.TokenToId("<|im_end|>"), 2);
+  EXPECT_EQ(tokenizer.TokenToId("no such token"), std::nullopt);
+  EXPECT_EQ(tokenizer.IdToToken(9999), "");
+  EXPECT_EQ(tokenizer.IdToToken(-1), "");
+  EXPECT_FALSE(tokenizer.IsSpecial(-1));
+  EXPECT_EQ(tokenizer.Decode(std::vector<int32_t>{-5, 99999, 2}, false), "<|im_end|>");
+}
+
+TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
+  const Tokenizer tokenizer = Tokenizer::FromFolder(kSource / "models" / "ouro-demo");
+  const std::string fffd = "\uFFFD";
+  EXPECT_EQ(tokenizer.Encode("a\xF0\x9F\x98z"), tokenizer.Encode("a" + fffd + "z"));
+  EXPECT_EQ(tokenizer.Encode("\xED\xA0\x80"), tokenizer.Encode(fffd + fffd + fffd));
+  EXPECT_EQ(tokenizer.Encode("\xC3"), tokenizer.Encode(fffd));
+}
+
+TEST(Tokenizer, OneLongWordIsNotQuadratic) {
+  std::string word;
+  for (int i = 0; i < 1'000'000; ++i) word.push_back(static_cast<char>('a' + i * i % 23));
+  for (const char* name : {"real/gpt2.json", "real/tinyllama.json"}) {
+    const Tokenizer tokenizer = FromFile(kData / name);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto ids = tokenizer.Encode(word, false);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_EQ(tokenizer.Decode(ids, false), word);
+  }
+}
+
+TEST(Tokenizer, ThreadsEncodeAtOnce) {
+  const Tokenizer tokenizer = Tokenizer::FromFolder(kSource / "models" / "ouro-demo");
+  const std::string text = ReadFile(kSource / "CMakeLists.txt");
+  const auto expected = tokenizer.Encode(text);
+  std::vector<int> wrong(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i)
+        wrong[static_cast<size_t>(t)] += tokenizer.Encode(text) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
+}
+
+TEST(Tokenizer, NamesWhatItDoesNotSupport) {
+  EXPECT_EQ(ErrorOf(Small({{"normalizer", {{"type", "Precompiled"}}}}).dump()),
+            "t.json: the normalizer has type Precompiled, which is not supported");
+  EXPECT_EQ(ErrorOf(Small({{"pre_tokenizer", {{"type", "UnicodeScripts"}}}}).dump()),
+            "t.json: the pre_tokenizer has type UnicodeScripts, which is not supported");
+  EXPECT_EQ(ErrorOf(Small({{"post_processor", {{"type", "BertProcessing"}}}}).dump()),
+            "t.json: the post_processor has type BertProcessing, which is not supported");
+  EXPECT_EQ(ErrorOf(Small({{"decoder", {{"type", "CTC"}}}}).dump()),
+            "t.json: the decoder has type CTC, which is not supported");
+  EXPECT_EQ(ErrorOf(Small({{"model", {{"type", "Unigram"}}}}).dump()),
+            "t.json: the model has type Unigram, expected BPE");
+  EXPECT_EQ(ErrorOf(Small({{"model", {{"dropout", 0.1}}}}).dump()),
+            "t.json: model: dropout is 0.1, expected none: encoding with it is random");
+}
+
+TEST(Tokenizer, RefusesBrokenFiles) {
+  EXPECT_EQ(ErrorOf("{"), "t.json: expected a string at byte 1 of 1");
+  EXPECT_EQ(ErrorOf("{}"), "t.json: model is missing");
+  EXPECT_EQ(ErrorOf("\xFF"), "t.json: is not valid UTF-8, expected JSON");
+  EXPECT_EQ(ErrorOf(Small({{"model", {{"merges", {"a x"}}}}}).dump()),
+            "t.json: merge 0 needs the token \"x\", which the vocabulary lacks");
+  EXPECT_EQ(ErrorOf(Small({{"model", {{"merges", {"a b c"}}}}}).dump()),
+            "t.json: merge 0 is \"a b c\", expected two tokens with one space between");
+  EXPECT_EQ(ErrorOf(Small({{"model", {{"vocab", {{"z", 5000000}}}}}}).dump()),
+            "t.json: token \"z\" has id 5000000, expected at most 4194303");
+  EXPECT_EQ(ErrorOf(Small({{"version", "2.0"}}).dump()), "t.json: version is 2.0, expected 1.0");
+  const Json split = {{"type", "Split"},
+                      {"pattern", {{"Regex", "(a"}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}};
+  EXPECT_EQ(ErrorOf(Small({{"pre_tokenizer", split}}).dump()).substr(0, 76),
+            "t.json: pre_tokenizer Split: the regular expression (a does not compile: mis");
+  EXPECT_THROW(Tokenizer::FromFolder("/nonexistent"), Error);
+}
+
+TEST(Tokenizer, UnknownTokenThatTheVocabularyLacksFailsOnlyWhenNeeded) {
+  const Tokenizer tokenizer =
+      Tokenizer::FromJson(Small({{"model", {{"unk_token", "<unk>"}}}}).dump(), "t.json");
+  EXPECT_EQ(tokenizer.Encode("abc"), std::vector<int32_t>{4});
+  EXPECT_THROW(tokenizer.Encode("x"), Error);
+}
+
+TEST(Tokenizer, ReadsEscapedTables) {
+  const std::string json =
+      R"({"model": {"vocab": {"\u00e9": 0, "\ud83d\ude00": 1, "\"\\\/\n": 2, "a": 3}, "merges": []},)"
+      R"( "decoder": {"type": "Fuse"}})";
+  const Tokenizer tokenizer = Tokenizer::FromJson(json, "t.json");
+  EXPECT_EQ(tokenizer.TokenToId("\u00e9"), 0);
+  EXPECT_EQ(tokenizer.TokenToId("\U0001F600"), 1);
+  EXPECT_EQ(tokenizer.TokenToId("\"\\/\n"), 2);
+  EXPECT_EQ(tokenizer.Encode("a\u00e9"), (std::vector<int32_t>{3, 0}));
+}
+
+// --- The hand-written word matchers against the expressions they stand for.
+
+TEST(WordMatcher, AgreesWithTheExpression) {
+  std::mt19937 random(7);
+  const std::vector<std::string> parts = {
+      "a",          "B",      "don't",  "'s",     "'S",         "'\u017f",   "'re",    "'LL",
+      "'",          " ",      "  ",     "\n",     "\r\n",       "\t",        "\u00a0", "\u3000",
+      "1",          "23",     "\u0663", "\u00bd", ".",          "!?",        "\u4f60", "\u0301",
+      "\U0001F600", "\u180e", "\u200b", "_",      "\U00031350", "\U000116d0"};
+  for (const std::string_view expression : {kGpt2Words, kLlama3Words, kQwen2Words}) {
+    const Pattern pattern = Pattern::Regex(expression, "test");
+    const WordMatcher matcher = FindWordMatcher(expression);
+    ASSERT_NE(matcher, nullptr);
+    for (int round = 0; round < 20'000; ++round) {
+      std::string text;
+      for (size_t i = 0, n = random() % 12; i < n; ++i) text += parts[random() % parts.size()];
+      std::vector<Span> spans;
+      pattern.Find(text, spans);
+      size_t at = 0;
+      for (const Span& span : spans) {
+        ASSERT_TRUE(span.match);
+        ASSERT_EQ(matcher(text, at), span.end - span.begin) << expression << " on " << text;
+        at = span.end;
+      }
+      ASSERT_EQ(at, text.size());
+    }
+  }
+}
+
+TEST(WordMatcher, KnowsNoOtherExpression) {
+  EXPECT_EQ(FindWordMatcher(R"(\s+)"), nullptr);
+}
+
+// --- Streaming.
+
+TEST(IncrementalDecoder, HidesSpecialTokensButThoughts) {
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
+  const auto ids = tokenizer.Encode("<|im_start|><think>so</think>yes<|im_end|>");
+  EXPECT_EQ(Stream(tokenizer, ids, {}), "<think>so</think>yes");
+  EXPECT_EQ(Stream(tokenizer, ids, {false, {}, {}}), "<|im_start|><think>so</think>yes<|im_end|>");
+  EXPECT_EQ(Stream(tokenizer, ids, {true, {}, {}}), "soyes");
+}
+
+TEST(IncrementalDecoder, NeverGivesHalfACharacter) {
+  const Tokenizer tokenizer = FromFile(kData / "real/gpt2.json");
+  const std::string text = "\U0001F9D1\u200D\U0001F680 \u0BA8\u0BBF \u4F60";
+  IncrementalDecoder decoder(tokenizer, {});
+  std::string all;
+  for (const int32_t id : tokenizer.Encode(text)) {
+    const std::string piece = decoder.Push(id);
+    ASSERT_TRUE(IsValidUtf8(piece));
+    all += piece;
+  }
+  EXPECT_EQ(all + decoder.Finish(), text);
+}
+
+TEST(IncrementalDecoder, StopsAtTheFirstStopString) {
+  const Tokenizer tokenizer = FromFile(kData / "real/gpt2.json");
+  const auto ids = tokenizer.Encode("one two\n\nUser: three");
+  IncrementalDecoder decoder(tokenizer, {true, {}, {"\n\nUser:", "three"}});
+  std::string text;
+  for (const int32_t id : ids) {
+    text += decoder.Push(id);
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+  }
+  EXPECT_TRUE(decoder.stopped());
+  EXPECT_EQ(text + decoder.Finish(), "one two");
+}
+
+TEST(IncrementalDecoder, GivesBackWhatOnlyLookedLikeAStop) {
+  const Tokenizer tokenizer = FromFile(kData / "real/gpt2.json");
+  const auto ids = tokenizer.Encode("aabaabaaab and aab");
+  IncrementalDecoder::Options options{true, {}, {"aabaax", "aaabb"}};
+  EXPECT_EQ(Stream(tokenizer, ids, options), "aabaabaaab and aab");
+}
+
+TEST(IncrementalDecoder, OverlappingStopsCutWhereTheFirstOneEnds) {
+  StopMatcher matcher({"abcde", "cd", ""});
+  EXPECT_EQ(matcher.Step('a'), 0u);
+  EXPECT_EQ(matcher.Step('b'), 0u);
+  EXPECT_EQ(matcher.depth(), 2u);
+  EXPECT_EQ(matcher.Step('c'), 0u);
+  EXPECT_EQ(matcher.Step('d'), 2u);
+}
+
+TEST(IncrementalDecoder, EqualsDecodeOnRandomTokens) {
+  std::mt19937 random(3);
+  for (const char* name :
+       {"real/gpt2.json", "real/tinyllama.json", "synthetic/decode-fuse-strip-left.json",
+        "synthetic/metaspace-first-True.json", "synthetic/decode-replace-long-fuse.json"}) {
+    const Tokenizer tokenizer = FromFile(kData / name);
+    for (int round = 0; round < 400; ++round) {
+      std::vector<int32_t> ids;
+      for (size_t i = 0, n = random() % 20; i < n; ++i) {
+        // The first 400 ids are where bytes and special tokens lie.
+        const auto range = static_cast<uint32_t>(
+            random() % 2 == 0 ? std::min(400, tokenizer.vocab_size()) : tokenizer.vocab_size());
+        ids.push_back(static_cast<int32_t>(random() % range));
+      }
+      ASSERT_EQ(Stream(tokenizer, ids, {true, {}, {}}), tokenizer.Decode(ids, true)) << name;
+      const std::string whole = tokenizer.Decode(ids, false);
+      const std::string cut = whole.substr(0, whole.find("e"));
+      ASSERT_EQ(Stream(tokenizer, ids, {false, {}, {"e"}}), cut) << name;
+    }
+  }
+}
+
+// --- Special tokens.
+
+class SpecialTokensTest : public testing::Test {
+ protected:
+  SpecialTokensTest() : dir_(fs::path(testing::TempDir()) / "loopspec_special_tokens") {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  ~SpecialTokensTest() override { fs::remove_all(dir_); }
+  void Put(const std::string& name, const Json& json) { std::ofstream(dir_ / name) << json; }
+  fs::path dir_;
+};
+
+TEST_F(SpecialTokensTest, UnitesTheEndsOfText) {
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
+  Put("tokenizer_config.json",
+      {{"eos_token", "<|im_end|>"}, {"bos_token", {{"content", "<|endoftext|>"}}}});
+  Put("generation_config.json", {{"eos_token_id", {0, 2}}, {"pad_token_id", 4}});
+  Put("config.json",
+      {{"model_type", "ouro"}, {"eos_token_id", 7}, {"bos_token_id", 1}, {"unk_token_id", -1}});
+  const SpecialTokens tokens = ReadSpecialTokens(dir_, &tokenizer);
+  EXPECT_EQ(tokens.eos, (std::vector<int32_t>{0, 2, 7}));
+  EXPECT_EQ(tokens.bos, 0);
+  EXPECT_EQ(tokens.pad, 4);
+  EXPECT_EQ(tokens.unk, std::nullopt);
+}
+
+TEST_F(SpecialTokensTest, DoesNotAskAStaleConfig) {
+  const Tokenizer tokenizer = FromFile(kData / "real/tinyllama.json");
+  Put("config.json",
+      {{"model_type", "huginn_raven"}, {"eos_token_id", 65505}, {"bos_token_id", 65504}});
+  Put("special_tokens_map.json",
+      {{"eos_token", "</s>"}, {"bos_token", "<s>"}, {"unk_token", "<unk>"}});
+  const SpecialTokens tokens = ReadSpecialTokens(dir_, &tokenizer);
+  EXPECT_EQ(tokens.eos, std::vector<int32_t>{2});
+  EXPECT_EQ(tokens.bos, 1);
+  EXPECT_EQ(tokens.unk, 0);
+}
+
+TEST_F(SpecialTokensTest, NeedsNoFile) {
+  const SpecialTokens tokens = ReadSpecialTokens(dir_, nullptr);
+  EXPECT_TRUE(tokens.eos.empty());
+  EXPECT_EQ(tokens.bos, std::nullopt);
+}
+
+TEST_F(SpecialTokensTest, RefusesWrongTypes) {
+  Put("generation_config.json", {{"eos_token_id", "two"}});
+  EXPECT_THROW(ReadSpecialTokens(dir_, nullptr), Error);
+}
+
+}  // namespace
+}  // namespace loopspec
