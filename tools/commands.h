@@ -6,8 +6,16 @@
 
 namespace loopspec::tools {
 
-void AddTokenizeCommand(CLI::App& app);
+void AddBenchCommand(CLI::App& app);
+void AddChatCommand(CLI::App& app);
+void AddDemoCommand(CLI::App& app);
 void AddDetokenizeCommand(CLI::App& app);
+void AddGenerateCommand(CLI::App& app);
+void AddInspectCommand(CLI::App& app);
+void AddLogitsCommand(CLI::App& app);
+void AddSynthCommand(CLI::App& app);
 void AddTemplateCommand(CLI::App& app);
+void AddTokenizeCommand(CLI::App& app);
+void AddTraceCommand(CLI::App& app);
 
 }  // namespace loopspec::tools

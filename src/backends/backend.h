@@ -153,6 +153,9 @@ class Backend {
   virtual Ticket Submit(const StepPlan& plan) = 0;
   virtual const StepResult& Wait(Ticket ticket) = 0;
 
+  // Bytes per second that the device reads from memory far larger than its caches, measured; 0 when unknown.
+  virtual double ReadBandwidth() { return 0.0; }
+
   // The raw logits behind decision `readout` of the last awaited step, for tests and tools.
   virtual void ReadLogits(int readout, std::span<float> out) = 0;
 };

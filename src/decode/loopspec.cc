@@ -106,6 +106,8 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
   }
   commits_.clear();
   counts_.Release();
+  const int64_t preludes_before = statistics_.preludes;
+  CountReads(recurrences);
   for (const int32_t b : tree_.active()) {
     Branch& branch = tree_[b];
     // The chain of uncommitted ancestors, from the root down to the parent.
@@ -119,10 +121,27 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
     branch.depth += recurrences;  // H_b <- B(H_b); r_b <- r_b + 1
     PlanReadout(b, row, plan);
   }
+  statistics_.prelude_steps += statistics_.preludes > preludes_before ? 1 : 0;
+  statistics_.readout_steps += pending_.empty() ? 0 : 1;
   statistics_.steps += recurrences;
   statistics_.row_steps += int64_t{recurrences} * tree_.size();
   statistics_.rows_peak = std::max(statistics_.rows_peak, tree_.size());
   statistics_.rows_histogram[static_cast<size_t>(tree_.size())] += recurrences;
+}
+
+// Keys and values that the step must read: the committed positions once per depth, each row's chain, each row itself.
+void LoopSpec::CountReads(int recurrences) {
+  const int64_t committed = tree_[tree_.root()].position;
+  depth_seen_.assign(static_cast<size_t>(recurrence_), false);
+  int64_t positions = 0;
+  for (const int32_t b : tree_.active()) {
+    const Branch& branch = tree_[b];
+    positions += branch.position - committed + 1;
+    if (depth_seen_[static_cast<size_t>(branch.depth)]) continue;
+    depth_seen_[static_cast<size_t>(branch.depth)] = true;
+    positions += committed;
+  }
+  statistics_.kv_positions += positions * recurrences;
 }
 
 void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {

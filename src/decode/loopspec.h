@@ -51,6 +51,7 @@ class LoopSpec {
   bool MayHaveChild(int32_t token, int32_t position) const;
   bool IsStop(int32_t token) const;
   void Commit(int32_t token, int source, const Decision& decision);
+  void CountReads(int recurrences);
   void PlanReadout(int32_t b, int row, StepPlan& plan);
   std::span<const Decision> Assume(std::span<const Decision> decisions);
   void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position, int proposal);
@@ -73,6 +74,7 @@ class LoopSpec {
   std::vector<Pending> pending_;
   std::vector<CommitPlan> commits_;
   std::vector<Decision> assumed_;
+  std::vector<bool> depth_seen_;
 
   FinishReason reason_ = FinishReason::kNone;
   std::vector<CommittedToken> output_;

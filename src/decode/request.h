@@ -53,6 +53,7 @@ struct DecodeStatistics {
   int64_t preludes = 0;                 // rows through P
   int64_t readout_steps = 0;            // steps in which C ran
   int64_t prelude_steps = 0;            // and P
+  int64_t kv_positions = 0;             // positions read per core layer, rows of one depth sharing the committed ones
 
   double rows_mean() const { return steps > 0 ? static_cast<double>(row_steps) / static_cast<double>(steps) : 0.0; }
 };

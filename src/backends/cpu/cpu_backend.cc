@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cpu/bandwidth.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/timer.h"
@@ -223,6 +224,8 @@ void CpuBackend::ReadLogits(int readout, std::span<float> out) {
   LOOPSPEC_CHECK(out.size() == vocab && (static_cast<size_t>(readout) + 1) * vocab <= logits_.size());
   std::copy_n(logits_.begin() + static_cast<int64_t>(readout) * model_.spec.vocab, vocab, out.begin());
 }
+
+double CpuBackend::ReadBandwidth() { return MeasureReadBandwidth(options_.threads); }
 
 // ---- Prompts ----------------------------------------------------------------------------------------------------------
 

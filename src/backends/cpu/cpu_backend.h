@@ -28,6 +28,7 @@ class CpuBackend : public Backend {
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
   void ReadLogits(int readout, std::span<float> out) override;
+  double ReadBandwidth() override;
 
  private:
   void PrepareStep(const StepPlan& plan);

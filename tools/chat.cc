@@ -1,0 +1,196 @@
+// loopspec chat: a conversation at the terminal, or through a pipe.
+#include <editline/readline.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "base/error.h"
+#include "engine/generate.h"
+#include "text/incremental_decoder.h"
+#include "tools/commands.h"
+#include "tools/model_path.h"
+#include "tools/options.h"
+#include "tools/report.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  SamplingOptions sampling;
+  DecodeOptions decode;
+  std::string system;
+  std::vector<std::string> template_args;
+  int max_tokens = 512;
+  uint64_t seed = 0;
+};
+
+std::atomic<bool> interrupted{false};
+void OnInterrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+
+constexpr const char* kHelp =
+    "  /help    this list\n"
+    "  /clear   forget the conversation\n"
+    "  /stats   speed and drafts of the last answer\n"
+    "  /quit    leave (Ctrl-D too)\n"
+    "  Ctrl-C   stop the answer\n";
+
+// Lines from the terminal with editing and history, or from a pipe as they are.
+class Input {
+ public:
+  Input() : terminal_(isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
+    if (terminal_) using_history();
+  }
+  bool terminal() const { return terminal_; }
+  // Nothing at the end of input.
+  std::optional<std::string> Next() {
+    if (!terminal_) {
+      std::string line;
+      if (!std::getline(std::cin, line)) return std::nullopt;
+      return line;
+    }
+    char* line = readline("> ");
+    if (line == nullptr) {
+      fmt::print("\n");
+      return std::nullopt;
+    }
+    std::string text = line;
+    std::free(line);
+    if (!text.empty()) add_history(text.c_str());
+    return text;
+  }
+
+ private:
+  bool terminal_;
+};
+
+class Conversation {
+ public:
+  explicit Conversation(const Options& options)
+      : options_(options),
+        folder_(ResolveModel(options.model.model)),
+        model_(options.model.Load()),
+        text_(TextParts::Load(folder_)),
+        depths_(options.decode.Depths(model_.spec.recurrence)),
+        backend_(options.model.MakeBackend(model_, depths_, model_.spec.max_positions, options.decode.max_rows)),
+        generator_(*backend_) {
+    text_.RequireTokenizer(folder_);
+    text_.RequireTemplate(folder_);
+    Clear();
+  }
+
+  void Clear() {
+    messages_ = OrderedJson::array();
+    if (!options_.system.empty()) messages_.push_back({{"role", "system"}, {"content", options_.system}});
+  }
+
+  // Streams the answer. A turn that fails leaves the conversation as it was.
+  void Say(const std::string& line, bool terminal) {
+    messages_.push_back({{"role", "user"}, {"content", line}});
+    try {
+      const std::string answer = Answer();
+      messages_.push_back({{"role", "assistant"}, {"content", answer}});
+    } catch (const Error& error) {
+      messages_.erase(messages_.size() - 1);
+      if (!terminal) throw;
+      fmt::print(stderr, "loopspec: {}\n", error.what());
+    }
+  }
+
+  void Stats() const {
+    if (last_.tokens.empty()) return fmt::print("nothing said yet\n");
+    const DecodeStatistics& s = last_.statistics;
+    fmt::print("{} tokens, {:.0f} tokens/s, first after {}; {:.1f} rows on average, {:.2f} tokens per pass of R; drafts taken",
+               last_.tokens.size(), last_.tokens_per_second(), HumanSeconds(last_.times.first_token), s.rows_mean(),
+               static_cast<double>(last_.tokens.size()) * model_.spec.recurrence / static_cast<double>(s.steps));
+    for (const int64_t accepted : s.accepted) fmt::print(" {}", accepted);
+    fmt::print(", without {}\n", s.fallback);
+  }
+
+ private:
+  std::string Answer() {
+    ChatTemplate::Options render;
+    render.arguments = ParseTemplateArguments(options_.template_args);
+    DecodeRequest request;
+    request.prompt = text_.tokenizer->Encode(text_.chat_template->Render(messages_, render), false);
+    const int64_t room = model_.spec.max_positions - static_cast<int64_t>(request.prompt.size());
+    if (room < 1) Fail("the conversation fills the context of {} tokens: /clear starts anew", model_.spec.max_positions);
+    request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
+    request.sampling = options_.sampling.Get();
+    request.depths = depths_;
+    request.max_rows = options_.decode.max_rows;
+    request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
+    request.stop_tokens = text_.special.eos;
+    IncrementalDecoder decoder(*text_.tokenizer, {});
+    std::string answer;
+    const auto show = [&](const std::string& piece) {
+      answer += piece;
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      return std::fflush(stdout) == 0;
+    };
+    interrupted = false;
+    last_ = generator_.Run(request, [&](const CommittedToken& token) {
+      return show(decoder.Push(token.token)) && !interrupted.load(std::memory_order_relaxed);
+    });
+    show(decoder.Finish());
+    fmt::print("\n");
+    return answer;
+  }
+
+  const Options& options_;
+  std::filesystem::path folder_;
+  Model model_;
+  TextParts text_;
+  std::vector<int> depths_;
+  std::unique_ptr<Backend> backend_;
+  Generator generator_;
+  OrderedJson messages_;
+  GenerateResult last_;
+};
+
+void Run(const Options& options) {
+  Conversation conversation(options);
+  Input input;
+  struct sigaction action {};
+  action.sa_handler = OnInterrupt;  // no SA_RESTART is needed: the answer's loop looks at the flag
+  sigaction(SIGINT, &action, nullptr);
+  if (input.terminal()) fmt::print("Talk to {}; /help lists commands, Ctrl-D leaves.\n", options.model.model);
+  while (const auto line = input.Next()) {
+    if (line->empty()) continue;
+    if (*line == "/quit" || *line == "/exit") break;
+    if (*line == "/help") {
+      fmt::print("{}", kHelp);
+    } else if (*line == "/clear") {
+      conversation.Clear();
+    } else if (*line == "/stats") {
+      conversation.Stats();
+    } else if ((*line)[0] == '/') {
+      fmt::print("unknown command {}\n{}", *line, kHelp);
+    } else {
+      conversation.Say(*line, input.terminal());
+    }
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+void AddChatCommand(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("chat", "Talk with a model at the terminal");
+  command->add_option("--system", options->system, "A system message before the conversation");
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per answer")->check(CLI::Range(1, 1 << 30))->capture_default_str();
+  command->add_option("--template-arg", options->template_args, "A template variable, key=value (enable_thinking=false)");
+  command->add_option("--seed", options->seed, "Seed of sampling")->capture_default_str();
+  options->model.AddTo(*command);
+  options->decode.AddTo(*command);
+  options->sampling.AddTo(*command);
+  command->callback([options] { Run(*options); });
+}
+
+}  // namespace loopspec::tools

@@ -1,0 +1,166 @@
+// loopspec generate: one prompt in, text out.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/timer.h"
+#include "engine/generate.h"
+#include "text/incremental_decoder.h"
+#include "tools/commands.h"
+#include "tools/model_path.h"
+#include "tools/options.h"
+#include "tools/report.h"
+#include "tools/trace_file.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  SamplingOptions sampling;
+  DecodeOptions decode;
+  std::string prompt, prompt_file, tokens, system, trace;
+  bool has_prompt = false;
+  bool chat = false, ignore_eos = false, json = false, color = false, show_special = false;
+  std::vector<std::string> stop, template_args;
+  std::vector<int32_t> stop_tokens;
+  int max_tokens = 256;
+  uint64_t seed = 0;
+  int logprobs = -1;
+};
+
+std::string PromptText(const Options& options) {
+  if (options.prompt_file.empty()) return options.prompt;
+  if (options.prompt_file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  return ReadFile(options.prompt_file);
+}
+
+std::vector<int32_t> PromptTokens(const Options& options, const TextParts& text, const std::filesystem::path& folder) {
+  if (!options.tokens.empty()) return ParseTokenList(options.tokens);
+  const Tokenizer& tokenizer = text.RequireTokenizer(folder);
+  if (!options.chat) return tokenizer.Encode(PromptText(options));
+  OrderedJson messages = OrderedJson::array();
+  if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
+  messages.push_back({{"role", "user"}, {"content", PromptText(options)}});
+  ChatTemplate::Options render;
+  render.arguments = ParseTemplateArguments(options.template_args);
+  // The template writes the special tokens itself.
+  return tokenizer.Encode(text.RequireTemplate(folder).Render(messages, render), false);
+}
+
+OrderedJson LogprobsJson(const GenerateResult& result) {
+  OrderedJson list = OrderedJson::array();
+  for (const CommittedToken& token : result.tokens) {
+    OrderedJson top = OrderedJson::array();
+    for (const TokenLogprob& entry : token.top) top.push_back({{"token", entry.token}, {"logprob", entry.logprob}});
+    list.push_back({{"token", token.token}, {"logprob", token.logprob}, {"top", top}});
+  }
+  return list;
+}
+
+void Run(const Options& options) {
+  const std::filesystem::path folder = ResolveModel(options.model.model);
+  const Model model = options.model.Load();
+  const TextParts text = TextParts::Load(folder);
+  if (!options.stop.empty()) text.RequireTokenizer(folder);
+
+  DecodeRequest request;
+  request.prompt = PromptTokens(options, text, folder);
+  request.sampling = options.sampling.Get();
+  request.depths = options.decode.Depths(model.spec.recurrence);
+  request.max_tokens = options.max_tokens;
+  request.max_rows = options.decode.max_rows;
+  request.seed = options.seed;
+  request.logprobs = options.logprobs;
+  request.trace = !options.trace.empty();
+  request.stop_tokens = options.stop_tokens;
+  if (!options.ignore_eos) request.stop_tokens.insert(request.stop_tokens.end(), text.special.eos.begin(), text.special.eos.end());
+
+  const auto backend = options.model.MakeBackend(model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
+                                                 options.decode.max_rows);
+  Generator generator(*backend);
+  std::optional<IncrementalDecoder> decoder;
+  if (text.tokenizer) {
+    IncrementalDecoder::Options how;
+    how.skip_special = !options.show_special;
+    how.stop = options.stop;
+    decoder.emplace(*text.tokenizer, how);
+  }
+  std::string whole;
+  const bool coloured = options.color && !options.json;
+  const auto show = [&](const std::string& piece, int source) {
+    whole += piece;
+    if (options.json || piece.empty()) return true;
+    if (coloured) fmt::print("{}{}{}", SourceColour(source), piece, kPlain);
+    else std::fwrite(piece.data(), 1, piece.size(), stdout);
+    return std::fflush(stdout) == 0;  // nobody reads any more: stop
+  };
+  const GenerateResult result = generator.Run(request, [&](const CommittedToken& token) {
+    if (!decoder) {
+      if (!options.json) fmt::print("{}{}", whole.empty() ? "" : ",", token.token);
+      whole += ' ';
+      return true;
+    }
+    return show(decoder->Push(token.token), token.source) && !decoder->stopped();
+  });
+  if (decoder && !decoder->stopped()) show(decoder->Finish(), result.tokens.empty() ? 0 : result.tokens.back().source);
+  if (request.trace) WriteTrace(options.trace, model.spec.recurrence, request.depths, result, text.tokenizer ? &*text.tokenizer : nullptr);
+
+  if (options.json) {
+    std::vector<int32_t> ids;
+    for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
+    OrderedJson out = {{"text", decoder ? OrderedJson(whole) : OrderedJson(nullptr)},
+                       {"token_ids", ids},
+                       {"prompt_tokens", request.prompt.size()},
+                       {"finish_reason", NameOf(result.finish_reason)},
+                       {"stats", StatsJson(model, *backend, request.depths, result, static_cast<int64_t>(request.prompt.size()))}};
+    if (options.logprobs >= 0) out["logprobs"] = LogprobsJson(result);
+    fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+    return;
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+  if (ColourOnStderr()) {
+    const DecodeStatistics& s = result.statistics;
+    fmt::print(stderr, "\033[2m{} tokens, {:.0f} tokens/s, first after {}; {} rows on average, {:.2f} tokens per pass of R{}\n",
+               result.tokens.size(), result.tokens_per_second(), HumanSeconds(result.times.first_token),
+               fmt::format("{:.1f}", s.rows_mean()),
+               s.steps > 0 ? static_cast<double>(result.tokens.size()) * model.spec.recurrence / static_cast<double>(s.steps) : 0.0, kPlain);
+  }
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt, or answer it with --chat");
+  auto* prompt = command->add_option_group("prompt", "What to continue");
+  prompt->add_option("--prompt,-p", options->prompt, "The text itself");
+  prompt->add_option("--prompt-file,-f", options->prompt_file, "A file that holds it, or - for standard input");
+  prompt->add_option("--tokens", options->tokens, "Token ids instead: 1,2,3");
+  prompt->require_option(1);
+  command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
+  command->add_option("--system", options->system, "With --chat: a system message before it");
+  command->add_option("--template-arg", options->template_args, "With --chat: a template variable, key=value (enable_thinking=false)");
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens to decode")->check(CLI::Range(1, 1 << 30))->capture_default_str();
+  options->model.AddTo(*command);
+  options->decode.AddTo(*command);
+  options->sampling.AddTo(*command);
+  command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
+  command->add_option("--stop", options->stop, "End before this text; may be given several times");
+  command->add_option("--stop-token", options->stop_tokens, "End after this token id; may be given several times");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at the model's end-of-text tokens");
+  command->add_flag("--show-special", options->show_special, "Show special tokens in the text");
+  command->add_option("--logprobs", options->logprobs, "With --json: log-probabilities of each token and the N likeliest")->check(CLI::Range(0, 1000));
+  command->add_flag("--color", options->color, "Colour the text by source: green first proposal, yellow second, red fallback");
+  command->add_option("--trace", options->trace, "Write the timeline of branches to this file (draw it with loopspec trace)");
+  command->add_flag("--json", options->json, "Print one JSON object with text, ids and statistics");
+  command->callback([options] { Run(*options); });
+}
+
+}  // namespace loopspec::tools

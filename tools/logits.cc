@@ -1,0 +1,91 @@
+// loopspec logits: the readout of every asked depth at every position, for those who compare or calibrate.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+#include "decode/depths.h"
+#include "kv/ledger.h"
+#include "tensor/safetensors.h"
+#include "tools/commands.h"
+#include "tools/model_path.h"
+#include "tools/options.h"
+#include "tools/report.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string tokens, prompt, depths = "all", output;
+};
+
+std::vector<int> ReadoutDepths(const std::string& text, int recurrence) {
+  std::vector<int> depths;
+  if (text == "all") {
+    depths.resize(static_cast<size_t>(recurrence));
+    std::iota(depths.begin(), depths.end(), 1);
+    return depths;
+  }
+  depths = ParseDepths(text);
+  int last = 0;
+  for (const int depth : depths) {
+    if (depth <= last || depth > recurrence) Fail("--depths {}: expected rising numbers from 1 to {}", text, recurrence);
+    last = depth;
+  }
+  if (depths.empty()) Fail("--depths is empty, expected all or numbers such as 1,2,4");
+  return depths;
+}
+
+void Run(const Options& options) {
+  const Model model = options.model.Load();
+  const std::filesystem::path folder = ResolveModel(options.model.model);
+  const std::vector<int> depths = ReadoutDepths(options.depths, model.spec.recurrence);
+  std::vector<int32_t> tokens;
+  if (!options.tokens.empty()) {
+    tokens = ParseTokenList(options.tokens);
+  } else {
+    tokens = TextParts::Load(folder).RequireTokenizer(folder).Encode(options.prompt);
+  }
+  if (tokens.empty()) Fail("no tokens given, expected at least one");
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= model.spec.vocab) Fail("token {} is outside the vocabulary of {}", token, model.spec.vocab);
+  }
+  const auto positions = static_cast<int64_t>(tokens.size());
+  if (positions > model.spec.max_positions) Fail("{} tokens are more than the model's context of {}", positions, model.spec.max_positions);
+
+  const auto backend = options.model.MakeBackend(model, depths, positions, 1);
+  const std::vector<int>& computed = backend->options().readout_depths;  // R is always among them
+  const int64_t vocab = model.spec.vocab;
+  std::vector<float> logits(depths.size() * static_cast<size_t>(positions * vocab));
+  KvLedger ledger(backend->pages(), 1);
+  const SequencePages pages(ledger, positions);
+  backend->Score({{pages.pages().data()}, 0, tokens}, [&](int32_t position, int32_t readout, std::span<const float> row) {
+    const auto it = std::find(depths.begin(), depths.end(), computed[static_cast<size_t>(readout)]);
+    if (it == depths.end()) return;
+    std::memcpy(logits.data() + ((it - depths.begin()) * positions + position) * vocab, row.data(), row.size_bytes());
+  });
+  const NamedTensor tensor = {"logits", {reinterpret_cast<const std::byte*>(logits.data()), DType::kF32,
+                                         {static_cast<int64_t>(depths.size()), positions, vocab}}};
+  WriteSafetensors(options.output, {&tensor, 1});
+  fmt::print("wrote {}: logits {} ({}) at depths {}\n", options.output, ShapeText(tensor.view.shape),
+             HumanBytes(static_cast<double>(tensor.view.bytes())), fmt::join(depths, ","));
+}
+
+}  // namespace
+
+void AddLogitsCommand(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("logits", "Write the logits of every depth and position to a safetensors file");
+  auto* input = command->add_option_group("input");
+  input->add_option("--tokens", options->tokens, "Token ids: 1,2,3");
+  input->add_option("--prompt,-p", options->prompt, "Text to tokenize");
+  input->require_option(1);
+  command->add_option("--depths", options->depths, "Depths to read out: all, or 1,2,4")->capture_default_str();
+  command->add_option("--output,-o", options->output, "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")->required();
+  options->model.AddTo(*command);
+  command->callback([options] { Run(*options); });
+}
+
+}  // namespace loopspec::tools

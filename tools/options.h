@@ -1,0 +1,77 @@
+// Options that several commands share, and what they turn into.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "decode/request.h"
+#include "text/chat_template.h"
+#include "text/special_tokens.h"
+#include "text/tokenizer.h"
+
+namespace loopspec::tools {
+
+// --model and how to run it.
+struct ModelOptions {
+  std::string model;
+  int recurrence = 0;
+  std::vector<std::string> set;
+  std::string device = "auto";
+  std::string compute = "auto";
+  int threads = 0;
+  uint64_t state_seed = 0;
+  std::string kv_memory;
+
+  void AddTo(CLI::App& command);
+  Model Load() const;
+  // `depths`: every proposal depth that will be used. `positions`: committed positions to hold.
+  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths, int64_t positions,
+                                       int max_rows = 0) const;
+};
+
+// --temperature and its kin.
+struct SamplingOptions {
+  SamplingParams params;
+  std::string sampler = "cascade";
+  std::string later = "gated";
+  std::vector<std::string> bias;
+
+  void AddTo(CLI::App& command);
+  SamplingParams Get() const;
+};
+
+// --decode, --depths, --max-rows.
+struct DecodeOptions {
+  std::string decode = "loopspec";
+  std::string depths = "auto";
+  int max_rows = 0;
+
+  void AddTo(CLI::App& command);
+  // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when they cannot batch.
+  std::vector<int> Depths(int recurrence) const;
+};
+
+// What turns text into tokens and back, where the folder has it.
+struct TextParts {
+  std::optional<Tokenizer> tokenizer;
+  SpecialTokens special;
+  std::optional<ChatTemplate> chat_template;
+
+  static TextParts Load(const std::filesystem::path& folder);
+  const Tokenizer& RequireTokenizer(const std::filesystem::path& folder) const;
+  const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
+};
+
+// "cuda:1" -> 1; -1 for the CPU. "auto" takes the first GPU there is.
+int ResolveDevice(const std::string& device);
+
+std::vector<int32_t> ParseTokenList(const std::string& text);
+// "8G", "512M", "1000000": bytes.
+int64_t ParseBytes(const std::string& text, const char* option);
+
+}  // namespace loopspec::tools

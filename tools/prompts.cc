@@ -1,0 +1,53 @@
+#include "tools/prompts.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+
+namespace loopspec::tools {
+namespace {
+
+std::string Trim(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+PromptEntry FromJsonLine(const std::string& line, const std::string& where) {
+  const Json json = ParseJson(line, where);
+  if (!json.is_object()) Fail("{}: expected a JSON object", where);
+  for (const char* key : {"prompt", "question", "text"}) {
+    if (auto text = FindString(json, key, where)) return {*text, FindString(json, "answer", where)};
+  }
+  Fail("{}: no prompt, question or text", where);
+}
+
+}  // namespace
+
+std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
+  const std::string file = ReadFile(path);
+  std::vector<PromptEntry> prompts;
+  size_t begin = 0;
+  for (int number = 1; begin < file.size(); ++number) {
+    size_t end = file.find('\n', begin);
+    if (end == std::string::npos) end = file.size();
+    const std::string line = Trim(file.substr(begin, end - begin));
+    begin = end + 1;
+    if (line.empty()) continue;
+    prompts.push_back(line[0] == '{' ? FromJsonLine(line, fmt::format("{}, line {}", path, number)) : PromptEntry{line, {}});
+    if (limit > 0 && static_cast<int>(prompts.size()) == limit) break;
+  }
+  if (prompts.empty()) Fail("{} holds no prompt", path);
+  return prompts;
+}
+
+std::optional<std::string> FinalAnswer(const std::string& text) {
+  const size_t at = text.rfind("####");
+  if (at == std::string::npos) return std::nullopt;
+  const size_t end = text.find('\n', at);
+  return Trim(text.substr(at + 4, end == std::string::npos ? end : end - at - 4));
+}
+
+}  // namespace loopspec::tools

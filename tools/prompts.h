@@ -1,0 +1,21 @@
+// Files of prompts: plain text, one per line, or JSONL with `prompt`, `question` or `text` (and perhaps `answer`).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace loopspec::tools {
+
+struct PromptEntry {
+  std::string prompt;
+  std::optional<std::string> answer;
+};
+
+// Throws Error for a file without a prompt. `limit` > 0 keeps the first ones.
+std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit);
+
+// What stands behind the last "####", as GSM8K-style answers end; nothing when there is none.
+std::optional<std::string> FinalAnswer(const std::string& text);
+
+}  // namespace loopspec::tools

@@ -1,0 +1,94 @@
+#include "tools/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "decode/depths.h"
+
+namespace loopspec::tools {
+
+double BytesRead(const Model& model, const BackendOptions& options, const DecodeStatistics& statistics) {
+  const ModelSpec& spec = model.spec;
+  const double kv_bytes = 2.0 * spec.kv_size() * (options.compute == ComputeMode::kF32 ? 4 : 2);
+  const auto times = [](int64_t count, double bytes) { return static_cast<double>(count) * bytes; };
+  return times(statistics.steps, static_cast<double>(model.weights.core_bytes())) +
+         times(statistics.prelude_steps, static_cast<double>(model.weights.prelude_bytes())) +
+         times(statistics.readout_steps, static_cast<double>(model.weights.coda_bytes())) +
+         times(statistics.kv_positions, kv_bytes * spec.core_layers);
+}
+
+OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths, const GenerateResult& result,
+                      int64_t prompt_tokens) {
+  const DecodeStatistics& s = result.statistics;
+  const GenerateTimes& t = result.times;
+  const int recurrence = model.spec.recurrence;
+  OrderedJson sources = OrderedJson::array();
+  for (const CommittedToken& token : result.tokens) sources.push_back(token.source);
+  OrderedJson histogram = OrderedJson::object();
+  for (size_t rows = 0; rows < s.rows_histogram.size(); ++rows) {
+    if (s.rows_histogram[rows] > 0) histogram[std::to_string(rows)] = s.rows_histogram[rows];
+  }
+  const double busy = t.prelude + t.recur + t.readout + t.host;
+  const auto share = [&](double seconds) { return busy > 0 ? seconds / busy : 0.0; };
+  return {{"decode", depths.empty() ? "ar" : "loopspec"},
+          {"device", backend.device()},
+          {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
+          {"depths", std::vector<int>(depths.begin(), depths.end())},
+          {"recurrence", recurrence},
+          {"prompt_tokens", prompt_tokens},
+          {"decoded_tokens", result.tokens.size()},
+          {"prefill_seconds", t.prefill},
+          {"first_token_seconds", t.first_token},
+          {"decode_seconds", t.decode},
+          {"tokens_per_second", result.tokens_per_second()},
+          {"accepted", s.accepted},
+          {"fallback", s.fallback},
+          {"gamma", Gamma(s.accepted, s.fallback, depths, recurrence)},
+          {"tokens_per_pass", s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence / static_cast<double>(s.steps) : 0.0},
+          {"gate_evaluated", s.gate_evaluated},
+          {"gate_opened", s.gate_opened},
+          {"steps", s.steps},
+          {"rows_mean", s.rows_mean()},
+          {"rows_peak", s.rows_peak},
+          {"rows_histogram", histogram},
+          {"time_shares", {{"prelude", share(t.prelude)}, {"recur", share(t.recur)}, {"readout", share(t.readout)}, {"host", share(t.host)}}},
+          {"bytes_read", BytesRead(model, backend.options(), s)},
+          {"sources", sources}};
+}
+
+std::string HumanBytes(double bytes) {
+  if (bytes >= 1e9) return fmt::format("{:.2f} GB", bytes / 1e9);
+  if (bytes >= 1e6) return fmt::format("{:.1f} MB", bytes / 1e6);
+  if (bytes >= 1e3) return fmt::format("{:.1f} kB", bytes / 1e3);
+  return fmt::format("{:.0f} B", bytes);
+}
+
+std::string HumanSeconds(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.1f} ms", seconds * 1e3);
+  return fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+std::string HumanCount(double count) {
+  if (count >= 1e9) return fmt::format("{:.2f} B", count / 1e9);
+  if (count >= 1e6) return fmt::format("{:.1f} M", count / 1e6);
+  if (count >= 1e4) return fmt::format("{:.1f} k", count / 1e3);
+  return fmt::format("{:.0f}", count);
+}
+
+bool ColourOnStdout() { return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr; }
+bool ColourOnStderr() { return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr; }
+
+const char* SourceColour(int source) {
+  switch (source) {
+    case 0: return "\033[31m";   // red: a full restart
+    case 1: return "\033[32m";   // green
+    case 2: return "\033[33m";   // yellow
+    case 3: return "\033[36m";   // cyan
+    default: return "\033[35m";  // magenta
+  }
+}
+
+}  // namespace loopspec::tools

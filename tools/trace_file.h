@@ -1,0 +1,23 @@
+// The timeline of branches as a file, and as a picture.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/json.h"
+#include "engine/generate.h"
+#include "text/tokenizer.h"
+
+namespace loopspec::tools {
+
+// Replaces the file as a whole or leaves it alone. Throws Error.
+void WriteTextFile(const std::string& path, const std::string& text);
+
+// {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text, position, depth, proposal}]}
+void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths, const GenerateResult& result,
+                const Tokenizer* tokenizer);
+
+// Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's Figure 1.
+std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::string& what);
+
+}  // namespace loopspec::tools
