@@ -1,4 +1,5 @@
-// What tests of any backend share: the backend under test, and a sequence scored from its first token.
+// What tests of any backend share: the backend under test, and a sequence scored from its first
+// token.
 #pragma once
 
 #include <cstdlib>
