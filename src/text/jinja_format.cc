@@ -20,7 +20,7 @@ constexpr int64_t kMaxPrecision = 1000;
 struct FormatSpec {
   std::string fill = " ";
   char align = '\0';  // < > ^ =
-  char sign = '-';
+  char sign = '\0';   // as '-': only for negative numbers
   bool alternate = false;
   bool zero = false;  // a 0 before the width chose fill and align
   int64_t width = 0;
@@ -69,7 +69,7 @@ std::string Group(const std::string& digits, char separator, size_t size) {
 
 std::string SignOf(bool negative, char sign) {
   if (negative) return "-";
-  return sign == '-' ? "" : std::string(1, sign);
+  return sign == '-' || sign == '\0' ? "" : std::string(1, sign);
 }
 
 std::string FormatInteger(int64_t value, const FormatSpec& spec, Budget& budget) {
@@ -302,7 +302,7 @@ class PercentFormatter {
     FormatSpec inner = spec;
     inner.fill = std::string(1, '0');
     inner.align = '=';
-    inner.width = spec.precision + (*number < 0 || spec.sign != '-' ? 1 : 0) +
+    inner.width = spec.precision + (*number < 0 || spec.sign != '\0' ? 1 : 0) +
                   (spec.alternate && !decimal ? 2 : 0);
     return Pad(FormatInteger(*number, inner, budget_), spec, '>', budget_);
   }
@@ -383,7 +383,8 @@ std::string FormatValue(const Value& value, std::string_view spec_text, Budget& 
   FormatSpec spec = ParseSpec(spec_text);
   if (value.IsString()) {
     if (spec.zero) spec.align = '<';
-    if ((spec.type != '\0' && spec.type != 's') || spec.align == '=' || spec.grouping != '\0') {
+    if ((spec.type != '\0' && spec.type != 's') || spec.align == '=' || spec.grouping != '\0' ||
+        spec.sign != '\0' || spec.alternate) {
       Fail("chat template: format '{}' does not fit a string", spec_text);
     }
     return Pad(Truncated(value.text(), spec.precision), spec, '<', budget);

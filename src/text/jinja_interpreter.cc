@@ -31,7 +31,7 @@ class MacroObject final : public Object {
     if (name == "arguments") {
       std::vector<Value> names;
       for (const std::string& parameter : macro_.parameters) names.push_back(Value::Of(parameter));
-      return Value::List(std::move(names));
+      return Value::Tuple(std::move(names));
     }
     return std::nullopt;
   }
@@ -203,12 +203,11 @@ Interpreter::Flow Interpreter::RunFor(const Statement& statement, const ScopePtr
         std::make_shared<Loop>(*this, statement, scope,
                                statement.condition == nullptr ? iterable : Value(), source, depth0);
   }
-  bool any = false;
+  bool finished_one = false;
   ScopePtr inner;
   while (true) {
     const std::optional<Value> item = loop != nullptr ? loop->Advance() : source->Next();
     if (!item) break;
-    any = true;
     budget_.Charge(1);
     // Every round starts with fresh variables; only a macro that remembers them needs the old ones
     // kept.
@@ -219,9 +218,13 @@ Interpreter::Flow Interpreter::RunFor(const Statement& statement, const ScopePtr
     }
     if (loop != nullptr) inner->Set("loop", Value::Of(std::shared_ptr<Object>(loop)));
     Assign(*statement.target, *item, *inner);
-    if (Run(statement.body, inner, out) == Flow::kBreak) break;
+    const Flow flow = Run(statement.body, inner, out);
+    if (flow == Flow::kBreak) break;
+    // As jinja2 has it: a round that was continued or broken out of does not keep the else part
+    // from running.
+    finished_one |= flow == Flow::kNormal;
   }
-  return any ? Flow::kNormal : Run(statement.otherwise, Inner(scope), out);
+  return finished_one ? Flow::kNormal : Run(statement.otherwise, Inner(scope), out);
 }
 
 std::string Interpreter::CallRecursiveLoop(const Statement& statement,
@@ -305,21 +308,24 @@ Value Interpreter::CallMacro(const Macro& macro, const ScopePtr& scope, const Ar
     }
     inner->Set(name, *std::move(value));
   }
-  const bool names_caller = std::find(macro.parameters.begin(), macro.parameters.end(), "caller") !=
-                            macro.parameters.end();
-  if (macro.uses_caller && !names_caller) {
+  // A parameter of such a name is an ordinary one.
+  const auto takes = [&](bool used, std::string_view name) {
+    return used && std::find(macro.parameters.begin(), macro.parameters.end(), name) ==
+                       macro.parameters.end();
+  };
+  if (takes(macro.uses_caller, "caller")) {
     std::optional<Value> caller = take_named("caller");
     inner->Set("caller",
                caller && !caller->IsNone() ? *caller : Value::MakeUndefined("No caller defined"));
   }
-  if (macro.uses_kwargs) {
+  if (takes(macro.uses_kwargs, "kwargs")) {
     Dict rest;
     for (auto& [name, value] : named) rest.Set(name, std::move(value));
     inner->Set("kwargs", Value::Of(std::move(rest)));
   } else if (!named.empty()) {
     Fail("chat template: macro '{}' takes no keyword argument '{}'", macro.name, named[0].first);
   }
-  if (macro.uses_varargs) {
+  if (takes(macro.uses_varargs, "varargs")) {
     std::vector<Value> rest;
     for (size_t i = count; i < given.positional.size(); ++i) rest.push_back(given.positional[i]);
     inner->Set("varargs", Value::Tuple(std::move(rest)));

@@ -218,6 +218,7 @@ class Lexer {
       AdvanceTo(end);
       return;
     }
+    if (position_ == source_.size()) return;  // jinja2 lets a tag end with the template
     Fail("chat template line {}: missing end of raw directive", line_);
   }
 
@@ -228,6 +229,7 @@ class Lexer {
         return;
       }
     }
+    if (position_ == source_.size()) return;
     Fail("chat template line {}: missing end of comment tag", line_);
   }
 

@@ -147,7 +147,7 @@ def differs(expected, got):
 
 
 def store(path, cases, results):
-    """A sample small enough to commit: every snippet, and every seventh conversation of what may be shipped."""
+    """A sample small enough to commit: every snippet, and every seventeenth conversation of what may be shipped."""
     import template_cases
     templates, kept = {}, []
     for i, (case, result) in enumerate(zip(cases, results)):
@@ -158,7 +158,7 @@ def store(path, cases, results):
             entry["error"] = ""  # the wording of Python's own errors is no part of it
         if case["name"] == "snippet":
             kept.append({"source": case["source"], **entry})
-        elif i % 7 == 0:
+        elif i % 17 == 0:
             templates[case["name"]] = {"source": case["source"], "variables": case["variables"]}
             kept.append({"template": case["name"], "messages": case["messages"], "arguments": case["arguments"],
                          "add_generation_prompt": case["add_generation_prompt"], **entry})

@@ -852,7 +852,6 @@ joiner()
 cycler('a','b').next()
 cycler('a','b').current
 cycler()
-cycler
 l[i]
 l[-i]
 l[true]
@@ -873,7 +872,6 @@ d[1:]
 l[f:]
 l['a':]
 s[missing:]
-1.real
 i.bit_length
 *l
 l l
@@ -907,7 +905,6 @@ is
 if
 'a' if 'b' else
 loop
-self
 caller
 varargs
 kwargs
@@ -1209,7 +1206,6 @@ b' }}
 {% set	x=1 %}{{x}}{{x+1}}{{x-1}}{{-x}}
 {% if not(t and ff) %}x{% endif %}
 {% if (t)and(t) %}x{% endif %}
-{% autoescape true %}{{ '<' }}{% endautoescape %}
 {% if t %}{{ s|nofilter }}{% endif %}
 {% if ff %}{{ s|nofilter }}{{ s is notest }}{% endif %}ok
 {% for x in le %}{{ s|nofilter }}{% endfor %}ok

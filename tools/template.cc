@@ -1,0 +1,98 @@
+// loopspec template: a conversation as the prompt that the model's chat template makes of it.
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "text/chat_template.h"
+#include "tools/commands.h"
+#include "tools/model_path.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct TemplateOptions {
+  std::string model;
+  std::string messages;
+  std::string name = "default";
+  std::vector<std::string> arguments;
+  bool no_generation_prompt = false;
+};
+
+OrderedJson ReadConversation(const std::string& file) {
+  if (file != "-") return ParseOrderedJson(ReadFile(file), file);
+  const std::string text{std::istreambuf_iterator<char>(std::cin),
+                         std::istreambuf_iterator<char>()};
+  return ParseOrderedJson(text, "standard input");
+}
+
+void RunTemplate(const TemplateOptions& options) {
+  const auto dir = ResolveModel(options.model);
+  const std::optional<ChatTemplate> chat_template = ChatTemplate::FromFolder(dir, options.name);
+  if (!chat_template) {
+    Fail(
+        "{}: no chat template, expected chat_template.jinja or a chat_template in "
+        "tokenizer_config.json",
+        dir.string());
+  }
+  ChatTemplate::Options render;
+  render.add_generation_prompt = !options.no_generation_prompt;
+  OrderedJson messages = ReadConversation(options.messages);
+  if (messages.is_object()) {
+    for (const char* name : {"tools", "documents"}) {
+      if (messages.contains(name)) render.arguments[name] = messages[name];
+    }
+    if (!messages.contains("messages")) {
+      Fail("{}: found an object without \"messages\"", options.messages);
+    }
+    messages = OrderedJson(messages["messages"]);
+  }
+  if (!messages.is_array()) {
+    Fail("{}: the messages are {}, expected a list", options.messages, messages.type_name());
+  }
+  render.arguments.update(ParseTemplateArguments(options.arguments));
+  std::string prompt = chat_template->Render(messages, render);
+  // Exactly the prompt, for pipes and files; on a terminal the shell's own prompt starts on a line
+  // of its own.
+  if (isatty(STDOUT_FILENO) != 0 && !prompt.ends_with('\n')) prompt += '\n';
+  if (std::fwrite(prompt.data(), 1, prompt.size(), stdout) != prompt.size()) {
+    Fail("standard output: not all of the prompt could be written");
+  }
+}
+
+}  // namespace
+
+void AddTemplateCommand(CLI::App& app) {
+  auto options = std::make_shared<TemplateOptions>();
+  CLI::App* command = app.add_subcommand(
+      "template", "print the prompt that the model's chat template makes of a conversation");
+  command
+      ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
+      ->required();
+  command
+      ->add_option(
+          "--messages", options->messages,
+          "JSON file with a list of messages, or an object with \"messages\" and \"tools\" or "
+          "\"documents\"; - reads standard input")
+      ->required();
+  command->add_option("--template", options->name,
+                      "name of the template, where the model brings several");
+  command
+      ->add_option(
+          "--template-arg", options->arguments,
+          "variable for the template as key=value, the value JSON or else text; repeatable")
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_flag("--no-generation-prompt", options->no_generation_prompt,
+                    "do not open the assistant's answer at the end");
+  command->callback([options] { RunTemplate(*options); });
+}
+
+}  // namespace loopspec::tools
