@@ -16,8 +16,9 @@ namespace loopspec {
 std::vector<int> DefaultDepths(int recurrence) {
   if (recurrence <= 1) return {};
   if (recurrence == 2) return {1};
-  // R = 4 -> (1, 2), R = 32 -> (2, 8): d1 grows with the cube root of R, d2 is a multiple of it near R/4.
-  const int d1 = std::max(1, static_cast<int>(std::lround(std::cbrt(recurrence / 4.0))));
+  // R = 4 -> (1, 2), R = 32 -> (2, 8): d1 grows with the cube root of R and divides it, d2 is a multiple of d1 near R/4.
+  int d1 = std::max(1, static_cast<int>(std::lround(std::cbrt(recurrence / 4.0))));
+  while (recurrence % d1 != 0) --d1;
   const int d2 = std::max(2, recurrence / 4 / d1) * d1;
   if (d2 >= recurrence) return {d1};
   return {d1, d2};
@@ -55,10 +56,12 @@ void CheckDepths(std::span<const int> depths, int recurrence) {
 
 std::optional<std::string> DepthsAdvice(std::span<const int> depths, int recurrence) {
   if (depths.empty()) return std::nullopt;
-  const auto divides = [&](int d) { return d % depths[0] == 0; };
-  if (std::all_of(depths.begin(), depths.end(), divides) && divides(recurrence)) return std::nullopt;
-  return fmt::format("depth {} does not divide {} and {}: pre- and post-layers of different branches run apart, which is slower",
-                     depths[0], fmt::join(depths.subspan(1), ", "), recurrence);
+  std::vector<int> others(depths.begin() + 1, depths.end());
+  others.push_back(recurrence);
+  std::erase_if(others, [&](int d) { return d % depths[0] == 0; });
+  if (others.empty()) return std::nullopt;
+  return fmt::format("depth {} does not divide {}: pre- and post-layers of different branches run apart, which is slower",
+                     depths[0], fmt::join(others, " and "));
 }
 
 int64_t BranchBound(int d1, int d2, int recurrence) {

@@ -1,0 +1,469 @@
+// LoopSpec on the model of five tokens with real random numbers: greedy and coupled decoding equal
+// autoregressive decoding, sampled text does not depend on the row budget, and its distribution is
+// the target's.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "decode/loopspec.h"
+#include "tests/support/fake_backend.h"
+
+namespace loopspec {
+namespace {
+
+constexpr int kRecurrence = 8;
+constexpr int kBudgets[] = {1, 2, 3, 5, 17, 0};
+const std::vector<std::vector<int>> kDepths = {{1},    {2},       {3},       {7},
+                                               {1, 2}, {2, 4},    {2, 5},    {3, 7},
+                                               {6, 7}, {1, 2, 4}, {2, 3, 7}, {1, 2, 3, 4, 5, 6, 7}};
+
+struct Text {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> sources;
+  DecodeStatistics statistics;
+  FinishReason reason;
+  bool operator==(const Text& other) const {
+    return tokens == other.tokens && reason == other.reason;
+  }
+};
+
+Text Decode(FakeModel& model, DecodeRequest request, const FakeBackend::Decider& decider) {
+  FakeBackend backend(model, request.depths, 256, 512);
+  backend.set_decider(decider);
+  KvLedger ledger(backend.pages(), 256);
+  Text text;
+  {
+    LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+    StepPlan plan;
+    Drive(backend, decoder, plan);
+    for (const CommittedToken& token : decoder.output()) {
+      text.tokens.push_back(token.token);
+      text.sources.push_back(token.source);
+    }
+    text.statistics = decoder.statistics();
+    text.reason = decoder.finish_reason();
+  }
+  EXPECT_EQ(ledger.cells().available(), 256);
+  EXPECT_EQ(ledger.pages().available(), backend.pages());
+  return text;
+}
+
+void CheckStatistics(const DecodeRequest& request, const Text& text) {
+  const DecodeStatistics& s = text.statistics;
+  int64_t accepted = 0;
+  for (size_t j = 0; j < s.accepted.size(); ++j) {
+    accepted += s.accepted[j];
+    EXPECT_EQ(s.accepted[j],
+              std::count(text.sources.begin(), text.sources.end(), static_cast<int>(j) + 1));
+  }
+  EXPECT_EQ(accepted + s.fallback, static_cast<int64_t>(text.tokens.size()));
+  EXPECT_EQ(s.fallback, std::count(text.sources.begin(), text.sources.end(), 0));
+  int64_t steps = 0, rows = 0;
+  for (size_t n = 0; n < s.rows_histogram.size(); ++n) {
+    steps += s.rows_histogram[n];
+    rows += s.rows_histogram[n] * static_cast<int64_t>(n);
+  }
+  EXPECT_EQ(steps, s.steps);
+  EXPECT_EQ(rows, s.row_steps);
+  EXPECT_LE(s.gate_opened, s.gate_evaluated);
+  if (request.max_rows > 0) {
+    EXPECT_LE(s.rows_peak, request.max_rows);
+  }
+  if (request.depths.empty()) {
+    EXPECT_EQ(s.steps, kRecurrence * static_cast<int64_t>(text.tokens.size()));
+  }
+}
+
+// Every depth configuration, every budget: the same text as without proposals.
+void ExpectLikeAutoregressive(DecodeRequest request, FakeShape shape, uint64_t seed,
+                              int64_t* saved) {
+  FakeModel model(seed, shape, kRecurrence);
+  request.prompt = {1, 4, 2};
+  request.depths = {};
+  const Text expected = Decode(model, request, DecideLikeTheCpu());
+  CheckStatistics(request, expected);
+  for (const auto& depths : kDepths) {
+    for (const int rows : kBudgets) {
+      request.depths = depths;
+      request.max_rows = rows;
+      const Text text = Decode(model, request, DecideLikeTheCpu());
+      EXPECT_EQ(text, expected) << fmt::format("depths {} rows {}", depths, rows);
+      CheckStatistics(request, text);
+      EXPECT_LE(text.statistics.steps, expected.statistics.steps);
+      if (saved != nullptr) *saved += expected.statistics.steps - text.statistics.steps;
+    }
+  }
+}
+
+TEST(FakeDecode, GreedyEqualsAutoregressive) {
+  int64_t saved = 0;
+  for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kEqual}) {
+    DecodeRequest request;
+    request.max_tokens = 60;
+    ExpectLikeAutoregressive(request, shape, 5, &saved);
+    request.stop_tokens = {3};
+    ExpectLikeAutoregressive(request, shape, 6, &saved);
+    request.stop_tokens.clear();
+    request.sampling.repetition_penalty = 1.3f;
+    request.sampling.presence_penalty = 0.4f;
+    request.sampling.frequency_penalty = 0.1f;
+    request.sampling.bias = {{0, 0.7f}, {2, -0.5f}};
+    ExpectLikeAutoregressive(request, shape, 7, &saved);
+  }
+  EXPECT_GT(saved, 0);
+}
+
+TEST(FakeDecode, CoupledEqualsAutoregressive) {
+  for (const float temperature : {0.3f, 1.0f, 3.0f}) {
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      DecodeRequest request;
+      request.max_tokens = 50;
+      request.seed = seed;
+      request.sampling.temperature = temperature;
+      request.sampling.sampler = Sampler::kCoupled;
+      ExpectLikeAutoregressive(request, FakeShape::kNear, seed + 20, nullptr);
+      request.sampling.top_p = 0.8f;
+      request.sampling.top_k = 4;
+      request.sampling.min_p = 0.02f;
+      request.sampling.presence_penalty = 0.5f;
+      ExpectLikeAutoregressive(request, FakeShape::kRandom, seed + 20, nullptr);
+    }
+  }
+}
+
+// Every draft right: one token each d1 recurrences once the pipeline runs.
+TEST(FakeDecode, PerfectDraftsRunAtFullSpeed) {
+  FakeModel model(1, FakeShape::kEqual, kRecurrence);
+  DecodeRequest request;
+  request.prompt = {0};
+  request.max_tokens = 101;
+  for (const int d : {1, 2, 4}) {
+    request.depths = {d};
+    const Text text = Decode(model, request, DecideLikeTheCpu());
+    EXPECT_EQ(text.statistics.steps, kRecurrence + 100 * d);
+    EXPECT_EQ(text.statistics.accepted[0], 101);
+    EXPECT_EQ(text.statistics.rows_peak, kRecurrence / d);
+  }
+}
+
+FakeBackend::Decider Philox() {
+  return [](const ReadoutPlan& plan, std::span<const int32_t>, double* p,
+            const Recorded<double>* recorded) {
+    PhiloxDraw<SerialTeam> draw{plan.draw, {}};
+    return DecideByCascade(plan, p, recorded, draw);
+  };
+}
+
+TEST(FakeDecode, CascadeTextDoesNotDependOnTheBudget) {
+  for (const LaterProposal later :
+       {LaterProposal::kGatedResidual, LaterProposal::kResidual, LaterProposal::kNonResidual}) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kSparse}) {
+        FakeModel model(seed, shape, kRecurrence);
+        for (const auto& depths : kDepths) {
+          DecodeRequest request;
+          request.prompt = {2};
+          request.max_tokens = 40;
+          request.sampling.temperature = 1.0f;
+          request.sampling.later = later;
+          request.seed = seed;
+          request.depths = depths;
+          const Text unlimited = Decode(model, request, Philox());
+          CheckStatistics(request, unlimited);
+          for (const int rows : kBudgets) {
+            request.max_rows = rows;
+            const Text text = Decode(model, request, Philox());
+            EXPECT_EQ(text, unlimited)
+                << fmt::format("depths {} rows {} seed {}", depths, rows, seed);
+            EXPECT_EQ(text.sources, unlimited.sources);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Upper quantile of chi-square at about 1e-6 (Wilson and Hilferty).
+double ChiSquareLimit(int degrees) {
+  const double n = degrees, z = 4.75;
+  const double t = 1 - 2 / (9 * n) + z * std::sqrt(2 / (9 * n));
+  return n * t * t * t;
+}
+
+// 200,000 draws of a three-token continuation with the real generator, keyed as in production.
+void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampling,
+               const std::vector<int>& depths) {
+  FakeModel model(77, FakeShape::kNear, 4);
+  constexpr int kDraws = 200000;
+  FakeBackend backend(model, depths, 64);
+  backend.set_decider(decider);
+  KvLedger ledger(backend.pages(), 64);
+  DecodeRequest request;
+  request.prompt = {2, 2};
+  request.max_tokens = 3;
+  request.sampling = sampling;
+  request.depths = depths;
+  std::array<int, 125> counts{};
+  StepPlan plan;
+  for (int i = 0; i < kDraws; ++i) {
+    request.seed = static_cast<uint64_t>(i);
+    LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+    Drive(backend, decoder, plan);
+    int code = 0;
+    for (const CommittedToken& token : decoder.output()) code = code * 5 + token.token;
+    ++counts[static_cast<size_t>(code)];
+  }
+  double statistic = 0, rest_expected = 0;
+  int rest = 0, cells = 0;
+  for (int a = 0; a < 5; ++a) {
+    for (int b = 0; b < 5; ++b) {
+      for (int c = 0; c < 5; ++c) {
+        const double p = model.At(4, std::vector{2, 2})[static_cast<size_t>(a)] *
+                         model.At(4, std::vector{2, 2, a})[static_cast<size_t>(b)] *
+                         model.At(4, std::vector{2, 2, a, b})[static_cast<size_t>(c)];
+        const int count = counts[static_cast<size_t>(a * 25 + b * 5 + c)];
+        if (p * kDraws < 10) {
+          rest_expected += p * kDraws;
+          rest += count;
+        } else {
+          statistic += (count - p * kDraws) * (count - p * kDraws) / (p * kDraws);
+          ++cells;
+        }
+      }
+    }
+  }
+  if (rest_expected > 0)
+    statistic += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
+  EXPECT_LT(statistic, ChiSquareLimit(cells)) << fmt::format("depths {} cells {}", depths, cells);
+}
+
+TEST(FakeDecode, CascadeChiSquare) {
+  SamplingParams sampling;
+  sampling.temperature = 1.0f;
+  ChiSquare(Philox(), sampling, {1, 2});
+}
+
+TEST(FakeDecode, CoupledChiSquare) {
+  SamplingParams sampling;
+  sampling.temperature = 1.0f;
+  sampling.sampler = Sampler::kCoupled;
+  ChiSquare(DecideLikeTheCpu(), sampling, {1});
+}
+
+TEST(FakeDecodeLong, CascadeChiSquareOfEveryVariant) {
+  for (const LaterProposal later :
+       {LaterProposal::kGatedResidual, LaterProposal::kResidual, LaterProposal::kNonResidual}) {
+    SamplingParams sampling;
+    sampling.temperature = 1.0f;
+    sampling.later = later;
+    for (const auto& depths : {std::vector<int>{}, {2}, {1, 2}, {1, 3}, {1, 2, 3}}) {
+      ChiSquare(Philox(), sampling, depths);
+      ChiSquare(DecideLikeTheCpu(), sampling, depths);
+    }
+  }
+}
+
+// ---- What a request may not ask
+// ---------------------------------------------------------------------------------------
+
+template <typename F>
+std::string ErrorOf(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FakeDecode, RefusesBadRequests) {
+  FakeModel model(1, FakeShape::kNear, 4);
+  FakeBackend backend(model, {1, 2}, 4);
+  KvLedger ledger(backend.pages(), 4);
+  const auto with = [&](auto change) {
+    DecodeRequest request;
+    request.prompt = {1, 2};
+    request.max_tokens = 10;
+    request.depths = {1, 2};
+    change(request);
+    return ErrorOf([&] { LoopSpec decoder(request, model.spec(), backend.options(), ledger); });
+  };
+  EXPECT_EQ(with([](DecodeRequest&) {}), "no error");
+  EXPECT_NE(with([](DecodeRequest& r) { r.prompt.clear(); }).find("prompt is empty"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.prompt = {5}; }).find("token 5"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.prompt = {-1}; }).find("token -1"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 0; }).find("max-tokens"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = -3; }).find("max-tokens"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 1 << 30; }).find("context"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_rows = -1; }).find("max-rows"), std::string::npos);
+  for (const auto& depths : {std::vector{0}, {4}, {2, 2}, {2, 1}, {-1}, {1, 2, 3, 4}}) {
+    EXPECT_NE(with([&](DecodeRequest& r) { r.depths = depths; }).find("depths"), std::string::npos);
+  }
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.temperature = -1; }).find("temperature"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.temperature = NAN; }).find("temperature"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 0; }).find("top-p"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 1.5f; }).find("top-p"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_k = -1; }).find("top-k"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.min_p = 2; }).find("min-p"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.repetition_penalty = 0; }).find("repetition"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) {
+              r.sampling.bias = {{7, 1.0f}};
+            }).find("token 7"),
+            std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) {
+              r.sampling.bias = {{1, INFINITY}};
+            }).find("bias"),
+            std::string::npos);
+  // Whatever was refused holds nothing.
+  EXPECT_EQ(ledger.cells().available(), 4);
+  EXPECT_EQ(ledger.pages().available(), backend.pages());
+}
+
+TEST(FakeDecode, SecondRequestWithoutACellIsRefused) {
+  FakeModel model(1, FakeShape::kNear, 4);
+  FakeBackend backend(model, {1}, 1, 256);
+  KvLedger ledger(backend.pages(), 1);
+  DecodeRequest request;
+  request.prompt = {1};
+  request.max_tokens = 4;
+  request.depths = {1};
+  LoopSpec first(request, model.spec(), backend.options(), ledger);
+  EXPECT_NE(ErrorOf([&] {
+              LoopSpec second(request, model.spec(), backend.options(), ledger);
+            }).find("cell"),
+            std::string::npos);
+}
+
+// ---- Stop from outside, trace, many decoders in one step
+// --------------------------------------------------------------
+
+TEST(FakeDecode, StopFreesEverything) {
+  FakeModel model(3, FakeShape::kNear, 4);
+  FakeBackend backend(model, {1, 2}, 64);
+  backend.set_decider(DecideLikeTheCpu());
+  KvLedger ledger(backend.pages(), 64);
+  DecodeRequest request;
+  request.prompt = {1};
+  request.depths = {1, 2};
+  request.max_tokens = 30;
+  LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+  StepPlan plan;
+  for (int i = 0; i < 7; ++i) {
+    plan.Clear();
+    decoder.Plan(1, plan);
+    decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
+  }
+  decoder.Stop(FinishReason::kCancelled);
+  decoder.Stop(FinishReason::kStop);
+  EXPECT_EQ(decoder.finish_reason(), FinishReason::kCancelled);
+  EXPECT_EQ(ledger.cells().available(), 64);
+}
+
+TEST(FakeDecode, TraceTellsTheWholeStory) {
+  FakeModel model(4, FakeShape::kNear, 4);
+  FakeBackend backend(model, {1, 2}, 64);
+  backend.set_decider(DecideLikeTheCpu());
+  KvLedger ledger(backend.pages(), 64);
+  DecodeRequest request;
+  request.prompt = {1};
+  request.depths = {1, 2};
+  request.max_tokens = 40;
+  request.trace = true;
+  LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+  StepPlan plan;
+  Drive(backend, decoder, plan);
+  std::map<int32_t, int> born;
+  std::vector<int32_t> decided;
+  int64_t last_step = 0;
+  for (const TraceEvent& event : decoder.trace()) {
+    EXPECT_GE(event.step, last_step);
+    last_step = event.step;
+    if (event.kind == TraceEvent::Kind::kSpawn) {
+      EXPECT_EQ(born.count(event.branch), 0u);
+      EXPECT_TRUE(event.parent == -1 || born.contains(event.parent));
+      born[event.branch] = 1;
+    } else {
+      EXPECT_TRUE(born.contains(event.branch));
+    }
+    if (event.kind == TraceEvent::Kind::kPrune) {
+      EXPECT_EQ(born[event.branch], 1) << "pruned twice";
+      born[event.branch] = 2;
+    }
+    if (event.kind == TraceEvent::Kind::kAccept || event.kind == TraceEvent::Kind::kFallback) {
+      decided.push_back(event.token);
+      EXPECT_EQ(event.depth, 4);
+    }
+  }
+  std::vector<int32_t> output;
+  for (const CommittedToken& token : decoder.output()) output.push_back(token.token);
+  EXPECT_EQ(decided, output);
+}
+
+// Several requests share steps, cells and pages; each writes what it writes alone.
+TEST(FakeDecode, ManyDecodersInOneStep) {
+  FakeModel model(9, FakeShape::kNear, 6);
+  const std::vector<int> depths = {1, 2, 4};
+  FakeBackend backend(model, depths, 40, 2048);
+  backend.set_decider(Philox());
+  std::vector<std::vector<int32_t>> alone;
+  std::vector<DecodeRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    DecodeRequest request;
+    request.prompt = {i % 5, 2, (i * 3) % 5};
+    request.max_tokens = 20 + 7 * i;
+    request.depths = depths;
+    request.seed = static_cast<uint64_t>(i);
+    request.max_rows = 1 + i;
+    request.sampling.temperature = 1.0f;
+    requests.push_back(request);
+    alone.push_back(Decode(model, request, Philox()).tokens);
+  }
+  KvLedger ledger(backend.pages(), 40);
+  {
+    std::vector<std::unique_ptr<LoopSpec>> decoders;
+    for (const DecodeRequest& request : requests) {
+      decoders.push_back(
+          std::make_unique<LoopSpec>(request, model.spec(), backend.options(), ledger));
+      backend.Prefill(decoders.back()->Prefill());
+    }
+    StepPlan plan;
+    while (true) {
+      plan.Clear();
+      std::vector<size_t> ends;
+      for (const auto& decoder : decoders) {
+        if (!decoder->finished()) decoder->Plan(1, plan);
+        ends.push_back(plan.readouts.size());
+      }
+      if (plan.rows.empty()) break;
+      const std::vector<Decision> decisions = backend.Wait(backend.Submit(plan)).decisions;
+      size_t begin = 0;
+      for (size_t i = 0; i < decoders.size(); ++i) {
+        if (!decoders[i]->finished())
+          decoders[i]->Absorb(std::span(decisions).subspan(begin, ends[i] - begin));
+        begin = ends[i];
+      }
+    }
+    for (size_t i = 0; i < decoders.size(); ++i) {
+      std::vector<int32_t> tokens;
+      for (const CommittedToken& token : decoders[i]->output()) tokens.push_back(token.token);
+      EXPECT_EQ(tokens, alone[i]) << i;
+    }
+  }
+  EXPECT_EQ(ledger.cells().available(), 40);
+  EXPECT_EQ(ledger.pages().available(), backend.pages());
+}
+
+}  // namespace
+}  // namespace loopspec
