@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <fstream>
 
 #include "base/check.h"
 
@@ -27,8 +29,15 @@ constexpr auto kIdleSpin = std::chrono::microseconds(2000);
 
 int UsableCores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+  // A container may have a share of time instead of a set of cores: "quota period", or "max period" for no limit.
+  std::ifstream limit("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (limit >> quota >> period && quota > 0 && period > 0) {
+    cores = std::min(cores, static_cast<int>(std::ceil(quota / period)));
+  }
+  return std::max(1, cores);
 }
 
 void Worker::Sync() {
@@ -42,7 +51,8 @@ Worker::Range Worker::Share(int64_t n, int64_t grain) const {
   return {std::min(begin, n), std::min(end, n)};
 }
 
-ThreadPool::ThreadPool(int threads) : count_(threads > 0 ? threads : UsableCores()) {
+ThreadPool::ThreadPool(int threads)
+    : count_(threads > 0 ? threads : UsableCores()), crowded_(count_ > UsableCores()) {
   for (int i = 1; i < count_; ++i) threads_.emplace_back([this, i] { ThreadMain(i); });
 }
 
@@ -81,7 +91,7 @@ void ThreadPool::ThreadMain(int index) {
     const auto deadline = std::chrono::steady_clock::now() + kIdleSpin;
     uint32_t now = generation_.load(std::memory_order_acquire);
     for (int spin = 1; now == seen; ++spin) {
-      Pause();
+      Relax(0);
       now = generation_.load(std::memory_order_acquire);
       if (now == seen && spin % 256 == 0 && std::chrono::steady_clock::now() > deadline) {
         std::unique_lock lock(mutex_);
@@ -107,11 +117,15 @@ void ThreadPool::Barrier() {
     return;
   }
   for (int spin = 0; phase_.load(std::memory_order_acquire) == phase; ++spin) {
-    if (spin < kSpinsInside) {
-      Pause();
-    } else {
-      std::this_thread::yield();  // more threads than cores: let the others arrive
-    }
+    Relax(spin);
+  }
+}
+
+void ThreadPool::Relax(int spin) const {
+  if (crowded_ || spin >= kSpinsInside) {
+    std::this_thread::yield();  // let the others arrive
+  } else {
+    Pause();
   }
 }
 

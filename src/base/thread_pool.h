@@ -64,7 +64,10 @@ class ThreadPool {
   void ThreadMain(int index);
   void Barrier();
 
+  void Relax(int spin) const;
+
   const int count_;
+  const bool crowded_;  // more members than cores: whoever waits gives its core away at once
   std::vector<std::thread> threads_;
   // A generation number starts each run; sleepers wait on it after a short spin.
   std::atomic<uint32_t> generation_{0};

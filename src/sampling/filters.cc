@@ -82,39 +82,53 @@ void Cut(const SamplingParams& params, std::span<const float> weights, double to
   }
 }
 
+// Ranks in `ranked` the tokens that top-k, top-p and min-p may keep; with top-k one more, so that Cut sees that there was
+// more.
+void RankCandidates(const SamplingParams& params, std::span<const float> logits, float top, std::vector<int32_t>& ranked) {
+  const int vocab = static_cast<int>(logits.size());
+  const auto collect = [&](float floor) {
+    ranked.clear();
+    for (int v = 0; v < vocab; ++v) {
+      if (logits[static_cast<size_t>(v)] >= floor) ranked.push_back(v);
+    }
+  };
+  // Tokens of weight below (1 - top_p) / vocab cannot be in the nucleus: all of them together weigh less than 1 - top_p.
+  // Likewise for min_p. Only top-k alone has to look at every token.
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  double least = params.min_p;
+  if (params.top_p < 1.0f) least = std::max(least, (1.0 - params.top_p) / vocab * 0.5);
+  collect(least > 0.0 ? top + params.temperature * static_cast<float>(std::log(least) - 1e-3) : kNone);
+  const auto top_k = static_cast<size_t>(params.top_k > 0 ? std::min(params.top_k, vocab) : vocab);
+  // The nucleus is a share of what top-k leaves, so all of that must be there to be summed.
+  if (params.top_p < 1.0f && top_k < logits.size() && ranked.size() <= top_k) collect(kNone);
+  const auto before = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  if (top_k < ranked.size()) {
+    std::nth_element(ranked.begin(), ranked.begin() + static_cast<int64_t>(top_k), ranked.end(), before);
+    ranked.resize(top_k + 1);
+  }
+  std::sort(ranked.begin(), ranked.end(), before);
+}
+
 }  // namespace
 
 void FilteredSoftmax(const SamplingParams& params, std::span<float> logits, FilterScratch& scratch) {
   const int vocab = static_cast<int>(logits.size());
-  const float top = logits[static_cast<size_t>(ArgMax(logits))];
+  const auto best = static_cast<size_t>(ArgMax(logits));
+  const float top = logits[best];
   const float inverse = 1.0f / params.temperature;
   const SerialTeam team;
   const bool filtered = params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f;
-  if (filtered) {
-    // Candidates by logit. Tokens of weight below (1 - top_p) / vocab cannot be in the nucleus: all of them together
-    // weigh less than 1 - top_p. Likewise for min_p. Only top-k alone has to look at every token.
-    double least = params.min_p;
-    if (params.top_p < 1.0f) least = std::max(least, (1.0 - params.top_p) / vocab * 0.5);
-    const float floor =
-        least > 0.0 ? top + params.temperature * static_cast<float>(std::log(least) - 1e-3)
-                    : -std::numeric_limits<float>::infinity();
-    scratch.candidates.clear();
-    for (int v = 0; v < vocab; ++v) {
-      if (logits[static_cast<size_t>(v)] >= floor) scratch.candidates.push_back(v);
-    }
-    const auto before = [&](int32_t a, int32_t b) {
-      const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-      return x != y ? x > y : a < b;
-    };
-    auto& ranked = scratch.candidates;
-    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < ranked.size()) {
-      std::nth_element(ranked.begin(), ranked.begin() + params.top_k, ranked.end(), before);
-      ranked.resize(static_cast<size_t>(params.top_k) + 1);  // one more, so that Cut sees that there was more
-    }
-    std::sort(ranked.begin(), ranked.end(), before);
-  }
+  if (filtered) RankCandidates(params, logits, top, scratch.candidates);
   for (float& value : logits) value = ExpNonPositive((value - top) * inverse);
   const double total = team.Sum(vocab, [&](int v) { return logits[static_cast<size_t>(v)]; });
+  if (!std::isfinite(total)) {  // a logit is not a number, or infinite: what a broken checkpoint gives
+    std::fill(logits.begin(), logits.end(), 0.0f);
+    logits[best] = 1.0f;
+    return;
+  }
   if (!filtered) {
     const float scale = static_cast<float>(1.0 / total);
     for (float& value : logits) value *= scale;
