@@ -5,28 +5,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
-
 namespace loopspec::cuda {
 
-// Throws Error saying what was being done.
-inline void Check(cudaError_t status, std::string_view doing) {
-  if (status != cudaSuccess) {
-    Fail("CUDA: {} failed: {} ({})", doing, cudaGetErrorString(status), cudaGetErrorName(status));
-  }
-}
+// These throw Error; they live in a file of their own because the CUDA compiler does not take the formatting library.
+[[noreturn]] void FailStatus(cudaError_t status, std::string_view doing);
+[[noreturn]] void FailMemory(size_t bytes, std::string_view what);
+[[noreturn]] void FailText(const std::string& text);
 
-inline double Gigabytes(size_t bytes) { return static_cast<double>(bytes) * 1e-9; }
+inline void Check(cudaError_t status, std::string_view doing) {
+  if (status != cudaSuccess) FailStatus(status, doing);
+}
 
 // Bytes free for allocation on the current device.
-inline size_t FreeMemory() {
-  size_t free = 0, total = 0;
-  Check(cudaMemGetInfo(&free, &total), "asking for the free memory");
-  return free;
-}
+size_t FreeMemory();
 
 // An array on the device. `what` names it when memory does not suffice.
 template <typename T>
@@ -38,7 +33,7 @@ class DeviceArray {
     void* memory = nullptr;
     if (cudaMalloc(&memory, bytes()) != cudaSuccess) {
       (void)cudaGetLastError();
-      Fail("the GPU has {:.2f} GB free, {} needs {:.2f} GB", Gigabytes(FreeMemory()), what, Gigabytes(bytes()));
+      FailMemory(bytes(), what);
     }
     data_ = static_cast<T*>(memory);
     if (zeroed) Check(cudaMemset(data_, 0, bytes()), "clearing device memory");

@@ -15,7 +15,7 @@ inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kTileRows = 16;       // rows of a weight tile: the long side of the matrix instruction
 inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
 inline constexpr int kChunkBlocks = 32;    // blocks of k that a warp team keeps its inputs of in registers: 2048 elements
-inline constexpr int kMaxMatrices = 320;   // of one model
+inline constexpr int kMaxMatrices = 256;   // of one model
 inline constexpr int kMaxHidden = 8192;    // a block holds one row of the residual stream in registers
 inline constexpr int kAttentionBlock = 32; // positions that one softmax update covers
 
@@ -121,7 +121,6 @@ struct PlanHeader {
   int32_t pages_at;
   int32_t commits_at;
   int32_t readouts_at;
-  uint64_t clock[4];  // written by the kernel: start, after P, after B, after C (nanoseconds)
 };
 
 // ---- Everything the kernel is launched with -----------------------------------------------------------------------------
@@ -171,6 +170,7 @@ struct DecodeParams {
   float* logits;       // [readout][vocab]
 
   PlanHeader* plan;
+  uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C
 };
 
 }  // namespace loopspec::cuda

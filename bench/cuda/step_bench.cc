@@ -1,0 +1,191 @@
+// Times steps at the shapes of the released models, with random weights made on the device: what one recurrence costs
+// against reading its weights and keys once, and what further rows at other depths add.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda_backend.h"
+#include "backends/cuda/read_bandwidth.h"
+#include "base/timer.h"
+
+namespace loopspec {
+namespace {
+
+ModelSpec Ouro14() {
+  ModelSpec spec;
+  spec.family = "ouro";
+  spec.hidden = 2048;
+  spec.heads = spec.kv_heads = 16;
+  spec.head_dim = 128;
+  spec.ff = 5632;
+  spec.vocab = 49152;
+  spec.max_positions = 65536;
+  spec.core_layers = 24;
+  spec.recurrence = 4;
+  spec.norms = NormPlacement::kSandwich;
+  spec.loop_norm = true;
+  spec.rope.theta = 1e6;
+  return spec;
+}
+
+ModelSpec RavenLlama() {
+  ModelSpec spec;
+  spec.family = "raven";
+  spec.hidden = 2048;
+  spec.heads = 32;
+  spec.kv_heads = 8;
+  spec.head_dim = 64;
+  spec.ff = 8192;
+  spec.vocab = 128256;
+  spec.max_positions = 8192;
+  spec.prelude_layers = 4;
+  spec.core_layers = 6;
+  spec.coda_layers = 4;
+  spec.recurrence = 32;
+  spec.final_norm = true;
+  spec.adapter = true;
+  spec.state_std = 0.02;
+  spec.rope.theta = 5e5;
+  return spec;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, double bandwidth)
+      : name_(name), context_(context), bandwidth_(bandwidth) {
+    BackendOptions options;
+    options.readout_depths = std::move(depths);
+    options.max_rows = 256;
+    options.kv_positions = context + 1024;
+    Timer timer;
+    cuda::DeviceModel model = cuda::DeviceModel::Random(spec, 1);
+    timer.Reset();
+    backend_ = std::make_unique<cuda::CudaBackend>(std::move(model), options, 0);
+    std::printf("%s: backend start %.3f s (weights excluded)\n", name, timer.Seconds());
+    pages_.resize(static_cast<size_t>(backend_->pages()));
+    std::iota(pages_.begin(), pages_.end(), 0);
+    std::vector<int32_t> tokens(static_cast<size_t>(context));
+    for (int i = 0; i < context; ++i) tokens[static_cast<size_t>(i)] = (i * 7919 + 13) % spec.vocab;
+    backend_->Prefill({{pages_.data()}, 0, std::span(tokens).first(64)});
+    timer.Reset();
+    backend_->Prefill({{pages_.data()}, 0, tokens});
+    std::printf("%s: prefill of %d tokens %.1f ms\n", name, context, timer.Seconds() * 1e3);
+  }
+
+  // `rows` rows over `distinct` depths, the deepest oldest; `prelude` new rows and `readouts` readouts among them.
+  void Run(int rows, int distinct, int recurrences, bool prelude, bool readout) {
+    const ModelSpec& spec = backend_->spec();
+    StepPlan plan;
+    plan.sequences.push_back({pages_.data()});
+    plan.recurrences = recurrences;
+    SamplingParams greedy;
+    std::vector<int32_t> ancestors;
+    const int stride = std::max(1, spec.recurrence / std::max(distinct, 1));
+    for (int i = 0; i < rows; ++i) {
+      const int level = i * distinct / rows;
+      int depth = std::max(0, spec.recurrence - recurrences - level * stride);
+      if (!prelude && depth == 0) depth = std::min(1, spec.recurrence - recurrences);
+      if (prelude && level == distinct - 1) depth = 0;
+      plan.rows.push_back({0, i, 100 + i, context_ + level, depth, static_cast<int32_t>(plan.chains.size()), level});
+      // One cell of every older level.
+      for (int l = 0; l < level; ++l) plan.chains.push_back(l * rows / distinct);
+    }
+    if (readout) {
+      for (int i = 0; i < rows; ++i) {
+        ReadoutPlan r{};
+        r.row = i;
+        r.readout = i % static_cast<int>(backend_->options().readout_depths.size());
+        r.purpose = ReadoutPurpose::kVerify;
+        r.sampling = &greedy;
+        r.logprobs = -1;
+        plan.readouts.push_back(r);
+      }
+    }
+    std::vector<double> wall, prelude_s, recur, read;
+    for (int i = 0; i < 60; ++i) {
+      Timer timer;
+      const StepResult& result = backend_->Wait(backend_->Submit(plan));
+      if (i < 10) continue;
+      wall.push_back(timer.Seconds());
+      prelude_s.push_back(result.prelude_seconds);
+      recur.push_back(result.recur_seconds);
+      read.push_back(result.readout_seconds);
+    }
+    Print(rows, distinct, recurrences, prelude, readout, Median(wall), Median(prelude_s), Median(recur), Median(read));
+  }
+
+ private:
+  void Print(int rows, int distinct, int recurrences, bool prelude, bool readout, double wall, double p, double b, double c) {
+    const ModelSpec& spec = backend_->spec();
+    const double token = 2.0 * spec.kv_size() * sizeof(uint16_t);
+    const double kv = token * spec.core_layers * context_ * distinct;
+    const double core = (static_cast<double>(backend_->model().core_bytes) + kv) * recurrences;
+    std::printf("%-12s rows %3d depths %2d x%d%s%s  B %8.4f ms  %5.3f TB/s %5.1f %%", name_, rows, distinct, recurrences,
+                prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3, core / b * 1e-12, core / b / bandwidth_ * 100);
+    double floor = core / bandwidth_;
+    if (prelude) {
+      floor += static_cast<double>(backend_->model().prelude_bytes) / bandwidth_;
+      std::printf("  P %.4f ms", p * 1e3);
+    }
+    if (readout) {
+      floor += static_cast<double>(backend_->model().coda_bytes) / bandwidth_;
+      std::printf("  C %.4f ms %5.1f %%", c * 1e3, static_cast<double>(backend_->model().coda_bytes) / c / bandwidth_ * 100);
+    }
+    std::printf("  step %.4f ms, %4.1f %% outside the kernel, %5.1f %% of the floor\n", wall * 1e3,
+                (wall - p - b - c) / wall * 100, floor / wall * 100);
+    std::fflush(stdout);
+  }
+
+  const char* name_;
+  int context_;
+  double bandwidth_;
+  std::unique_ptr<cuda::CudaBackend> backend_;
+  std::vector<int32_t> pages_;
+};
+
+int Main(int argc, char** argv) {
+  const std::string which = argc > 1 ? argv[1] : "all";
+  cuda::Check(cudaSetDevice(0), "selecting the GPU");
+  const double bandwidth = cuda::MeasureReadBandwidth();
+  std::printf("read bandwidth %.3f TB/s\n", bandwidth * 1e-12);
+  if (which == "all" || which == "ouro") {
+    Bench ouro("ouro-1.4b", Ouro14(), {1, 2, 4}, 1024, bandwidth);
+    ouro.Run(1, 1, 1, false, false);
+    ouro.Run(2, 2, 1, false, false);
+    ouro.Run(4, 4, 1, false, false);
+    ouro.Run(8, 4, 1, false, false);
+    ouro.Run(1, 1, 4, true, true);
+    ouro.Run(4, 4, 1, true, true);
+    ouro.Run(32, 4, 1, true, true);
+  }
+  if (which == "all" || which == "raven") {
+    Bench raven("raven-llama", RavenLlama(), {2, 8, 32}, 1024, bandwidth);
+    raven.Run(1, 1, 1, false, false);
+    raven.Run(16, 16, 1, false, false);
+    raven.Run(32, 16, 1, false, false);
+    raven.Run(64, 16, 1, false, false);
+    raven.Run(1, 1, 32, true, true);
+    raven.Run(32, 16, 2, true, true);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace loopspec
+
+int main(int argc, char** argv) {
+  try {
+    return loopspec::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}

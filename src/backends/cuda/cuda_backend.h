@@ -1,0 +1,81 @@
+// The CUDA backend: the seam's implementation over one GPU.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "backends/backend.h"
+#include "backends/cuda/decode_kernel.h"
+#include "backends/cuda/prefill.h"
+#include "backends/cuda/program.h"
+#include "backends/cuda/sampling_kernel.h"
+#include "backends/cuda/step_encoder.h"
+#include "kv/planes.h"
+
+namespace loopspec::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  // `model` lies on `device`, which is current. Throws Error when the memory does not suffice.
+  CudaBackend(DeviceModel model, const BackendOptions& options, int device);
+  ~CudaBackend() override;
+
+  const ModelSpec& spec() const override { return model_.spec; }
+  const BackendOptions& options() const override { return options_; }
+  std::string device() const override;
+  int pages() const override { return pages_; }
+
+  void Prefill(const PrefillPlan& plan) override;
+  void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
+  Ticket Submit(const StepPlan& plan) override;
+  const StepResult& Wait(Ticket ticket) override;
+  void ReadLogits(int readout, std::span<float> out) override;
+
+  const DeviceModel& model() const { return model_; }
+
+ private:
+  // What a step in flight holds; a second one can be prepared while the first runs.
+  struct InFlight {
+    Ticket ticket = 0;
+    int readouts = 0;
+    PinnedArray<std::byte> host_plan;
+    DeviceArray<std::byte> plan;
+    PinnedArray<uint64_t> clock;           // [4]
+    PinnedArray<DecisionInfo> decisions;   // [max_rows], written by the GPU
+    Event done;
+  };
+  static constexpr int kInFlight = 2;
+
+  void AllocateRows();
+  void AllocateCells();
+  void AllocatePages();
+  void UploadProgram();
+  void ReserveForStep(const EncodedStep& step, InFlight& flight);
+  Prefiller& prefiller();
+
+  DeviceModel model_;
+  BackendOptions options_;
+  int device_;
+  int pages_ = 0;
+  int split_;
+  PlaneMap planes_;
+  DecodeLaunch launch_;
+  Program program_;
+  Stream stream_;
+  DecodeParams params_{};
+  StepEncoder encoder_;
+  std::optional<Prefiller> prefiller_;  // made when first needed
+
+  DeviceArray<Op> ops_;
+  DeviceArray<MatrixShare> shares_;
+  DeviceArray<double> frequencies_;
+  DeviceArray<float> state_, coda_x_, qk_raw_, partials_, attention_o_, logits_, work_, distributions_;
+  DeviceArray<float2> rope_, attention_ml_;
+  DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_, act_adapter_, q_;
+
+  InFlight flights_[kInFlight];
+  Ticket next_ticket_ = 1;
+  StepResult result_;
+};
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,46 @@
+// Turns a StepPlan into the bytes that the kernels read, in pinned memory.
+#pragma once
+
+#include "backends/backend.h"
+#include "backends/cuda/sampling_kernel.h"
+#include "backends/cuda/step_types.h"
+
+namespace loopspec::cuda {
+
+struct EncodedStep {
+  size_t bytes = 0;
+  int commits = 0;
+  int readouts = 0;
+  int64_t partials = 0;        // slots of attention partials that the largest set takes
+  bool distributions = false;  // some readout compares distributions
+};
+
+class StepEncoder {
+ public:
+  // `split`: positions per attention partial.
+  StepEncoder(const ModelSpec& spec, int split, int max_rows, int readouts);
+
+  // Writes `plan` to `buffer`, which grows where it must.
+  EncodedStep Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer);
+
+ private:
+  template <typename T>
+  T* Append(PinnedArray<std::byte>& buffer, size_t count, int32_t& offset);
+  void EncodePages(const StepPlan& plan, PinnedArray<std::byte>& buffer);
+  void EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::byte>& buffer);
+  void EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer);
+  void Group(std::span<const RowInfo> rows);
+  RowInfo Info(const StepPlan& plan, const RowPlan& row, int plane) const;
+
+  const ModelSpec& spec_;
+  int split_, max_rows_, readouts_;
+  size_t used_ = 0;
+  PlanHeader header_{};
+  EncodedStep step_;
+  std::vector<int32_t> page_at_;    // by sequence
+  std::vector<int32_t> grouped_;
+  std::vector<AttentionUnit> units_;
+  std::vector<RowInfo> infos_;
+};
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,207 @@
+// A row's result depends on that row alone, bit for bit: whatever shares the step with it, and wherever its prefix lies.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backends/cuda/cuda_backend.h"
+#include "cuda_driver.h"
+
+namespace loopspec {
+namespace {
+
+struct Shape {
+  const char* name;
+  ModelSpec spec;
+};
+
+// Small models of real head sizes; K of the down projection is more than one chunk.
+ModelSpec OuroLike() {
+  ModelSpec spec;
+  spec.family = "ouro";
+  spec.hidden = 512;
+  spec.heads = spec.kv_heads = 4;
+  spec.head_dim = 128;
+  spec.ff = 2816;
+  spec.vocab = 1000;
+  spec.max_positions = 4096;
+  spec.core_layers = 2;
+  spec.recurrence = 4;
+  spec.norms = NormPlacement::kSandwich;
+  spec.loop_norm = true;
+  return spec;
+}
+
+ModelSpec RavenLike(bool olmo) {
+  ModelSpec spec;
+  spec.family = "raven";
+  spec.hidden = 320;
+  spec.heads = 8;
+  spec.kv_heads = olmo ? 8 : 2;
+  spec.head_dim = olmo ? 80 : 64;
+  spec.ff = 1000;
+  spec.vocab = 777;
+  spec.max_positions = 4096;
+  spec.prelude_layers = 1;
+  spec.core_layers = 2;
+  spec.coda_layers = 1;
+  spec.recurrence = 6;
+  spec.norms = olmo ? NormPlacement::kPost : NormPlacement::kPre;
+  spec.qk_norm = olmo;
+  spec.final_norm = true;
+  spec.adapter = true;
+  spec.state_std = 0.5;
+  return spec;
+}
+
+ModelSpec SpecOf(int which) { return which == 0 ? OuroLike() : RavenLike(which == 2); }
+
+class CudaRows : public testing::TestWithParam<int> {
+ protected:
+  static constexpr int kPrompt = 300;
+
+  void Start(int max_rows) {
+    const ModelSpec spec = SpecOf(GetParam());
+    cuda::Check(cudaSetDevice(0), "selecting the GPU");
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), AllDepths(spec, max_rows), 0);
+    driver_ = std::make_unique<StepDriver>(*backend_);
+    std::mt19937 random(3);
+    for (int i = 0; i < kPrompt; ++i) prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
+    backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
+  }
+
+  int Token(int i) const { return (i * 37 + 11) % backend_->spec().vocab; }
+
+  std::unique_ptr<cuda::CudaBackend> backend_;
+  std::unique_ptr<StepDriver> driver_;
+  std::vector<int32_t> prompt_;
+};
+
+// The row under test (cell 0) through all depths, alone or among `others` rows at mixed depths; its logits at each depth.
+TEST_P(CudaRows, DoNotDependOnTheirCompany) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(256);
+  const int depths = backend_->spec().recurrence;
+  std::vector<std::vector<float>> alone;
+  for (const int others : {0, 3, 8, 17, 40, 255}) {
+    for (int d = 0; d < depths; ++d) {
+      driver_->Begin(1);
+      // The others start over whenever they are done; before the first step they have no state, so they begin at depth 0.
+      const int before = others / 2;
+      const auto add_others = [&](int begin, int end) {
+        for (int i = begin; i < end; ++i) {
+          const int depth = d == 0 ? 0 : (d + i) % 2 == 0 ? d : 0;
+          driver_->AddRow(1 + i, Token(i + 1), kPrompt, depth);
+        }
+      };
+      add_others(0, before);
+      const int row = driver_->AddRow(0, Token(0), kPrompt, d);
+      add_others(before, others);
+      driver_->AddReadout(row, d);
+      if (others > 1) driver_->AddReadout(row == 0 ? 1 : 0, driver_->plan.rows[row == 0 ? 1 : 0].depth);
+      driver_->Run();
+      const std::vector<float> logits = driver_->Logits(0);
+      if (others == 0) {
+        alone.push_back(logits);
+      } else {
+        ASSERT_EQ(logits, alone[static_cast<size_t>(d)]) << "depth " << d + 1 << " among " << others << " others";
+      }
+    }
+  }
+}
+
+// Several recurrences in one step are the same as one at a time.
+TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  for (int d = 0; d < depths; ++d) {
+    driver_->Begin(1);
+    driver_->AddRow(0, Token(0), kPrompt, d);
+    if (d + 1 == depths) driver_->AddReadout(0, d);
+    driver_->Run();
+  }
+  const std::vector<float> single = driver_->Logits(0);
+  driver_->Begin(depths);
+  driver_->AddRow(1, Token(0), kPrompt, 0);
+  driver_->AddReadout(0, depths - 1);
+  driver_->Run();
+  EXPECT_EQ(driver_->Logits(0), single);
+}
+
+// Forty tokens in a chain of cells, then the same tokens committed one by one: the last one's logits are the same.
+TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  constexpr int kChain = 40;
+  std::vector<std::vector<float>> in_cells;
+  std::vector<int32_t> chain;
+  for (int i = 0; i <= kChain; ++i) {
+    driver_->Begin(depths);
+    driver_->AddRow(i, Token(i), kPrompt + i, 0, chain);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    in_cells.push_back(driver_->Logits(0));
+    chain.push_back(i);
+  }
+  for (int i = 0; i <= kChain; ++i) {
+    driver_->Begin(depths);
+    if (i > 0) driver_->Commit(i - 1, kPrompt + i - 1);
+    driver_->AddRow(i, Token(i), kPrompt + i, 0);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    ASSERT_EQ(driver_->Logits(0), in_cells[static_cast<size_t>(i)]) << "after " << i << " committed tokens";
+  }
+}
+
+// A prompt cut anywhere gives the same keys and values, as far as the next token can tell.
+TEST_P(CudaRows, DoNotDependOnHowThePromptWasCut) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  const auto next = [&] {
+    driver_->Begin(depths);
+    driver_->AddRow(0, Token(0), kPrompt, 0);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    return driver_->Logits(0);
+  };
+  const std::vector<float> whole = next();
+  int at = 0;
+  for (const int length : {1, 63, 100, 136}) {
+    backend_->Prefill({{driver_->pages.data()}, at, std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(length))});
+    at += length;
+  }
+  ASSERT_EQ(at, kPrompt);
+  EXPECT_EQ(next(), whole);
+}
+
+// The two ways into a position, prompt and step, agree to rounding.
+TEST_P(CudaRows, PromptsAndStepsAgree) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  std::vector<std::vector<float>> scored(static_cast<size_t>(depths));
+  const int32_t token = Token(0);
+  driver_->Begin(depths);
+  driver_->AddRow(0, token, kPrompt, 0);
+  driver_->AddReadout(0, depths - 1);
+  driver_->Run();
+  const std::vector<float> stepped = driver_->Logits(0);
+  backend_->Score({{driver_->pages.data()}, kPrompt, std::span(&token, 1)},
+                  [&](int32_t, int32_t readout, std::span<const float> logits) {
+                    scored[static_cast<size_t>(readout)].assign(logits.begin(), logits.end());
+                  });
+  float largest = 0, worst = 0;
+  for (size_t v = 0; v < stepped.size(); ++v) {
+    largest = std::max(largest, std::fabs(stepped[v]));
+    const float difference = std::fabs(stepped[v] - scored.back()[v]);
+    if (!(difference <= worst)) worst = difference;
+  }
+  EXPECT_LT(worst, 2e-2f * largest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Values(0, 1, 2));
+
+}  // namespace
+}  // namespace loopspec
