@@ -11,7 +11,7 @@ namespace loopspec::jinja {
 
 struct Limits {
   int64_t steps =
-      20'000'000;  // evaluated nodes, loop rounds, and work in units of ~64 bytes or 16 items
+      5'000'000;  // evaluated nodes, loop rounds, and work in units of ~64 bytes or 16 items
   size_t text_bytes = 64u << 20;  // the longest single string, the output included
   size_t range_items = 100'000;   // what jinja2's sandbox allows range() to span
   int depth = 800;  // nested evaluation: expressions, statements, macros, recursive loops
