@@ -80,14 +80,66 @@ class Bench {
     std::printf("%s: prefill of %d tokens %.1f ms\n", name, context, timer.Seconds() * 1e3);
   }
 
+  // Where a recurrence's time goes: mean microseconds of each kind of operation.
+  void Trace(int rows, int distinct) {
+    const cuda::Program& program = backend_->program();
+    const int begin = program.ops_begin[cuda::kSetCore], end = program.ops_end[cuda::kSetCore];
+    cuda::PinnedArray<uint64_t> clocks(static_cast<size_t>(program.ops.size() + 8));
+    StepPlan plan;
+    SamplingParams greedy;
+    MakePlan(rows, distinct, 1, false, false, greedy, plan);
+    backend_->Trace(clocks.data());
+    double total[16] = {};
+    int count[16] = {};
+    const char* names[16] = {"qkv", "qkv", "gate_up", "o/down", "head", "rows", "qk_norm", "attention", "merge", "start"};
+    constexpr int kRounds = 20;
+    for (int i = 0; i < kRounds; ++i) {
+      backend_->Wait(backend_->Submit(plan));
+      for (int at = -1; at < end - begin; ++at) {
+        int kind = 9;
+        if (at >= 0) {
+          const cuda::Op& op = program.ops[static_cast<size_t>(begin + at)];
+          kind = op.type == cuda::OpType::kMatrix   ? static_cast<int>(program.kinds[static_cast<size_t>(op.matrix)])
+                 : op.type == cuda::OpType::kRows   ? 5
+                 : op.type == cuda::OpType::kQkNorm ? 6
+                 : op.type == cuda::OpType::kAttention ? 7 : 8;
+        }
+        total[kind] += static_cast<double>(clocks.data()[at + 2] - clocks.data()[at + 1]) * 1e-3;
+        ++count[kind];
+      }
+    }
+    backend_->Trace(nullptr);
+    std::printf("%-12s rows %3d, us per operation:", name_, rows);
+    for (int k = 0; k < 16; ++k) {
+      if (count[k] > 0) std::printf("  %s %.2f", names[k], total[k] / count[k]);
+    }
+    std::printf("\n");
+  }
+
   // `rows` rows over `distinct` depths, the deepest oldest; `prelude` new rows and `readouts` readouts among them.
   void Run(int rows, int distinct, int recurrences, bool prelude, bool readout) {
-    const ModelSpec& spec = backend_->spec();
     StepPlan plan;
+    SamplingParams greedy;
+    MakePlan(rows, distinct, recurrences, prelude, readout, greedy, plan);
+    std::vector<double> wall, prelude_s, recur, read;
+    for (int i = 0; i < 60; ++i) {
+      Timer timer;
+      const StepResult& result = backend_->Wait(backend_->Submit(plan));
+      if (i < 10) continue;
+      wall.push_back(timer.Seconds());
+      prelude_s.push_back(result.prelude_seconds);
+      recur.push_back(result.recur_seconds);
+      read.push_back(result.readout_seconds);
+    }
+    Print(rows, distinct, recurrences, prelude, readout, Median(wall), Median(prelude_s), Median(recur), Median(read));
+  }
+
+ private:
+  void MakePlan(int rows, int distinct, int recurrences, bool prelude, bool readout, const SamplingParams& greedy,
+                StepPlan& plan) const {
+    const ModelSpec& spec = backend_->spec();
     plan.sequences.push_back({pages_.data()});
     plan.recurrences = recurrences;
-    SamplingParams greedy;
-    std::vector<int32_t> ancestors;
     const int stride = std::max(1, spec.recurrence / std::max(distinct, 1));
     for (int i = 0; i < rows; ++i) {
       const int level = i * distinct / rows;
@@ -109,20 +161,8 @@ class Bench {
         plan.readouts.push_back(r);
       }
     }
-    std::vector<double> wall, prelude_s, recur, read;
-    for (int i = 0; i < 60; ++i) {
-      Timer timer;
-      const StepResult& result = backend_->Wait(backend_->Submit(plan));
-      if (i < 10) continue;
-      wall.push_back(timer.Seconds());
-      prelude_s.push_back(result.prelude_seconds);
-      recur.push_back(result.recur_seconds);
-      read.push_back(result.readout_seconds);
-    }
-    Print(rows, distinct, recurrences, prelude, readout, Median(wall), Median(prelude_s), Median(recur), Median(read));
   }
 
- private:
   void Print(int rows, int distinct, int recurrences, bool prelude, bool readout, double wall, double p, double b, double c) {
     const ModelSpec& spec = backend_->spec();
     const double token = 2.0 * spec.kv_size() * sizeof(uint16_t);
@@ -161,6 +201,9 @@ int Main(int argc, char** argv) {
     ouro.Run(1, 1, 1, false, false);
     ouro.Run(2, 2, 1, false, false);
     ouro.Run(4, 4, 1, false, false);
+    ouro.Trace(1, 1);
+    ouro.Trace(4, 4);
+    ouro.Trace(32, 4);
     ouro.Run(8, 4, 1, false, false);
     ouro.Run(1, 1, 4, true, true);
     ouro.Run(4, 4, 1, true, true);
@@ -171,6 +214,8 @@ int Main(int argc, char** argv) {
     raven.Run(1, 1, 1, false, false);
     raven.Run(16, 16, 1, false, false);
     raven.Run(32, 16, 1, false, false);
+    raven.Trace(1, 1);
+    raven.Trace(32, 16);
     raven.Run(64, 16, 1, false, false);
     raven.Run(1, 1, 32, true, true);
     raven.Run(32, 16, 2, true, true);

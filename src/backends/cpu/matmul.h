@@ -36,6 +36,12 @@ struct MatMulKernel {
   void (*pack)(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values, int64_t count);
   void (*multiply)(const MatMulCall& call);
 
+  // Where shuffling weights costs time, small matrices may be shuffled once at load; null elsewhere. The same sums come
+  // out. Calls then start at a multiple of `grain` and pass the packed address of that row.
+  void (*pack_weights)(const std::byte* weights, int64_t rows, int64_t k, std::byte* packed) = nullptr;
+  size_t (*packed_weight_bytes)(int64_t rows, int64_t k) = nullptr;
+  void (*multiply_packed)(const MatMulCall& call) = nullptr;
+
   size_t PackedBytes(int rows, int64_t k) const {
     const int64_t padded_rows = (rows + row_block - 1) / row_block * row_block;
     const int64_t padded_k = (k + k_block - 1) / k_block * k_block;

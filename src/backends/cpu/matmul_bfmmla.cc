@@ -14,8 +14,11 @@
 namespace loopspec::cpu {
 namespace {
 
-constexpr int kTile = 8;       // rows of W in registers
-constexpr int kMaxPairs = 4;   // row pairs at a time: 4 x 4 accumulators
+// A tile has 16 accumulators: 8 rows of W by up to 4 row pairs, or 4 rows of W by up to 8. Zipping the weights costs as
+// much per tile row whatever the number of rows, so many rows are better done at once. The sums are the same.
+constexpr int kFewPairs = 4;
+constexpr int kManyPairs = 8;
+constexpr int kGrain = 8;
 
 void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values, int64_t count) {
   const int64_t padded = (k + 7) / 8 * 8;
@@ -38,16 +41,67 @@ inline bfloat16x8_t Zip(bfloat16x8_t a, bfloat16x8_t b, bool high) {
   return vreinterpretq_bf16_u64(high ? vzip2q_u64(x, y) : vzip1q_u64(x, y));
 }
 
-// Eight inputs of every tile row against `Pairs` row pairs.
-template <int Pairs>
-inline void Step(const uint16_t* const* w, int64_t at, const uint16_t* x, int64_t pair_stride,
-                 float32x4_t (&acc)[kTile / 2][Pairs]) {
-  bfloat16x8_t low[kTile / 2], high[kTile / 2];
-  for (int t = 0; t < kTile / 2; ++t) {
-    const bfloat16x8_t a = LoadWeights(w[2 * t] + at), b = LoadWeights(w[2 * t + 1] + at);
-    low[t] = Zip(a, b, false);
-    high[t] = Zip(a, b, true);
+// Where a tile's weights come from: straight from the rows of the checkpoint, zipped as they are loaded ...
+template <int kTile>
+struct RowSource {
+  const uint16_t* w[kTile];
+
+  RowSource(const MatMulCall& call, int64_t n) {
+    // Past the last output the last row is computed again and thrown away.
+    const auto* weights = reinterpret_cast<const uint16_t*>(call.weights);
+    for (int t = 0; t < kTile; ++t) w[t] = weights + std::min<int64_t>(n + t, call.count - 1) * call.k;
   }
+  [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) const {
+    for (int t = 0; t < kTile / 2; ++t) {
+      const bfloat16x8_t a = LoadWeights(w[2 * t] + k), b = LoadWeights(w[2 * t + 1] + k);
+      low[t] = Zip(a, b, false);
+      high[t] = Zip(a, b, true);
+    }
+  }
+  // The rows of a tile are short streams; the next tile lies right behind, so fetch it while this one is multiplied.
+  [[gnu::always_inline]] void Fetch(int64_t k, int64_t inputs) const {
+    if (k % 32 != 0) return;
+    for (int t = 0; t < kTile; ++t) __builtin_prefetch(w[t] + k + kTile * inputs, 0, 3);
+  }
+  // The last inputs, padded: a load past the row could leave the file.
+  void LoadTail(int64_t k, int64_t inputs, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) {
+    uint16_t tail[kTile][8] = {};
+    for (int t = 0; t < kTile; ++t) {
+      std::memcpy(tail[t], w[t] + k, static_cast<size_t>(inputs - k) * 2);
+      w[t] = tail[t] - k;
+    }
+    Load(k, low, high);
+  }
+};
+
+// ... or packed at load, eight rows together: [k/8][pair of rows][low, high half][8], one stream per tile.
+template <int kTile>
+struct PackedSource {
+  const uint16_t* w;
+
+  PackedSource(const MatMulCall& call, int64_t n) {
+    const int64_t padded = (call.k + 7) / 8 * 8;
+    w = reinterpret_cast<const uint16_t*>(call.weights) + n / 8 * 8 * padded + n % 8 * 8;
+  }
+  [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) const {
+    for (int t = 0; t < kTile / 2; ++t) {
+      low[t] = LoadWeights(w + k * 8 + t * 16);
+      high[t] = LoadWeights(w + k * 8 + t * 16 + 8);
+    }
+  }
+  [[gnu::always_inline]] void Fetch(int64_t k, int64_t) const {
+    constexpr int64_t kAhead = 2048;  // bytes: about a memory latency at full speed
+    const char* at = reinterpret_cast<const char*>(w + k * 8) + kAhead;
+    __builtin_prefetch(at, 0, 3);
+    if (kTile == 8) __builtin_prefetch(at + 64, 0, 3);
+  }
+  void LoadTail(int64_t k, int64_t, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) { Load(k, low, high); }
+};
+
+// Eight inputs of every tile row against `Pairs` row pairs.
+template <int kTile, int Pairs>
+[[gnu::always_inline]] inline void Step(const bfloat16x8_t (&low)[kTile / 2], const bfloat16x8_t (&high)[kTile / 2], const uint16_t* x,
+                                        int64_t pair_stride, float32x4_t (&acc)[kTile / 2][Pairs]) {
   for (int p = 0; p < Pairs; ++p) {
     const uint16_t* operand = x + p * pair_stride;
     const bfloat16x8_t x_low = LoadWeights(operand), x_high = LoadWeights(operand + 8);
@@ -56,37 +110,8 @@ inline void Step(const uint16_t* const* w, int64_t at, const uint16_t* x, int64_
   }
 }
 
-template <int Pairs>
-void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, int64_t pair_stride) {
-  const auto* weights = reinterpret_cast<const uint16_t*>(call.weights);
-  // Past the last output the last row is computed again and thrown away.
-  const uint16_t* w[kTile];
-  for (int t = 0; t < kTile; ++t) w[t] = weights + std::min<int64_t>(n + t, call.count - 1) * call.k;
-  float32x4_t acc[kTile / 2][Pairs];
-  for (auto& tile : acc) {
-    for (float32x4_t& a : tile) a = vdupq_n_f32(0.0f);
-  }
-  const int64_t whole = call.k / 8 * 8;
-  int64_t k = 0;
-  // The rows of a tile are short streams; the next tile lies right behind, so fetch it while this one is multiplied.
-  const int64_t ahead = kTile * call.k;
-  const bool fetch = first_row == 0 && n + 2 * kTile <= call.count;
-  for (; k + 32 <= whole; k += 32) {
-    if (fetch) {
-      for (int t = 0; t < kTile; ++t) __builtin_prefetch(w[t] + k + ahead, 0, 1);
-    }
-    for (int j = 0; j < 32; j += 8) Step<Pairs>(w, k + j, x + (k + j) * 2, pair_stride, acc);
-  }
-  for (; k < whole; k += 8) Step<Pairs>(w, k, x + k * 2, pair_stride, acc);
-  if (k < call.k) {  // the last inputs, padded: a load past the row could leave the file
-    uint16_t tail[kTile][8] = {};
-    const uint16_t* tails[kTile];
-    for (int t = 0; t < kTile; ++t) {
-      std::memcpy(tail[t], w[t] + k, static_cast<size_t>(call.k - k) * 2);
-      tails[t] = tail[t];
-    }
-    Step<Pairs>(tails, 0, x + k * 2, pair_stride, acc);
-  }
+template <int kTile, int Pairs>
+void StoreTile(const MatMulCall& call, int64_t n, int first_row, const float32x4_t (&acc)[kTile / 2][Pairs]) {
   // acc[t][p] = [[w0 x0, w0 x1], [w1 x0, w1 x1]]
   for (int p = 0; p < Pairs; ++p) {
     const int row = first_row + 2 * p;
@@ -111,23 +136,81 @@ void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, i
   }
 }
 
+template <template <int> class Source, int kTile, int Pairs>
+void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, int64_t pair_stride) {
+  Source<kTile> source(call, n);
+  float32x4_t acc[kTile / 2][Pairs];
+  for (auto& tile : acc) {
+    for (float32x4_t& a : tile) a = vdupq_n_f32(0.0f);
+  }
+  bfloat16x8_t low[kTile / 2], high[kTile / 2];
+  const int64_t whole = call.k / 8 * 8;
+  const bool fetch = first_row == 0 && n + 2 * kTile <= call.count;
+  int64_t k = 0;
+  for (; k < whole; k += 8) {
+    if (fetch) source.Fetch(k, call.k);
+    source.Load(k, low, high);
+    Step<kTile, Pairs>(low, high, x + k * 2, pair_stride, acc);
+  }
+  if (k < call.k) {
+    source.LoadTail(k, call.k, low, high);
+    Step<kTile, Pairs>(low, high, x + k * 2, pair_stride, acc);
+  }
+  StoreTile<kTile, Pairs>(call, n, first_row, acc);
+}
+
+// Outputs [n, n + 8) for `Pairs` row pairs from the first.
+template <template <int> class Source, int Pairs>
+void Outputs(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, int64_t pair_stride) {
+  if constexpr (Pairs <= kFewPairs) {
+    Tile<Source, 8, Pairs>(call, n, first_row, x, pair_stride);
+  } else {
+    Tile<Source, 4, Pairs>(call, n, first_row, x, pair_stride);
+    if (n + 4 < call.count) Tile<Source, 4, Pairs>(call, n + 4, first_row, x, pair_stride);
+  }
+}
+
+template <template <int> class Source>
 void Multiply(const MatMulCall& call) {
   const int64_t pair_stride = (call.k + 7) / 8 * 8 * 2;
   const auto* packed = reinterpret_cast<const uint16_t*>(call.packed);
   const int pairs = (call.rows + 1) / 2;
-  for (int64_t n = 0; n < call.count; n += kTile) {
-    int p = 0;
-    for (; p + kMaxPairs <= pairs; p += kMaxPairs) Tile<4>(call, n, 2 * p, packed + p * pair_stride, pair_stride);
-    switch (pairs - p) {
-      case 3: Tile<3>(call, n, 2 * p, packed + p * pair_stride, pair_stride); break;
-      case 2: Tile<2>(call, n, 2 * p, packed + p * pair_stride, pair_stride); break;
-      case 1: Tile<1>(call, n, 2 * p, packed + p * pair_stride, pair_stride); break;
-      default: break;
+  for (int64_t n = 0; n < call.count; n += kGrain) {
+    for (int p = 0; p < pairs; p += kManyPairs) {
+      const uint16_t* x = packed + p * pair_stride;
+      switch (std::min(pairs - p, kManyPairs)) {
+        case 1: Outputs<Source, 1>(call, n, 2 * p, x, pair_stride); break;
+        case 2: Outputs<Source, 2>(call, n, 2 * p, x, pair_stride); break;
+        case 3: Outputs<Source, 3>(call, n, 2 * p, x, pair_stride); break;
+        case 4: Outputs<Source, 4>(call, n, 2 * p, x, pair_stride); break;
+        case 5: Outputs<Source, 5>(call, n, 2 * p, x, pair_stride); break;
+        case 6: Outputs<Source, 6>(call, n, 2 * p, x, pair_stride); break;
+        case 7: Outputs<Source, 7>(call, n, 2 * p, x, pair_stride); break;
+        default: Outputs<Source, 8>(call, n, 2 * p, x, pair_stride); break;
+      }
     }
   }
 }
 
-constexpr MatMulKernel kKernel = {"BFMMLA", 2, 8, 2, kTile, Pack, Multiply};
+void PackWeights(const std::byte* weights, int64_t rows, int64_t k, std::byte* packed) {
+  const auto* from = reinterpret_cast<const uint16_t*>(weights);
+  auto* to = reinterpret_cast<uint16_t*>(packed);
+  const int64_t padded = (k + 7) / 8 * 8;
+  for (int64_t n = 0; n < rows; n += 8) {
+    for (int64_t i = 0; i < padded; i += 4) {
+      for (int64_t r = 0; r < 8; ++r) {
+        uint16_t* at = to + n * padded + i / 8 * 64 + r / 2 * 16 + i % 8 / 4 * 8 + r % 2 * 4;
+        for (int64_t j = 0; j < 4; ++j) at[j] = n + r < rows && i + j < k ? from[(n + r) * k + i + j] : uint16_t{0};
+      }
+    }
+  }
+}
+
+size_t PackedWeightBytes(int64_t rows, int64_t k) {
+  return static_cast<size_t>((rows + 7) / 8 * 8 * ((k + 7) / 8 * 8) * 2);
+}
+
+constexpr MatMulKernel kKernel = {"BFMMLA", 2, 8, 2, kGrain, Pack, Multiply<RowSource>, PackWeights, PackedWeightBytes, Multiply<PackedSource>};
 
 }  // namespace
 

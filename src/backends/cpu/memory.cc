@@ -12,6 +12,7 @@ LazyBuffer::LazyBuffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) Fail("cannot get {:.1f} GB of memory", static_cast<double>(bytes) / 1e9);
+  madvise(address, bytes, MADV_HUGEPAGE);  // fewer address translations where large pages are to be had
   data_ = static_cast<std::byte*>(address);
 }
 

@@ -14,9 +14,13 @@ std::vector<float> Widen(const TensorView& view) {
   return values;
 }
 
+// Models up to this size get their matrices packed: a copy that memory hardly notices. Larger ones are read in place.
+constexpr size_t kPackLimit = size_t{96} << 20;
+
 class Preparer {
  public:
-  Preparer(const Model& model, Weights& weights) : model_(model), weights_(weights) {}
+  Preparer(const Model& model, Weights& weights)
+      : model_(model), weights_(weights), small_(model.checkpoint.mapped_bytes() <= kPackLimit) {}
 
   Linear Prepare(const LinearWeights& from) {
     Linear linear;
@@ -34,6 +38,7 @@ class Preparer {
       }
       linear.parts.push_back({part.dtype == dtype ? part.data : Round(part), part.shape[0]});
     }
+    if (small_ && linear.kernel->pack_weights != nullptr) Pack(linear);
     return linear;
   }
 
@@ -48,6 +53,20 @@ class Preparer {
   }
 
  private:
+  // Parts must begin where a block of packed rows begins.
+  void Pack(Linear& linear) {
+    const MatMulKernel& kernel = *linear.kernel;
+    for (const Linear::Part& part : linear.parts) {
+      if (part.rows % kernel.grain != 0 || linear.in % kernel.k_block != 0) return;
+    }
+    for (Linear::Part& part : linear.parts) {
+      weights_.packed.emplace_back(kernel.packed_weight_bytes(part.rows, linear.in));
+      kernel.pack_weights(part.data, part.rows, linear.in, weights_.packed.back().data());
+      part.data = weights_.packed.back().data();
+    }
+    linear.shuffled = true;
+  }
+
   const std::byte* Round(const TensorView& from) {
     auto copy = std::make_unique<uint16_t[]>(static_cast<size_t>(from.elements()));
     for (int64_t i = 0; i < from.elements(); ++i) copy[i] = FloatToBF16(LoadElement(from.data, from.dtype, i));
@@ -58,6 +77,7 @@ class Preparer {
 
   const Model& model_;
   Weights& weights_;
+  const bool small_;
 };
 
 }  // namespace
@@ -67,7 +87,7 @@ void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int r
   for (const Part& part : parts) {
     const int64_t from = std::max(begin, first), until = std::min(end, first + part.rows);
     if (from < until) {
-      kernel->multiply({part.data + (from - first) * row_bytes, until - from, in, packed, rows, to + (from - begin), stride});
+      (shuffled ? kernel->multiply_packed : kernel->multiply)({part.data + (from - first) * row_bytes, until - from, in, packed, rows, to + (from - begin), stride});
     }
     first += part.rows;
   }

@@ -7,6 +7,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/matmul.h"
+#include "backends/cpu/memory.h"
 #include "model/model.h"
 
 namespace loopspec::cpu {
@@ -21,6 +22,7 @@ struct Linear {
   std::vector<Part> parts;
   int64_t in = 0, out = 0;
   int64_t row_bytes = 0;
+  bool shuffled = false;  // parts are in the kernel's own order
   std::vector<float> bias;  // empty: none
 
   // Outputs [begin, end) of every packed row: to[row * stride + i] for i in [0, end - begin).
@@ -37,8 +39,10 @@ struct Weights {
   std::vector<Block> prelude, core, coda;
   Linear adapter, head;
   std::vector<float> loop_norm, final_norm;
-  // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations).
+  // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations), and small ones
+  // packed for speed. All others stay where the checkpoint maps them.
   std::vector<std::unique_ptr<uint16_t[]>> converted;
+  std::vector<LazyBuffer> packed;
   bool bf16 = false;  // activations and keys/values
 
   Weights(const Model& model, ComputeMode compute);

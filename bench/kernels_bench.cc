@@ -1,0 +1,133 @@
+// Matrix kernels against the floor that each names: bytes over the machine's read bandwidth, or multiply-adds over its rate.
+//
+//   kernels_bench [--benchmark_filter=...]
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backends/cpu/bandwidth.h"
+#include "backends/cpu/matmul.h"
+#include "backends/cpu/memory.h"
+#include "base/thread_pool.h"
+#include "base/timer.h"
+
+namespace loopspec::cpu {
+namespace {
+
+constexpr int64_t kInputs = 2048;
+constexpr int64_t kBytes = int64_t{768} << 20;  // of weights: far larger than any cache
+
+ThreadPool& Pool() {
+  static ThreadPool pool(0);
+  return pool;
+}
+
+double Bandwidth() {
+  static const double bandwidth = MeasureReadBandwidth();
+  return bandwidth;
+}
+
+// Small random numbers in every representation; the values do not matter, but zeros and denormals would.
+const std::byte* Weights(DType type) {
+  static std::map<DType, LazyBuffer> made;
+  LazyBuffer& buffer = made[type];
+  if (buffer.data() == nullptr) {
+    buffer = LazyBuffer(static_cast<size_t>(kBytes));
+    Pool().Run([&](Worker& worker) {
+      const auto [begin, end] = worker.Share(kBytes / static_cast<int64_t>(SizeOf(type)));
+      uint32_t state = 12345u + static_cast<uint32_t>(worker.index());
+      for (int64_t i = begin; i < end; ++i) {
+        state = state * 1664525u + 1013904223u;
+        const float value = (static_cast<float>(state >> 8) * 0x1.0p-24f - 0.5f) * 0.1f;
+        if (type == DType::kF32) reinterpret_cast<float*>(buffer.data())[i] = value;
+        if (type == DType::kBF16) reinterpret_cast<uint16_t*>(buffer.data())[i] = FloatToBF16(value);
+        if (type == DType::kF16) reinterpret_cast<uint16_t*>(buffer.data())[i] = static_cast<uint16_t>(0x2000u + (state >> 22));
+      }
+    });
+  }
+  return buffer.data();
+}
+
+// Multiply-adds per second of this machine in float32, all threads: independent chains, nothing from memory.
+double FmaRate() {
+  static const double rate = [] {
+    constexpr int kRounds = 20'000'000;
+    Timer timer;
+    Pool().Run([&](Worker&) {
+      using Vector [[gnu::vector_size(16)]] = float;
+      Vector acc[16], a, b;
+      for (int i = 0; i < 16; ++i) acc[i] = Vector{1, 2, 3, 4} + static_cast<float>(i);
+      a = Vector{0.999f, 0.998f, 0.997f, 0.996f};
+      b = Vector{0.001f, 0.002f, 0.003f, 0.004f};
+      for (int round = 0; round < kRounds / 16; ++round) {
+        for (Vector& v : acc) {
+          for (int lane = 0; lane < 4; ++lane) v[lane] = __builtin_fmaf(v[lane], a[lane], b[lane]);
+        }
+      }
+      for (Vector& v : acc) benchmark::DoNotOptimize(v);
+    });
+    return kRounds * 4.0 * Pool().size() / timer.Seconds();
+  }();
+  return rate;
+}
+
+void MatMul(benchmark::State& state, const MatMulKernel* kernel, DType weights, int rows) {
+  const int64_t outputs = kBytes / static_cast<int64_t>(SizeOf(weights)) / kInputs;
+  const std::byte* w = Weights(weights);
+  std::vector<std::byte> packed(kernel->PackedBytes(rows, kInputs));
+  std::vector<float> row(kInputs);
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < kInputs; ++i) row[static_cast<size_t>(i)] = std::sin(static_cast<float>(i + r));
+    kernel->pack(packed.data(), r, kInputs, 0, row.data(), kInputs);
+  }
+  std::vector<float> out(static_cast<size_t>(rows * outputs));
+  double best = 1e30;
+  for (auto _ : state) {
+    Timer timer;
+    Pool().Run([&](Worker& worker) {
+      const auto [begin, end] = worker.Share(outputs, kernel->grain);
+      kernel->multiply({w + begin * kInputs * static_cast<int64_t>(SizeOf(weights)), end - begin, kInputs, packed.data(), rows,
+                        out.data() + begin, outputs});
+    });
+    const double seconds = timer.Seconds();
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  const double bytes_floor = static_cast<double>(kBytes) / Bandwidth();
+  state.counters["GB/s"] = static_cast<double>(kBytes) / best / 1e9;
+  state.counters["of_bandwidth_%"] = 100.0 * bytes_floor / best;
+  const double madds = static_cast<double>(outputs) * static_cast<double>(kInputs) * rows;
+  state.counters["GMAC/s"] = madds / best / 1e9;
+  if (kernel->element_bytes == 4) state.counters["of_FMA_rate_%"] = 100.0 * madds / best / FmaRate();
+}
+
+void Register(DType weights, DType activations) {
+  for (const MatMulKernel* kernel : AllMatMuls(weights, activations)) {
+    for (const int rows : {1, 2, 4, 8, 16, 32, 64}) {
+      const std::string name = fmt::format("{}x{}/{}/rows:{}", NameOf(weights), NameOf(activations), kernel->name, rows);
+      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { MatMul(state, kernel, weights, rows); })
+          ->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(0.3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace loopspec::cpu
+
+int main(int argc, char** argv) {
+  using namespace loopspec;
+  fmt::print("read bandwidth {:.1f} GB/s, float32 multiply-adds {:.1f} G/s, {} threads\n", cpu::Bandwidth() / 1e9, cpu::FmaRate() / 1e9,
+             cpu::Pool().size());
+  cpu::Register(DType::kBF16, DType::kBF16);
+  cpu::Register(DType::kBF16, DType::kF32);
+  cpu::Register(DType::kF32, DType::kF32);
+  cpu::Register(DType::kF16, DType::kF32);
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

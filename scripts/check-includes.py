@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Fails when a file includes what its folder may not know. The rules are the architecture: see docs/architecture.md."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# folder -> folders whose headers it may include (its own is always allowed)
+ALLOWED = {
+    "src/base": set(),
+    "src/tensor": {"src/base"},
+    "src/model": {"src/tensor", "src/base"},
+    "src/kv": {"src/model", "src/base"},
+    "src/sampling": {"src/base"},
+    "src/decode": {"src/kv", "src/sampling", "src/model", "src/tensor", "src/base", "src/backends/backend.h"},
+    "src/backends": {"src/kv", "src/sampling", "src/model", "src/tensor", "src/base"},
+    "src/backends/cpu": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
+    "src/backends/cuda": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
+    "src/backends/no_cuda": {"src/backends/backend.h", "src/base"},
+    "src/text": {"src/base"},
+    "src/engine": {"src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/serve": {"src/engine", "src/text", "src/base"},
+    "tools": {"src", "tools"},
+}
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cooperative_groups|mma|nv)")
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+
+
+def folder_of(path):
+    parts = path.relative_to(ROOT).parts
+    depth = 3 if parts[:2] == ("src", "backends") and len(parts) > 3 else 2 if parts[0] == "src" else 1
+    return "/".join(parts[:depth])
+
+
+def allowed(folder, target):
+    if target.startswith(folder + "/"):
+        return True
+    return any(target == rule or target.startswith(rule + "/") for rule in ALLOWED[folder])
+
+
+def main():
+    failures = []
+    for path in sorted([*ROOT.glob("src/**/*"), *ROOT.glob("tools/**/*")]):
+        if path.suffix not in {".h", ".cc", ".cu", ".cuh", ".inc"}:
+            continue
+        folder = folder_of(path)
+        if folder not in ALLOWED:
+            failures.append(f"{path.relative_to(ROOT)}: folder {folder} has no rule")
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            quote, name = match.groups()
+            where = f"{path.relative_to(ROOT)}:{number}"
+            if quote == "<" or not any((ROOT / base / name).exists() for base in ("src", ".", "include")):
+                if CUDA_HEADER.match(name) and folder != "src/backends/cuda":
+                    failures.append(f"{where}: CUDA header {name} outside src/backends/cuda")
+                continue
+            if (ROOT / "include" / name).exists():
+                continue
+            target = ("src/" + name) if (ROOT / "src" / name).exists() else name
+            if not allowed(folder, target):
+                failures.append(f"{where}: {folder} may not include {target}")
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
