@@ -19,9 +19,9 @@ bool StartsWithWord(std::string_view text) {
   return !text.empty() && HasClass(DecodeUtf8(text, 0).value, kWord);
 }
 
-// Where the spaces at the end of text[0, end) begin.
-size_t SpacesBefore(std::string_view text, size_t end) {
-  while (end > 0) {
+// Where the spaces at the end of text[floor, end) begin.
+size_t SpacesBefore(std::string_view text, size_t floor, size_t end) {
+  while (end > floor) {
     const size_t previous = PreviousCharacter(text, end);
     if (!HasClass(DecodeUtf8(text, previous).value, kSpace)) break;
     end = previous;
@@ -148,7 +148,7 @@ void AddedTokens::Split(std::string_view text, bool normalized, const PartSink& 
         (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end))))
       continue;
     // The spaces on the left may belong to the token before already.
-    if (token.lstrip) begin = std::max(SpacesBefore(text, begin), done);
+    if (token.lstrip) begin = std::max(SpacesBefore(text, done, begin), done);
     if (token.rstrip) end = SpacesAfter(text, end);
     if (done < begin) sink(text.substr(done, begin - done), -1);
     sink(text.substr(begin, end - begin), match->value);

@@ -1,6 +1,7 @@
 #include "text/bpe.h"
 
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <utility>
 
@@ -10,7 +11,8 @@
 namespace loopspec {
 namespace {
 
-constexpr size_t kCacheSlots = 1 << 14;
+constexpr size_t kSmallCache = 1 << 8;  // slots; grows to kLargeCache when words keep missing
+constexpr size_t kLargeCache = 1 << 14;
 constexpr size_t kLongestLinear =
     40;  // above so many symbols a heap beats scanning for the lowest rank
 
@@ -87,7 +89,7 @@ void BpeModel::ReadOptions(const Json& model, std::string_view what) {
     const auto i = static_cast<size_t>(byte);
     byte_ids_[i] = vocab_.Find(ByteAlphabet::Get().Character(static_cast<unsigned char>(byte)));
     all_bytes_known_ = all_bytes_known_ && byte_ids_[i] >= 0;
-    fallback_ids_[i] = vocab_.Find(fmt::format("<0x{:02X}>", byte));
+    fallback_ids_[i] = byte_fallback_ ? vocab_.Find(fmt::format("<0x{:02X}>", byte)) : -1;
   }
 }
 
@@ -134,7 +136,7 @@ void BpeModel::ReadMerges(const TokenizerJson& file, std::string_view what) {
   const auto mark = [&](int32_t id) {
     if (id >= 0) stand_in[static_cast<size_t>(id)] = true;
   };
-  if (byte_fallback_) std::for_each(fallback_ids_.begin(), fallback_ids_.end(), mark);
+  std::for_each(fallback_ids_.begin(), fallback_ids_.end(), mark);
   mark(unknown_id_);
   for (size_t rank = 0; rank < file.merges.size() && can_break_ && (byte_fallback_ || has_unknown_);
        ++rank) {
@@ -145,8 +147,8 @@ void BpeModel::ReadMerges(const TokenizerJson& file, std::string_view what) {
 }
 
 void BpeModel::FindSafeBreaks() {
-  constexpr size_t kJoinWords = 1 << 16;
-  if (can_break_) joins_.assign(kJoinWords, 0);
+  constexpr size_t kMostJoinWords = 1 << 16;
+  if (can_break_) joins_.assign(std::min(kMostJoinWords, std::bit_ceil(vocab_.size() * 2 + 1)), 0);
   for (size_t entry = 0; entry < vocab_.size(); ++entry) {
     const std::string_view token = vocab_.Entry(entry);
     if (token.empty()) continue;
@@ -171,12 +173,16 @@ void BpeModel::Cached(std::string_view word, BpeScratch& scratch, std::vector<in
                       F encode) const {
   using CachedWord = BpeScratch::CachedWord;
   if (word.size() > sizeof(CachedWord::text)) return encode();
-  if (scratch.cache.empty()) scratch.cache.resize(kCacheSlots);
-  CachedWord& slot = scratch.cache[(HashBytes(word) >> 16) & (kCacheSlots - 1)];
+  if (scratch.cache.empty() ||
+      (scratch.misses > 4 * kSmallCache && scratch.cache.size() < kLargeCache)) {
+    scratch.cache.assign(scratch.cache.empty() ? kSmallCache : kLargeCache, {});
+  }
+  CachedWord& slot = scratch.cache[(HashBytes(word) >> 16) & (scratch.cache.size() - 1)];
   if (slot.length == word.size() && std::memcmp(slot.text, word.data(), word.size()) == 0) {
     ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
     return;
   }
+  ++scratch.misses;
   const size_t before = ids.size();
   encode();
   const size_t count = ids.size() - before;

@@ -48,6 +48,7 @@ struct BpeScratch {
     int32_t id;      // what the pair at that position became when it was noted
   };
   std::vector<CachedWord> cache;
+  size_t misses = 0;
   std::vector<int32_t> symbols;
   std::vector<Symbol> list;
   std::vector<Candidate> heap;

@@ -422,6 +422,9 @@ std::unique_ptr<DecoderStep> ReadDecoderStep(const std::string& type, const Json
   if (type == "Fuse") return std::make_unique<Fuse>();
   if (type == "Metaspace") {
     const auto scheme = FindString(json, "prepend_scheme", what);
+    if (scheme && *scheme != "always" && *scheme != "first" && *scheme != "never") {
+      Fail("{}: prepend_scheme is {}, expected always, first or never", what, *scheme);
+    }
     const bool prefix_space = FindBool(json, "add_prefix_space", what).value_or(true);
     const bool drop_first = scheme ? *scheme != "never" : prefix_space;
     return std::make_unique<Metaspace>(OneCharacter(json, "replacement", what), drop_first);

@@ -86,11 +86,16 @@ class Pattern::CompiledRegex {
     Matcher& matcher = ThreadMatcher();
     const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     // The text is known to be valid UTF-8, so neither way checks it again.
-    const int result =
-        jit_ ? pcre2_jit_match(code_.get(), subject, text.size(), from, 0, matcher.data.get(),
-                               matcher.context.get())
-             : pcre2_match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
-                           matcher.data.get(), matcher.context.get());
+    int result = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (jit_) {
+      result = pcre2_jit_match(code_.get(), subject, text.size(), from, 0, matcher.data.get(),
+                               matcher.context.get());
+    }
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) {  // the slow way needs no stack
+      result =
+          pcre2_match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                      matcher.data.get(), matcher.context.get());
+    }
     if (result == PCRE2_ERROR_NOMATCH) return false;
     if (result < 0) {
       Fail("{}: the regular expression gave up on a text of {} bytes: {}", what_, text.size(),

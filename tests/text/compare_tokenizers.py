@@ -185,8 +185,13 @@ def print_speed(driver, source):
                 begin = time.perf_counter()
                 count = len(theirs.encode(text).ids)
                 best = min(best, time.perf_counter() - begin)
+            # Short texts suit the library better: the same lines one by one, without offsets.
+            lines = text.splitlines(keepends=True)
+            begin = time.perf_counter()
+            theirs.encode_batch_fast(lines)
+            by_line = time.perf_counter() - begin
             size = len(text.encode())
-            print(f"{name}: encoding {ours['mb_per_s']:.1f} MB/s, the library {size / best / 1e6:.1f} MB/s; "
+            print(f"{name}: encoding {ours['mb_per_s']:.1f} MB/s, the library {size / best / 1e6:.1f} MB/s ({size / by_line / 1e6:.1f} MB/s line by line); "
                   f"loading {ours['load_ms']:.0f} ms, the library {load * 1e3:.0f} ms; tokens equal: {count == ours['tokens']}", flush=True)
 
 
@@ -225,6 +230,7 @@ def main():
     if not options.inside:
         run_inside_venv(options.venv)
     os.environ["RAYON_NUM_THREADS"] = "1" if options.time else "2"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if options.time else "true"
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     if options.time:
         return print_speed(options.driver, options.source)
