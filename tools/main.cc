@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   AddLogitsCommand(app);
   AddTokenizeCommand(app);
   AddDetokenizeCommand(app);
-  //AddTemplateCommand(app);
+  AddTemplateCommand(app);
   AddTraceCommand(app);
   AddDemoCommand(app);
   try {

@@ -15,19 +15,42 @@ namespace {
 
 inline bfloat16x8_t Load(const uint16_t* at) { return vreinterpretq_bf16_u16(vld1q_u16(at)); }
 
-// Dot products of kCount positions with one query; head_dim is a multiple of 16.
-template <int kCount>
-inline void Dots(const uint16_t* q, const uint16_t* keys, int n, float scale, float* scores) {
-  float32x4_t a[kCount], b[kCount];
-  for (int j = 0; j < kCount; ++j) a[j] = b[j] = vdupq_n_f32(0.0f);
+// Dot products of four positions with one query; head_dim is a multiple of 16.
+inline float32x4_t Dots(const uint16_t* q, const uint16_t* const (&keys)[4], int n) {
+  float32x4_t a[4], b[4];
+  for (int j = 0; j < 4; ++j) a[j] = b[j] = vdupq_n_f32(0.0f);
   for (int d = 0; d < n; d += 16) {
     const bfloat16x8_t q0 = Load(q + d), q1 = Load(q + d + 8);
-    for (int j = 0; j < kCount; ++j) {
-      a[j] = vbfdotq_f32(a[j], q0, Load(keys + j * n + d));
-      b[j] = vbfdotq_f32(b[j], q1, Load(keys + j * n + d + 8));
+    for (int j = 0; j < 4; ++j) {
+      a[j] = vbfdotq_f32(a[j], q0, Load(keys[j] + d));
+      b[j] = vbfdotq_f32(b[j], q1, Load(keys[j] + d + 8));
     }
   }
-  for (int j = 0; j < kCount; ++j) scores[j] = vaddvq_f32(vaddq_f32(a[j], b[j])) * scale;
+  const float32x4_t low = vpaddq_f32(vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1]));
+  const float32x4_t high = vpaddq_f32(vaddq_f32(a[2], b[2]), vaddq_f32(a[3], b[3]));
+  return vpaddq_f32(low, high);
+}
+
+// Scores of all positions, four at a time wherever they lie; the last four may repeat a position.
+void Scores(const AttentionCall& call, const uint16_t* q, float* scores) {
+  const int n = call.head_dim;
+  const uint16_t* keys[4];
+  int pending = 0;
+  for (const KvRun& run : call.runs) {
+    const auto* key = reinterpret_cast<const uint16_t*>(run.keys);
+    for (int64_t j = 0; j < run.count; ++j, key += n) {
+      keys[pending++] = key;
+      if (pending < 4) continue;
+      vst1q_f32(scores, vmulq_n_f32(Dots(q, keys, n), call.scale));
+      scores += 4;
+      pending = 0;
+    }
+  }
+  if (pending == 0) return;
+  for (int j = pending; j < 4; ++j) keys[j] = keys[0];
+  float last[4];
+  vst1q_f32(last, vmulq_n_f32(Dots(q, keys, n), call.scale));
+  std::copy_n(last, pending, scores);
 }
 
 inline float32x4_t Exp(float32x4_t x) {
@@ -100,13 +123,7 @@ void Attention(const AttentionCall& call) {
     for (int d = 0; d < n; d += 4) {
       vst1_u16(query + d, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(call.q + g * n + d))));
     }
-    float* score = scores;
-    for (const KvRun& run : call.runs) {
-      const auto* keys = reinterpret_cast<const uint16_t*>(run.keys);
-      int64_t j = 0;
-      for (; j + 4 <= run.count; j += 4, score += 4) Dots<4>(query, keys + j * n, n, call.scale, score);
-      for (; j < run.count; ++j, ++score) Dots<1>(query, keys + j * n, n, call.scale, score);
-    }
+    Scores(call, query, scores);
     const float scale = 1.0f / Softmax(scores, call.positions, weights);
     float* out = call.out + g * n;
     int d = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "backends/cpu/bandwidth.h"
 #include "base/check.h"
@@ -55,7 +56,9 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   const auto hidden = static_cast<size_t>(spec.hidden);
   states_.resize(cells * hidden);
   if (spec.adapter) injected_.resize(cells * hidden);
-  rotary_.resize(cells * static_cast<size_t>(spec.head_dim));
+  const size_t positions = static_cast<size_t>(pages_) * kPageSize + cells;
+  rotary_ = LazyBuffer(positions * static_cast<size_t>(spec.head_dim) * sizeof(float));
+  rotary_ready_.resize(positions);
   const size_t proposals = options_.readout_depths.size() - 1;
   distributions_ = LazyBuffer(cells * proposals * static_cast<size_t>(spec.vocab) * sizeof(float));
   initial_states_.resize(kCachedStates);
@@ -72,7 +75,16 @@ void CpuBackend::Embed(int32_t token, float* to) const {
   const TensorView& table = weights_.embedding;
   const auto scale = static_cast<float>(model_.spec.embed_scale);
   const int64_t h = model_.spec.hidden;
-  for (int64_t i = 0; i < h; ++i) to[i] = scale * LoadElement(table.data, table.dtype, token * h + i);
+  const std::byte* row = table.data + token * h * static_cast<int64_t>(SizeOf(table.dtype));
+  if (table.dtype == DType::kBF16) {
+    for (int64_t i = 0; i < h; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, row + 2 * i, 2);
+      to[i] = scale * BF16ToFloat(bits);
+    }
+  } else {
+    for (int64_t i = 0; i < h; ++i) to[i] = scale * LoadElement(row, table.dtype, i);
+  }
 }
 
 void CpuBackend::FillInitialState(int32_t position, float* to) {
@@ -89,13 +101,18 @@ void CpuBackend::FillInitialState(int32_t position, float* to) {
   std::copy(cached.state.begin(), cached.state.end(), to);
 }
 
-void CpuBackend::FillRotary(int32_t position, float* cos) const {
+const float* CpuBackend::Rotary(int32_t position) {
   const size_t half = frequencies_.size();
-  for (size_t i = 0; i < half; ++i) {
-    const double angle = static_cast<double>(position) * frequencies_[i];
-    cos[i] = static_cast<float>(std::cos(angle));
-    cos[half + i] = static_cast<float>(std::sin(angle));
+  auto* table = reinterpret_cast<float*>(rotary_.data()) + static_cast<size_t>(position) * 2 * half;
+  if (!rotary_ready_[static_cast<size_t>(position)]) {
+    rotary_ready_[static_cast<size_t>(position)] = true;
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(position) * frequencies_[i];
+      table[i] = static_cast<float>(std::cos(angle));
+      table[half + i] = static_cast<float>(std::sin(angle));
+    }
   }
+  return table;
 }
 
 // ---- A step -----------------------------------------------------------------------------------------------------------
@@ -116,7 +133,7 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
     row_cells_.insert(row_cells_.end(), plan.chains.begin() + row.chain_begin,
                       plan.chains.begin() + row.chain_begin + row.chain_length);
     row_cells_.push_back(row.cell);
-    const float* rotary = Rotary(row.cell);
+    const float* rotary = Rotary(row.position);
     const int64_t committed = row.position - row.chain_length;
     LOOPSPEC_CHECK(committed >= 0 && row.depth + plan.recurrences <= spec.recurrence);
     BatchRow batch{State(row.cell), plan.sequences[static_cast<size_t>(row.sequence)].pages, committed, list,
@@ -125,7 +142,6 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
     rows_.push_back(batch);
     if (spec.adapter) e_.push_back(Injected(row.cell));
     if (row.depth > 0) continue;
-    FillRotary(row.position, Rotary(row.cell));
     if (spec.adapter) {
       FillInitialState(row.position, batch.x);
       batch.x = Injected(row.cell);
@@ -251,15 +267,13 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start, std::
   chunk_x_.resize(kChunk * hidden);
   chunk_e_.resize(spec.adapter ? kChunk * hidden : 0);
   chunk_coda_.resize(kChunk * hidden);
-  chunk_rotary_.resize(kChunk * static_cast<size_t>(spec.head_dim));
   if (sink != nullptr) chunk_logits_.resize(kChunk * static_cast<size_t>(spec.vocab));
 
   std::vector<BatchRow> rows(n), prelude(n);
   std::vector<const float*> e(spec.adapter ? n : 0);
   for (size_t i = 0; i < n; ++i) {
     const int32_t position = start + static_cast<int32_t>(i);
-    float* rotary = chunk_rotary_.data() + i * static_cast<size_t>(spec.head_dim);
-    FillRotary(position, rotary);
+    const float* rotary = Rotary(position);
     float* x = chunk_x_.data() + i * hidden;
     rows[i] = {x, sequence.pages, position + 1, nullptr, 0, -1, position, planes_.Core(0, 1), rotary,
                rotary + spec.head_dim / 2};

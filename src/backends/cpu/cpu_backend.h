@@ -36,14 +36,13 @@ class CpuBackend : public Backend {
   void Commits(Worker& worker, const StepPlan& plan);
   void Embed(int32_t token, float* to) const;
   void FillInitialState(int32_t position, float* to);
-  void FillRotary(int32_t position, float* cos) const;
+  const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
   void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e);
   void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens, const LogitsSink* sink);
   void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start, const LogitsSink* sink);
 
   float* State(int cell) { return states_.data() + int64_t{cell} * model_.spec.hidden; }
   float* Injected(int cell) { return injected_.data() + int64_t{cell} * model_.spec.hidden; }
-  float* Rotary(int cell) { return rotary_.data() + int64_t{cell} * model_.spec.head_dim; }
 
   const Model& model_;
   BackendOptions options_;
@@ -57,9 +56,12 @@ class CpuBackend : public Backend {
   // Per cell.
   std::vector<float> states_;    // H_b
   std::vector<float> injected_;  // Raven's e
-  std::vector<float> rotary_;    // cos | sin of its position
   LazyBuffer distributions_;     // q_j of recorded drafts
+
+  // Rotary tables by position, filled when first needed.
   std::vector<double> frequencies_;
+  LazyBuffer rotary_;
+  std::vector<bool> rotary_ready_;
 
   // The initial state of recently started positions: siblings share theirs.
   struct CachedState {
@@ -78,7 +80,7 @@ class CpuBackend : public Backend {
   StepResult result_;
 
   // A chunk of a prompt.
-  std::vector<float> chunk_x_, chunk_e_, chunk_coda_, chunk_rotary_, chunk_logits_;
+  std::vector<float> chunk_x_, chunk_e_, chunk_coda_, chunk_logits_;
 };
 
 }  // namespace loopspec::cpu
