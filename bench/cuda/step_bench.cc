@@ -89,9 +89,9 @@ class Bench {
     SamplingParams greedy;
     MakePlan(rows, distinct, 1, false, false, greedy, plan);
     backend_->Trace(clocks.data());
-    double total[16] = {};
-    int count[16] = {};
-    const char* names[16] = {"qkv", "qkv", "gate_up", "o/down", "head", "rows", "qk_norm", "attention", "merge", "start"};
+    double total[10] = {};
+    int count[10] = {};
+    const char* const names[10] = {"qkv", "qkv", "gate_up", "o/down", "head", "rows", "qk_norm", "attention", "merge", "start"};
     constexpr int kRounds = 20;
     for (int i = 0; i < kRounds; ++i) {
       backend_->Wait(backend_->Submit(plan));
@@ -110,7 +110,7 @@ class Bench {
     }
     backend_->Trace(nullptr);
     std::printf("%-12s rows %3d, us per operation:", name_, rows);
-    for (int k = 0; k < 16; ++k) {
+    for (int k = 0; k < 10; ++k) {
       if (count[k] > 0) std::printf("  %s %.2f", names[k], total[k] / count[k]);
     }
     std::printf("\n");

@@ -6,6 +6,7 @@
 // difference to any bit whether a position lies in a page or in a cell.
 #pragma once
 
+#include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
 #include "backends/cuda/step_types.h"
 #include "kv/ledger.h"
@@ -130,61 +131,68 @@ __device__ inline KeyValue InPage(const DecodeParams& p, int page, int plane, in
                                    (2 * kPageSize * p.head_stride);
   return {at + slot * p.head_stride, at + (kPageSize + slot) * p.head_stride};
 }
-__device__ inline KeyValue InCell(const DecodeParams& p, int cell, int plane, int head) {
-  const bf16* at = p.cell_kv + ((static_cast<size_t>(cell) * p.planes + plane) * p.kv_heads + head) * (2 * p.head_stride);
-  return {at, at + p.head_stride};
-}
-
 // One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial results.
 template <int kHead>
-__device__ __noinline__ inline void AttendUnit(const DecodeParams& p, const RowInfo* infos, const int32_t* grouped,
-                                        const AttentionUnit unit, int head, int plane_offset, const int32_t* pages,
-                                        const int32_t* chains) {
+__device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset) {
+  const BlockContext& context = Context();
+  const DecodeParams& p = context.p;
+  const AttentionUnit unit = *which;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int group = p.heads / p.kv_heads;
   const int queries = unit.count * group;
-  const RowInfo lead = infos[grouped[unit.first]];
-  const int plane = lead.plane + plane_offset;
-  pages += lead.pages;
-  chains += lead.chain;
+  const int plane = unit.plane + plane_offset;
+  const int32_t* chain = context.chains + unit.chain;
   const int begin = unit.split * p.split;
-  const int end = min(begin + p.split, lead.position + 1);
+  const int end = min(begin + p.split, unit.position + 1);
+  const size_t head_at = static_cast<size_t>(plane) * p.kv_heads + head;
+  const size_t heads = static_cast<size_t>(p.planes) * p.kv_heads;
+
+  const auto locate = [&](int position) -> KeyValue {
+    position = min(position, unit.position);
+    if (position < unit.committed) {
+      const int page = position - begin < kPageSize ? unit.pages[0] : unit.pages[1];
+      const bf16* at = p.page_kv + (page * heads + head_at) * (2 * kPageSize * kHead) + position % kPageSize * kHead;
+      return {at, at + kPageSize * kHead};
+    }
+    const int cell = position == unit.position ? unit.cell : chain[position - unit.committed];
+    const bf16* at = p.cell_kv + (cell * heads + head_at) * (2 * kHead);
+    return {at, at + kHead};
+  };
+  // Keys of the first block are loaded at once; everything after them is on its way meanwhile.
+  for (int base = begin; base < end; base += kAttentionBlock) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const KeyValue at = locate(base + 8 * j + g);
+      if (t * 64 < kHead) {
+        Prefetch(at.key + t * 64);
+        Prefetch(at.value + t * 64);
+      }
+    }
+  }
 
   for (int first = 0; first < queries; first += 16) {
     AttentionState<kHead> state;
     state.Clear();
     int slot[2], last[2];
-    const bf16* source[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int query = first + g + 8 * i;
-      slot[i] = -1;
-      last[i] = lead.position;
-      source[i] = nullptr;
-      if (query < queries) {
-        const int row = grouped[unit.first + query / group];
-        const int query_head = head * group + query % group;
-        source[i] = p.q + (static_cast<size_t>(row) * p.heads + query_head) * kHead + t * 8;
-        slot[i] = (infos[row].partial + unit.split) * p.heads + query_head;
-        last[i] = infos[row].position;
-      }
+      QueryRow row{unit.row, unit.partial, unit.position};
+      if (unit.count > 1 && query < queries) row = context.set.query_rows[unit.first + query / group];
+      const int query_head = head * group + query % group;
+      const bool there = query < queries;
+      slot[i] = there ? (row.partial + unit.split) * p.heads + query_head : -1;
+      last[i] = row.position;
+      const bf16* source = p.q + (static_cast<size_t>(row.row) * p.heads + query_head) * kHead + t * 8;
 #pragma unroll
       for (int c = 0; c < kHead / 32; ++c) {
-        state.q[c][i] = source[i] != nullptr ? LoadCoherent16(source[i] + c * 32) : make_uint4(0, 0, 0, 0);
+        state.q[c][i] = there ? LoadCoherent16(source + c * 32) : make_uint4(0, 0, 0, 0);
       }
     }
     for (int base = begin; base < end; base += kAttentionBlock) {
       KeyValue at[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int position = min(base + 8 * j + g, lead.position);
-        if (position < lead.committed) {
-          at[j] = InPage(p, pages[position / kPageSize], plane, head, position % kPageSize);
-        } else {
-          const int cell = position == lead.position ? lead.cell : chains[position - lead.committed];
-          at[j] = InCell(p, cell, plane, head);
-        }
-      }
+      for (int j = 0; j < 4; ++j) at[j] = locate(base + 8 * j + g);
       state.Update(at, base, last[0], last[1], p.attention_scale);
     }
 #pragma unroll
@@ -202,28 +210,49 @@ __device__ __noinline__ inline void AttendUnit(const DecodeParams& p, const RowI
   }
 }
 
-__device__ inline void AttentionOp(const DecodeParams& p, const Op& op, int set, const RowInfo* infos,
-                                   const int32_t* grouped, const AttentionUnit* units, int unit_count, int recurrence,
-                                   const int32_t* pages, const int32_t* chains) {
-  const int plane_offset = op.layer + (set == kSetCore ? recurrence * p.core_layers : 0);
-  const int total = unit_count * p.kv_heads;
-  // Neighbouring pieces go to different multiprocessors.
-  const int stride = static_cast<int>(gridDim.x) * kWarps;
-  for (int i = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * static_cast<int>(threadIdx.x / 32); i < total;
-       i += stride) {
-    const AttentionUnit unit = units[i / p.kv_heads];
-    const int head = i % p.kv_heads;
-    switch (p.head_stride) {
-      case 32: AttendUnit<32>(p, infos, grouped, unit, head, plane_offset, pages, chains); break;
-      case 64: AttendUnit<64>(p, infos, grouped, unit, head, plane_offset, pages, chains); break;
-      case 128: AttendUnit<128>(p, infos, grouped, unit, head, plane_offset, pages, chains); break;
-      default: AttendUnit<256>(p, infos, grouped, unit, head, plane_offset, pages, chains); break;
+// Piece i of attention is head i % kv_heads of unit i / kv_heads; neighbouring pieces go to different multiprocessors.
+__device__ __forceinline__ int FirstPiece() { return static_cast<int>(blockIdx.x + gridDim.x * (threadIdx.x / 32)); }
+__device__ __forceinline__ int PieceStride() { return static_cast<int>(gridDim.x) * kWarps; }
+
+// Keeps the units of the warp's first pieces at hand: they are the same in every layer.
+__device__ __forceinline__ void CacheUnits() {
+  BlockContext& context = Context();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int kWords = sizeof(AttentionUnit) / sizeof(uint32_t);
+#pragma unroll
+  for (int n = 0; n < kCachedUnits; ++n) {
+    const int piece = FirstPiece() + n * PieceStride();
+    if (piece < context.set.units * context.p.kv_heads && lane < kWords) {
+      reinterpret_cast<uint32_t*>(&context.unit_cache[warp][n])[lane] =
+          reinterpret_cast<const uint32_t*>(context.set.all_units + piece / context.p.kv_heads)[lane];
+    }
+  }
+  __syncwarp();
+}
+
+__device__ __forceinline__ void AttentionOp(const Op& op) {
+  const BlockContext& context = Context();
+  const int kv_heads = context.p.kv_heads;
+  const int plane_offset = op.layer + context.set.recurrence * context.p.core_layers;
+  const int total = context.set.units * kv_heads;
+  int n = 0;
+  for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
+    const AttentionUnit* unit =
+        n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n] : context.set.all_units + i / kv_heads;
+    switch (context.p.head_stride) {
+      case 32: AttendUnit<32>(unit, i % kv_heads, plane_offset); break;
+      case 64: AttendUnit<64>(unit, i % kv_heads, plane_offset); break;
+      case 128: AttendUnit<128>(unit, i % kv_heads, plane_offset); break;
+      default: AttendUnit<256>(unit, i % kv_heads, plane_offset); break;
     }
   }
 }
 
 // Adds up a row's splits in order and rounds to the next matrix's input. A warp takes 32 elements of a head.
-__device__ __noinline__ inline void MergeOp(const DecodeParams& p, const RowInfo* infos, int rows) {
+__device__ __noinline__ inline void MergeOp() {
+  const DecodeParams& p = Context().p;
+  const RowInfo* infos = Context().set.infos;
+  const int rows = Context().set.rows;
   const int lane = threadIdx.x % 32;
   const int parts = (p.head_dim + 31) / 32;
   const int total = rows * p.heads * parts;

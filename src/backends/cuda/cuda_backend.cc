@@ -91,6 +91,10 @@ void CudaBackend::UploadProgram() {
     to = std::decay_t<decltype(to)>(from.size(), what);
     Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice), "copying the program to the GPU");
   };
+  maps_ = MakeTensorMaps(program_.weights, device_);
+  for (size_t i = 0; i < program_.shares.size() && maps_.size() > 0; ++i) {
+    program_.shares[i].map = maps_.data() + i % static_cast<size_t>(program_.matrices);
+  }
   upload(program_.ops, ops_, "the program");
   upload(program_.shares, shares_, "the program");
   upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");

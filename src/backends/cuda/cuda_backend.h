@@ -10,6 +10,7 @@
 #include "backends/cuda/program.h"
 #include "backends/cuda/sampling_kernel.h"
 #include "backends/cuda/step_encoder.h"
+#include "backends/cuda/tensor_maps.h"
 #include "kv/planes.h"
 
 namespace loopspec::cuda {
@@ -32,6 +33,9 @@ class CudaBackend final : public Backend {
   void ReadLogits(int readout, std::span<float> out) override;
 
   const DeviceModel& model() const { return model_; }
+  const Program& program() const { return program_; }
+  // Clock readings after every operation go here from the next step on; null ends it. Device or pinned memory.
+  void Trace(uint64_t* clocks) { params_.trace = clocks; }
 
  private:
   // What a step in flight holds; a second one can be prepared while the first runs.
@@ -68,6 +72,7 @@ class CudaBackend final : public Backend {
 
   DeviceArray<Op> ops_;
   DeviceArray<MatrixShare> shares_;
+  DeviceArray<TensorMap> maps_;
   DeviceArray<double> frequencies_;
   DeviceArray<float> state_, coda_x_, qk_raw_, partials_, attention_o_, logits_, work_, distributions_;
   DeviceArray<float2> rope_, attention_ml_;

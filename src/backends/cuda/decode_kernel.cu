@@ -18,7 +18,7 @@ class GridBarrier {
     __syncthreads();
     if (threadIdx.x == 0) {
       target_ += gridDim.x;
-      __threadfence();
+      // Released for the whole block: the barrier above put its writes before this.
       asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
       uint32_t seen;
       do {
@@ -40,104 +40,122 @@ __device__ const T* At(const PlanHeader* plan, int32_t offset) {
 
 template <int kSlots>
 constexpr size_t SharedBytes() {
-  return static_cast<size_t>(kSlots) * kWarps * kSlotBytes + kSumBuffers<kSlots> * kSumFloats * sizeof(float) +
-         kMaxMatrices * sizeof(MatrixShare) + 2 * sizeof(Op) + sizeof(StreamOrder) +
-         kWarps * (sizeof(StreamPosition) + sizeof(float)) + 64;
+  static_assert(kSlots <= kMaxSlots);
+  return static_cast<size_t>(kRingOffset<kSlots>) + static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
+}
+
+template <typename T>
+__device__ void CopyToShared(T* to, const T* from, int count) {
+  const int words = count * static_cast<int>(sizeof(T) / sizeof(uint32_t));
+  for (int i = threadIdx.x; i < words; i += kThreads) {
+    reinterpret_cast<uint32_t*>(to)[i] = reinterpret_cast<const uint32_t*>(from)[i];
+  }
+}
+
+__device__ __noinline__ void RowsOp(const Op* op) {
+  BlockContext& context = Context();
+  for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
+    if (op->type == OpType::kQkNorm) {
+      QkNormOp(context.p, *op, context.set.set, context.set.infos[row], row, context.set.recurrence, context.scratch);
+    } else {
+      RowOp<2048>(context.p, *op, context.set.set, context.set.infos[row], row, context.scratch);
+    }
+  }
+}
+// The same for wide models, which take more registers.
+__device__ __noinline__ void WideRowsOp(const Op* op) {
+  BlockContext& context = Context();
+  for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
+    RowOp<kMaxHidden>(context.p, *op, context.set.set, context.set.infos[row], row, context.scratch);
+  }
+}
+
+// Before the operations of a set: what they all look at comes into shared memory.
+__device__ __noinline__ void EnterSet(const PlanHeader* plan, int set) {
+  BlockContext& context = Context();
+  const int rows = plan->rows[set];
+  const auto* infos = At<RowInfo>(plan, plan->row_at[set]);
+  if (threadIdx.x == 0) {
+    context.set.set = set;
+    context.set.rows = rows;
+    context.set.recurrence = 0;
+    context.set.units = plan->units[set];
+    context.set.infos = rows <= kCachedRows ? context.row_cache : infos;
+    context.set.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
+    context.set.all_units = At<AttentionUnit>(plan, plan->unit_at[set]);
+  }
+  if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
+  __syncthreads();
+  CacheUnits();
 }
 
 template <int kSlots>
-__global__ void __launch_bounds__(kThreads, 1) DecodeKernel(const __grid_constant__ DecodeParams p) {
-  extern __shared__ __align__(128) char shared[];
-  float* sums = reinterpret_cast<float*>(shared + kSlots * kWarps * kSlotBytes);
-  auto* shares = reinterpret_cast<MatrixShare*>(sums + kSumBuffers<kSlots> * kSumFloats);
-  auto* op_buffer = reinterpret_cast<Op*>(shares + kMaxMatrices);
-  auto* positions = reinterpret_cast<StreamPosition*>(op_buffer + 2);
-  auto* order = reinterpret_cast<StreamOrder*>(positions + kWarps);
-  auto* scratch = reinterpret_cast<float*>(order + 1);
-
-  PlanHeader* plan = p.plan;
-  {
-    const auto* from = reinterpret_cast<const uint4*>(p.shares + static_cast<size_t>(blockIdx.x) * p.matrices);
-    auto* to = reinterpret_cast<uint4*>(shares);
-    const int words = p.matrices * static_cast<int>(sizeof(MatrixShare) / sizeof(uint4));
-    for (int i = threadIdx.x; i < words; i += kThreads) to[i] = from[i];
+__global__ void __launch_bounds__(kThreads, 1) DecodeKernel(const __grid_constant__ DecodeParams params) {
+  BlockContext& context = Context();
+  PlanHeader* plan = params.plan;
+  CopyToShared(&context.p, &params, 1);
+  CopyToShared(context.shares, params.shares + static_cast<size_t>(blockIdx.x) * params.matrices, params.matrices);
+  const auto* chains = At<int32_t>(plan, plan->chains_at);
+  if (plan->chain_count <= kCachedChain) CopyToShared(context.chain_cache, chains, plan->chain_count);
+  if (threadIdx.x < kSets) {
+    context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
+    context.order.passes[threadIdx.x] = (plan->rows[threadIdx.x] + kPassRows - 1) / kPassRows;
+    context.order.recurrences = plan->recurrences;
+    context.chains = plan->chain_count <= kCachedChain ? context.chain_cache : chains;
   }
   const bool timekeeper = blockIdx.x == 0 && threadIdx.x == 0;
-  if (timekeeper) p.clock[0] = GlobalClock();
-  const int recurrences = plan->recurrences;
-  if (threadIdx.x < kSets) {
-    order->end[threadIdx.x] = p.matrices_end[threadIdx.x];
-    order->passes[threadIdx.x] = (plan->rows[threadIdx.x] + kPassRows - 1) / kPassRows;
-    order->recurrences = recurrences;
-  }
-  const auto* pages = At<int32_t>(plan, plan->pages_at);
-  const auto* chains = At<int32_t>(plan, plan->chains_at);
+  if (timekeeper) params.clock[0] = GlobalClock();
+  __syncthreads();
+  WeightStream<kSlots>(RingAddress<kSlots>()).Start();
   __syncthreads();
 
-  WeightStream<kSlots> stream(p, *order, shares, positions,
-                              static_cast<uint32_t>(__cvta_generic_to_shared(shared)));
   GridBarrier barrier(&plan->barrier);
-
+  int traced = 0;
+  if (timekeeper && params.trace != nullptr) params.trace[0] = GlobalClock();
   for (int set = 0; set < kSets; ++set) {
-    const int count = plan->rows[set];
-    if (count > 0) {
-      const auto* infos = At<RowInfo>(plan, plan->row_at[set]);
-      const auto* grouped = At<int32_t>(plan, plan->grouped_at[set]);
-      const auto* units = At<AttentionUnit>(plan, plan->unit_at[set]);
-      const int unit_count = plan->units[set];
-      const int repeats = set == kSetCore ? recurrences : 1;
-      int next = set == kSetCore ? p.core_start : p.ops_begin[set];
-      int recurrence = 0;
-      int parity = 0;
-      const auto fetch = [&](int index, int buffer) {
-        constexpr int kWords = sizeof(Op) / sizeof(uint32_t);
-        if (threadIdx.x < kWords) {
-          reinterpret_cast<uint32_t*>(op_buffer + buffer)[threadIdx.x] =
-              reinterpret_cast<const uint32_t*>(p.ops + index)[threadIdx.x];
-        }
-      };
-      fetch(next, parity);
+    if (plan->rows[set] > 0) {
+      EnterSet(plan, set);
+      const int repeats = set == kSetCore ? plan->recurrences : 1;
+      int next = set == kSetCore ? params.core_start : params.ops_begin[set];
+      int recurrence = 0, parity = 0;
+      CopyToShared(&context.ops[parity], params.ops + next, 1);
       __syncthreads();
       while (true) {
         // The next operation is fetched while this one runs.
-        const int now = recurrence;
-        int following = set == kSetCore && next == p.core_start ? p.ops_begin[set] : next + 1;
-        if (following == p.ops_end[set]) {
-          ++recurrence;
-          following = recurrence < repeats ? p.ops_begin[set] : -1;
-        }
-        if (following >= 0) fetch(following, parity ^ 1);
-        const Op& op = op_buffer[parity];
+        const bool last_of_stack = next + 1 == params.ops_end[set] && next != params.core_start;
+        int following = set == kSetCore && next == params.core_start ? params.ops_begin[set] : next + 1;
+        if (last_of_stack) following = ++recurrence < repeats ? params.ops_begin[set] : -1;
+        if (following >= 0) CopyToShared(&context.ops[parity ^ 1], params.ops + following, 1);
+        const Op& op = context.ops[parity];
         switch (op.type) {
-          case OpType::kRows:
-            for (int row = blockIdx.x; row < count; row += gridDim.x) {
-              if (p.hidden <= 2048) {
-                RowOp<2048>(p, op, set, infos, row, scratch);
-              } else {
-                RowOp<kMaxHidden>(p, op, set, infos, row, scratch);
-              }
-            }
-            break;
           case OpType::kMatrix:
-            MatrixOp(p, op, shares[op.matrix], set, infos, count, now, stream, sums);
-            break;
-          case OpType::kQkNorm:
-            for (int row = blockIdx.x; row < count; row += gridDim.x) QkNormOp(p, op, set, infos, row, now, scratch);
+            MatrixOp<kSlots>(op);
             break;
           case OpType::kAttention:
-            AttentionOp(p, op, set, infos, grouped, units, unit_count, now, pages, chains);
+            AttentionOp(op);
             break;
           case OpType::kMerge:
-            MergeOp(p, infos, count);
+            MergeOp();
+            break;
+          case OpType::kRows:
+          case OpType::kQkNorm:
+            if (params.hidden <= 2048 || op.type == OpType::kQkNorm) {
+              RowsOp(&op);
+            } else {
+              WideRowsOp(&op);
+            }
             break;
         }
         barrier.Sync();
+        if (timekeeper && params.trace != nullptr) params.trace[++traced] = GlobalClock();
         if (following < 0) break;
+        if (threadIdx.x == 0) context.set.recurrence = set == kSetCore ? recurrence : 0;
+        __syncthreads();
         next = following;
         parity ^= 1;
       }
     }
-    if (timekeeper) p.clock[set + 1] = GlobalClock();
+    if (timekeeper) params.clock[set + 1] = GlobalClock();
   }
 }
 

@@ -44,6 +44,47 @@ __device__ inline void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// ---- The copy engine (Hopper and later) and its barriers in shared memory ----
+
+__device__ inline void InitBarrier(uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+// Makes initialised barriers known to the copy engine.
+__device__ inline void FenceBarrierInit() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ inline void ExpectBytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again_%=;\n"
+      "}\n" ::"r"(barrier),
+      "r"(phase)
+      : "memory");
+#endif
+}
+// Eight rows of 64 bf16 from (column, row) of the matrix that `map` describes. Weights are read once per recurrence, so
+// they are the first to leave the cache.
+__device__ inline void CopyTile(uint32_t shared, const void* map, int column, int row, uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  constexpr uint64_t kEvictFirst = 0x12F0000000000000;
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], "
+      "[%2], %5;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "l"(kEvictFirst)
+      : "memory");
+#endif
+}
+
 __device__ inline uint4 LoadShared16(uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -55,6 +96,19 @@ __device__ inline uint4 LoadShared16(uint32_t address) {
 
 // Reads past the first-level cache, which is not coherent with what other blocks write.
 __device__ inline uint4 LoadCoherent16(const void* p) { return __ldcg(static_cast<const uint4*>(p)); }
+
+// Fetches the line into the second-level cache, ahead of a load.
+__device__ inline void Prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+// Norm weights are small and read in every recurrence: they stay while the matrices pass through the cache.
+__device__ inline float4 LoadLasting(const float* p) {
+  float4 v;
+  constexpr uint64_t kEvictLast = 0x14F0000000000000;
+  asm volatile("ld.global.nc.L2::cache_hint.v4.f32 {%0,%1,%2,%3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p), "l"(kEvictLast));
+  return v;
+}
 
 __device__ inline uint64_t GlobalClock() {
   uint64_t t;

@@ -5,6 +5,7 @@
 // then the warps' sums are added in the order of the warps. So a row's result is the same whatever shares the batch with it.
 #pragma once
 
+#include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
 #include "backends/cuda/step_types.h"
 #include "backends/cuda/weight_stream.cuh"
@@ -17,6 +18,12 @@ inline constexpr int kSumStride = kTileRows + 4;
 inline constexpr int kSumFloats = kWarps * kPassRows * kSumStride;
 template <int kSlots>
 inline constexpr int kSumBuffers = kSlots >= 6 ? 2 : 1;
+template <int kSlots>
+inline constexpr int kRingOffset = kContextBytes + kSumBuffers<kSlots> * kSumFloats * static_cast<int>(sizeof(float));
+template <int kSlots>
+__device__ __forceinline__ uint32_t RingAddress() {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared_memory)) + kRingOffset<kSlots>;
+}
 
 __device__ inline const bf16* Input(const DecodeParams& p, Activation which, int& ld) {
   switch (which) {
@@ -30,18 +37,18 @@ __device__ inline const bf16* Input(const DecodeParams& p, Activation which, int
 // What happens to the outputs of a tile. Thread (g, n) gets outputs g and g + 8 of batch row n.
 class Epilogue {
  public:
-  __device__ Epilogue(const DecodeParams& p, const Op& op, const MatrixShare& share, int set, const RowInfo* rows,
-                      int row, bool live, int recurrence)
+  __device__ __forceinline__ Epilogue(const DecodeParams& p, const Op& op, const MatrixShare& share,
+                                      const SetContext& set, int row, bool live)
       : p_(p), share_(share), per_head_(TilesPerHead(p)), qk_heads_(p.heads + p.kv_heads), row_(row), live_(live) {
     if (!live || (share.kind != MatrixKind::kQkv && share.kind != MatrixKind::kQkvRaw)) return;
-    const RowInfo& info = rows[row];
-    const int plane = info.plane + op.layer + (set == kSetCore ? recurrence * p.core_layers : 0);
+    const RowInfo& info = set.infos[row];
+    const int plane = info.plane + op.layer + set.recurrence * p.core_layers;
     cell_ = p.cell_kv + (static_cast<size_t>(info.cell) * p.planes + plane) * p.kv_heads * 2 * p.head_stride;
-    rope_ = p.rope + (static_cast<size_t>(set) * p.max_rows + row) * (p.head_dim / 2);
+    rope_ = p.rope + (static_cast<size_t>(set.set) * p.max_rows + row) * (p.head_dim / 2);
   }
 
   // Loads what Store will need, early enough for the latency to pass behind the products.
-  __device__ void Prepare(int tile, int g) {
+  __device__ __forceinline__ void Prepare(int tile, int g) {
     if (live_ && share_.kind == MatrixKind::kQkv) {
       const int head = tile / per_head_;
       const int i = tile % per_head_ * 8 + g;
@@ -49,7 +56,7 @@ class Epilogue {
     }
   }
 
-  __device__ void Store(int tile, int g, float low, float high) const {
+  __device__ __forceinline__ void Store(int tile, int g, float low, float high) const {
     if (!live_) return;
     switch (share_.kind) {
       case MatrixKind::kQkv:
@@ -75,13 +82,13 @@ class Epilogue {
   }
 
  private:
-  __device__ void StorePlain(float* out, int tile, int g, float low, float high) const {
+  __device__ __forceinline__ void StorePlain(float* out, int tile, int g, float low, float high) const {
     const int i = tile * kTileRows + g;
     if (i < share_.rows) out[i] = low;
     if (i + 8 < share_.rows) out[i + 8] = high;
   }
 
-  __device__ void StoreQkv(int tile, int g, float low, float high) const {
+  __device__ __forceinline__ void StoreQkv(int tile, int g, float low, float high) const {
     const int half = p_.head_dim / 2;
     const int head = tile / per_head_;
     if (head >= qk_heads_) {
@@ -104,7 +111,7 @@ class Epilogue {
     out[i + half] = __float2bfloat16(high * cos_sin_.x + low * cos_sin_.y);
   }
 
-  __device__ void StoreValue(int i, float value) const {
+  __device__ __forceinline__ void StoreValue(int i, float value) const {
     if (i >= p_.kv_size) return;
     const int head = i / p_.head_dim;
     cell_[(head * 2 + 1) * p_.head_stride + i % p_.head_dim] = __float2bfloat16(value);
@@ -120,12 +127,16 @@ class Epilogue {
   float2 cos_sin_ = {0.0f, 0.0f};
 };
 
-// One pass: rows [first_row, first_row + rows), at most 8 kTiles of them. kInRegisters: the warp's blocks of k number at
-// most kChunkBlocks / kWarps, so that its inputs stay in registers for all tiles.
+// One pass of the block's current operation: rows [first_row, first_row + rows), at most 8 kTiles of them. kInRegisters: the
+// warp's blocks of k number at most kChunkBlocks / kWarps, so that its inputs stay in registers for all tiles.
 template <int kTiles, bool kInRegisters, int kSlots>
-__device__ __forceinline__ void MatrixPass(const DecodeParams& p, const Op& op, const MatrixShare& share, int set,
-                                           const RowInfo* infos, int first_row, int rows, int recurrence,
-                                           WeightStream<kSlots>& stream, float* sums) {
+__device__ __noinline__ void MatrixPass(const Op* current, int first_row, int rows) {
+  const BlockContext& context = Context();
+  const DecodeParams& p = context.p;
+  const Op& op = *current;
+  const MatrixShare& share = context.shares[op.matrix];
+  float* sums = Sums();
+  WeightStream<kSlots> stream(RingAddress<kSlots>());
   constexpr int kOwnBlocks = kChunkBlocks / kWarps;
   static_assert(kOwnBlocks == 4 && kSlots >= kOwnBlocks);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -155,7 +166,7 @@ __device__ __forceinline__ void MatrixPass(const DecodeParams& p, const Op& op, 
 
   // In the epilogue thread (row n, output g).
   const int out_row = threadIdx.x / 8, out_g = threadIdx.x % 8;
-  Epilogue epilogue(p, op, share, set, infos, first_row + out_row, out_row < rows, recurrence);
+  Epilogue epilogue(p, op, share, context.set, first_row + out_row, out_row < rows);
 
   for (int tile = share.tile_begin; tile < share.tile_begin + share.tile_count; ++tile) {
     epilogue.Prepare(tile, out_g);
@@ -198,7 +209,7 @@ __device__ __forceinline__ void MatrixPass(const DecodeParams& p, const Op& op, 
     float* mine = sums + (tile % kSumBuffers<kSlots>) * kSumFloats + warp * kPassRows * kSumStride;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      float* at = mine + (n * 8 + 2 * t) * kSumStride + g;
+      float* at = mine + (n * 8 + 2 * t) * kSumStride + RowOfLane(g);
       at[0] = c[n][0];
       at[kSumStride] = c[n][1];
       at[8] = c[n][2];
@@ -216,25 +227,26 @@ __device__ __forceinline__ void MatrixPass(const DecodeParams& p, const Op& op, 
     }
     if constexpr (kSumBuffers<kSlots> == 1) __syncthreads();
   }
+  stream.Save();
   __syncthreads();  // the next pass starts at a tile of either parity
 }
 
 template <int kSlots>
-__device__ __forceinline__ void MatrixOp(const DecodeParams& p, const Op& op, const MatrixShare& share, int set,
-                                         const RowInfo* infos, int rows, int recurrence, WeightStream<kSlots>& stream,
-                                         float* sums) {
+__device__ __forceinline__ void MatrixOp(const Op& op) {
+  const BlockContext& context = Context();
+  const MatrixShare& share = context.shares[op.matrix];
   if (share.tile_count == 0) return;
   const bool in_registers = share.block_end - share.block_begin <= kChunkBlocks;
-  for (int first = 0; first < rows; first += kPassRows) {
-    const int count = min(kPassRows, rows - first);
+  for (int first = 0; first < context.set.rows; first += kPassRows) {
+    const int count = min(kPassRows, context.set.rows - first);
     if (!in_registers) {
-      MatrixPass<4, false>(p, op, share, set, infos, first, count, recurrence, stream, sums);
+      MatrixPass<4, false, kSlots>(&op, first, count);
     } else if (count <= 8) {
-      MatrixPass<1, true>(p, op, share, set, infos, first, count, recurrence, stream, sums);
+      MatrixPass<1, true, kSlots>(&op, first, count);
     } else if (count <= 16) {
-      MatrixPass<2, true>(p, op, share, set, infos, first, count, recurrence, stream, sums);
+      MatrixPass<2, true, kSlots>(&op, first, count);
     } else {
-      MatrixPass<4, true>(p, op, share, set, infos, first, count, recurrence, stream, sums);
+      MatrixPass<4, true, kSlots>(&op, first, count);
     }
   }
 }

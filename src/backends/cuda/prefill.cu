@@ -15,9 +15,9 @@ __global__ void __launch_bounds__(kThreads) RowOpKernel(const __grid_constant__ 
   __shared__ float scratch[kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
   if (p.hidden <= 2048) {
-    RowOp<2048>(p, op, set, infos, row, scratch);
+    RowOp<2048>(p, op, set, infos[row], row, scratch);
   } else {
-    RowOp<kMaxHidden>(p, op, set, infos, row, scratch);
+    RowOp<kMaxHidden>(p, op, set, infos[row], row, scratch);
   }
 }
 

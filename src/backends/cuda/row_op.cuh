@@ -28,7 +28,7 @@ __device__ inline void StoreBF16(bf16* to, const float4& v) {
 template <int kHidden>  // at most so many elements
 struct RowRegisters {
   static constexpr int kParts = kHidden / (4 * kThreads);
-  float4 v[kParts];
+  float4 v[kParts] = {};  // zero past the end of the row
 
   template <typename F>  // f(float4& part, int element)
   __device__ __forceinline__ void ForEach(int hidden, F f) {
@@ -38,15 +38,20 @@ struct RowRegisters {
       if (i < hidden) f(v[j], i);
     }
   }
+  __device__ __forceinline__ void LoadWeights(int hidden, const float* weights) {
+    if (weights == nullptr) return;
+    ForEach(hidden, [&](float4& x, int i) { x = LoadLasting(weights + i); });
+  }
 
-  __device__ void Normalise(int hidden, float eps, const float* weight, float* scratch) {
+  __device__ __forceinline__ void Normalise(int hidden, float eps, RowRegisters& weights, float* scratch) {
     float squares = 0.0f;
     ForEach(hidden, [&](float4& x, int) { squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w); });
     const float scale = rsqrtf(BlockSum(squares, scratch) / static_cast<float>(hidden) + eps);
-    ForEach(hidden, [&](float4& x, int i) {
-      const float4 w = *reinterpret_cast<const float4*>(weight + i);
-      x = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
-    });
+#pragma unroll
+    for (int j = 0; j < kParts; ++j) {
+      const float4 x = v[j], w = weights.v[j];
+      v[j] = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
+    }
   }
 };
 
@@ -87,55 +92,60 @@ __device__ __noinline__ inline void StartWithoutPrelude(const DecodeParams& p, c
   __syncthreads();
 }
 
+// Everything a row operation reads is asked for before anything is waited for: one block works on a row, and the time is
+// latency.
 template <int kHidden>
-__device__ __noinline__ inline void RowOp(const DecodeParams& p, const Op& op, int set, const RowInfo* infos, int row,
-                                   float* scratch) {
-  const RowInfo info = infos[row];
+__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, int set, const RowInfo& info, int row,
+                                      float* scratch) {
   const int h = p.hidden;
   float* state = p.state + static_cast<size_t>(info.cell) * h;
   float* stream = set == kSetCoda ? p.coda_x + static_cast<size_t>(row) * h : state;
-  RowRegisters<kHidden> x;
-  bool store = true;
   if (op.flags & kOpRope) FillRope(p, set, row, info.position);
+  if (op.source == RowSource::kState && info.depth == 0 && p.prelude_layers == 0) StartWithoutPrelude(p, info, state);
 
-  switch (op.source) {
-    case RowSource::kEmbed:
-      LoadEmbedding(p, info.token, x);
-      break;
-    case RowSource::kState:
-      if (info.depth == 0 && p.prelude_layers == 0) StartWithoutPrelude(p, info, state);
-      x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(state + i); });
-      store = false;
-      break;
-    case RowSource::kCopy:
-      x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(state + i); });
-      break;
-    case RowSource::kAdd:
-    case RowSource::kReplace: {
-      const float* partial = p.partials + static_cast<size_t>(row) * h;
-      const size_t stride = static_cast<size_t>(p.max_rows) * h;
+  RowRegisters<kHidden> x, before, post, loop, pre;
+  post.LoadWeights(h, op.post_norm);
+  loop.LoadWeights(h, op.loop_norm);
+  pre.LoadWeights(h, op.pre_norm);
+  const bool sums = op.source == RowSource::kAdd || op.source == RowSource::kReplace;
+  if (op.source == RowSource::kAdd) {
+    before.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
+  }
+  if (op.source == RowSource::kEmbed) {
+    LoadEmbedding(p, info.token, x);
+  } else {
+    const float* from = sums ? p.partials + static_cast<size_t>(row) * h : state;
+    x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(from + i); });
+  }
+  if (sums) {
+    const float* partial = p.partials + static_cast<size_t>(row) * h;
+    const size_t stride = static_cast<size_t>(p.max_rows) * h;
+#pragma unroll 4
+    for (int c = 1; c < op.chunks; ++c) {
       x.ForEach(h, [&](float4& v, int i) {
-        v = LoadCoherent(partial + i);
-        for (int c = 1; c < op.chunks; ++c) {
-          const float4 y = LoadCoherent(partial + c * stride + i);
-          v = make_float4(v.x + y.x, v.y + y.y, v.z + y.z, v.w + y.w);
-        }
-        if (op.bias != nullptr) {
-          const float4 b = *reinterpret_cast<const float4*>(op.bias + i);
-          v = make_float4(v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w);
-        }
+        const float4 y = LoadCoherent(partial + c * stride + i);
+        v = make_float4(v.x + y.x, v.y + y.y, v.z + y.z, v.w + y.w);
       });
-      if (op.source == RowSource::kReplace) break;
-      if (op.post_norm != nullptr) x.Normalise(h, p.eps, op.post_norm, scratch);
+    }
+    if (op.bias != nullptr) {
       x.ForEach(h, [&](float4& v, int i) {
-        const float4 before = LoadCoherent(stream + i);
-        v = make_float4(before.x + v.x, before.y + v.y, before.z + v.z, before.w + v.w);
+        const float4 b = *reinterpret_cast<const float4*>(op.bias + i);
+        v = make_float4(v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w);
       });
-      break;
     }
   }
-  if (op.loop_norm != nullptr) x.Normalise(h, p.eps, op.loop_norm, scratch);
-  if (store) x.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
+  if (op.source == RowSource::kAdd) {
+    if (op.post_norm != nullptr) x.Normalise(h, p.eps, post, scratch);
+#pragma unroll
+    for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
+      const float4 a = before.v[j], b = x.v[j];
+      x.v[j] = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    }
+  }
+  if (op.loop_norm != nullptr) x.Normalise(h, p.eps, loop, scratch);
+  if (op.source != RowSource::kState) {
+    x.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
+  }
   if ((op.flags & kOpFinishPrelude) && p.adapter) {
     __syncthreads();
     FinishPrelude(p, info.cell, info.position, state);
@@ -143,7 +153,7 @@ __device__ __noinline__ inline void RowOp(const DecodeParams& p, const Op& op, i
   }
 
   if (op.output == RowOutput::kNormed) {
-    if (op.pre_norm != nullptr) x.Normalise(h, p.eps, op.pre_norm, scratch);
+    if (op.pre_norm != nullptr) x.Normalise(h, p.eps, pre, scratch);
     bf16* out = p.act_hidden + static_cast<size_t>(row) * p.ld_hidden;
     x.ForEach(h, [&](float4& v, int i) { StoreBF16(out + i, v); });
   } else if (op.output == RowOutput::kAdapter) {
@@ -157,9 +167,8 @@ __device__ __noinline__ inline void RowOp(const DecodeParams& p, const Op& op, i
 }
 
 // RMSNorm over all of q and all of k, then the rotation; q to its buffer, k to the cell (Raven olmo).
-__device__ __noinline__ inline void QkNormOp(const DecodeParams& p, const Op& op, int set, const RowInfo* infos, int row,
-                                      int recurrence, float* scratch) {
-  const RowInfo info = infos[row];
+__device__ __forceinline__ void QkNormOp(const DecodeParams& p, const Op& op, int set, const RowInfo& info, int row,
+                                         int recurrence, float* scratch) {
   const float* raw = p.qk_raw + static_cast<size_t>(row) * (p.q_size + p.kv_size);
   const int plane = info.plane + op.layer + (set == kSetCore ? recurrence * p.core_layers : 0);
   bf16* cell = p.cell_kv + (static_cast<size_t>(info.cell) * p.planes + plane) * p.kv_heads * 2 * p.head_stride;

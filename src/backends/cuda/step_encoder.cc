@@ -39,7 +39,7 @@ EncodedStep StepEncoder::Encode(const StepPlan& plan, PinnedArray<std::byte>& bu
   int32_t at;
   Append<PlanHeader>(buffer, 1, at);
   header_.recurrences = plan.recurrences;
-  EncodePages(plan, buffer);
+  EncodeChains(plan, buffer);
   for (const RowSet set : {kSetPrelude, kSetCore, kSetCoda}) EncodeSet(plan, set, buffer);
   EncodeReadouts(plan, buffer);
   std::memcpy(buffer.data(), &header_, sizeof(header_));
@@ -47,26 +47,10 @@ EncodedStep StepEncoder::Encode(const StepPlan& plan, PinnedArray<std::byte>& bu
   return step_;
 }
 
-// Page tables as far as this step reads them, chains, and the commits.
-void StepEncoder::EncodePages(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
-  std::vector<int>& used = grouped_;
-  used.assign(plan.sequences.size(), 0);
-  for (const RowPlan& row : plan.rows) {
-    int& pages = used[static_cast<size_t>(row.sequence)];
-    pages = std::max(pages, PagesFor(row.position - row.chain_length));
-  }
-  page_at_.resize(plan.sequences.size());
-  int32_t total = 0;
-  for (size_t s = 0; s < used.size(); ++s) {
-    page_at_[s] = total;
-    total += used[s];
-  }
-  int32_t* pages = Append<int32_t>(buffer, static_cast<size_t>(total), header_.pages_at);
-  for (size_t s = 0; s < used.size(); ++s) {
-    std::copy_n(plan.sequences[s].pages, used[s], pages + page_at_[s]);
-  }
+void StepEncoder::EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
   int32_t* chains = Append<int32_t>(buffer, plan.chains.size(), header_.chains_at);
   std::copy(plan.chains.begin(), plan.chains.end(), chains);
+  header_.chain_count = static_cast<int32_t>(plan.chains.size());
 
   auto* commits = Append<CommitInfo>(buffer, plan.commits.size(), header_.commits_at);
   for (size_t i = 0; i < plan.commits.size(); ++i) {
@@ -77,7 +61,7 @@ void StepEncoder::EncodePages(const StepPlan& plan, PinnedArray<std::byte>& buff
   header_.commits = step_.commits = static_cast<int>(plan.commits.size());
 }
 
-RowInfo StepEncoder::Info(const StepPlan& plan, const RowPlan& row, int plane) const {
+void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
   LOOPSPEC_CHECK(row.chain_length >= 0 && row.chain_length <= row.position);
   LOOPSPEC_CHECK(row.token >= 0 && row.token < spec_.vocab);
   LOOPSPEC_CHECK(row.sequence >= 0 && row.sequence < static_cast<int>(plan.sequences.size()));
@@ -87,28 +71,27 @@ RowInfo StepEncoder::Info(const StepPlan& plan, const RowPlan& row, int plane) c
   info.position = row.position;
   info.depth = row.depth;
   info.plane = plane;
-  info.pages = page_at_[static_cast<size_t>(row.sequence)];
-  info.chain = row.chain_begin;
-  info.committed = row.position - row.chain_length;
   info.splits = row.position / split_ + 1;
-  return info;
+  infos_.push_back(info);
+  plans_.push_back(&row);
 }
 
 void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::byte>& buffer) {
   const PlaneMap planes(spec_, readouts_);
   infos_.clear();
+  plans_.clear();
   if (set == kSetCoda) {
     for (const ReadoutPlan& readout : plan.readouts) {
       const RowPlan& row = plan.rows[static_cast<size_t>(readout.row)];
-      infos_.push_back(Info(plan, row, spec_.coda_layers > 0 ? planes.Coda(0, readout.readout) : 0));
+      AddRow(plan, row, spec_.coda_layers > 0 ? planes.Coda(0, readout.readout) : 0);
     }
   } else {
     for (const RowPlan& row : plan.rows) {
       if (set == kSetPrelude) {
-        if (row.depth == 0 && spec_.prelude_layers > 0) infos_.push_back(Info(plan, row, 0));
+        if (row.depth == 0 && spec_.prelude_layers > 0) AddRow(plan, row, 0);
       } else {
         LOOPSPEC_CHECK(row.depth >= 0 && row.depth + plan.recurrences <= spec_.recurrence);
-        infos_.push_back(Info(plan, row, planes.Core(0, row.depth + 1)));
+        AddRow(plan, row, planes.Core(0, row.depth + 1));
       }
     }
     if (set == kSetCore && plan.recurrences == 0) infos_.clear();
@@ -119,39 +102,69 @@ void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::b
     partials += info.splits;
   }
   step_.partials = std::max(step_.partials, partials);
-  Group(infos_);
+  Group(plan);
 
   header_.rows[set] = static_cast<int32_t>(infos_.size());
   header_.units[set] = static_cast<int32_t>(units_.size());
   std::copy(infos_.begin(), infos_.end(), Append<RowInfo>(buffer, infos_.size(), header_.row_at[set]));
-  std::copy(grouped_.begin(), grouped_.end(), Append<int32_t>(buffer, grouped_.size(), header_.grouped_at[set]));
+  std::copy(query_rows_.begin(), query_rows_.end(),
+            Append<QueryRow>(buffer, query_rows_.size(), header_.query_rows_at[set]));
   std::copy(units_.begin(), units_.end(), Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[set]));
 }
 
 // Rows of one sequence and plane share the reading of the splits that are committed whole; the rest a row reads alone.
-void StepEncoder::Group(std::span<const RowInfo> rows) {
-  grouped_.resize(rows.size());
-  std::iota(grouped_.begin(), grouped_.end(), 0);
+void StepEncoder::Group(const StepPlan& plan) {
+  order_.resize(infos_.size());
+  std::iota(order_.begin(), order_.end(), 0);
   const auto key = [&](int32_t i) {
-    const RowInfo& r = rows[static_cast<size_t>(i)];
-    return std::tuple(r.pages, r.plane, r.committed);
+    const RowPlan& row = *plans_[static_cast<size_t>(i)];
+    return std::tuple(row.sequence, infos_[static_cast<size_t>(i)].plane, row.position - row.chain_length);
   };
-  std::stable_sort(grouped_.begin(), grouped_.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  std::stable_sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  query_rows_.clear();
+  for (const int32_t i : order_) {
+    const RowInfo& info = infos_[static_cast<size_t>(i)];
+    query_rows_.push_back({i, info.partial, info.position});
+  }
   units_.clear();
   const int per_unit = std::max(1, 16 / (spec_.heads / spec_.kv_heads));
-  const int count = static_cast<int>(rows.size());
+  const int count = static_cast<int>(order_.size());
+  // Units of one row's own come first: they look up cells and take longest.
+  for (int i = 0; i < count; ++i) {
+    const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
+    for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_; ++split) {
+      units_.push_back(Unit(plan, i, 1, split));
+    }
+  }
   for (int first = 0; first < count;) {
     int last = first + 1;
-    while (last < count && last - first < per_unit && key(grouped_[last]) == key(grouped_[first])) ++last;
-    const RowInfo& lead = rows[static_cast<size_t>(grouped_[first])];
-    const int whole = lead.committed / split_;
-    for (int i = first; i < last; ++i) {
-      const RowInfo& row = rows[static_cast<size_t>(grouped_[i])];
-      for (int split = whole; split < row.splits; ++split) units_.push_back({i, 1, split});
-    }
-    for (int split = 0; split < whole; ++split) units_.push_back({first, last - first, split});
+    while (last < count && last - first < per_unit && key(order_[last]) == key(order_[first])) ++last;
+    const int whole = std::get<2>(key(order_[first])) / split_;
+    for (int split = 0; split < whole; ++split) units_.push_back(Unit(plan, first, last - first, split));
     first = last;
   }
+}
+
+AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split) const {
+  const auto lead = static_cast<size_t>(order_[static_cast<size_t>(first)]);
+  const RowPlan& row = *plans_[lead];
+  AttentionUnit unit{};
+  unit.first = first;
+  unit.count = count;
+  unit.split = split;
+  unit.plane = infos_[lead].plane;
+  unit.position = row.position;
+  unit.committed = row.position - row.chain_length;
+  unit.cell = row.cell;
+  unit.chain = row.chain_begin;
+  unit.row = static_cast<int32_t>(lead);
+  unit.partial = infos_[lead].partial;
+  const int32_t* table = plan.sequences[static_cast<size_t>(row.sequence)].pages;
+  for (int i = 0; i < split_ / kPageSize; ++i) {
+    const int page = split * (split_ / kPageSize) + i;
+    if (page * kPageSize < unit.committed) unit.pages[i] = table[page];
+  }
+  return unit;
 }
 
 void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer) {

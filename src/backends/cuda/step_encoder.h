@@ -26,21 +26,23 @@ class StepEncoder {
  private:
   template <typename T>
   T* Append(PinnedArray<std::byte>& buffer, size_t count, int32_t& offset);
-  void EncodePages(const StepPlan& plan, PinnedArray<std::byte>& buffer);
+  void EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buffer);
   void EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::byte>& buffer);
   void EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer);
-  void Group(std::span<const RowInfo> rows);
-  RowInfo Info(const StepPlan& plan, const RowPlan& row, int plane) const;
+  void AddRow(const StepPlan& plan, const RowPlan& row, int plane);
+  void Group(const StepPlan& plan);
+  AttentionUnit Unit(const StepPlan& plan, int first, int count, int split) const;
 
   const ModelSpec& spec_;
   int split_, max_rows_, readouts_;
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;
-  std::vector<int32_t> page_at_;    // by sequence
-  std::vector<int32_t> grouped_;
+  std::vector<int32_t> order_;            // rows of a set, those that can share reads together
+  std::vector<QueryRow> query_rows_;
   std::vector<AttentionUnit> units_;
   std::vector<RowInfo> infos_;
+  std::vector<const RowPlan*> plans_;  // behind infos_
 };
 
 }  // namespace loopspec::cuda

@@ -15,7 +15,7 @@ inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kTileRows = 16;       // rows of a weight tile: the long side of the matrix instruction
 inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
 inline constexpr int kChunkBlocks = 32;    // blocks of k that a warp team keeps its inputs of in registers: 2048 elements
-inline constexpr int kMaxMatrices = 256;   // of one model
+inline constexpr int kMaxMatrices = 208;   // of one model
 inline constexpr int kMaxHidden = 8192;    // a block holds one row of the residual stream in registers
 inline constexpr int kAttentionBlock = 32; // positions that one softmax update covers
 
@@ -32,6 +32,7 @@ enum class MatrixKind : int16_t {
 // One block's share of one matrix.
 struct alignas(16) MatrixShare {
   const bf16* weights;
+  const void* map;  // the copy engine's description of the matrix, where there is one
   int32_t ld;
   int32_t rows;
   int32_t tile_begin;
@@ -40,7 +41,7 @@ struct alignas(16) MatrixShare {
   MatrixKind kind;
   int16_t chunk;  // which partial sum
 };
-static_assert(sizeof(MatrixShare) == 32);
+static_assert(sizeof(MatrixShare) == 48);
 
 enum class OpType : int32_t { kRows, kMatrix, kQkNorm, kAttention, kMerge };
 
@@ -86,20 +87,35 @@ struct RowInfo {
   int32_t token;
   int32_t position;
   int32_t depth;
-  int32_t plane;      // of the stack's first block in the first recurrence
-  int32_t pages;      // its sequence's page table: index into the plan's pages
-  int32_t chain;      // index into the plan's chains
-  int32_t committed;  // positions below lie in pages
-  int32_t partial;    // its first slot of attention partials
-  int32_t splits;     // and how many it has
+  int32_t plane;    // of the stack's first block in the first recurrence
+  int32_t partial;  // its first slot of attention partials
+  int32_t splits;   // and how many it has
 };
 
-// One warp's piece of attention: `count` rows of one sequence and depth over the positions of one split.
-struct AttentionUnit {
-  int32_t first;  // into the set's `grouped` rows
+// A row as attention sees it.
+struct QueryRow {
+  int32_t row;       // index into the set
+  int32_t partial;
+  int32_t position;
+};
+
+inline constexpr int kMaxSplit = 128;  // positions of an attention partial
+inline constexpr int kSplitPages = kMaxSplit / 64;
+
+// One warp's piece of attention: `count` rows of one sequence and plane over the positions of one split.
+struct alignas(16) AttentionUnit {
+  int32_t first;      // into the set's query rows
   int32_t count;
   int32_t split;
+  int32_t plane;      // as in RowInfo
+  int32_t position;   // of the first row; when positions of the split are uncommitted, it is the only one
+  int32_t committed;  // positions below lie in pages
+  int32_t cell;       // of the first row
+  int32_t chain;      // its chain: index into the plan's chains
+  int32_t pages[kSplitPages];
+  int32_t row, partial;  // of the first row, as in QueryRow
 };
+static_assert(sizeof(AttentionUnit) == 48);
 
 struct CommitInfo {
   int32_t cell;
@@ -115,10 +131,10 @@ struct PlanHeader {
   int32_t units[kSets];
   // Byte offsets from the header.
   int32_t row_at[kSets];
-  int32_t grouped_at[kSets];
+  int32_t query_rows_at[kSets];
   int32_t unit_at[kSets];
   int32_t chains_at;
-  int32_t pages_at;
+  int32_t chain_count;
   int32_t commits_at;
   int32_t readouts_at;
 };
@@ -171,6 +187,7 @@ struct DecodeParams {
 
   PlanHeader* plan;
   uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C
+  uint64_t* trace;  // null, or a clock reading after every operation of the step, for finding where time goes
 };
 
 }  // namespace loopspec::cuda
