@@ -43,7 +43,7 @@ LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const Ba
       budget_(Budget(request, backend.max_rows)),
       pages_(ledger, Positions(request, spec)),
       tree_(ledger, budget_),
-      counts_(request.sampling.needs_counts(), request.prompt, spec.vocab) {
+      counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab, budget_) {
   CheckDepths(request_.depths, recurrence_);
   CheckSamplingParams(request_.sampling, spec.vocab);
   for (const int depth : request_.depths) {

@@ -4,9 +4,14 @@
 
 namespace loopspec {
 
-PrefixCounts::PrefixCounts(bool enabled, std::span<const int32_t> prompt, int vocab) : enabled_(enabled) {
+PrefixCounts::PrefixCounts(bool enabled, std::span<const int32_t> prompt, int max_tokens, int vocab, int readouts)
+    : enabled_(enabled) {
   if (!enabled) return;
   index_.assign(static_cast<size_t>(vocab), -1);
+  // Distinct tokens there can be, so that no step allocates once each list has been used.
+  distinct_ = std::min(static_cast<size_t>(vocab), prompt.size() + static_cast<size_t>(max_tokens));
+  seen_.reserve(distinct_);
+  lists_.reserve(static_cast<size_t>(readouts));
   for (const int32_t token : prompt) {
     int32_t& index = index_[static_cast<size_t>(token)];
     if (index >= 0) continue;
@@ -38,7 +43,7 @@ TokenCount& PrefixCounts::Entry(std::vector<TokenCount>& list, int32_t token) co
 
 std::span<const TokenCount> PrefixCounts::Of(const BranchTree& tree, int32_t branch) {
   if (!enabled_) return {};
-  if (used_ == lists_.size()) lists_.emplace_back();
+  if (used_ == lists_.size()) lists_.emplace_back().reserve(distinct_);
   std::vector<TokenCount>& list = lists_[used_++];
   list = seen_;
   // The root's token is committed output (or the prompt's end) and counted already.

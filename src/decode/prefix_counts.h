@@ -12,8 +12,8 @@ namespace loopspec {
 
 class PrefixCounts {
  public:
-  // Does nothing unless `enabled`.
-  PrefixCounts(bool enabled, std::span<const int32_t> prompt, int vocab);
+  // Does nothing unless `enabled`. `readouts`: most of them in a step.
+  PrefixCounts(bool enabled, std::span<const int32_t> prompt, int max_tokens, int vocab, int readouts);
 
   void Commit(int32_t token);
 
@@ -25,6 +25,7 @@ class PrefixCounts {
   TokenCount& Entry(std::vector<TokenCount>& list, int32_t token) const;
 
   bool enabled_;
+  size_t distinct_ = 0;              // tokens a prefix can have at most
   std::vector<int32_t> index_;       // token -> place in seen_, -1: not there
   std::vector<TokenCount> seen_;     // prompt and output
   std::vector<std::vector<TokenCount>> lists_;  // one per readout of a step, reused

@@ -39,8 +39,7 @@ using StepObserver = std::function<void(const StepPlan& plan, const StepResult& 
 
 class Generator {
  public:
-  explicit Generator(Backend& backend)
-      : backend_(backend), ledger_(backend.pages(), backend.options().max_rows) {}
+  explicit Generator(Backend& backend);
 
   // Throws Error for a request that cannot be served.
   GenerateResult Run(const DecodeRequest& request, const TokenCallback& on_token = {});

@@ -61,13 +61,21 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   rotary_ready_.resize(positions);
   const size_t proposals = options_.readout_depths.size() - 1;
   distributions_ = LazyBuffer(cells * proposals * static_cast<size_t>(spec.vocab) * sizeof(float));
-  initial_states_.resize(kCachedStates);
+  if (spec.adapter) initial_states_.resize(kCachedStates, {-1, std::vector<float>(hidden)});
   decide_.resize(static_cast<size_t>(options_.threads));
   rows_.reserve(cells);
   fresh_.reserve(cells);
   readout_rows_.reserve(cells);
   e_.reserve(cells);
   coda_x_.resize(cells * hidden);
+  // Room for the largest step there can be, so that none allocates: every row at a readout, with a full chain.
+  row_cells_.reserve(cells * (std::min(static_cast<size_t>(spec.recurrence), cells) + 1));
+  logits_.reserve(cells * static_cast<size_t>(spec.vocab));
+  result_.decisions.reserve(cells);
+  for (DecideScratch& scratch : decide_) {
+    scratch.values.reserve(static_cast<size_t>(spec.vocab));
+    scratch.filter.candidates.reserve(static_cast<size_t>(spec.vocab));
+  }
 }
 
 void CpuBackend::Embed(int32_t token, float* to) const {
@@ -93,7 +101,6 @@ void CpuBackend::FillInitialState(int32_t position, float* to) {
   CachedState& cached = initial_states_[static_cast<size_t>(position) % kCachedStates];
   if (cached.position != position) {
     cached.position = position;
-    cached.state.resize(hidden);
     for (size_t i = 0; i < hidden; ++i) {
       cached.state[i] = InitialState(options_.state_seed, static_cast<uint32_t>(position), static_cast<uint32_t>(i), scale);
     }

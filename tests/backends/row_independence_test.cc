@@ -1,0 +1,280 @@
+// A row's logits depend on that row alone, bit for bit: alone or among others at any depth, its
+// prefix in pages or in cells, prefilled in any pieces or decoded token by token. Scoring the whole
+// text is the yardstick.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+
+#include "tests/support/driver.h"
+#include "tests/support/models.h"
+
+namespace loopspec {
+namespace {
+
+struct Case {
+  const char* model;
+  int recurrence;  // 0: the config's
+  std::vector<int> depths;
+  ComputeMode compute;
+  int threads = 1;
+};
+
+using Logits = std::vector<float>;
+using LogitsTable = std::map<std::pair<int32_t, int32_t>, Logits>;  // by position and readout
+
+bool SameBits(const Logits& a, const Logits& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// A token on its way through the recurrences.
+struct LiveRow {
+  int sequence;
+  int32_t cell, token, position;
+  int32_t depth = 0;
+  std::vector<int32_t> chain = {};  // cells of its uncommitted ancestors, oldest first
+};
+
+class RowIndependence : public testing::TestWithParam<Case> {
+ protected:
+  static constexpr int kCells = 80;
+
+  void SetUp() override {
+    model_ = std::make_unique<Model>(LoadTestModel(GetParam().model, GetParam().recurrence));
+    BackendOptions options;
+    options.readout_depths = GetParam().depths;
+    options.readout_depths.push_back(model_->spec.recurrence);
+    options.compute = GetParam().compute;
+    options.max_rows = kCells;
+    options.kv_positions = 64 * 140;
+    options.threads = GetParam().threads;
+    backend_ = MakeTestBackend(*model_, options);
+    ledger_ = std::make_unique<KvLedger>(backend_->pages(), kCells);
+  }
+
+  int recurrence() const { return model_->spec.recurrence; }
+
+  int NewSequence(int64_t positions) {
+    sequences_.push_back(std::make_unique<SequencePages>(*ledger_, positions));
+    return static_cast<int>(sequences_.size()) - 1;
+  }
+  SequencePlan Plan(int sequence) const {
+    return {sequences_[static_cast<size_t>(sequence)]->pages().data()};
+  }
+
+  // Scores tokens from `start` on and collects the logits.
+  void Score(int sequence, std::span<const int32_t> tokens, size_t start, LogitsTable& table) {
+    backend_->Score({Plan(sequence), static_cast<int32_t>(start), tokens.subspan(start)},
+                    [&](int32_t position, int32_t readout, std::span<const float> logits) {
+                      table[{position, readout}] = Logits(logits.begin(), logits.end());
+                    });
+  }
+
+  // One step of all rows; the logits of whoever reaches a readout depth go to `table` when it is of
+  // sequence `watched`.
+  void Step(std::vector<LiveRow*> rows, std::vector<CommitPlan> commits, int recurrences,
+            int watched, LogitsTable& table) {
+    StepPlan plan;
+    for (size_t s = 0; s < sequences_.size(); ++s)
+      plan.sequences.push_back(Plan(static_cast<int>(s)));
+    plan.commits = std::move(commits);
+    plan.recurrences = recurrences;
+    const auto& depths = backend_->options().readout_depths;
+    for (LiveRow* row : rows) {
+      plan.rows.push_back({row->sequence, row->cell, row->token, row->position, row->depth,
+                           static_cast<int32_t>(plan.chains.size()),
+                           static_cast<int32_t>(row->chain.size())});
+      plan.chains.insert(plan.chains.end(), row->chain.begin(), row->chain.end());
+      row->depth += recurrences;
+      const auto it = std::find(depths.begin(), depths.end(), row->depth);
+      if (it == depths.end()) continue;
+      ReadoutPlan readout{};
+      readout.row = static_cast<int32_t>(plan.rows.size()) - 1;
+      readout.readout = static_cast<int32_t>(it - depths.begin());
+      const bool last = row->depth == recurrence();
+      readout.purpose = last ? ReadoutPurpose::kVerify : ReadoutPurpose::kPropose;
+      readout.proposal = last ? -1 : readout.readout;
+      readout.sampling = &greedy_;
+      readout.draw.position = static_cast<uint32_t>(row->position) + 1;
+      readout.logprobs = -1;
+      plan.readouts.push_back(readout);
+    }
+    backend_->Wait(backend_->Submit(plan));
+    Logits logits(static_cast<size_t>(model_->spec.vocab));
+    for (size_t i = 0; i < plan.readouts.size(); ++i) {
+      const RowPlan& row = plan.rows[static_cast<size_t>(plan.readouts[i].row)];
+      if (row.sequence != watched) continue;
+      backend_->ReadLogits(static_cast<int>(i), logits);
+      table[{row.position, plan.readouts[i].readout}] = logits;
+    }
+  }
+
+  // Every entry of `found` is in `expected` with the same bits.
+  void ExpectSame(const LogitsTable& found, const LogitsTable& expected, const std::string& what) {
+    ASSERT_FALSE(found.empty());
+    for (const auto& [key, logits] : found) {
+      ASSERT_TRUE(expected.contains(key));
+      ASSERT_TRUE(SameBits(logits, expected.at(key)))
+          << what << fmt::format(": position {} readout {}", key.first, key.second);
+    }
+  }
+
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<KvLedger> ledger_;
+  std::vector<std::unique_ptr<SequencePages>> sequences_;
+  SamplingParams greedy_;
+};
+
+TEST_P(RowIndependence, PrefillInAnyPieces) {
+  const std::vector<int32_t> text = RandomTokens(model_->spec, 140, 1);
+  LogitsTable whole;
+  Score(NewSequence(140), text, 0, whole);
+  for (const size_t cut : {1, 2, 63, 64, 65, 127, 139}) {
+    const int sequence = NewSequence(140);
+    backend_->Prefill({Plan(sequence), 0, std::span(text).first(cut)});
+    LogitsTable rest;
+    Score(sequence, text, cut, rest);
+    ExpectSame(rest, whole, fmt::format("cut at {}", cut));
+    sequences_.pop_back();
+  }
+}
+
+TEST_P(RowIndependence, DecodedTokenByToken) {
+  const std::vector<int32_t> text = RandomTokens(model_->spec, 70, 2);
+  LogitsTable whole;
+  Score(NewSequence(70), text, 0, whole);
+  const int sequence = NewSequence(70);
+  backend_->Prefill({Plan(sequence), 0, std::span(text).first(60)});
+  LogitsTable found;
+  std::vector<CommitPlan> commits;
+  for (int32_t position = 60; position < 70; ++position) {
+    LiveRow row{sequence, position % 3, text[static_cast<size_t>(position)], position};
+    // In steps of one recurrence, or right to the next readout.
+    while (row.depth < recurrence()) {
+      int steps = 1;
+      if (position % 2 == 0) {
+        for (const int depth : backend_->options().readout_depths) {
+          if (depth > row.depth) {
+            steps = depth - row.depth;
+            break;
+          }
+        }
+      }
+      Step({&row}, std::exchange(commits, {}), steps, sequence, found);
+    }
+    commits.push_back({row.cell, sequence, position});
+  }
+  ExpectSame(found, whole, "decoded");
+  EXPECT_EQ(found.size(), 10 * backend_->options().readout_depths.size());
+}
+
+// A pipeline as LoopSpec runs it: each token starts one recurrence after the one before, on a chain
+// of live ancestors.
+TEST_P(RowIndependence, ChainsOfLiveAncestors) {
+  const std::vector<int32_t> text = RandomTokens(model_->spec, 72, 3);
+  LogitsTable whole;
+  Score(NewSequence(72), text, 0, whole);
+  const int sequence = NewSequence(72);
+  backend_->Prefill({Plan(sequence), 0, std::span(text).first(61)});
+  LogitsTable found;
+  std::vector<LiveRow> rows;
+  rows.reserve(11);
+  for (int32_t position = 61; position < 72; ++position) {
+    LiveRow row{sequence, position - 50, text[static_cast<size_t>(position)], position};
+    for (const LiveRow& before : rows) row.chain.push_back(before.cell);
+    rows.push_back(row);
+    std::vector<LiveRow*> live;
+    for (LiveRow& one : rows) {
+      if (one.depth < recurrence()) live.push_back(&one);
+    }
+    Step(live, {}, 1, sequence, found);
+  }
+  while (rows.back().depth < recurrence()) {
+    std::vector<LiveRow*> live;
+    for (LiveRow& one : rows) {
+      if (one.depth < recurrence()) live.insert(live.begin(), &one);  // in another order
+    }
+    Step(live, {}, 1, sequence, found);
+  }
+  ExpectSame(found, whole, "pipelined");
+  EXPECT_EQ(found.size(), 11 * backend_->options().readout_depths.size());
+}
+
+TEST_P(RowIndependence, AmongOthersAtMixedDepths) {
+  const std::vector<int32_t> text = RandomTokens(model_->spec, 46, 4);
+  LogitsTable whole;
+  Score(NewSequence(46), text, 0, whole);
+  const int watched = NewSequence(46);
+  backend_->Prefill({Plan(watched), 0, std::span(text).first(45)});
+  std::vector<LiveRow> everybody;
+  for (int i = 0; i < 60; ++i) {
+    const size_t length = static_cast<size_t>(i * 13 % 70);
+    const int sequence = NewSequence(static_cast<int64_t>(length) + 1);
+    const std::vector<int32_t> prompt =
+        RandomTokens(model_->spec, length + 1, static_cast<uint32_t>(100 + i));
+    if (length > 0 && i % 4 == 0)
+      backend_->Prefill({Plan(sequence), 0, std::span(prompt).first(length)});
+    everybody.push_back({sequence, i, prompt.back(), static_cast<int32_t>(length)});
+  }
+  for (const int others : {0, 3, 17, 60}) {
+    std::vector<LiveRow> crowd(everybody.begin(), everybody.begin() + others);
+    LogitsTable found;
+    LiveRow row{watched, kCells - 1, text[45], 45};
+    // The crowd gets going first, at depths of its own; whoever is through starts again.
+    for (int step = 0; step < 3 + recurrence(); ++step) {
+      std::vector<LiveRow*> rows;
+      for (size_t i = 0; i < crowd.size(); ++i) {
+        if (static_cast<int>(i) % recurrence() > step) continue;
+        if (crowd[i].depth == recurrence()) crowd[i].depth = 0;
+        rows.push_back(&crowd[i]);
+      }
+      if (step >= 3)
+        rows.insert(rows.begin() + static_cast<int64_t>(rows.size()) * (step % 3) / 2, &row);
+      if (!rows.empty()) Step(rows, {}, 1, watched, found);
+    }
+    EXPECT_EQ(found.size(), backend_->options().readout_depths.size());
+    ExpectSame(found, whole, fmt::format("among {} others", others));
+  }
+}
+
+// Nor does the number of threads that share the work.
+TEST_P(RowIndependence, AnyNumberOfThreads) {
+  const std::vector<int32_t> text = RandomTokens(model_->spec, 20, 5);
+  LogitsTable expected;
+  Score(NewSequence(20), text, 0, expected);
+  for (const int threads : {2, 3, 7}) {
+    BackendOptions options = backend_->options();
+    options.threads = threads;
+    const auto other = MakeTestBackend(*model_, options);
+    LogitsTable found;
+    ScoreTokens(*other, text,
+                [&](int32_t position, int32_t readout, std::span<const float> logits) {
+                  found[{position, readout}] = Logits(logits.begin(), logits.end());
+                });
+    ExpectSame(found, expected, fmt::format("{} threads", threads));
+  }
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const ComputeMode compute : {ComputeMode::kF32, ComputeMode::kBF16}) {
+    cases.push_back({"ouro-tiny-f32", 0, {1, 2}, compute, 1});
+    cases.push_back({"ouro-tiny-gqa-bf16-sharded", 0, {1, 3}, compute, 1});
+    cases.push_back({"raven-llama-tiny-f32", 0, {1, 3}, compute, 1});
+    cases.push_back({"raven-olmo-tiny-bf16", 0, {2, 3}, compute, 3});
+    cases.push_back({"ouro-demo", 0, {1, 2}, compute, 2});
+    cases.push_back({"raven-demo", 6, {1, 3}, compute, 2});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RowIndependence, testing::ValuesIn(Cases()), [](const auto& param) {
+  std::string name = param.param.model;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");
+});
+
+}  // namespace
+}  // namespace loopspec

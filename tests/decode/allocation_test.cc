@@ -1,0 +1,131 @@
+// Once warm, a step of decoding allocates nothing: operator new is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "engine/generate.h"
+#include "tests/support/driver.h"
+#include "tests/support/models.h"
+
+namespace {
+
+std::atomic<int64_t> allocations{0};
+
+void* Allocate(std::size_t size, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
+                     size == 0 ? 1 : size) != 0) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return Allocate(size, alignof(std::max_align_t));
+}
+void* operator new[](std::size_t size) {
+  return Allocate(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace loopspec {
+namespace {
+
+TEST(Allocation, TheCounterCounts) {
+  const int64_t before = allocations.load();
+  auto something = std::make_unique<std::vector<int>>(100);
+  EXPECT_EQ(allocations.load() - before, 2);
+  EXPECT_EQ(something->size(), 100u);
+}
+
+// Allocations in steps after the first `warm` ones.
+void ExpectNone(Generator& generator, DecodeRequest request, int warm, const char* what) {
+  int64_t steps = 0, baseline = 0, worst = 0, last = 0;
+  generator.set_step_observer([&](const StepPlan&, const StepResult&) {
+    const int64_t now = allocations.load();
+    if (steps == warm) baseline = last = now;
+    if (steps > warm) worst = std::max(worst, now - last);
+    last = now;
+    ++steps;
+  });
+  generator.Run(request);
+  EXPECT_GT(steps, warm + 150) << what;
+  EXPECT_EQ(last - baseline, 0) << what << ": at most " << worst << " in a step";
+  generator.set_step_observer({});
+}
+
+class SteadyState : public testing::TestWithParam<const char*> {};
+
+TEST_P(SteadyState, DecodingAllocatesNothing) {
+  const std::string name = GetParam();
+  const Model model = LoadTestModel(name, name == "raven-demo" ? 4 : 0);
+  BackendOptions options;
+  options.readout_depths = {1, 2, model.spec.recurrence};
+  options.kv_positions = 1024;
+  options.threads = 1;
+  const auto backend = MakeTestBackend(model, options);
+  Generator generator(*backend);
+  DecodeRequest request;
+  request.prompt = DemoPrompts(name)[0];
+  request.max_tokens = 240;
+  constexpr int kWarm = 20;
+  ExpectNone(generator, request, kWarm, "autoregressive");
+  request.depths = {1, 2};
+  ExpectNone(generator, request, kWarm, "greedy");
+  request.sampling.temperature = 1.0f;
+  ExpectNone(generator, request, kWarm, "cascade");
+  request.sampling.top_p = 0.9f;
+  request.sampling.top_k = 50;
+  request.sampling.min_p = 0.01f;
+  ExpectNone(generator, request, kWarm, "cascade, filtered");
+  request.sampling.sampler = Sampler::kCoupled;
+  ExpectNone(generator, request, kWarm, "coupled");
+  // With penalties each readout has a list of counts: a new one when a step has more readouts than
+  // any before.
+  request.sampling.repetition_penalty = 1.1f;
+  request.max_rows = 4;
+  ExpectNone(generator, request, kWarm, "with penalties");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SteadyState, testing::Values("ouro-demo", "raven-demo"),
+                         [](const auto& param) {
+                           return std::string(param.param).substr(0, 5) == "ouro-" ? "Ouro"
+                                                                                   : "Raven";
+                         });
+
+}  // namespace
+}  // namespace loopspec
