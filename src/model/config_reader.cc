@@ -36,6 +36,13 @@ double ConfigReader::NumberOr(std::string_view key, double fallback) const {
   return value;
 }
 
+int ConfigReader::HeadDim(int hidden, int heads) const {
+  if (!Has("head_dim") && hidden % heads != 0) {
+    Fail("{}: {} heads do not divide the width of {}, and head_dim is not given", what_, heads, hidden);
+  }
+  return IntOr("head_dim", 1, kMaxHeadDim, hidden / heads);
+}
+
 bool ConfigReader::BoolOr(std::string_view key, bool fallback) const {
   return FindBool(json_, key, what_).value_or(fallback);
 }

@@ -17,6 +17,8 @@ class ConfigReader {
   int IntOr(std::string_view key, int64_t low, int64_t high, int fallback) const;
   double Number(std::string_view key) const;  // required, finite and positive
   double NumberOr(std::string_view key, double fallback) const;  // finite
+  // head_dim, or the even share of the width when it is not given.
+  int HeadDim(int hidden, int heads) const;
   bool BoolOr(std::string_view key, bool fallback) const;
   std::string String(std::string_view key) const;  // required
   bool Has(std::string_view key) const;            // there and not null
@@ -36,6 +38,7 @@ ModelSpec ReadRavenSpec(const ConfigReader& config);
 
 // Bounds that no real model comes near; they keep every product of extents far from overflow.
 inline constexpr int64_t kMaxWidth = 1 << 20;
+inline constexpr int64_t kMaxHeadDim = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxRecurrence = 4096;

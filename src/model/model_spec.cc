@@ -12,9 +12,16 @@ namespace loopspec {
 namespace {
 
 // --set a.b=value: the value is read as JSON, else taken as a string.
+Json OverrideValue(const std::string& value) {
+  try {
+    return ParseJson(value, "--set");
+  } catch (const Error&) {
+    return value;
+  }
+}
+
 void ApplyOverride(Json& config, const std::string& key, const std::string& value) {
-  Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) parsed = value;
+  Json parsed = OverrideValue(value);
   Json* at = &config;
   size_t begin = 0;
   while (true) {
@@ -31,6 +38,16 @@ void ApplyOverride(Json& config, const std::string& key, const std::string& valu
 }
 
 void CheckConsistent(const ModelSpec& spec, const std::string& what) {
+  if (spec.recurrence > kMaxRecurrence) {
+    Fail("{}: a recurrence of {} is asked for, expected 1 to {}", what, spec.recurrence, kMaxRecurrence);
+  }
+  // Without head_dim in the config it is hidden / heads, whatever that comes to.
+  if (spec.head_dim < 2 || spec.head_dim > kMaxHeadDim) {
+    Fail("{}: head_dim is {}, expected 2 to {}", what, spec.head_dim, kMaxHeadDim);
+  }
+  if (int64_t{spec.heads} * spec.head_dim > kMaxWidth) {
+    Fail("{}: {} heads of {} are wider than {}", what, spec.heads, spec.head_dim, kMaxWidth);
+  }
   if (spec.heads % spec.kv_heads != 0) {
     Fail("{}: {} query heads cannot share {} key/value heads evenly", what, spec.heads, spec.kv_heads);
   }
@@ -91,7 +108,8 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
 ModelSpec ReadModelSpec(const std::filesystem::path& folder, const ConfigOverrides& overrides,
                         int recurrence) {
   const auto path = folder / "config.json";
-  if (!std::filesystem::exists(path)) Fail("{} has no config.json: not a model folder", folder.string());
+  std::error_code error;  // a path that cannot even be looked up is not there
+  if (!std::filesystem::exists(path, error)) Fail("{} has no config.json: not a model folder", folder.string());
   return ParseModelSpec(ReadFile(path), path.string(), overrides, recurrence);
 }
 

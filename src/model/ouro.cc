@@ -10,10 +10,12 @@ void RefuseUnsupported(const ConfigReader& config) {
   if (config.BoolOr("use_sliding_window", false)) {
     Fail("{}: use_sliding_window is true, which is not supported", config.what());
   }
-  if (const Json* types = config.Find("layer_types"); types != nullptr && types->is_array()) {
+  if (const Json* types = config.Find("layer_types"); types != nullptr) {
+    if (!types->is_array()) Fail("{}: layer_types is no list", config.what());
     for (const Json& type : *types) {
-      if (!type.is_string() || type.get<std::string>() != "full_attention") {
-        Fail("{}: layer_types has {}, only full_attention is supported", config.what(), type.dump());
+      if (!type.is_string()) Fail("{}: layer_types has an entry that is no string", config.what());
+      if (type.get<std::string>() != "full_attention") {
+        Fail("{}: layer_types has {:.60}, only full_attention is supported", config.what(), type.get<std::string>());
       }
     }
   }
@@ -42,7 +44,7 @@ ModelSpec ReadOuroSpec(const ConfigReader& config) {
   spec.hidden = config.Int("hidden_size", 1, kMaxWidth);
   spec.heads = config.Int("num_attention_heads", 1, kMaxWidth);
   spec.kv_heads = config.IntOr("num_key_value_heads", 1, kMaxWidth, spec.heads);
-  spec.head_dim = config.IntOr("head_dim", 1, 4096, spec.hidden / spec.heads);
+  spec.head_dim = config.HeadDim(spec.hidden, spec.heads);
   spec.ff = config.Int("intermediate_size", 1, kMaxWidth);
   spec.vocab = config.Int("vocab_size", 1, kMaxVocab);
   spec.max_positions = config.Int("max_position_embeddings", 1, kMaxPositions);

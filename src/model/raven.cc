@@ -60,7 +60,7 @@ ModelSpec ReadRavenSpec(const ConfigReader& config) {
   spec.hidden = config.Int("n_embd", 1, kMaxWidth);
   spec.heads = config.Int("n_heads", 1, kMaxWidth);
   spec.kv_heads = config.IntOr("num_key_value_heads", 1, kMaxWidth, spec.heads);
-  spec.head_dim = config.IntOr("head_dim", 1, 4096, spec.hidden / spec.heads);
+  spec.head_dim = config.HeadDim(spec.hidden, spec.heads);
   spec.ff = config.Int("intermediate_size", 1, kMaxWidth);
   spec.vocab = config.Int(config.Has("padded_vocab_size") ? "padded_vocab_size" : "vocab_size", 1, kMaxVocab);
   spec.max_positions = config.Int(config.Has("max_position_embeddings") ? "max_position_embeddings" : "block_size",
@@ -77,10 +77,12 @@ ModelSpec ReadRavenSpec(const ConfigReader& config) {
   spec.tied_head = config.BoolOr("tie_embeddings", false);
   spec.norm_eps = config.Number("norm_eps");
   spec.rope = config.Rope("rope_base");
-  if (const Json* init = config.Find("init_values"); init != nullptr && init->is_object()) {
+  if (const Json* init = config.Find("init_values"); init != nullptr) {
+    if (!init->is_object()) Fail("{}: init_values is no object", config.what());
     const ConfigReader inner(*init, config.what() + ": init_values");
     spec.embed_scale = inner.NumberOr("embed_scale", 1.0);
-    spec.state_std = std::max(0.0, inner.NumberOr("std", 0.0));
+    spec.state_std = inner.NumberOr("std", 0.0);
+    if (spec.state_std < 0) Fail("{}: init_values: std is {}, expected 0 or more", config.what(), spec.state_std);
   }
   return spec;
 }

@@ -14,6 +14,20 @@ namespace {
 constexpr uint64_t kMaxHeader = 100u << 20;     // the reference implementation's limit
 constexpr int64_t kMaxExtent = int64_t{1} << 40;
 
+// nlohmann keeps the last of two equal names; a file with both is lying about one of them.
+void CheckNoDuplicates(std::string_view header, const std::string& what) {
+  std::set<std::string> names;
+  std::string twice;
+  // The values are thrown away as they come, so this costs the names alone.
+  [[maybe_unused]] const Json rest = Json::parse(header, [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return depth != 1 || event == Json::parse_event_t::key;
+  });
+  if (!twice.empty()) Fail("{}: tensor {} appears twice", what, twice);
+}
+
 std::vector<int64_t> ParseShape(const Json& entry, const std::string& what) {
   const auto it = entry.find("shape");
   if (it == entry.end() || !it->is_array()) Fail("{}: no shape", what);
@@ -21,7 +35,7 @@ std::vector<int64_t> ParseShape(const Json& entry, const std::string& what) {
   std::vector<int64_t> shape;
   for (const Json& extent : *it) {
     if (!extent.is_number_unsigned() || extent.get<uint64_t>() > uint64_t{kMaxExtent}) {
-      Fail("{}: shape {} has an extent that is no whole number from 0 to 2^40", what, it->dump());
+      Fail("{}: the shape has an extent that is no whole number from 0 to 2^40", what);
     }
     shape.push_back(extent.get<int64_t>());
   }
@@ -66,6 +80,7 @@ TensorMap ParseSafetensors(std::span<const std::byte> file, const std::string& w
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + 8, header_size);
   const Json json = ParseJson(header, what + " header");
   if (!json.is_object()) Fail("{}: the header is no JSON object", what);
+  CheckNoDuplicates(header, what);
 
   const std::span<const std::byte> data = file.subspan(8 + header_size);
   TensorMap tensors;
@@ -96,8 +111,7 @@ TensorMap ParseSafetensors(std::span<const std::byte> file, const std::string& w
            end - begin);
     }
     view.data = data.data() + begin;
-    const auto [position, inserted] = tensors.emplace(name, std::move(view));
-    if (!inserted) Fail("{} appears twice", where);
+    const auto position = tensors.emplace(name, std::move(view)).first;
     if (end > begin) extents.push_back({begin, end, &position->first});
   }
   CheckNoOverlap(std::move(extents), what);
@@ -123,8 +137,9 @@ Checkpoint Checkpoint::OpenFile(const std::filesystem::path& file) {
 Checkpoint Checkpoint::Open(const std::filesystem::path& folder) {
   const auto single = folder / "model.safetensors";
   const auto index = folder / "model.safetensors.index.json";
-  if (std::filesystem::exists(single)) return OpenFile(single);
-  if (!std::filesystem::exists(index)) {
+  std::error_code error;  // a path that cannot even be looked up is not there
+  if (std::filesystem::exists(single, error)) return OpenFile(single);
+  if (!std::filesystem::exists(index, error)) {
     Fail("{} has neither model.safetensors nor model.safetensors.index.json", folder.string());
   }
   const Json json = ReadJsonFile(index);

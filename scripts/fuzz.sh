@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds every fuzz target (preset "fuzz": clang, AddressSanitizer and UndefinedBehaviorSanitizer) and runs each for N
+# inputs. Prints one line per target; the exit code is 1 when any of them found something.
+#   scripts/fuzz.sh [N] [target ...]     N defaults to 1000000, targets to all in fuzz/
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+runs=${1:-1000000}
+shift || true
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+  for file in fuzz/*_fuzz.cc; do targets+=("$(basename "$file" .cc)"); done
+fi
+
+build=build/fuzz
+cmake --preset fuzz ${LOOPSPEC_CMAKE_ARGS:-} > /dev/null
+cmake --build "$build" --target "${targets[@]}"
+
+status=0
+for target in "${targets[@]}"; do
+  work="$build/fuzzing/$target"
+  mkdir -p "$work/corpus"
+  options=(-runs="$runs" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$work/")
+  dictionary="fuzz/${target%_fuzz}.dict"
+  if [ -f "$dictionary" ]; then options+=(-dict="$dictionary"); fi
+  if "$build/fuzz/$target" "${options[@]}" "$work/corpus" > "$work/log" 2>&1; then
+    echo "$target: $(grep -oP 'number_of_executed_units: *\K[0-9]+' "$work/log") inputs, clean"
+  else
+    echo "$target: FAILED, see $work/log"
+    status=1
+  fi
+done
+exit $status
