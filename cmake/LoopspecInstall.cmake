@@ -1,0 +1,31 @@
+# One library for others: libloopspec.a from the folders' objects, with a package file for find_package(loopspec).
+include(CMakePackageConfigHelpers)
+
+get_property(folders GLOBAL PROPERTY LOOPSPEC_FOLDERS)
+set(objects)
+foreach(folder IN LISTS folders)
+  list(APPEND objects $<TARGET_OBJECTS:${folder}>)
+endforeach()
+add_library(loopspec STATIC ${objects})
+add_library(loopspec::loopspec ALIAS loopspec)
+target_include_directories(loopspec INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(loopspec INTERFACE cxx_std_20)
+set_target_properties(loopspec PROPERTIES LINKER_LANGUAGE CXX)
+# Named again in the package file, where they are looked up afresh.
+target_link_libraries(loopspec INTERFACE $<BUILD_INTERFACE:loopspec_link_libraries>)
+add_library(loopspec_link_libraries INTERFACE)
+target_link_libraries(loopspec_link_libraries INTERFACE fmt::fmt spdlog::spdlog Threads::Threads PkgConfig::HWY
+  PkgConfig::PCRE2 PkgConfig::UTF8PROC)
+if(LOOPSPEC_HAS_CUDA)
+  target_link_libraries(loopspec_link_libraries INTERFACE CUDA::cudart CUDA::cublasLt)
+endif()
+
+install(TARGETS loopspec EXPORT loopspecTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/loopspec" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT loopspecTargets NAMESPACE loopspec:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec)
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/loopspecConfig.cmake.in" "${PROJECT_BINARY_DIR}/loopspecConfig.cmake"
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/loopspecConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/loopspecConfig.cmake" "${PROJECT_BINARY_DIR}/loopspecConfigVersion.cmake"
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec)
