@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/timer.h"
 #include "decode/depths.h"
 #include "engine/generate.h"
+#include "engine/model_path.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 #include "tools/options.h"
 #include "tools/prompts.h"
 #include "tools/report.h"
@@ -107,6 +108,26 @@ std::vector<Job> Jobs(const Options& options, const std::filesystem::path& folde
   return jobs;
 }
 
+// "0.90,0.075": shares of tokens by proposal; nothing for an empty text.
+std::vector<double> ParseRates(const std::string& text) {
+  std::vector<double> rates;
+  double sum = 0;
+  const char* at = text.c_str();
+  while (*at != '\0') {
+    char* end = nullptr;
+    rates.push_back(std::strtod(at, &end));
+    if (end == at || (*end != '\0' && *end != ',') || (*end == ',' && end[1] == '\0')) {
+      Fail("--assume-acceptance {}: expected rates such as 0.90,0.075", text);
+    }
+    sum += rates.back();
+    at = *end == ',' ? end + 1 : end;
+  }
+  if (!(sum <= 1.0 + 1e-9) || std::any_of(rates.begin(), rates.end(), [](double rate) { return !(rate >= 0); })) {
+    Fail("--assume-acceptance {}: rates must be at least 0 and sum to at most 1", text);
+  }
+  return rates;
+}
+
 class Progress {
  public:
   explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
@@ -189,24 +210,7 @@ void Run(const Options& options) {
     contenders.push_back(ParseContender(spec, recurrence));
     depths.insert(depths.end(), contenders.back().depths.begin(), contenders.back().depths.end());
   }
-  AssumedAcceptance assume;
-  if (!options.assume.empty()) {
-    size_t at = 0;
-    double sum = 0;
-    while (at < options.assume.size()) {
-      size_t used = 0;
-      try {
-        assume.rates.push_back(std::stod(options.assume.substr(at), &used));
-      } catch (const std::exception&) {
-        Fail("--assume-acceptance {}: expected rates such as 0.90,0.075", options.assume);
-      }
-      sum += assume.rates.back();
-      at += used + 1;
-    }
-    if (!(sum <= 1.0 + 1e-9) || std::any_of(assume.rates.begin(), assume.rates.end(), [](double r) { return !(r >= 0); })) {
-      Fail("--assume-acceptance {}: rates must be at least 0 and sum to at most 1", options.assume);
-    }
-  }
+  const AssumedAcceptance assume = {ParseRates(options.assume)};
   const std::vector<Job> jobs = Jobs(options, folder, text);
   size_t longest = 0;
   for (const Job& job : jobs) longest = std::max(longest, job.tokens.size());
@@ -292,17 +296,19 @@ void AddBenchCommand(CLI::App& app) {
   command->add_option("--prompts", options->prompts, "Text, one prompt per line, or JSONL with prompt, question or text (and answer)")->required();
   command->add_option("--decode", options->decode, "ar, loopspec, loopspec:1,2 or loopspec:2,8@16 (at most 16 rows); may be given several times, the first is the baseline")
       ->required();
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per prompt")->check(CLI::Range(2, 1 << 30))->capture_default_str();
-  command->add_option("--repeat", options->repeat, "Times that everything is run")->check(CLI::Range(1, 1000))->capture_default_str();
-  command->add_option("--limit", options->limit, "Use the first N prompts only; 0 is all")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per prompt")->check(CLI::Range(2, 1 << 30).description(""))->type_name("N")->capture_default_str();
+  command->add_option("--repeat", options->repeat, "Times that everything is run")->check(CLI::Range(1, 1000).description(""))->type_name("N")->capture_default_str();
+  command->add_option("--limit", options->limit, "Use the first N prompts only; 0 is all")->check(CLI::Range(0, 1 << 30).description(""))->type_name("N")->capture_default_str();
   command->add_flag("--chat", options->chat, "Put prompts into the model's chat template");
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
   command->add_option("--assume-acceptance", options->assume,
                       "TIMING SIMULATION: draw verification outcomes at these rates (0.90,0.075) instead of letting the model decide");
   options->model.AddTo(*command);
   options->sampling.AddTo(*command);
-  command->add_option("--seed", options->seed, "Seed of sampling")->capture_default_str();
+  AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   command->add_flag("--json", options->json, "Print JSON");
+  command->footer("\nExample:\n"
+                  "  loopspec bench -m models/ouro-demo --prompts models/heldout_problems.jsonl --limit 8 --chat --decode ar --decode loopspec:1,2");
   command->callback([options] { Run(*options); });
 }
 

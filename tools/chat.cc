@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "engine/generate.h"
+#include "engine/model_path.h"
 #include "text/incremental_decoder.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 #include "tools/options.h"
 #include "tools/report.h"
 
@@ -184,9 +184,9 @@ void AddChatCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("chat", "Talk with a model at the terminal");
   command->add_option("--system", options->system, "A system message before the conversation");
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per answer")->check(CLI::Range(1, 1 << 30))->capture_default_str();
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per answer")->check(CLI::Range(1, 1 << 30).description(""))->type_name("N")->capture_default_str();
   command->add_option("--template-arg", options->template_args, "A template variable, key=value (enable_thinking=false)");
-  command->add_option("--seed", options->seed, "Seed of sampling")->capture_default_str();
+  AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   options->model.AddTo(*command);
   options->decode.AddTo(*command);
   options->sampling.AddTo(*command);

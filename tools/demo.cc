@@ -5,9 +5,9 @@
 
 #include "decode/depths.h"
 #include "engine/generate.h"
+#include "engine/model_path.h"
 #include "text/incremental_decoder.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 #include "tools/options.h"
 #include "tools/report.h"
 

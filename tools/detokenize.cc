@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "engine/model_path.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 
 namespace loopspec::tools {
 namespace {
@@ -68,14 +68,13 @@ void RunDetokenize(const DetokenizeOptions& options, bool ids_given, bool file_g
 }  // namespace
 
 void AddDetokenizeCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("detokenize",
-                                         "Turn token ids back into text.\n\n"
-                                         "Examples:\n"
-                                         "  loopspec detokenize --model models/ouro-demo 1,2,3\n"
-                                         "  loopspec tokenize --model models/ouro-demo \"Hello\" | "
-                                         "loopspec detokenize --model models/ouro-demo -\n\n"
-                                         "Prints the text and nothing else, no newline at the end. "
-                                         "Ids that the tokenizer does not know are left out.");
+  CLI::App* command = app.add_subcommand("detokenize", "Turn token ids back into text");
+  command->footer(
+      "\nExamples:\n"
+      "  loopspec detokenize --model models/ouro-demo 1,2,3\n"
+      "  loopspec tokenize --model models/ouro-demo \"Hello\" | loopspec detokenize --model models/ouro-demo -\n"
+      "\n"
+      "Prints the text and nothing else, no newline at the end. Ids that the tokenizer does not know are left out.");
   auto options = std::make_shared<DetokenizeOptions>();
   command
       ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")

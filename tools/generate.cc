@@ -1,19 +1,22 @@
 // loopspec generate: one prompt in, text out.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/timer.h"
 #include "engine/generate.h"
+#include "engine/model_path.h"
 #include "text/incremental_decoder.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 #include "tools/options.h"
+#include "tools/output_file.h"
 #include "tools/report.h"
 #include "tools/trace_file.h"
 
@@ -29,10 +32,17 @@ struct Options {
   bool chat = false, ignore_eos = false, json = false, color = false, show_special = false;
   std::vector<std::string> stop, template_args;
   std::vector<int32_t> stop_tokens;
-  int max_tokens = 256;
+  std::optional<int> max_tokens;  // unless given: kDefaultTokens, or what the context has room for
   uint64_t seed = 0;
   int logprobs = -1;
 };
+
+constexpr int kDefaultTokens = 256;
+
+int MaxTokens(const Options& options, int64_t prompt, int64_t context) {
+  if (options.max_tokens) return *options.max_tokens;
+  return static_cast<int>(std::clamp<int64_t>(context - prompt, 1, kDefaultTokens));
+}
 
 std::string PromptText(const Options& options) {
   if (options.prompt_file.empty()) return options.prompt;
@@ -64,16 +74,20 @@ OrderedJson LogprobsJson(const GenerateResult& result) {
 }
 
 void Run(const Options& options) {
+  if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
   const std::filesystem::path folder = ResolveModel(options.model.model);
   const Model model = options.model.Load();
   const TextParts text = TextParts::Load(folder);
-  if (!options.stop.empty()) text.RequireTokenizer(folder);
+  if (!options.stop.empty() && !text.tokenizer) Fail("{} has no tokenizer.json: use --stop-token instead of --stop", folder.string());
+  for (const int32_t token : options.stop_tokens) {
+    if (token < 0 || token >= model.spec.vocab) Fail("--stop-token {} is outside the vocabulary of {}", token, model.spec.vocab);
+  }
 
   DecodeRequest request;
   request.prompt = PromptTokens(options, text, folder);
   request.sampling = options.sampling.Get();
   request.depths = options.decode.Depths(model.spec.recurrence);
-  request.max_tokens = options.max_tokens;
+  request.max_tokens = MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
   request.max_rows = options.decode.max_rows;
   request.seed = options.seed;
   request.logprobs = options.logprobs;
@@ -139,28 +153,47 @@ void Run(const Options& options) {
 void AddGenerateCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt, or answer it with --chat");
-  auto* prompt = command->add_option_group("prompt", "What to continue");
-  prompt->add_option("--prompt,-p", options->prompt, "The text itself");
-  prompt->add_option("--prompt-file,-f", options->prompt_file, "A file that holds it, or - for standard input");
-  prompt->add_option("--tokens", options->tokens, "Token ids instead: 1,2,3");
-  prompt->require_option(1);
-  command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
-  command->add_option("--system", options->system, "With --chat: a system message before it");
-  command->add_option("--template-arg", options->template_args, "With --chat: a template variable, key=value (enable_thinking=false)");
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens to decode")->check(CLI::Range(1, 1 << 30))->capture_default_str();
+  auto* prompt = command->add_option("--prompt,-p", options->prompt, "The text to continue");
+  auto* file = command->add_option("--prompt-file,-f", options->prompt_file, "A file that holds it, or - for standard input");
+  auto* tokens = command->add_option("--tokens", options->tokens, "Token ids instead: 1,2,3");
+  auto* chat = command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
+  auto* system = command->add_option("--system", options->system, "With --chat: a system message before it");
+  auto* variables = command->add_option("--template-arg", options->template_args, "With --chat: a template variable, key=value (enable_thinking=false)");
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens to decode; default: 256, or what the context has room for")
+      ->check(CLI::Range(1, 1 << 30).description(""))->type_name("N");
   options->model.AddTo(*command);
   options->decode.AddTo(*command);
   options->sampling.AddTo(*command);
-  command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
+  AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   command->add_option("--stop", options->stop, "End before this text; may be given several times");
   command->add_option("--stop-token", options->stop_tokens, "End after this token id; may be given several times");
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at the model's end-of-text tokens");
   command->add_flag("--show-special", options->show_special, "Show special tokens in the text");
-  command->add_option("--logprobs", options->logprobs, "With --json: log-probabilities of each token and the N likeliest")->check(CLI::Range(0, 1000));
-  command->add_flag("--color", options->color, "Colour the text by source: green first proposal, yellow second, red fallback");
+  auto* json = command->add_flag("--json", options->json, "Print one JSON object with text, ids and statistics");
+  auto* logprobs = command->add_option("--logprobs", options->logprobs, "With --json: log-probabilities of each token and the N likeliest")->check(CLI::Range(0, 1000).description(""))->type_name("N");
+  auto* color = command->add_flag("--color", options->color, "Colour the text by source: green first proposal, yellow second, red fallback");
   command->add_option("--trace", options->trace, "Write the timeline of branches to this file (draw it with loopspec trace)");
-  command->add_flag("--json", options->json, "Print one JSON object with text, ids and statistics");
-  command->callback([options] { Run(*options); });
+  command->footer("\nExamples:\n"
+                  "  loopspec generate -m models/ouro-demo -p \"Once upon a time\" -n 100\n"
+                  "  loopspec generate -m models/ouro-demo --chat -p \"Tell me a story.\" --temperature 0.7 --seed 1\n"
+                  "  loopspec generate -m models/ouro-demo -f prompt.txt --json");
+  command->callback([=] {
+    const auto needs = [](const CLI::Option* option, const CLI::Option* other) {
+      if (option->count() > 0 && other->count() == 0) Fail("{} has no meaning without {}", option->get_name(), other->get_name());
+    };
+    const auto excludes = [](const CLI::Option* option, const CLI::Option* other) {
+      if (option->count() > 0 && other->count() > 0) Fail("{} and {} exclude each other", option->get_name(), other->get_name());
+    };
+    if (prompt->count() + file->count() + tokens->count() != 1) {
+      Fail("generate needs one prompt: --prompt TEXT, --prompt-file FILE (- is standard input) or --tokens 1,2,3");
+    }
+    needs(system, chat);
+    needs(variables, chat);
+    needs(logprobs, json);
+    excludes(tokens, chat);
+    excludes(color, json);
+    Run(*options);
+  });
 }
 
 }  // namespace loopspec::tools

@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "decode/depths.h"
+#include "engine/model_path.h"
 #include "kv/ledger.h"
 #include "tensor/safetensors.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 #include "tools/options.h"
+#include "tools/output_file.h"
 #include "tools/report.h"
 
 namespace loopspec::tools {
@@ -39,6 +40,11 @@ std::vector<int> ReadoutDepths(const std::string& text, int recurrence) {
 }
 
 void Run(const Options& options) {
+  CheckOutputFile(options.output, "--output");
+  std::error_code ignored;
+  if (std::filesystem::exists(options.output, ignored) && !std::filesystem::is_regular_file(options.output, ignored)) {
+    Fail("--output {} is no regular file: a safetensors file is put in place as a whole when it is complete", options.output);
+  }
   const Model model = options.model.Load();
   const std::filesystem::path folder = ResolveModel(options.model.model);
   const std::vector<int> depths = ReadoutDepths(options.depths, model.spec.recurrence);
@@ -78,14 +84,16 @@ void Run(const Options& options) {
 void AddLogitsCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("logits", "Write the logits of every depth and position to a safetensors file");
-  auto* input = command->add_option_group("input");
-  input->add_option("--tokens", options->tokens, "Token ids: 1,2,3");
-  input->add_option("--prompt,-p", options->prompt, "Text to tokenize");
-  input->require_option(1);
+  auto* tokens = command->add_option("--tokens", options->tokens, "Token ids to read: 1,2,3");
+  auto* prompt = command->add_option("--prompt,-p", options->prompt, "Text to read instead");
   command->add_option("--depths", options->depths, "Depths to read out: all, or 1,2,4")->capture_default_str();
   command->add_option("--output,-o", options->output, "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")->required();
   options->model.AddTo(*command);
-  command->callback([options] { Run(*options); });
+  command->footer("\nExample:\n  loopspec logits -m models/ouro-demo --tokens 1,2,3 --depths 1,2,4 -o logits.safetensors");
+  command->callback([=] {
+    if (tokens->count() + prompt->count() != 1) Fail("logits needs one input: --tokens 1,2,3 or --prompt TEXT");
+    Run(*options);
+  });
 }
 
 }  // namespace loopspec::tools

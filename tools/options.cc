@@ -7,43 +7,40 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "decode/depths.h"
-#include "tools/model_path.h"
+#include "engine/device.h"
+#include "engine/model_path.h"
 
 namespace loopspec::tools {
 
+CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed, const std::string& help) {
+  const auto whole = [](const std::string& text) -> std::string {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return "";
+    return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
+  };
+  return command.add_option(name, seed, help)->check(CLI::Validator(whole, "", "seed"))->capture_default_str();
+}
+
 void ModelOptions::AddTo(CLI::App& command) {
-  command.add_option("--model,-m", model, "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache")->required();
-  command.add_option("--recurrence", recurrence, "Run N recurrences per token instead of the model's own R")->check(CLI::Range(1, 4096));
-  command.add_option("--set", set, "Override a key of config.json: key=value, dots descend (init_values.std=0)");
-  command.add_option("--device", device, "Where to run: auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--compute", compute, "Activations: f32, bf16 (as released models run), or auto")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))->capture_default_str();
-  command.add_option("--threads,-t", threads, "CPU threads; 0 takes every usable core")->check(CLI::Range(0, 1024))->capture_default_str();
-  command.add_option("--state-seed", state_seed, "Seed of Raven's random initial states")->capture_default_str();
-  command.add_option("--kv-memory", kv_memory, "Key/value memory to set aside, such as 8G; default: what the text needs (CPU), what is free (GPU)");
+  const auto group = [](CLI::Option* option) { return option->group("Model"); };
+  group(command.add_option("--model,-m", model, "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache"))->required();
+  group(command.add_option("--recurrence", recurrence, "Run N recurrences per token instead of the model's own R"))
+      ->check(CLI::Range(1, 4096).description(""))->type_name("N");
+  group(command.add_option("--set", set, "Override a key of config.json: key=value, dots descend (init_values.std=0)"));
+  group(command.add_option("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))->capture_default_str();
+  group(command.add_option("--compute", compute, "Activations: f32, bf16 (as released models run), or auto"))
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}).description(""))->capture_default_str();
+  group(command.add_option("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
+      ->check(CLI::Range(0, 1024).description(""))->type_name("N")->capture_default_str();
+  group(AddSeed(command, "--state-seed", state_seed, "Seed of Raven's random initial states"));
+  group(command.add_option("--kv-memory", kv_memory, "Key/value memory to set aside, such as 8G; default: what the text needs (CPU), what is free (GPU)"));
 }
 
 Model ModelOptions::Load() const {
   ConfigOverrides overrides;
   for (const std::string& entry : set) overrides.push_back(ParseOverride(entry));
   return Model::Load(ResolveModel(model), overrides, recurrence);
-}
-
-int ResolveDevice(const std::string& device) {
-  std::string why;
-  if (device == "cpu") return -1;
-  const int count = CudaDeviceCount(&why);
-  if (device == "auto") return count > 0 ? 0 : -1;
-  if (device != "cuda" && !device.starts_with("cuda:")) Fail("--device {}: expected auto, cpu, cuda or cuda:N", device);
-  int index = 0;
-  if (device != "cuda") {
-    const char* begin = device.data() + 5;
-    const auto [end, error] = std::from_chars(begin, device.data() + device.size(), index);
-    if (error != std::errc() || end != device.data() + device.size()) Fail("--device {}: expected cuda:N", device);
-  }
-  if (count == 0) Fail("--device {}: {}", device, why);
-  if (index < 0 || index >= count) Fail("--device {}: this machine has {} GPU(s), numbered from 0", device, count);
-  return index;
 }
 
 std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded, std::vector<int> depths, int64_t positions,
@@ -53,29 +50,31 @@ std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded, st
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
   options.readout_depths = std::move(depths);
-  options.kv_positions = positions;
+  options.kv_positions = std::min<int64_t>(positions, model_loaded.spec.max_positions);  // longer texts are refused anyway
   if (!kv_memory.empty()) options.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   if (max_rows > 0) options.max_rows = max_rows;
-  options.compute = compute == "f32" ? ComputeMode::kF32 : compute == "bf16" ? ComputeMode::kBF16 : ComputeMode::kAuto;
+  options.compute = ParseCompute(compute);
   options.threads = threads;
   options.state_seed = state_seed;
-  const int gpu = ResolveDevice(device);
-  return gpu < 0 ? MakeCpuBackend(model_loaded, options) : MakeCudaBackend(model_loaded, options, gpu);
+  return loopspec::MakeBackend(model_loaded, options, device);
 }
 
 void SamplingOptions::AddTo(CLI::App& command) {
-  command.add_option("--temperature", params.temperature, "0 is greedy: always the likeliest token")->capture_default_str();
-  command.add_option("--top-k", params.top_k, "Keep the k likeliest tokens; 0 is off")->capture_default_str();
-  command.add_option("--top-p", params.top_p, "Keep the likeliest tokens that together reach this probability")->capture_default_str();
-  command.add_option("--min-p", params.min_p, "Drop tokens below this share of the likeliest one's probability")->capture_default_str();
-  command.add_option("--repetition-penalty", params.repetition_penalty, "Divide positive and multiply negative logits of tokens already there")->capture_default_str();
-  command.add_option("--presence-penalty", params.presence_penalty, "Subtract from the logits of tokens already written")->capture_default_str();
-  command.add_option("--frequency-penalty", params.frequency_penalty, "The same, times how often")->capture_default_str();
-  command.add_option("--logit-bias", bias, "Add to a token's logit: ID=BIAS; may be given several times");
-  command.add_option("--sampler", sampler, "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the decoder")
-      ->check(CLI::IsMember({"cascade", "coupled"}))->capture_default_str();
-  command.add_option("--second-proposal", later, "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
-      ->check(CLI::IsMember({"gated", "residual", "non-residual"}))->capture_default_str();
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return command.add_option(name, value, help)->group("Sampling")->capture_default_str();
+  };
+  add("--temperature", params.temperature, "0 is greedy: always the likeliest token; 1 draws as the model says, more is wilder");
+  add("--top-k", params.top_k, "Keep the k likeliest tokens; 0 is off");
+  add("--top-p", params.top_p, "Keep the likeliest tokens that together reach this probability; 1 is off");
+  add("--min-p", params.min_p, "Drop tokens below this share of the likeliest one's probability; 0 is off");
+  add("--repetition-penalty", params.repetition_penalty, "Divide positive and multiply negative logits of tokens already in the text; 1 is off");
+  add("--presence-penalty", params.presence_penalty, "Subtract this from the logits of tokens already written");
+  add("--frequency-penalty", params.frequency_penalty, "Subtract this times how often a token has been written");
+  add("--logit-bias", bias, "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times");
+  add("--sampler", sampler, "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the decoder")
+      ->check(CLI::IsMember({"cascade", "coupled"}).description(""));
+  add("--second-proposal", later, "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
+      ->check(CLI::IsMember({"gated", "residual", "non-residual"}).description(""));
 }
 
 SamplingParams SamplingOptions::Get() const {
@@ -102,10 +101,13 @@ SamplingParams SamplingOptions::Get() const {
 }
 
 void DecodeOptions::AddTo(CLI::App& command) {
-  command.add_option("--decode", decode, "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
-      ->check(CLI::IsMember({"loopspec", "ar"}))->capture_default_str();
-  command.add_option("--depths", depths, "Depths that draft the next token, such as 1,2; auto chooses by the model's R")->capture_default_str();
-  command.add_option("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit")->check(CLI::Range(0, 256))->capture_default_str();
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return command.add_option(name, value, help)->group("Decoding")->capture_default_str();
+  };
+  add("--decode", decode, "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
+      ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
+  add("--depths", depths, "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
+  add("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit")->check(CLI::Range(0, 256).description(""))->type_name("N");
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {
@@ -113,6 +115,7 @@ std::vector<int> DecodeOptions::Depths(int recurrence) const {
     if (depths != "auto") Fail("--depths {} goes with --decode loopspec, not with --decode ar", depths);
     return {};
   }
+  if (depths.empty()) Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
   std::vector<int> chosen = depths == "auto" ? DefaultDepths(recurrence) : ParseDepths(depths);
   CheckDepths(chosen, recurrence);
   if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);

@@ -67,8 +67,8 @@ struct TextParts {
   const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
 };
 
-// "cuda:1" -> 1; -1 for the CPU. "auto" takes the first GPU there is.
-int ResolveDevice(const std::string& device);
+// --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)
+CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed, const std::string& help);
 
 std::vector<int32_t> ParseTokenList(const std::string& text);
 // "8G", "512M", "1000000": bytes.

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "engine/model_path.h"
 #include "text/chat_template.h"
 #include "tools/commands.h"
-#include "tools/model_path.h"
 
 namespace loopspec::tools {
 namespace {
@@ -72,7 +72,7 @@ void RunTemplate(const TemplateOptions& options) {
 void AddTemplateCommand(CLI::App& app) {
   auto options = std::make_shared<TemplateOptions>();
   CLI::App* command = app.add_subcommand(
-      "template", "print the prompt that the model's chat template makes of a conversation");
+      "template", "Print the prompt that the model's chat template makes of a conversation");
   command
       ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
       ->required();

@@ -3,31 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/error.h"
+#include "tools/output_file.h"
 
 namespace loopspec::tools {
-
-void WriteTextFile(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".partial";
-  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.flush();
-  std::error_code error;
-  if (!out) {
-    const std::string reason = std::strerror(errno);
-    std::filesystem::remove(temporary, error);
-    Fail("cannot write {}: {}", path, reason);
-  }
-  out.close();
-  std::filesystem::rename(temporary, path, error);
-  if (error) Fail("cannot write {}: {}", path, error.message());
-}
 
 void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths, const GenerateResult& result,
                 const Tokenizer* tokenizer) {

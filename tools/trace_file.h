@@ -10,9 +10,6 @@
 
 namespace loopspec::tools {
 
-// Replaces the file as a whole or leaves it alone. Throws Error.
-void WriteTextFile(const std::string& path, const std::string& text);
-
 // {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text, position, depth, proposal}]}
 void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths, const GenerateResult& result,
                 const Tokenizer* tokenizer);
