@@ -39,28 +39,34 @@ struct AttentionState {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Positions base ... base + 31; at[j] is position base + 8 j + g. A query sees positions up to its own (last0 for query
-  // g, last1 for g + 8).
-  __device__ __forceinline__ void Update(const KeyValue (&at)[4], int base, int last0, int last1, float scale) {
-    const int t = threadIdx.x % 4;
-    float s[4][4] = {};
+  // Positions base ... base + 63; locate(p) says where position p lies. A query sees positions up to its own (last0 for
+  // query g, last1 for g + 8).
+  template <typename Locate>
+  __device__ __forceinline__ void Update(const Locate& locate, int base, int last0, int last1, float scale) {
+    // Pieces of 8 positions whose keys, or values, are under way at once: as many as the registers hold.
+    constexpr int kPieces = kAttentionBlock / 8;
+    constexpr int kKeys = kHead <= 64 ? kPieces : kHead <= 128 ? kPieces / 2 : kPieces / 4;
+    constexpr int kValues = kKeys;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float s[kPieces][4] = {};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      uint4 k[kParts];
+    for (int first = 0; first < kPieces; first += kKeys) {
+      uint4 k[kKeys][kParts];
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) k[c] = LoadCoherent16(at[j].key + c * 32 + t * 8);
+      for (int j = 0; j < kKeys; ++j) {
+        const bf16* key = locate(base + 8 * (first + j) + g).key + t * 8;
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) Mma32(s[j], q[c][0], q[c][1], k[c]);
-    }
-    uint4 v[4][kParts];
+        for (int c = 0; c < kParts; ++c) k[j][c] = LoadCoherent16(key + c * 32);
+      }
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < kKeys; ++j) {
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) v[j][c] = LoadCoherent16(at[j].value + c * 32 + t * 8);
+        for (int c = 0; c < kParts; ++c) Mma32(s[first + j], q[c][0], q[c][1], k[j][c]);
+      }
     }
     float top[2] = {maximum[0], maximum[1]};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kPieces; ++j) {
       const int position = base + 8 * j + 2 * t;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -82,7 +88,7 @@ struct AttentionState {
     }
     float added[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kPieces; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         s[j][e] = exp2f(s[j][e] - top[e / 2]);
@@ -104,19 +110,29 @@ struct AttentionState {
       }
     }
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      const float(&s0)[4] = s[2 * step];
-      const float(&s1)[4] = s[2 * step + 1];
-      const uint32_t a0 = PackBF16(s0[0], s0[1]), a1 = PackBF16(s0[2], s0[3]);
-      const uint32_t a2 = PackBF16(s1[0], s1[1]), a3 = PackBF16(s1[2], s1[3]);
+    for (int first = 0; first < kPieces; first += kValues) {
+      uint4 v[kValues][kParts];
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) {
-        const uint4& v0 = v[2 * step][c];
-        const uint4& v1 = v[2 * step + 1][c];
-        Mma(o[c][0], a0, a1, a2, a3, Transpose(v0.x), Transpose(v1.x));
-        Mma(o[c][1], a0, a1, a2, a3, Transpose(v0.y), Transpose(v1.y));
-        Mma(o[c][2], a0, a1, a2, a3, Transpose(v0.z), Transpose(v1.z));
-        Mma(o[c][3], a0, a1, a2, a3, Transpose(v0.w), Transpose(v1.w));
+      for (int j = 0; j < kValues; ++j) {
+        const bf16* value = locate(base + 8 * (first + j) + g).value + t * 8;
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) v[j][c] = LoadCoherent16(value + c * 32);
+      }
+#pragma unroll
+      for (int step = 0; step < kValues / 2; ++step) {
+        const float(&s0)[4] = s[first + 2 * step];
+        const float(&s1)[4] = s[first + 2 * step + 1];
+        const uint32_t a0 = PackBF16(s0[0], s0[1]), a1 = PackBF16(s0[2], s0[3]);
+        const uint32_t a2 = PackBF16(s1[0], s1[1]), a3 = PackBF16(s1[2], s1[3]);
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) {
+          const uint4& v0 = v[2 * step][c];
+          const uint4& v1 = v[2 * step + 1][c];
+          Mma(o[c][0], a0, a1, a2, a3, Transpose(v0.x), Transpose(v1.x));
+          Mma(o[c][1], a0, a1, a2, a3, Transpose(v0.y), Transpose(v1.y));
+          Mma(o[c][2], a0, a1, a2, a3, Transpose(v0.z), Transpose(v1.z));
+          Mma(o[c][3], a0, a1, a2, a3, Transpose(v0.w), Transpose(v1.w));
+        }
       }
     }
   }
@@ -158,13 +174,13 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
     const bf16* at = p.cell_kv + (cell * heads + head_at) * (2 * kHead);
     return {at, at + kHead};
   };
-  // Keys of the first block are loaded at once; everything after them is on its way meanwhile.
+  // The first keys are loaded at once; everything after them is on its way meanwhile.
   for (int base = begin; base < end; base += kAttentionBlock) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kAttentionBlock / 8; ++j) {
       const KeyValue at = locate(base + 8 * j + g);
       if (t * 64 < kHead) {
-        Prefetch(at.key + t * 64);
+        if (base > begin || j >= 4) Prefetch(at.key + t * 64);
         Prefetch(at.value + t * 64);
       }
     }
@@ -190,10 +206,7 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
       }
     }
     for (int base = begin; base < end; base += kAttentionBlock) {
-      KeyValue at[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) at[j] = locate(base + 8 * j + g);
-      state.Update(at, base, last[0], last[1], p.attention_scale);
+      state.Update(locate, base, last[0], last[1], p.attention_scale);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

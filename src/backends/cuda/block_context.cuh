@@ -8,7 +8,7 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kMaxSlots = 10;      // of a warp's ring
+inline constexpr int kMaxSlots = 5;       // of a warp's ring
 inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept at hand
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
 inline constexpr int kCachedUnits = 2;    // attention units of each warp, likewise
@@ -25,7 +25,6 @@ struct StreamState {
   int set, matrix, repeat, pass;  // matrix = -1: nothing is left to copy
   int tile, tile_end;
   int block, block_end;           // of k, in elements
-  int first_row, second_row;      // of the tile's two halves
   uint32_t read_slot, fill_slot;  // byte offsets into the ring
   uint32_t phase;                 // of the barriers of the slots to be read
 };

@@ -199,9 +199,9 @@ DecodeLaunch PrepareDecode(int device) {
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest).
-  if (Prepare<10>(limit, launch) || Prepare<6>(limit, launch) || Prepare<4>(limit, launch)) return launch;
+  if (Prepare<5>(limit, launch) || Prepare<3>(limit, launch) || Prepare<2>(limit, launch)) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
-           " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<4>()));
+           " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<2>()));
 }
 
 void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, cudaStream_t stream) {

@@ -16,7 +16,8 @@ class Arena {
   Arena() = default;
   Arena(bf16* matrices, float* vectors) : matrices_(matrices), vectors_(vectors) {}
 
-  DeviceMatrix Matrix(int rows, int cols) {
+  DeviceMatrix Matrix(const TileLayout& layout, int cols) {
+    const int rows = layout.rows();
     DeviceMatrix m{matrices_ == nullptr ? nullptr : matrices_ + matrix_elements, rows, cols, PaddedK(cols)};
     matrix_elements += static_cast<size_t>(rows) * static_cast<size_t>(m.ld);
     return m;
@@ -48,10 +49,10 @@ DeviceBlock LayOutBlock(const ModelSpec& spec, Arena& arena) {
     block.q_norm = arena.Vector(spec.q_size());
     block.k_norm = arena.Vector(spec.kv_size());
   }
-  block.qkv = arena.Matrix(spec.q_size() + 2 * spec.kv_size(), spec.hidden);
-  block.attn_out = arena.Matrix(spec.hidden, spec.q_size());
-  block.gate_up = arena.Matrix(2 * spec.ff, spec.hidden);
-  block.down = arena.Matrix(spec.hidden, spec.ff);
+  block.qkv = arena.Matrix(TileLayout::Qkv(spec), spec.hidden);
+  block.attn_out = arena.Matrix(TileLayout::Plain(spec.hidden), spec.q_size());
+  block.gate_up = arena.Matrix(TileLayout::GateUp(spec), spec.hidden);
+  block.down = arena.Matrix(TileLayout::Plain(spec.hidden), spec.ff);
   return block;
 }
 
@@ -63,18 +64,18 @@ void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
     return (arena.matrix_elements - before) * sizeof(bf16);
   };
   model.spec = spec;
-  model.embedding = arena.Matrix(spec.vocab, spec.hidden);
+  model.embedding = arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
   model.prelude_bytes = blocks(spec.prelude_layers, model.prelude);
   model.core_bytes = blocks(spec.core_layers, model.core);
   model.coda_bytes = blocks(spec.coda_layers, model.coda);
   if (spec.adapter) {
-    model.adapter = arena.Matrix(spec.hidden, 2 * spec.hidden);
+    model.adapter = arena.Matrix(TileLayout::Plain(spec.hidden), 2 * spec.hidden);
     model.core_bytes += static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
     if (spec.adapter_bias) model.adapter_bias = arena.Vector(spec.hidden);
   }
   if (spec.loop_norm) model.loop_norm = arena.Vector(spec.hidden);
   if (spec.final_norm) model.final_norm = arena.Vector(spec.hidden);
-  model.head = spec.tied_head ? model.embedding : arena.Matrix(spec.vocab, spec.hidden);
+  model.head = spec.tied_head ? model.embedding : arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
   model.coda_bytes += static_cast<size_t>(spec.vocab) * static_cast<size_t>(model.head.ld) * sizeof(bf16);
 }
 
@@ -96,24 +97,17 @@ class Uploader {
     for (auto& buffer : staging_) buffer = PinnedArray<std::byte>(kStagingBytes);
   }
 
-  void Matrix(const LinearWeights& from, const DeviceMatrix& to) {
-    int64_t row = 0;
-    for (const TensorView& part : from.parts) {
-      Rows(part, to, row);
-      row += part.shape[0];
-    }
-  }
-  void Rows(const TensorView& from, const DeviceMatrix& to, int64_t first_row) {
-    const int64_t cols = from.shape[1];
-    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / sizeof(bf16)) / cols);
-    for (int64_t r = 0; r < from.shape[0]; r += step) {
-      const int64_t count = std::min(step, from.shape[0] - r);
+  void Matrix(const std::vector<TensorView>& parts, const TileLayout& layout, const DeviceMatrix& to) {
+    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / sizeof(bf16)) / to.cols);
+    for (int64_t r = 0; r < to.rows; r += step) {
+      const int64_t count = std::min<int64_t>(step, to.rows - r);
       auto* out = reinterpret_cast<uint16_t*>(Next());
-      Convert(from, r * cols, count * cols, out);
-      auto* destination = const_cast<bf16*>(to.data) + (first_row + r) * to.ld;
-      Check(cudaMemcpy2DAsync(destination, static_cast<size_t>(to.ld) * sizeof(bf16), out,
-                              static_cast<size_t>(cols) * sizeof(bf16), static_cast<size_t>(cols) * sizeof(bf16),
-                              static_cast<size_t>(count), cudaMemcpyHostToDevice, stream_.get()),
+      for (int64_t i = 0; i < count; ++i) {
+        ConvertRow(parts, layout.Source(static_cast<int>(r + i)), to.cols, out + i * to.cols);
+      }
+      const size_t row_bytes = static_cast<size_t>(to.cols) * sizeof(bf16);
+      Check(cudaMemcpy2DAsync(const_cast<bf16*>(to.data) + r * to.ld, static_cast<size_t>(to.ld) * sizeof(bf16), out,
+                              row_bytes, row_bytes, static_cast<size_t>(count), cudaMemcpyHostToDevice, stream_.get()),
             "copying weights to the GPU");
       Sent();
     }
@@ -137,12 +131,20 @@ class Uploader {
   }
   void Sent() { Check(cudaEventRecord(sent_[current_].get(), stream_.get()), "copying weights to the GPU"); }
 
-  static void Convert(const TensorView& from, int64_t begin, int64_t count, uint16_t* out) {
-    if (from.dtype == DType::kBF16) {
-      std::memcpy(out, from.data + begin * 2, static_cast<size_t>(count) * 2);
+  // Row `row` of the parts stacked up; zeros for padding.
+  static void ConvertRow(const std::vector<TensorView>& parts, int64_t row, int64_t cols, uint16_t* out) {
+    if (row < 0) {
+      std::fill_n(out, cols, uint16_t{0});
       return;
     }
-    for (int64_t i = 0; i < count; ++i) out[i] = FloatToBF16(LoadElement(from.data, from.dtype, begin + i));
+    size_t part = 0;
+    while (row >= parts[part].shape[0]) row -= parts[part++].shape[0];
+    const TensorView& from = parts[part];
+    if (from.dtype == DType::kBF16) {
+      std::memcpy(out, from.data + row * cols * 2, static_cast<size_t>(cols) * 2);
+      return;
+    }
+    for (int64_t i = 0; i < cols; ++i) out[i] = FloatToBF16(LoadElement(from.data, from.dtype, row * cols + i));
   }
 
   Stream stream_;
@@ -174,7 +176,9 @@ DeviceModel DeviceModel::Load(const Model& model) {
   DeviceModel device = Allocate(model.spec);
   Uploader up;
   const ModelWeights& weights = model.weights;
-  up.Rows(weights.embedding, device.embedding, 0);
+  const ModelSpec& spec = model.spec;
+  const TileLayout plain = TileLayout::Plain(spec.hidden), words = TileLayout::Plain(spec.vocab);
+  up.Matrix({weights.embedding}, words, device.embedding);
   const auto blocks = [&](const std::vector<BlockWeights>& from, const std::vector<DeviceBlock>& to) {
     for (size_t i = 0; i < from.size(); ++i) {
       up.Vector(from[i].attn_norm_in, to[i].attn_norm_in);
@@ -183,20 +187,20 @@ DeviceModel DeviceModel::Load(const Model& model) {
       up.Vector(from[i].mlp_norm_out, to[i].mlp_norm_out);
       up.Vector(from[i].q_norm, to[i].q_norm);
       up.Vector(from[i].k_norm, to[i].k_norm);
-      up.Matrix(from[i].qkv, to[i].qkv);
-      up.Matrix(from[i].attn_out, to[i].attn_out);
-      up.Matrix(from[i].gate_up, to[i].gate_up);
-      up.Matrix(from[i].down, to[i].down);
+      up.Matrix(from[i].qkv.parts, TileLayout::Qkv(spec), to[i].qkv);
+      up.Matrix(from[i].attn_out.parts, plain, to[i].attn_out);
+      up.Matrix(from[i].gate_up.parts, TileLayout::GateUp(spec), to[i].gate_up);
+      up.Matrix(from[i].down.parts, plain, to[i].down);
     }
   };
   blocks(weights.prelude, device.prelude);
   blocks(weights.core, device.core);
   blocks(weights.coda, device.coda);
-  if (model.spec.adapter) up.Matrix(weights.adapter, device.adapter);
+  if (spec.adapter) up.Matrix(weights.adapter.parts, plain, device.adapter);
   up.Vector(weights.adapter.bias, device.adapter_bias);
   up.Vector(weights.loop_norm, device.loop_norm);
   up.Vector(weights.final_norm, device.final_norm);
-  if (!model.spec.tied_head) up.Matrix(weights.head, device.head);
+  if (!spec.tied_head) up.Matrix(weights.head.parts, words, device.head);
   up.Finish();
   return device;
 }

@@ -72,15 +72,15 @@ __device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
       : "memory");
 #endif
 }
-// Eight rows of 64 bf16 from (column, row) of the matrix that `map` describes. Weights are read once per recurrence, so
-// they are the first to leave the cache.
-__device__ inline void CopyTile(uint32_t shared, const void* map, int column, int row, uint32_t barrier) {
+// A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once per recurrence, so they
+// are the first to leave the cache.
+__device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row, uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
   constexpr uint64_t kEvictFirst = 0x12F0000000000000;
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], "
-      "[%2], %5;" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(column), "r"(row), "l"(kEvictFirst)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5}], "
+      "[%2], %6;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(group), "l"(kEvictFirst)
       : "memory");
 #endif
 }

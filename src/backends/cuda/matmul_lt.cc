@@ -39,14 +39,14 @@ MatMulLt::~MatMulLt() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-const MatMulLt::Shape& MatMulLt::Find(const DeviceMatrix& w, int out_ld) {
-  const auto key = std::make_pair(std::make_pair(w.rows, w.ld), out_ld);
+const MatMulLt::Shape& MatMulLt::Find(const DeviceMatrix& w, int outputs) {
+  const auto key = std::make_pair(outputs, w.ld);
   const auto found = shapes_.find(key);
   if (found != shapes_.end()) return found->second;
   Shape shape;
-  shape.weights = Layout(CUDA_R_16BF, w.ld, w.rows, w.ld);
+  shape.weights = Layout(CUDA_R_16BF, w.ld, outputs, w.ld);
   shape.in = Layout(CUDA_R_16BF, w.ld, rows_, w.ld);
-  shape.out = Layout(CUDA_R_32F, w.rows, rows_, out_ld);
+  shape.out = Layout(CUDA_R_32F, outputs, rows_, outputs);
   cublasLtMatmulPreference_t preference;
   CheckLt(cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm");
   const size_t bytes = kWorkspaceBytes;
@@ -59,13 +59,13 @@ const MatMulLt::Shape& MatMulLt::Find(const DeviceMatrix& w, int out_ld) {
                                                                shape.out, preference, 1, &result, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   CheckLt(status, "choosing an algorithm");
-  if (count == 0) Fail("cuBLASLt has no algorithm for a {} x {} matrix", w.rows, w.cols);
+  if (count == 0) Fail("cuBLASLt has no algorithm for a {} x {} matrix", outputs, w.cols);
   shape.algorithm = result.algo;
   return shapes_.emplace(key, shape).first->second;
 }
 
-void MatMulLt::Run(const DeviceMatrix& weights, const bf16* in, float* out, int out_ld, cudaStream_t stream) {
-  const Shape& shape = Find(weights, out_ld);
+void MatMulLt::Run(const DeviceMatrix& weights, int outputs, const bf16* in, float* out, cudaStream_t stream) {
+  const Shape& shape = Find(weights, outputs);
   const float one = 1.0f, zero = 0.0f;
   CheckLt(cublasLtMatmul(handle_, product_, &one, weights.data, shape.weights, in, shape.in, &zero, out, shape.out, out,
                          shape.out, &shape.algorithm, workspace_.data(), workspace_.bytes(), stream),

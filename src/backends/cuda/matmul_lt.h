@@ -18,21 +18,21 @@ class MatMulLt {
   MatMulLt(const MatMulLt&) = delete;
   MatMulLt& operator=(const MatMulLt&) = delete;
 
-  // in: [rows, ld] with ld = weights.ld; out: [rows, out_ld].
-  void Run(const DeviceMatrix& weights, const bf16* in, float* out, int out_ld, cudaStream_t stream);
+  // With the first `outputs` rows of the weights. in: [rows, ld] with ld = weights.ld; out: [rows, outputs].
+  void Run(const DeviceMatrix& weights, int outputs, const bf16* in, float* out, cudaStream_t stream);
 
  private:
   struct Shape {
     cublasLtMatrixLayout_t weights = nullptr, in = nullptr, out = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
   };
-  const Shape& Find(const DeviceMatrix& weights, int out_ld);
+  const Shape& Find(const DeviceMatrix& weights, int outputs);
 
   int rows_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
   DeviceArray<std::byte> workspace_;
-  std::map<std::pair<std::pair<int, int>, int>, Shape> shapes_;  // (N, K), out_ld
+  std::map<std::pair<int, int>, Shape> shapes_;  // N, K
 };
 
 }  // namespace loopspec::cuda

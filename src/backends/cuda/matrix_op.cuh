@@ -17,7 +17,7 @@ namespace loopspec::cuda {
 inline constexpr int kSumStride = kTileRows + 4;
 inline constexpr int kSumFloats = kWarps * kPassRows * kSumStride;
 template <int kSlots>
-inline constexpr int kSumBuffers = kSlots >= 6 ? 2 : 1;
+inline constexpr int kSumBuffers = kSlots >= 3 ? 2 : 1;
 template <int kSlots>
 inline constexpr int kRingOffset = kContextBytes + kSumBuffers<kSlots> * kSumFloats * static_cast<int>(sizeof(float));
 template <int kSlots>
@@ -39,7 +39,7 @@ class Epilogue {
  public:
   __device__ __forceinline__ Epilogue(const DecodeParams& p, const Op& op, const MatrixShare& share,
                                       const SetContext& set, int row, bool live)
-      : p_(p), share_(share), per_head_(TilesPerHead(p)), qk_heads_(p.heads + p.kv_heads), row_(row), live_(live) {
+      : p_(p), share_(share), per_head_((p.head_dim / 2 + 7) / 8), qk_heads_(p.heads + p.kv_heads), row_(row), live_(live) {
     if (!live || (share.kind != MatrixKind::kQkv && share.kind != MatrixKind::kQkvRaw)) return;
     const RowInfo& info = set.infos[row];
     const int plane = info.plane + op.layer + set.recurrence * p.core_layers;
@@ -84,8 +84,8 @@ class Epilogue {
  private:
   __device__ __forceinline__ void StorePlain(float* out, int tile, int g, float low, float high) const {
     const int i = tile * kTileRows + g;
-    if (i < share_.rows) out[i] = low;
-    if (i + 8 < share_.rows) out[i + 8] = high;
+    if (i < share_.outputs) out[i] = low;
+    if (i + 8 < share_.outputs) out[i + 8] = high;
   }
 
   __device__ __forceinline__ void StoreQkv(int tile, int g, float low, float high) const {
@@ -138,7 +138,7 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
   float* sums = Sums();
   WeightStream<kSlots> stream(RingAddress<kSlots>());
   constexpr int kOwnBlocks = kChunkBlocks / kWarps;
-  static_assert(kOwnBlocks == 4 && kSlots >= kOwnBlocks);
+  static_assert(kOwnBlocks == 2 && kSlots >= kOwnBlocks);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;
   const int blocks = share.block_end - share.block_begin;
@@ -152,12 +152,12 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
                             : make_uint4(0, 0, 0, 0);
   };
 
-  uint4 held[kInRegisters ? kOwnBlocks : 1][2][kTiles];
+  uint4 held[kInRegisters ? kOwnBlocks : 1][4][kTiles];
   if constexpr (kInRegisters) {
 #pragma unroll
     for (int i = 0; i < kOwnBlocks; ++i) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < 4; ++h) {
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) held[i][h][n] = i < own ? load(n, i, h) : make_uint4(0, 0, 0, 0);
       }
@@ -171,9 +171,9 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
   for (int tile = share.tile_begin; tile < share.tile_begin + share.tile_count; ++tile) {
     epilogue.Prepare(tile, out_g);
     float c[kTiles][4] = {};
-    const auto multiply = [&](const uint4(&low)[2], const uint4(&high)[2], const uint4(&b)[2][kTiles]) {
+    const auto multiply = [&](const uint4(&low)[4], const uint4(&high)[4], const uint4(&b)[4][kTiles]) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int h = 0; h < 4; ++h) {
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) Mma32(c[n], low[h], high[h], b[h][n]);
       }
@@ -182,11 +182,9 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
 #pragma unroll
       for (int i = 0; i < kOwnBlocks; ++i) {
         if (i < own) {
-          uint4 low[2], high[2];
+          uint4 low[4], high[4];
           if (i == 0) stream.template Read<0>(low, high);
           if (i == 1) stream.template Read<1>(low, high);
-          if (i == 2) stream.template Read<2>(low, high);
-          if (i == 3) stream.template Read<3>(low, high);
           multiply(low, high, held[i]);
         }
       }
@@ -194,11 +192,11 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
     } else {
 #pragma unroll 1
       for (int i = 0; i < own; ++i) {
-        uint4 low[2], high[2];
+        uint4 low[4], high[4];
         stream.template Read<0>(low, high);
         stream.Refill(1);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
+        for (int h = 0; h < 4; ++h) {
 #pragma unroll
           for (int n = 0; n < kTiles; ++n) held[0][h][n] = load(n, i, h);
         }

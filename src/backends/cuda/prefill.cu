@@ -21,6 +21,9 @@ __global__ void __launch_bounds__(kThreads) RowOpKernel(const __grid_constant__ 
   }
 }
 
+// Where the tiles have element i (below head_dim / 2) of a q or k head; its partner stands 8 rows on (TileLayout).
+__device__ int PairRow(int head, int half, int i) { return (head * ((half + 7) / 8) + i / 8) * kTileRows + i % 8; }
+
 // Normalises (where the model does) and rotates q and k; q goes to its buffer, k and v into the position's page.
 __global__ void __launch_bounds__(kThreads) QkvKernel(const __grid_constant__ DecodeParams p, const float* qkv, int ld,
                                                       const float* q_norm, const float* k_norm, int set, int plane_offset,
@@ -34,18 +37,22 @@ __global__ void __launch_bounds__(kThreads) QkvKernel(const __grid_constant__ De
   const float2* rope = p.rope + (static_cast<size_t>(set) * p.max_rows + row) * (p.head_dim / 2);
   const int half = p.head_dim / 2;
   for (int part = 0; part < 2; ++part) {
-    const float* x = part == 0 ? from : from + p.q_size;
     const float* weight = part == 0 ? q_norm : k_norm;
     const int size = part == 0 ? p.q_size : p.kv_size;
+    const int first_head = part == 0 ? 0 : p.heads;
     float scale = 1.0f;
     if (weight != nullptr) {
       float squares = 0.0f;
-      for (int i = threadIdx.x; i < size; i += kThreads) squares += x[i] * x[i];
+      for (int pair = threadIdx.x; pair < size / 2; pair += kThreads) {
+        const float* x = from + PairRow(first_head + pair / half, half, pair % half);
+        squares += x[0] * x[0] + x[8] * x[8];
+      }
       scale = rsqrtf(BlockSum(squares, scratch) / static_cast<float>(size) + p.eps);
     }
     for (int pair = threadIdx.x; pair < size / 2; pair += kThreads) {
       const int head = pair / half, i = pair % half, at = head * p.head_dim + i;
-      float low = x[at], high = x[at + half];
+      const float* x = from + PairRow(first_head + head, half, i);
+      float low = x[0], high = x[8];
       if (weight != nullptr) {
         low = low * scale * weight[at];
         high = high * scale * weight[at + half];
@@ -60,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) QkvKernel(const __grid_constant__ De
   for (int i = threadIdx.x; i < p.kv_size; i += kThreads) {
     const int head = i / p.head_dim;
     const_cast<bf16*>(InPage(p, page, plane, head, slot).value)[i % p.head_dim] =
-        __float2bfloat16(from[p.q_size + p.kv_size + i]);
+        __float2bfloat16(from[PairRow(p.heads + p.kv_heads, half, 0) + i]);
   }
 }
 
@@ -68,7 +75,8 @@ __global__ void SwiGluKernel(const __grid_constant__ DecodeParams p, const float
   const int row = first + static_cast<int>(blockIdx.y);
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= p.ff) return;
-  const float gate = gate_up[static_cast<size_t>(row) * ld + i], up = gate_up[static_cast<size_t>(row) * ld + p.ff + i];
+  const float* at = gate_up + static_cast<size_t>(row) * ld + i / 8 * kTileRows + i % 8;
+  const float gate = at[0], up = at[8];
   p.act_ff[static_cast<size_t>(row) * p.ld_ff + i] = __float2bfloat16(gate / (1.0f + __expf(-gate)) * up);
 }
 
@@ -101,13 +109,11 @@ __global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ D
     }
   }
   for (int at = 0; at < end; at += kAttentionBlock) {
-    KeyValue where[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int position = min(at + 8 * j + g, end - 1);
-      where[j] = InPage(p, pages[position / kPageSize], plane, kv_head, position % kPageSize);
-    }
-    state.Update(where, at, seen[0], seen[1], p.attention_scale);
+    const auto locate = [&](int position) {
+      position = min(position, end - 1);
+      return InPage(p, pages[position / kPageSize], plane, kv_head, position % kPageSize);
+    };
+    state.Update(locate, at, seen[0], seen[1], p.attention_scale);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -127,7 +133,8 @@ __global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ D
 }
 
 size_t WidestOutput(const ModelSpec& spec) {
-  const int widest = std::max({spec.hidden, spec.q_size() + 2 * spec.kv_size(), 2 * spec.ff});
+  const int widest = std::max({TileLayout::Plain(spec.hidden).rows(), TileLayout::Qkv(spec).rows(),
+                               TileLayout::GateUp(spec).rows()});
   return static_cast<size_t>(kPrefillRows) * static_cast<size_t>(widest);
 }
 
@@ -218,7 +225,7 @@ void Prefiller::Readout(int readout, const Chunk& chunk, const LogitsSink* sink)
       logits_ = DeviceArray<float>(kPrefillRows * vocab, "the logits of a prompt's chunk");
       host_logits_ = PinnedArray<float>(kPrefillRows * vocab);
     }
-    products_.Run(model_.head, params_.act_hidden, logits_.data(), model_.spec.vocab, stream_);
+    products_.Run(model_.head, model_.spec.vocab, params_.act_hidden, logits_.data(), stream_);
     Check(cudaMemcpyAsync(host_logits_.data(), logits_.data(), logits_.bytes(), cudaMemcpyDeviceToHost, stream_),
           "copying logits");
     Check(cudaStreamSynchronize(stream_), "copying logits");
@@ -273,7 +280,9 @@ void Prefiller::RunMatrix(const Op& op, int set, int plane_offset, const Chunk& 
                       : op.input == Activation::kAttention ? params_.act_attention
                       : op.input == Activation::kAdapter   ? params_.act_adapter
                                                            : params_.act_ff;
-  products_.Run(weights, input, sums_.data(), weights.rows, stream_);
+  // Sums that go through a row operation are read as rows of the stream.
+  const bool plain = program_.kinds[static_cast<size_t>(op.matrix)] == MatrixKind::kPartial;
+  products_.Run(weights, plain ? params_.hidden : weights.rows, input, sums_.data(), stream_);
   switch (program_.kinds[static_cast<size_t>(op.matrix)]) {
     case MatrixKind::kQkv:
     case MatrixKind::kQkvRaw:

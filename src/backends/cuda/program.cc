@@ -136,7 +136,7 @@ class Builder {
       final.pre_norm = model_.final_norm;
       Blocks(model_.coda, final);
     }
-    Matrix(model_.head, MatrixKind::kHead, Activation::kHidden, Ceil(spec_.vocab, kTileRows), 1);
+    Matrix(model_.head, MatrixKind::kHead, Activation::kHidden, spec_.vocab, 1);
     End(kSetCoda);
 
     program_.matrices = static_cast<int>(dealt_.size());
@@ -164,11 +164,11 @@ class Builder {
     return op;
   }
 
-  void Matrix(const DeviceMatrix& matrix, MatrixKind kind, Activation input, int tiles, int chunks) {
+  void Matrix(const DeviceMatrix& matrix, MatrixKind kind, Activation input, int outputs, int chunks) {
     MatrixShare whole{};
     whole.weights = matrix.data;
     whole.ld = matrix.ld;
-    whole.rows = matrix.rows;
+    whole.outputs = outputs;
     whole.block_end = static_cast<int16_t>(matrix.ld / kBlockK);
     whole.kind = kind;
     Op op{};
@@ -177,7 +177,7 @@ class Builder {
     op.input = input;
     op.layer = layer_;
     program_.ops.push_back(op);
-    dealt_.push_back(dealer_.Deal(whole, tiles, chunks));
+    dealt_.push_back(dealer_.Deal(whole, matrix.tiles(), chunks));
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
     program_.max_chunks = std::max(program_.max_chunks, chunks);
@@ -186,7 +186,7 @@ class Builder {
   // A matrix whose sums go through the next row operation; returns the number of its chunks.
   int Partial(const DeviceMatrix& matrix, Activation input) {
     const int chunks = Ceil(matrix.ld / kBlockK, kChunkBlocks);
-    Matrix(matrix, MatrixKind::kPartial, input, Ceil(matrix.rows, kTileRows), chunks);
+    Matrix(matrix, MatrixKind::kPartial, input, spec_.hidden, chunks);
     return chunks;
   }
 
@@ -201,11 +201,10 @@ class Builder {
 
   // `after` is the row operation that ends the stack.
   void Blocks(const std::vector<DeviceBlock>& blocks, const Op& after) {
-    const int per_head = Ceil(spec_.head_dim / 2, 8);
     for (layer_ = 0; layer_ < static_cast<int>(blocks.size()); ++layer_) {
       const DeviceBlock& block = blocks[static_cast<size_t>(layer_)];
-      const int qkv_tiles = (spec_.heads + spec_.kv_heads) * per_head + Ceil(spec_.kv_size(), kTileRows);
-      Matrix(block.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv, Activation::kHidden, qkv_tiles, 1);
+      const int qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+      Matrix(block.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv, Activation::kHidden, qkv_size, 1);
       program_.ops.back().q_norm = block.q_norm;
       program_.ops.back().k_norm = block.k_norm;
       if (spec_.qk_norm) Step(OpType::kQkNorm, block);
@@ -217,7 +216,7 @@ class Builder {
       mid.output = RowOutput::kNormed;
       mid.pre_norm = block.mlp_norm_in;
       program_.ops.push_back(mid);
-      Matrix(block.gate_up, MatrixKind::kGateUp, Activation::kHidden, Ceil(spec_.ff, 8), 1);
+      Matrix(block.gate_up, MatrixKind::kGateUp, Activation::kHidden, 2 * spec_.ff, 1);
       Op end = after;
       const size_t next = static_cast<size_t>(layer_) + 1;
       if (next < blocks.size()) {

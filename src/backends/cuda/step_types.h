@@ -12,12 +12,11 @@ namespace loopspec::cuda {
 
 inline constexpr int kThreads = 256;       // of a block: eight warps that share the k dimension of every product
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kTileRows = 16;       // rows of a weight tile: the long side of the matrix instruction
 inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
-inline constexpr int kChunkBlocks = 32;    // blocks of k that a warp team keeps its inputs of in registers: 2048 elements
+inline constexpr int kChunkBlocks = 16;    // blocks of k that the warps keep their inputs of in registers: 2048 elements
 inline constexpr int kMaxMatrices = 208;   // of one model
 inline constexpr int kMaxHidden = 8192;    // a block holds one row of the residual stream in registers
-inline constexpr int kAttentionBlock = 32; // positions that one softmax update covers
+inline constexpr int kAttentionBlock = 64; // positions that one softmax update covers
 
 // ---- The program: what the model does, laid down once ------------------------------------------------------------------
 
@@ -34,7 +33,7 @@ struct alignas(16) MatrixShare {
   const bf16* weights;
   const void* map;  // the copy engine's description of the matrix, where there is one
   int32_t ld;
-  int32_t rows;
+  int32_t outputs;  // that there are; the last tile may have rows beyond
   int32_t tile_begin;
   int32_t tile_count;
   int16_t block_begin, block_end;  // of k, in units of kBlockK

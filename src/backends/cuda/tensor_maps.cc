@@ -22,14 +22,16 @@ EncodeFunction FindEncode() {
   return reinterpret_cast<EncodeFunction>(function);
 }
 
-// Pieces of eight rows by 64 elements, their 16-byte parts exchanged by row as the kernel expects them.
+// A slot of the ring at once: a tile's rows by kBlockK elements, as groups of 64 elements (128 bytes, all that the engine's
+// exchange of 16-byte parts spans) one after the other.
 CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
   CUtensorMap map{};
-  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(m.ld), static_cast<cuuint64_t>(m.rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(m.ld) * sizeof(bf16)};
-  const cuuint32_t box[2] = {kBlockK, 8}, steps[2] = {1, 1};
+  constexpr cuuint32_t kGroup = 64;
+  const cuuint64_t extents[3] = {kGroup, static_cast<cuuint64_t>(m.rows), static_cast<cuuint64_t>(m.ld) / kGroup};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(m.ld) * sizeof(bf16), kGroup * sizeof(bf16)};
+  const cuuint32_t box[3] = {kGroup, kTileRows, kBlockK / kGroup}, steps[3] = {1, 1, 1};
   const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(m.data), extents, strides, box, steps,
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(m.data), extents, strides, box, steps,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) Fail("the driver refused a tensor map of {} x {} with error {}", m.rows, m.ld, static_cast<int>(status));

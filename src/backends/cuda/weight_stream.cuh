@@ -2,7 +2,7 @@
 //
 // Which weights a warp reads, and in what order, does not depend on any activation. So each warp keeps a ring of shared
 // memory filled from its own list, ahead of the barriers between operations: memory stays busy while the arithmetic waits.
-// A slot holds kTileRows rows by kBlockK elements (2 KiB); the copies that refill the slots of a tile are issued when the
+// A slot holds kTileRows rows by kBlockK elements (4 KiB); the copies that refill the slots of a tile are issued when the
 // tile was read. From Hopper on the copy engine fills them (a fence then does not wait for copies under way); before, the
 // warp's own asynchronous copies do.
 #pragma once
@@ -23,30 +23,8 @@ inline constexpr int kSlotBytes = kTileRows * kBlockK * static_cast<int>(sizeof(
 
 __device__ __forceinline__ int TilesPerHead(const DecodeParams& p) { return (p.head_dim / 2 + 7) / 8; }
 
-// Which rows of the matrix the two halves of a tile hold. They pair up what the epilogue needs together: rows i and
-// i + head_dim / 2 of a head for the rotation, gate and up of one output.
-__device__ __forceinline__ void TileRows(const DecodeParams& p, MatrixKind kind, int tile, int& first, int& second) {
-  if (kind == MatrixKind::kGateUp) {
-    first = tile * 8;
-    second = p.ff + tile * 8;
-    return;
-  }
-  first = tile * kTileRows;
-  if (kind == MatrixKind::kQkv || kind == MatrixKind::kQkvRaw) {
-    const int per_head = TilesPerHead(p), qk_heads = p.heads + p.kv_heads;
-    const int head = tile / per_head;
-    if (head < qk_heads) {
-      first = head * p.head_dim + tile % per_head * 8;
-      second = first + p.head_dim / 2;
-      return;
-    }
-    first = qk_heads * p.head_dim + (tile - qk_heads * per_head) * kTileRows;
-  }
-  second = first + 8;
-}
-
-// A slot is two groups of eight rows of 128 bytes; the 16-byte parts of row r are exchanged by r. The rows that lanes
-// (g, t) read are ordered so that eight neighbouring lanes touch every bank once.
+// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are exchanged by r % 8. The
+// rows that lanes (g, t) read are ordered so that eight neighbouring lanes touch every bank once.
 __device__ __forceinline__ int RowOfLane(int g) { return g >> 1 | (g & 1) << 2; }
 
 template <int kSlots>
@@ -84,10 +62,10 @@ class WeightStream {
     Save();
   }
 
-  // Waits for the oldest slot and reads this lane's fragments: two rows, two halves of the block. `kUnfilled` slots were
+  // Waits for the oldest slot and reads this lane's fragments: two rows, four quarters of the block. `kUnfilled` slots were
   // read before it and not refilled.
   template <int kUnfilled>
-  __device__ __forceinline__ void Read(uint4 (&low)[2], uint4 (&high)[2]) {
+  __device__ __forceinline__ void Read(uint4 (&low)[4], uint4 (&high)[4]) {
     if constexpr (LOOPSPEC_COPY_ENGINE) {
       WaitBarrier(Barrier(s_.read_slot), s_.phase);
     } else {
@@ -95,10 +73,12 @@ class WeightStream {
       __syncwarp();
     }
     const uint32_t at = ring_ + s_.read_slot + read_offset_;
-    low[0] = LoadShared16(at);
-    high[0] = LoadShared16(at + 1024);
-    low[1] = LoadShared16(at ^ 64);
-    high[1] = LoadShared16((at ^ 64) + 1024);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t quarter = (i % 2 == 0 ? at : at ^ 64) + i / 2 * 2048;
+      low[i] = LoadShared16(quarter);
+      high[i] = LoadShared16(quarter + 1024);
+    }
     s_.read_slot += kSlotBytes;
     if (s_.read_slot == kRingBytes) {
       s_.read_slot = 0;
@@ -140,25 +120,22 @@ class WeightStream {
       if (threadIdx.x % 32 == 0) {
         const uint32_t barrier = Barrier(s_.fill_slot);
         ExpectBytes(barrier, kSlotBytes);
-        CopyTile(to, matrix_->map, s_.block, s_.first_row, barrier);
-        CopyTile(to + 1024, matrix_->map, s_.block, s_.second_row, barrier);
+        CopyTile(to, matrix_->map, s_.block / 64, s_.tile * kTileRows, barrier);
       }
     } else {
-      const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8, last = matrix_->rows - 1;
-      const bf16* from = matrix_->weights + s_.block + part * 8;
+      const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
+      const bf16* from = matrix_->weights + (static_cast<size_t>(s_.tile) * kTileRows + r) * matrix_->ld + s_.block + part * 8;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        // Rows past the end read the last one; the epilogue drops them.
-        const int row = r + 4 * (i & 1);
-        const int source = min((i < 2 ? s_.first_row : s_.second_row) + row, last);
-        CopyAsync16(to + (i / 2) * 1024 + row * 128 + (part ^ row) * 16, from + static_cast<size_t>(source) * matrix_->ld);
+      for (int i = 0; i < 8; ++i) {
+        const int row = r + 4 * (i % 4);
+        CopyAsync16(to + i / 4 * 2048 + row * 128 + (part ^ (row & 7)) * 16,
+                    from + static_cast<size_t>(i % 4 * 4) * matrix_->ld + i / 4 * 64);
       }
     }
   }
 
   __device__ __forceinline__ void StartTile() {
     s_.block = (matrix_->block_begin + static_cast<int>(threadIdx.x) / 32) * kBlockK;
-    TileRows(Context().p, matrix_->kind, s_.tile, s_.first_row, s_.second_row);
   }
 
   // Moves on to the warp's next pass over a matrix that it has a share of.
