@@ -54,7 +54,7 @@ class TemporaryFolder {
 
 TEST(ChatTemplate, AgreesWithStoredResultsOfJinja2) {
   setenv("TZ", "UTC", 1);
-  const auto path = kSource / "tests/text/data/templates.json";
+  const auto path = std::filesystem::path(LOOPSPEC_TEMPLATE_DATA) / "templates.json";
   const OrderedJson data = ParseOrderedJson(ReadFile(path), path.string());
   size_t texts = 0, refusals = 0;
   for (const OrderedJson& test : data["cases"]) {

@@ -26,8 +26,9 @@ using VF = hn::Vec<D>;
 constexpr D kD;
 constexpr int kLanes = HWY_LANES(float);
 // Accumulators of a tile: 24 of 32 vector registers, or 8 of 16.
-constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 ? 4 : 6;
-constexpr int kTileN = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 ? 2 : 4;
+constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;  // better targets have lower numbers
+constexpr int kMaxRows = kFewRegisters ? 4 : 6;
+constexpr int kTileN = kFewRegisters ? 2 : 4;
 
 // Weights come two vectors (2 x kLanes inputs) at a time; rows are packed in the order in which the weights arrive.
 struct F32Weights {
