@@ -2,13 +2,16 @@
 // models' greedy continuations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "backends/backend.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "tests/support/driver.h"
 
 namespace loopspec {
@@ -88,6 +91,37 @@ INSTANTIATE_TEST_SUITE_P(All, TinyGolden,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");
                          });
+
+// A header of odd length puts every tensor across its own alignment; the logits are the same.
+TEST(OddlyPacked, SameLogits) {
+  for (const char* name : {"ouro-tiny-f32", "raven-olmo-tiny-bf16"}) {
+    const auto folder = std::filesystem::temp_directory_path() / fmt::format("loopspec-odd-{}-{}", getpid(), name);
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy_file(kGoldens / name / "config.json", folder / "config.json",
+                               std::filesystem::copy_options::overwrite_existing);
+    std::string file = ReadFile(kGoldens / name / "model.safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), 8);
+    file.insert(8 + header, header % 2 == 0 ? " " : "  ");
+    header += header % 2 == 0 ? 1 : 2;
+    std::memcpy(file.data(), &header, 8);
+    std::ofstream(folder / "model.safetensors", std::ios::binary) << file;
+    std::vector<std::vector<float>> logits;
+    for (const auto& from : {kGoldens / name, folder}) {
+      const Model model = Model::Load(from);
+      BackendOptions options;
+      options.compute = ComputeMode::kF32;
+      options.kv_positions = 64;
+      options.threads = 1;
+      const auto backend = MakeTestBackend(model, options);
+      ScoreTokens(*backend, std::vector<int32_t>{1, 2, 3, 4, 5},
+                  [&](int32_t, int32_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
+    }
+    std::filesystem::remove_all(folder);
+    ASSERT_EQ(logits.size(), 10u);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(logits[i], logits[i + 5]) << name;
+  }
+}
 
 struct DemoCase {
   const char* model;

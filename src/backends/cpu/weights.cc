@@ -1,6 +1,7 @@
 #include "backends/cpu/weights.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -36,7 +37,7 @@ class Preparer {
         Fail("{}: a matrix is stored partly as {} and partly as {}", model_.checkpoint.path().string(),
              NameOf(dtype), NameOf(part.dtype));
       }
-      linear.parts.push_back({part.dtype == dtype ? part.data : Round(part), part.shape[0]});
+      linear.parts.push_back({part.dtype == dtype ? Aligned(part) : Round(part), part.shape[0]});
     }
     if (small_ && linear.kernel->pack_weights != nullptr) Pack(linear);
     return linear;
@@ -65,6 +66,16 @@ class Preparer {
       part.data = weights_.packed.back().data();
     }
     linear.shuffled = true;
+  }
+
+  // Where the file has it, unless the file packs it so tightly that elements lie across their own alignment.
+  const std::byte* Aligned(const TensorView& from) {
+    if (reinterpret_cast<uintptr_t>(from.data) % SizeOf(from.dtype) == 0) return from.data;
+    auto copy = std::make_unique<uint16_t[]>(from.bytes() / sizeof(uint16_t));
+    std::memcpy(copy.get(), from.data, from.bytes());
+    model_.checkpoint.Forget(from);
+    weights_.converted.push_back(std::move(copy));
+    return reinterpret_cast<const std::byte*>(weights_.converted.back().get());
   }
 
   const std::byte* Round(const TensorView& from) {
