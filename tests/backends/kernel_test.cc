@@ -267,6 +267,43 @@ TEST_P(MatMul, UnalignedWeights) {
   }
 }
 
+// Weights shuffled at load give the same bits, from any multiple of the grain on.
+TEST_P(MatMul, PackedWeightsAreTheSameSums) {
+  for (const MatMulKernel* kernel : AllMatMuls(GetParam().weights, GetParam().activations)) {
+    if (kernel->pack_weights == nullptr) continue;
+    for (const int64_t k : {1, 3, 12, 48}) {
+      for (const int64_t n : {1, 2, 5, 16}) {
+        const Problem problem(GetParam(), k * kernel->k_block, n * kernel->grain, 17, 6);
+        const Guarded shuffled(kernel->packed_weight_bytes(problem.n, problem.k));
+        kernel->pack_weights(problem.weights.data(), problem.n, problem.k, shuffled.data());
+        for (const int rows : {1, 2, 3, 8, 9, 17}) {
+          const Guarded packed(kernel->PackedBytes(rows, problem.k));
+          for (int r = 0; r < rows; ++r) {
+            kernel->pack(packed.data(), r, problem.k, 0, problem.x.data() + r * problem.k,
+                         problem.k);
+          }
+          const std::vector<float> plain = Multiply(*kernel, problem, AllRows(rows), 0, problem.n);
+          for (const int64_t begin : {int64_t{0}, n / 2 * kernel->grain}) {
+            const int64_t count = problem.n - begin;
+            std::vector<float> out(static_cast<size_t>(rows * count));
+            kernel->multiply_packed(
+                {shuffled.data() + kernel->packed_weight_bytes(begin, problem.k), count, problem.k,
+                 packed.data(), rows, out.data(), count});
+            for (int r = 0; r < rows; ++r) {
+              for (int64_t i = 0; i < count; ++i) {
+                ASSERT_TRUE(SameBits(out[static_cast<size_t>(r * count + i)],
+                                     plain[static_cast<size_t>(r * problem.n + begin + i)]))
+                    << fmt::format("{} k {} n {} rows {} from {}", kernel->name, problem.k,
+                                   problem.n, rows, begin);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 std::string PairName(const TypePair& types) {
   return fmt::format("{}_weights_{}_rows", NameOf(types.weights), NameOf(types.activations));
 }
