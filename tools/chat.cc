@@ -54,10 +54,12 @@ class Input {
       if (!std::getline(std::cin, line)) return std::nullopt;
       return line;
     }
+    interrupted = false;
     char* line = readline("> ");
     if (line == nullptr) {
       fmt::print("\n");
-      return std::nullopt;
+      // Ctrl-C drops the line and not the program.
+      return interrupted ? std::optional<std::string>("") : std::nullopt;
     }
     std::string text = line;
     std::free(line);
@@ -123,7 +125,7 @@ class Conversation {
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
     request.depths = depths_;
-    request.max_rows = options_.decode.max_rows;
+    request.max_rows = options_.decode.Rows(*backend_);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.stop_tokens = text_.special.eos;
     IncrementalDecoder decoder(*text_.tokenizer, {});
@@ -157,7 +159,7 @@ void Run(const Options& options) {
   Conversation conversation(options);
   Input input;
   struct sigaction action {};
-  action.sa_handler = OnInterrupt;  // no SA_RESTART is needed: the answer's loop looks at the flag
+  action.sa_handler = OnInterrupt;  // without SA_RESTART: the answer's loop looks at the flag, readline comes back
   sigaction(SIGINT, &action, nullptr);
   if (input.terminal()) fmt::print("Talk to {}; /help lists commands, Ctrl-D leaves.\n", options.model.model);
   while (const auto line = input.Next()) {

@@ -70,7 +70,7 @@ void SamplingOptions::AddTo(CLI::App& command) {
   add("--repetition-penalty", params.repetition_penalty, "Divide positive and multiply negative logits of tokens already in the text; 1 is off");
   add("--presence-penalty", params.presence_penalty, "Subtract this from the logits of tokens already written");
   add("--frequency-penalty", params.frequency_penalty, "Subtract this times how often a token has been written");
-  add("--logit-bias", bias, "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times");
+  command.add_option("--logit-bias", bias, "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")->group("Sampling");
   add("--sampler", sampler, "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the decoder")
       ->check(CLI::IsMember({"cascade", "coupled"}).description(""));
   add("--second-proposal", later, "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
@@ -107,7 +107,7 @@ void DecodeOptions::AddTo(CLI::App& command) {
   add("--decode", decode, "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
       ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
   add("--depths", depths, "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
-  add("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit")->check(CLI::Range(0, 256).description(""))->type_name("N");
+  add("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on a CPU)")->check(CLI::Range(0, 256).description(""))->type_name("N");
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Something other than a file lies there: /dev/stdout, a named pipe. Renaming over it would replace it.
+// Something other than a file lies there: /dev/stdout, a named pipe. Renaming over it would replace
+// it.
 bool IsSpecial(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -38,12 +39,16 @@ void WriteTo(const std::string& file, const std::string& text, const std::string
 void CheckOutputFile(const std::string& path, const char* option) {
   if (path.empty()) Fail("{} is empty, expected the name of a file to write", option);
   std::error_code error;
-  if (fs::is_directory(path, error)) Fail("{} {} is a folder, expected the name of a file to write", option, path);
+  if (fs::is_directory(path, error))
+    Fail("{} {} is a folder, expected the name of a file to write", option, path);
   if (IsSpecial(path)) return;
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
-  if (!fs::is_directory(folder, error)) Fail("{} {}: there is no folder {}", option, path, folder.string());
-  if (access(folder.c_str(), W_OK) != 0) Fail("{} {}: cannot write to the folder {}: {}", option, path, folder.string(), std::strerror(errno));
+  if (!fs::is_directory(folder, error))
+    Fail("{} {}: there is no folder {}", option, path, folder.string());
+  if (access(folder.c_str(), W_OK) != 0)
+    Fail("{} {}: cannot write to the folder {}: {}", option, path, folder.string(),
+         std::strerror(errno));
 }
 
 void WriteTextFile(const std::string& path, const std::string& text) {

@@ -5,10 +5,12 @@
 
 namespace loopspec::tools {
 
-// Throws Error when nothing can be written there: better told at once than after the run. `option` names it to the user.
+// Throws Error when nothing can be written there: better told at once than after the run. `option`
+// names it to the user.
 void CheckOutputFile(const std::string& path, const char* option);
 
-// Replaces the file as a whole or leaves it alone; a device or a pipe is written to as it is. Throws Error.
+// Replaces the file as a whole or leaves it alone; a device or a pipe is written to as it is.
+// Throws Error.
 void WriteTextFile(const std::string& path, const std::string& text);
 
 }  // namespace loopspec::tools
