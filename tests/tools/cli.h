@@ -1,0 +1,70 @@
+// Runs the built `loopspec` as a child process, as a user would.
+#pragma once
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+
+namespace loopspec::test {
+
+struct RunOptions {
+  std::string input;                                             // standard input
+  std::vector<std::pair<std::string, std::string>> environment;  // besides a bare one
+  std::string output_file;          // standard output goes here instead
+  bool close_output_early = false;  // the reader leaves after the first bytes
+  int signal_after_output = 0;      // sent when the first bytes have come
+  size_t file_limit = 0;            // writing more to a file fails, as on a full disk
+  double timeout = 60;              // seconds
+};
+
+struct RunResult {
+  int code = -1;   // exit code, or -1 when it did not exit by itself
+  int signal = 0;  // that ended it
+  bool timed_out = false;
+  std::string out, err;
+  double first_output = 0;  // seconds until the first byte on standard output
+  size_t peak_bytes = 0;    // resident
+
+  Json json() const;  // standard output as JSON; an empty object and a failed test when it is none
+};
+
+RunResult Call(const std::vector<std::string>& arguments, const RunOptions& options = {});
+
+// Expects exit code 2, nothing on standard output, and one line on standard error that has all of
+// `words` in it.
+void ExpectRefusal(const std::vector<std::string>& arguments, const std::vector<std::string>& words,
+                   const RunOptions& options = {});
+void ExpectRefused(const RunResult& result, const std::vector<std::string>& words);
+
+// The object that `generate --json` prints, after checking that it succeeded.
+Json Generate(std::vector<std::string> arguments);
+std::vector<int> Ids(const Json& result);
+
+std::filesystem::path Binary();
+std::string OuroDemo();
+std::string RavenDemo();
+std::string Golden(const std::string& name);
+
+// A folder that goes away with the object.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string Write(const std::string& name, const std::string& text) const;
+  std::vector<std::string> Names() const;  // of what lies in it, sorted
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string Slurp(const std::filesystem::path& file);
+
+}  // namespace loopspec::test

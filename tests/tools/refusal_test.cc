@@ -1,0 +1,360 @@
+// Everything a user can get wrong: one sentence that names it, exit code 2, nothing half-done left
+// behind.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/tools/cli.h"
+#include "tests/tools/tiny_model.h"
+
+namespace loopspec::test {
+namespace {
+
+TEST(CommandLine, IsCheckedBeforeAnythingRuns) {
+  const std::string model = OuroDemo();
+  ExpectRefusal({}, {"no command", "generate", "--help"});
+  ExpectRefusal({"bogus"}, {"bogus", "generate"});
+  ExpectRefusal({"generate"}, {"--model", "generate --help"});
+  ExpectRefusal({"generate", "--model", model}, {"--prompt", "--tokens"});
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "--tokens", "1"},
+                {"--prompt", "--tokens"});
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "--bogus"}, {"--bogus"});
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "stray"}, {"stray"});
+  ExpectRefusal({"generate", "--model", model, "--tokens", "1", "--chat"}, {"--tokens", "--chat"});
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "--system", "s"}, {"--system", "--chat"});
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "--logprobs", "2"},
+                {"--logprobs", "--json"});
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "--json", "--color"},
+                {"--json", "--color"});
+  ExpectRefusal({"logits", "--model", model, "-o", "x"}, {"--tokens"});
+  ExpectRefusal({"bench", "--model", model, "--prompts", "x"}, {"--decode"});
+  ExpectRefusal({"tokenize", "--model", model}, {"text"});
+  ExpectRefusal({"tokenize", "--model", model, "a", "--file", "b"}, {"one text"});
+  ExpectRefusal({"trace", "x"}, {"--svg"});
+  ExpectRefusal({"generate", "--model", "", "-p", "a"}, {"--model"});
+  ExpectRefusal({"generate", "--model", "/no/such/folder", "-p", "a"}, {"/no/such/folder"});
+  ExpectRefusal({"generate", "--model", model + "/config.json", "-p", "a"},
+                {"config.json", "file"});
+}
+
+TEST(Values, OutOfRangeAreNamed) {
+  const Scratch scratch;
+  const std::string model = TinyModel::Ouro().Save(scratch, "m");
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{"--max-tokens", "0"}, {"--max-tokens", "0"}},
+      {{"--max-tokens", "64"}, {"65", "64"}},
+      {{"--max-tokens", "1000000000"}, {"1000000000", "64"}},
+      {{"--temperature", "-1"}, {"temperature", "-1"}},
+      {{"--temperature", "nan"}, {"temperature", "nan"}},
+      {{"--temperature", "hot"}, {"--temperature", "hot"}},
+      {{"--top-k", "-1"}, {"top-k"}},
+      {{"--top-p", "0"}, {"top-p"}},
+      {{"--top-p", "1.5"}, {"top-p"}},
+      {{"--min-p", "2"}, {"min-p"}},
+      {{"--repetition-penalty", "0"}, {"repetition"}},
+      {{"--presence-penalty", "inf"}, {"presence"}},
+      {{"--logit-bias", "5"}, {"--logit-bias", "5"}},
+      {{"--logit-bias", "3=1"}, {"3", "vocabulary"}},
+      {{"--logit-bias", "1=x"}, {"--logit-bias"}},
+      {{"--seed", "-1"}, {"--seed", "-1"}},
+      {{"--seed", "18446744073709551616"}, {"--seed"}},
+      {{"--depths", "nonsense"}, {"nonsense"}},
+      {{"--depths", "0"}, {"depths", "0"}},
+      {{"--depths", "2,1"}, {"2,1"}},
+      {{"--depths", "4"}, {"depths", "4"}},
+      {{"--depths", "1,"}, {"1,"}},
+      {{"--depths", ""}, {"--depths"}},
+      {{"--depths", "1", "--decode", "ar"}, {"--depths", "--decode ar"}},
+      {{"--decode", "magic"}, {"--decode", "magic"}},
+      {{"--sampler", "dice"}, {"--sampler", "dice"}},
+      {{"--compute", "f16"}, {"--compute", "f16"}},
+      {{"--threads", "-1"}, {"--threads"}},
+      {{"--max-rows", "257"}, {"--max-rows"}},
+      {{"--recurrence", "0"}, {"--recurrence"}},
+      {{"--device", "gpu"}, {"device", "gpu"}},
+      {{"--device", "cuda:99"}, {"device", "cuda"}},
+      {{"--kv-memory", "lots"}, {"--kv-memory", "lots"}},
+      {{"--stop-token", "3"}, {"--stop-token", "3"}},
+      {{"--stop-token", "-1"}, {"--stop-token", "-1"}},
+      {{"--stop", "x"}, {"tokenizer.json", "--stop-token"}},
+      {{"--trace", "/no/such/folder/t.json"}, {"--trace", "/no/such/folder"}},
+      {{"--trace", "/tmp"}, {"--trace", "/tmp", "folder"}},
+      {{"--set", "x"}, {"--set", "key=value"}},
+      {{"--set", "=1"}, {"--set"}},
+      {{"--set", "a..b=1"}, {"a..b"}},
+      {{"--set", "model_type.x=1"}, {"model_type"}}};
+  for (const auto& [arguments, words] : cases) {
+    std::vector<std::string> line = {"generate", "--model", model, "--tokens", "1", "-n", "2"};
+    if (arguments[0] == "--max-tokens") line.resize(5);
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    ExpectRefusal(line, words);
+  }
+  for (const auto& [tokens, word] :
+       std::vector<std::pair<std::string, std::string>>{{"3", "3"},
+                                                        {"1,-2", "-2"},
+                                                        {"1,x", "1,x"},
+                                                        {"99999999999", "99999999999"},
+                                                        {"1;2", "1;2"}}) {
+    ExpectRefusal({"generate", "--model", model, "--tokens", tokens}, {word});
+    ExpectRefusal({"logits", "--model", model, "--tokens", tokens, "-o", scratch / "x"}, {word});
+  }
+  ExpectRefusal({"generate", "--model", model, "--prompt", "text"}, {"tokenizer.json", "--tokens"});
+  ExpectRefusal({"generate", "--model", model, "--prompt", "text", "--chat"}, {"tokenizer.json"});
+  for (const char* depths : {"0", "5", "2,2", "some", ""}) {
+    ExpectRefusal(
+        {"logits", "--model", model, "--tokens", "1", "--depths", depths, "-o", scratch / "x"},
+        {"epths"});
+  }
+  EXPECT_EQ(scratch.Names(), std::vector<std::string>{"m"});
+}
+
+TEST(Prompts, EmptyAndTooLong) {
+  const Scratch scratch;
+  const std::string model = OuroDemo(), empty = scratch.Write("empty", ""),
+                    prompts = scratch.Write("p.txt", "Hello\n");
+  ExpectRefusal({"generate", "--model", model, "--prompt", ""}, {"prompt is empty"});
+  ExpectRefusal({"generate", "--model", model, "--tokens", ""}, {"prompt is empty"});
+  ExpectRefusal({"generate", "--model", model, "--prompt-file", empty}, {"prompt is empty"});
+  ExpectRefusal({"generate", "--model", model, "--prompt-file", "-"}, {"prompt is empty"});
+  ExpectRefusal({"generate", "--model", model, "--prompt-file", scratch / "none"}, {"none"});
+  ExpectRefusal({"generate", "--model", model, "--prompt-file", scratch.path()}, {"folder"});
+  std::string tokens = "1";
+  for (int i = 1; i < 2048; ++i) tokens += ",1";
+  ExpectRefusal({"generate", "--model", model, "--tokens", tokens}, {"2048", "context"});
+  ExpectRefusal({"logits", "--model", model, "--tokens", tokens + ",1", "-o", scratch / "x"},
+                {"2049", "2048"});
+  ExpectRefusal({"bench", "--model", model, "--prompts", empty, "--decode", "ar"}, {"no prompt"});
+  ExpectRefusal({"bench", "--model", model, "--prompts", scratch.Write("b.jsonl", "{\"x\": 1}\n"),
+                 "--decode", "ar"},
+                {"line 1", "prompt"});
+  for (const char* decode : {"magic", "loopspec:", "loopspec:9", "loopspec:1@", "loopspec:1@0",
+                             "loopspec:1@x", "ar:1"}) {
+    ExpectRefusal({"bench", "--model", model, "--prompts", prompts, "--decode", decode}, {});
+  }
+  for (const char* rates : {"x", "0.9,", "0.9;0.1", "1.2", "-0.1", "nan", "0.6,0.6"}) {
+    ExpectRefusal({"bench", "--model", model, "--prompts", prompts, "--decode", "ar",
+                   "--assume-acceptance", rates},
+                  {"--assume-acceptance"});
+  }
+  ExpectRefusal({"detokenize", "--model", model, "1,two"}, {"two"});
+  ExpectRefusal({"detokenize", "--model", model, "--", "-1"}, {"-1"});
+  ExpectRefusal({"template", "--model", model, "--messages", scratch.Write("m.json", "{\"a\": 1}")},
+                {"messages"});
+  ExpectRefusal({"template", "--model", model, "--messages", scratch.Write("n.json", "[")},
+                {"n.json", "JSON"});
+  ExpectRefusal({"trace", scratch / "none", "--svg", scratch / "x.svg"}, {"none"});
+  ExpectRefusal({"trace", scratch.Write("t.json", "[]"), "--svg", scratch / "x.svg"},
+                {"t.json", "trace"});
+  ExpectRefusal({"trace", scratch.Write("t.json", R"({"events": [{"step": -1}]})"), "--svg",
+                 scratch / "x.svg"},
+                {"t.json", "step"});
+}
+
+// ---- checkpoints
+
+void ExpectBadModel(const TinyModel& model, const std::vector<std::string>& words) {
+  const Scratch scratch;
+  ExpectRefusal({"generate", "--model", model.Save(scratch, "m"), "--tokens", "1", "-n", "2"},
+                words);
+}
+
+TEST(Checkpoints, TensorsAreCheckedByName) {
+  TinyModel model = TinyModel::Ouro();
+  model.Remove("model.layers.0.mlp.up_proj.weight");
+  ExpectBadModel(model, {"model.layers.0.mlp.up_proj.weight", "missing"});
+  model = TinyModel::Ouro();
+  model.tensors.push_back({"model.layers.7.extra.weight", {2}});
+  ExpectBadModel(model, {"model.layers.7.extra.weight", "unknown"});
+  model = TinyModel::Ouro();
+  model.tensor("lm_head.weight").shape = {4, 4};
+  ExpectBadModel(model, {"lm_head.weight", "expected"});
+  model = TinyModel::Raven();
+  model.Remove("transformer.adapter.weight");
+  ExpectBadModel(model, {"transformer.adapter.weight", "missing"});
+  model = TinyModel::Raven();
+  model.tensor("transformer.coda.0.attn.Wqkv.weight").shape = {8, 3};
+  ExpectBadModel(model, {"transformer.coda.0.attn.Wqkv.weight", "expected"});
+  model = TinyModel::Ouro();
+  model.tensor("lm_head.weight").dtype = "I32";
+  ExpectBadModel(model, {"lm_head.weight", "I32"});
+  model.tensor("lm_head.weight").dtype = "Q9";
+  ExpectBadModel(model, {"lm_head.weight", "Q9"});
+}
+
+TEST(Checkpoints, SettingsThatAreNotSupportedAreRefused) {
+  const std::vector<std::pair<std::string, Json>> ouro = {
+      {"use_sliding_window", true},
+      {"early_exit_threshold", 0.9},
+      {"hidden_act", "gelu"},
+      {"attention_bias", true},
+      {"layer_types", Json::array({"sliding_attention"})},
+      {"vocab_size", 0},
+      {"vocab_size", -3},
+      {"vocab_size", "many"},
+      {"vocab_size", 2.5},
+      {"hidden_size", 1e18},
+      {"num_attention_heads", 0},
+      {"num_key_value_heads", 3},
+      {"head_dim", 3},
+      {"total_ut_steps", 0},
+      {"rms_norm_eps", -1},
+      {"rope_theta", 0},
+      {"num_hidden_layers", 1000000000},
+      {"max_position_embeddings", 0},
+      {"model_type", "llama"},
+      {"rope_scaling", {{"rope_type", "yarn"}}},
+      {"rms_norm_eps", nullptr}};
+  const std::vector<std::pair<std::string, Json>> raven = {
+      {"test_time_noise", 0.1}, {"qk_bias", true},
+      {"nonlin_name", "GELU"},  {"injection_type", "add"},
+      {"n_layers_in_coda", -1}, {"mean_recurrence", 0},
+      {"n_embd", "x"}};
+  for (const auto& [settings, base] :
+       {std::pair(ouro, TinyModel::Ouro()), std::pair(raven, TinyModel::Raven())}) {
+    for (const auto& [key, value] : settings) {
+      SCOPED_TRACE(key + " " + value.dump());
+      TinyModel model = base;
+      model.config[key] = value;
+      ExpectBadModel(model, {key == "num_key_value_heads" ? "heads" : key});
+      if (key != "model_type" && value.is_primitive() && !value.is_string() &&
+          !value.is_null()) {  // through --set too
+        const Scratch scratch;
+        ExpectRefusal(
+            {"inspect", "--model", base.Save(scratch, "m"), "--set", key + "=" + value.dump()}, {});
+      }
+    }
+  }
+}
+
+TEST(Checkpoints, HostileFilesEndInASentence) {
+  const std::string good = TinyModel::Ouro().Safetensors();
+  uint64_t header = 0;
+  std::memcpy(&header, good.data(), 8);
+  const auto with_length = [&](uint64_t length) {
+    std::string bad = good;
+    std::memcpy(bad.data(), &length, 8);
+    return bad;
+  };
+  const auto with_header = [&](const std::string& text) {
+    const uint64_t size = text.size();
+    return std::string(reinterpret_cast<const char*>(&size), 8) + text + std::string(64, '\0');
+  };
+  std::vector<std::string> files = {
+      "",
+      "abc",
+      good.substr(0, 8),
+      good.substr(0, 8 + header / 2),
+      good.substr(0, good.size() - 1),
+      good.substr(0, 8 + header),
+      with_length(0),
+      with_length(UINT64_MAX),
+      with_length(header - 1),
+      with_length(header + 8),
+      with_length(uint64_t{1} << 40),
+      with_header("[]"),
+      with_header("null"),
+      with_header(std::string(100000, '[')),
+      with_header(R"({"a": 1})"),
+      with_header(R"({"a": {"dtype": "F32"}})"),
+      with_header(R"({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})"),
+      with_header(
+          R"({"a": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}})"),
+      with_header(R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}})"),
+      with_header(R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [1000, 1004]}})"),
+      with_header(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},)"
+                  R"( "b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}})"),
+      with_header("{\"\xff\": 1}")};
+  for (size_t i = 0; i < files.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Scratch scratch;
+    const std::string folder = TinyModel::Ouro().Save(scratch, "m");
+    scratch.Write("m/model.safetensors", files[i]);
+    ExpectRefusal({"inspect", "--model", folder}, {"model.safetensors"});
+  }
+}
+
+TEST(Checkpoints, FoldersThatAreNotWhole) {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "empty");
+  ExpectRefusal({"inspect", "--model", scratch / "empty"}, {"config.json"});
+  const std::string folder = TinyModel::Ouro().Save(scratch, "m");
+  for (const char* config : {"", "{", "[1]", "{\"model_type\": 3}", "\xff\xfe"}) {
+    scratch.Write("m/config.json", config);
+    ExpectRefusal({"inspect", "--model", folder}, {"config.json"});
+  }
+  TinyModel::Ouro().Save(scratch, "m");
+  std::filesystem::remove(folder + "/model.safetensors");
+  ExpectRefusal({"inspect", "--model", folder}, {"model.safetensors"});
+  for (const char* index :
+       {"{}", R"({"weight_map": {"a": "missing.safetensors"}})", R"({"weight_map": {"a": "../x"}})",
+        R"({"weight_map": {"a": 3}})", R"({"weight_map": {}})"}) {
+    scratch.Write("m/model.safetensors.index.json", index);
+    ExpectRefusal({"inspect", "--model", folder}, {});
+  }
+}
+
+// ---- places that cannot be written
+
+TEST(Output, AFullDiskIsToldAndNothingIsLeftBehind) {
+  const Scratch scratch;
+  const std::string model = Golden("ouro-tiny-f32");
+  RunOptions full;
+  full.file_limit = 512;
+  RunResult result = Call(
+      {"logits", "--model", model, "--tokens", "1,2,3", "-o", scratch / "l.safetensors"}, full);
+  ExpectRefused(result, {"l.safetensors"});
+  result = Call(
+      {"generate", "--model", model, "--tokens", "1,2,3", "-n", "8", "--trace", scratch / "t.json"},
+      full);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("t.json"), std::string::npos);
+  EXPECT_TRUE(scratch.Names().empty());
+  // A file that is there stays as it was.
+  scratch.Write("t.json", "before");
+  EXPECT_EQ(Call({"generate", "--model", model, "--tokens", "1,2,3", "-n", "8", "--trace",
+                  scratch / "t.json"},
+                 full)
+                .code,
+            2);
+  EXPECT_EQ(Slurp(scratch / "t.json"), "before");
+  EXPECT_EQ(scratch.Names(), std::vector<std::string>{"t.json"});
+  ExpectRefusal({"trace", scratch / "t.json", "--svg", scratch.path()}, {"folder"});
+  EXPECT_EQ(scratch.Names(), std::vector<std::string>{"t.json"});
+  EXPECT_FALSE(std::filesystem::exists(scratch.path().string() + ".partial"));
+}
+
+TEST(Output, DevicesStayDevices) {
+  const std::string model = Golden("ouro-tiny-f32");
+  ExpectRefusal({"logits", "--model", model, "--tokens", "1", "-o", "/dev/full"}, {"/dev/full"});
+  const RunResult trace =
+      Call({"generate", "--model", model, "--tokens", "1", "-n", "4", "--trace", "/dev/full"});
+  EXPECT_EQ(trace.code, 2);
+  EXPECT_NE(trace.err.find("/dev/full"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  const RunResult standard =
+      Call({"generate", "--model", model, "--tokens", "1", "-n", "4", "--trace", "/dev/null"});
+  EXPECT_EQ(standard.code, 0) << standard.err;
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST(Output, StandardOutputThatCannotBeWritten) {
+  const Scratch scratch;
+  RunOptions full;
+  full.output_file = "/dev/full";
+  const std::string messages = scratch.Write("m.json", R"([{"role": "user", "content": "Hi"}])"),
+                    model = OuroDemo();
+  const std::vector<std::vector<std::string>> commands = {
+      {"generate", "--model", model, "-p", "Hi", "-n", "4"},
+      {"generate", "--model", model, "-p", "Hi", "-n", "4", "--json"},
+      {"generate", "--model", model, "-p", "Hi", "-n", "4", "--color"},
+      {"inspect", "--model", model},
+      {"inspect", "--model", model, "--json"},
+      {"tokenize", "--model", model, "Hi"},
+      {"detokenize", "--model", model, "1,2"},
+      {"template", "--model", model, "--messages", messages},
+      {"--help"}};
+  for (const auto& command : commands) ExpectRefusal(command, {"standard output"}, full);
+}
+
+}  // namespace
+}  // namespace loopspec::test
