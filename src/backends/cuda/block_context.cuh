@@ -20,13 +20,18 @@ struct StreamOrder {
   int recurrences;
 };
 
-// Where a warp's stream of weights stands.
-struct StreamState {
-  int set, matrix, repeat, pass;  // matrix = -1: nothing is left to copy
+// The next slot that a warp reads, and the parity of its barrier.
+struct RingPosition {
+  int slot;
+  uint32_t phase;
+};
+
+// What is copied next into a warp's ring.
+struct FillerState {
+  int set, matrix, repeat, pass;  // matrix = -1: nothing is left
   int tile, tile_end;
-  int block, block_end;           // of k, in elements
-  uint32_t read_slot, fill_slot;  // byte offsets into the ring
-  uint32_t phase;                 // of the barriers of the slots to be read
+  int block, block_end;  // of k
+  int slot;
 };
 
 // The rows that go through a stack in this step.
@@ -45,10 +50,11 @@ struct BlockContext {
   Op ops[2];  // the current operation and the next
   SetContext set;
   StreamOrder order;
-  StreamState streams[kWarps];
+  RingPosition readers[kWarps];
+  FillerState fillers[kWarps];
   const int32_t* chains;  // in `chain_cache` where they fit
   float scratch[kWarps];
-  uint64_t full[kWarps * kMaxSlots];  // barriers of the ring's slots
+  uint64_t full[kWarps * kMaxSlots];  // barriers of the rings' slots
   RowInfo row_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
   AttentionUnit unit_cache[kWarps][kCachedUnits];

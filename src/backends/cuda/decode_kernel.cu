@@ -14,7 +14,9 @@ class GridBarrier {
  public:
   __device__ explicit GridBarrier(uint32_t* counter) : counter_(counter) {}
 
-  __device__ void Sync() {
+  // `meanwhile` is run by the second warp while the first one waits.
+  template <typename F>
+  __device__ __forceinline__ void Sync(F meanwhile) {
     __syncthreads();
     if (threadIdx.x == 0) {
       target_ += gridDim.x;
@@ -24,6 +26,8 @@ class GridBarrier {
       do {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter_) : "memory");
       } while (seen < target_);
+    } else if (threadIdx.x / 32 == 1) {
+      meanwhile();
     }
     __syncthreads();
   }
@@ -89,10 +93,57 @@ __device__ __noinline__ void EnterSet(const PlanHeader* plan, int set) {
   CacheUnits();
 }
 
+// The order of operations of one set: the stack's own, as often as the step says, after its start (B).
+class OpCursor {
+ public:
+  __device__ OpCursor(const DecodeParams& p, int set, int repeats)
+      : begin_(p.ops_begin[set]), end_(p.ops_end[set]), left_(repeats), at_(set == kSetCore ? p.core_start : begin_) {
+    start_ = set == kSetCore;
+  }
+  // -1 after the last.
+  __device__ int index() const { return at_; }
+  __device__ void Next() {
+    if (at_ < 0) return;
+    at_ = start_ ? begin_ : at_ + 1;
+    start_ = false;
+    if (at_ == end_) at_ = --left_ > 0 ? begin_ : -1;
+  }
+
+ private:
+  int begin_, end_, left_, at_;
+  bool start_;
+};
+
+template <int kSlots>
+__device__ __forceinline__ void Run(const Op& op, bool wide) {
+  switch (op.type) {
+    case OpType::kMatrix:
+      MatrixOp<kSlots>(op);
+      return;
+    case OpType::kAttention:
+      AttentionOp(op);
+      return;
+    case OpType::kMerge:
+      MergeOp();
+      return;
+    case OpType::kQkNorm:
+      RowsOp(&op);
+      return;
+    case OpType::kRows:
+      if (wide) {
+        WideRowsOp(&op);
+      } else {
+        RowsOp(&op);
+      }
+      return;
+  }
+}
+
 template <int kSlots>
 __global__ void __launch_bounds__(kThreads, 1) DecodeKernel(const __grid_constant__ DecodeParams params) {
   BlockContext& context = Context();
   PlanHeader* plan = params.plan;
+  const bool timekeeper = blockIdx.x == 0 && threadIdx.x == 0;
   CopyToShared(&context.p, &params, 1);
   CopyToShared(context.shares, params.shares + static_cast<size_t>(blockIdx.x) * params.matrices, params.matrices);
   const auto* chains = At<int32_t>(plan, plan->chains_at);
@@ -103,11 +154,10 @@ __global__ void __launch_bounds__(kThreads, 1) DecodeKernel(const __grid_constan
     context.order.recurrences = plan->recurrences;
     context.chains = plan->chain_count <= kCachedChain ? context.chain_cache : chains;
   }
-  const bool timekeeper = blockIdx.x == 0 && threadIdx.x == 0;
+  InitRings();
   if (timekeeper) params.clock[0] = GlobalClock();
   __syncthreads();
-  WeightStream<kSlots>(RingAddress<kSlots>()).Start();
-  __syncthreads();
+  RingFiller<kSlots>(RingAddress<kSlots>()).Start();
 
   GridBarrier barrier(&plan->barrier);
   int traced = 0;
@@ -115,44 +165,29 @@ __global__ void __launch_bounds__(kThreads, 1) DecodeKernel(const __grid_constan
   for (int set = 0; set < kSets; ++set) {
     if (plan->rows[set] > 0) {
       EnterSet(plan, set);
-      const int repeats = set == kSetCore ? plan->recurrences : 1;
-      int next = set == kSetCore ? params.core_start : params.ops_begin[set];
-      int recurrence = 0, parity = 0;
-      CopyToShared(&context.ops[parity], params.ops + next, 1);
+      // Operations are fetched two ahead, while the grid's barrier is waited for.
+      OpCursor now(params, set, set == kSetCore ? plan->recurrences : 1);
+      OpCursor ahead = now;
+      CopyToShared(&context.ops[0], params.ops + ahead.index(), 1);
+      ahead.Next();
+      if (ahead.index() >= 0) CopyToShared(&context.ops[1], params.ops + ahead.index(), 1);
+      ahead.Next();
       __syncthreads();
-      while (true) {
-        // The next operation is fetched while this one runs.
-        const bool last_of_stack = next + 1 == params.ops_end[set] && next != params.core_start;
-        int following = set == kSetCore && next == params.core_start ? params.ops_begin[set] : next + 1;
-        if (last_of_stack) following = ++recurrence < repeats ? params.ops_begin[set] : -1;
-        if (following >= 0) CopyToShared(&context.ops[parity ^ 1], params.ops + following, 1);
-        const Op& op = context.ops[parity];
-        switch (op.type) {
-          case OpType::kMatrix:
-            MatrixOp<kSlots>(op);
-            break;
-          case OpType::kAttention:
-            AttentionOp(op);
-            break;
-          case OpType::kMerge:
-            MergeOp();
-            break;
-          case OpType::kRows:
-          case OpType::kQkNorm:
-            if (params.hidden <= 2048 || op.type == OpType::kQkNorm) {
-              RowsOp(&op);
-            } else {
-              WideRowsOp(&op);
-            }
-            break;
-        }
-        barrier.Sync();
+      for (int parity = 0; now.index() >= 0; parity ^= 1) {
+        Run<kSlots>(context.ops[parity], params.hidden > 2048);
+        const bool again = set == kSetCore && now.index() == params.ops_end[set] - 1;
+        barrier.Sync([&] {
+          const int lane = threadIdx.x % 32;
+          constexpr int kWords = sizeof(Op) / sizeof(uint32_t);
+          if (ahead.index() >= 0 && lane < kWords) {
+            reinterpret_cast<uint32_t*>(&context.ops[parity])[lane] =
+                reinterpret_cast<const uint32_t*>(params.ops + ahead.index())[lane];
+          }
+          if (again && lane == 31) ++context.set.recurrence;
+        });
         if (timekeeper && params.trace != nullptr) params.trace[++traced] = GlobalClock();
-        if (following < 0) break;
-        if (threadIdx.x == 0) context.set.recurrence = set == kSetCore ? recurrence : 0;
-        __syncthreads();
-        next = following;
-        parity ^= 1;
+        now.Next();
+        ahead.Next();
       }
     }
     if (timekeeper) params.clock[set + 1] = GlobalClock();

@@ -23,13 +23,6 @@ __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high,
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
 }
 
-// Transposes an 8 x 8 matrix of 16-bit elements held across the warp.
-__device__ inline uint32_t Transpose(uint32_t value) {
-  uint32_t out;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
-  return out;
-}
-
 __device__ inline uint32_t PackBF16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
@@ -38,16 +31,15 @@ __device__ inline uint32_t PackBF16(float low, float high) {
 __device__ inline void CopyAsync16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
-__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kPending>
-__device__ inline void WaitCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+// Arrives on a barrier when this thread's copies so far are done.
+__device__ inline void ArriveAfterCopies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// ---- The copy engine (Hopper and later) and its barriers in shared memory ----
+// ---- Barriers in shared memory, and the copy engine (Hopper and later) ----
 
-__device__ inline void InitBarrier(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+__device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 // Makes initialised barriers known to the copy engine.
 __device__ inline void FenceBarrierInit() {
@@ -57,20 +49,29 @@ __device__ inline void FenceBarrierInit() {
 #endif
 }
 __device__ inline void ExpectBytes(uint32_t barrier, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+#endif
+}
+// Whether the barrier's phase of this parity is over.
+__device__ inline bool TestBarrier(uint32_t barrier, uint32_t phase) {
+  uint32_t over;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(over)
+               : "r"(barrier), "r"(phase)
+               : "memory");
+#else
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(over)
+               : "r"(barrier), "r"(phase)
+               : "memory");
+#endif
+  return over != 0;
 }
 __device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again_%=;\n"
-      "}\n" ::"r"(barrier),
-      "r"(phase)
-      : "memory");
-#endif
+  while (!TestBarrier(barrier, phase)) {
+  }
 }
 // A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once per recurrence, so they
 // are the first to leave the cache.

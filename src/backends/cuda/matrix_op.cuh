@@ -136,14 +136,16 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
   const Op& op = *current;
   const MatrixShare& share = context.shares[op.matrix];
   float* sums = Sums();
-  WeightStream<kSlots> stream(RingAddress<kSlots>());
+  RingReader<kSlots> ring(RingAddress<kSlots>());
+  RingFiller<kSlots> filler(RingAddress<kSlots>());
   constexpr int kOwnBlocks = kChunkBlocks / kWarps;
   static_assert(kOwnBlocks == 2 && kSlots >= kOwnBlocks);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;
   const int blocks = share.block_end - share.block_begin;
-  const int own = warp < blocks ? (blocks - warp + kWarps - 1) / kWarps : 0;
-  const int active = min(blocks, kWarps);
+  const auto blocks_of = [&](int w) { return w >= 0 && w < blocks ? (blocks - w + kWarps - 1) / kWarps : 0; };
+  const int own = blocks_of(warp);
+  const int filled = blocks_of(filler.ring());  // slots per tile of the ring that this lane fills
   int ld;
   const bf16* input = Input(p, op.input, ld);
   input += static_cast<size_t>(first_row + g) * ld + (share.block_begin + warp) * kBlockK + t * 8;
@@ -170,12 +172,12 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
 
   for (int tile = share.tile_begin; tile < share.tile_begin + share.tile_count; ++tile) {
     epilogue.Prepare(tile, out_g);
-    float c[kTiles][4] = {};
+    float c[kTiles][2][4] = {};  // two running sums: an instruction need not wait for the one before
     const auto multiply = [&](const uint4(&low)[4], const uint4(&high)[4], const uint4(&b)[4][kTiles]) {
 #pragma unroll
       for (int h = 0; h < 4; ++h) {
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) Mma32(c[n], low[h], high[h], b[h][n]);
+        for (int n = 0; n < kTiles; ++n) Mma32(c[n][h % 2], low[h], high[h], b[h][n]);
       }
     };
     if constexpr (kInRegisters) {
@@ -183,24 +185,26 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
       for (int i = 0; i < kOwnBlocks; ++i) {
         if (i < own) {
           uint4 low[4], high[4];
-          if (i == 0) stream.template Read<0>(low, high);
-          if (i == 1) stream.template Read<1>(low, high);
+          ring.Read(low, high);
           multiply(low, high, held[i]);
         }
       }
-      stream.Refill(own);
     } else {
+      // A tile may be longer than the rings: they are refilled after every round over the warps.
 #pragma unroll 1
-      for (int i = 0; i < own; ++i) {
-        uint4 low[4], high[4];
-        stream.template Read<0>(low, high);
-        stream.Refill(1);
+      for (int i = 0; i * kWarps < blocks; ++i) {
+        if (i < own) {
+          uint4 low[4], high[4];
+          ring.Read(low, high);
 #pragma unroll
-        for (int h = 0; h < 4; ++h) {
+          for (int h = 0; h < 4; ++h) {
 #pragma unroll
-          for (int n = 0; n < kTiles; ++n) held[0][h][n] = load(n, i, h);
+            for (int n = 0; n < kTiles; ++n) held[0][h][n] = load(n, i, h);
+          }
+          multiply(low, high, held[0]);
         }
-        multiply(low, high, held[0]);
+        __syncthreads();
+        filler.Fill(i < filled ? 1 : 0);
       }
     }
 
@@ -208,24 +212,28 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       float* at = mine + (n * 8 + 2 * t) * kSumStride + RowOfLane(g);
-      at[0] = c[n][0];
-      at[kSumStride] = c[n][1];
-      at[8] = c[n][2];
-      at[kSumStride + 8] = c[n][3];
+      at[0] = c[n][0][0] + c[n][1][0];
+      at[kSumStride] = c[n][0][1] + c[n][1][1];
+      at[8] = c[n][0][2] + c[n][1][2];
+      at[kSumStride + 8] = c[n][0][3] + c[n][1][3];
     }
     __syncthreads();
     if (out_row < 8 * kTiles) {
       const float* at = sums + (tile % kSumBuffers<kSlots>) * kSumFloats + out_row * kSumStride + out_g;
-      float low = 0.0f, high = 0.0f;
-      for (int w = 0; w < active; ++w) {
+      float low = at[0], high = at[8];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) {  // warps without a block of k have left zeros
         low += at[w * kPassRows * kSumStride];
         high += at[w * kPassRows * kSumStride + 8];
       }
       epilogue.Store(tile, out_g, low, high);
     }
+    // All warps have read the tile.
+    if constexpr (kInRegisters) filler.Fill(filled);
     if constexpr (kSumBuffers<kSlots> == 1) __syncthreads();
   }
-  stream.Save();
+  ring.Save();
+  filler.Save();
   __syncthreads();  // the next pass starts at a tile of either parity
 }
 

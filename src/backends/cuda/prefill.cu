@@ -122,10 +122,10 @@ __global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ D
     bf16* out = p.act_attention + static_cast<size_t>(row) * p.ld_attention + head * p.head_dim;
     const float scale = 1.0f / state.sum[i];
 #pragma unroll
-    for (int c = 0; c < kHead / 32; ++c) {
+    for (int c = 0; c < state.kGroups; ++c) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        const int element = c * 32 + t * 8 + k;
+      for (int k = 0; k < 2 * state.kVector; ++k) {
+        const int element = state.FirstOutput(c) + k;
         if (element < p.head_dim) out[element] = __float2bfloat16(state.Output(c, i, k) * scale);
       }
     }

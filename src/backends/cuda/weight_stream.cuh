@@ -1,10 +1,10 @@
-// The stream of weights that one warp consumes in the course of a step.
+// The stream of weights that a block consumes in the course of a step.
 //
-// Which weights a warp reads, and in what order, does not depend on any activation. So each warp keeps a ring of shared
-// memory filled from its own list, ahead of the barriers between operations: memory stays busy while the arithmetic waits.
-// A slot holds kTileRows rows by kBlockK elements (4 KiB); the copies that refill the slots of a tile are issued when the
-// tile was read. From Hopper on the copy engine fills them (a fence then does not wait for copies under way); before, the
-// warp's own asynchronous copies do.
+// Which weights a warp reads, and in what order, does not depend on any activation. So each warp has a ring of shared memory
+// that is kept filled from its own list, ahead of the barriers between operations: memory stays busy while the arithmetic
+// waits. A slot holds kTileRows rows by kBlockK elements (4 KiB); a barrier per slot says when it is full. When a tile was
+// read, those warps that have no part in writing small results refill the slots of all. From Hopper on the copy engine does
+// it, one instruction per slot; before, the warps' own asynchronous copies.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -21,156 +21,185 @@ inline constexpr int kSlotBytes = kTileRows * kBlockK * static_cast<int>(sizeof(
 #define LOOPSPEC_COPY_ENGINE 0
 #endif
 
-__device__ __forceinline__ int TilesPerHead(const DecodeParams& p) { return (p.head_dim / 2 + 7) / 8; }
-
 // A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are exchanged by r % 8. The
 // rows that lanes (g, t) read are ordered so that eight neighbouring lanes touch every bank once.
 __device__ __forceinline__ int RowOfLane(int g) { return g >> 1 | (g & 1) << 2; }
 
-template <int kSlots>
-class WeightStream {
- public:
-  static constexpr uint32_t kRingBytes = kSlots * kSlotBytes;
+__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+// Barrier of slot `slot` of a warp's ring.
+__device__ __forceinline__ uint32_t FullBarrier(int warp, int slot) {
+  return SharedAddress(&Context().full[warp * kMaxSlots + slot]);
+}
 
-  // Takes up the warp's stream where Save left it.
-  __device__ __forceinline__ explicit WeightStream(uint32_t ring) : s_(Context().streams[threadIdx.x / 32]) {
-    ring_ = ring + threadIdx.x / 32 * kRingBytes;
+// By all threads, before the block first synchronises.
+__device__ __forceinline__ void InitRings() {
+  for (int i = threadIdx.x; i < kWarps * kMaxSlots; i += kThreads) {
+    InitBarrier(SharedAddress(&Context().full[i]), LOOPSPEC_COPY_ENGINE ? 1 : 32);
+  }
+  if (threadIdx.x < kWarps) Context().readers[threadIdx.x] = {0, 0};
+  FenceBarrierInit();
+}
+
+// ---- Reading ------------------------------------------------------------------------------------------------------------
+
+template <int kSlots>
+class RingReader {
+ public:
+  // Takes up the warp's ring where Save left it.
+  __device__ __forceinline__ explicit RingReader(uint32_t rings) : at_(Context().readers[threadIdx.x / 32]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = RowOfLane(g);
-    read_offset_ = static_cast<uint32_t>(row * 128 + (t ^ row) * 16);
-    if (s_.matrix >= 0) matrix_ = &Context().shares[s_.matrix];
+    fragments_ = rings + threadIdx.x / 32 * kSlots * kSlotBytes + static_cast<uint32_t>(row * 128 + (t ^ row) * 16);
+    full_ = FullBarrier(static_cast<int>(threadIdx.x / 32), 0);
   }
 
   __device__ __forceinline__ void Save() const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) Context().streams[threadIdx.x / 32] = s_;
+    if (threadIdx.x % 32 == 0) Context().readers[threadIdx.x / 32] = at_;
     __syncwarp();
   }
 
-  // Before the first operation of a step. The block synchronises before anyone waits.
-  __device__ __forceinline__ void Start() {
-    s_ = {};
-    s_.matrix = -1;
-    if constexpr (LOOPSPEC_COPY_ENGINE) {
-      if (threadIdx.x % 32 == 0) {
-        for (int i = 0; i < kSlots; ++i) InitBarrier(Barrier(static_cast<uint32_t>(i) * kSlotBytes));
-        FenceBarrierInit();
-      }
-      __syncwarp();
-    }
-    Advance();
-    Refill(kSlots);
-    Save();
-  }
-
-  // Waits for the oldest slot and reads this lane's fragments: two rows, four quarters of the block. `kUnfilled` slots were
-  // read before it and not refilled.
-  template <int kUnfilled>
+  // Waits for the next slot and reads this lane's fragments: two rows, four quarters of the block.
   __device__ __forceinline__ void Read(uint4 (&low)[4], uint4 (&high)[4]) {
-    if constexpr (LOOPSPEC_COPY_ENGINE) {
-      WaitBarrier(Barrier(s_.read_slot), s_.phase);
-    } else {
-      WaitCopies<kSlots - 1 - kUnfilled>();
-      __syncwarp();
-    }
-    const uint32_t at = ring_ + s_.read_slot + read_offset_;
+    WaitBarrier(full_ + at_.slot * 8, at_.phase);
+    const uint32_t at = fragments_ + at_.slot * kSlotBytes;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t quarter = (i % 2 == 0 ? at : at ^ 64) + i / 2 * 2048;
       low[i] = LoadShared16(quarter);
       high[i] = LoadShared16(quarter + 1024);
     }
-    s_.read_slot += kSlotBytes;
-    if (s_.read_slot == kRingBytes) {
-      s_.read_slot = 0;
-      s_.phase ^= 1;
-    }
-  }
-
-  // Starts the copies into `slots` slots that were read.
-  __device__ __forceinline__ void Refill(int slots) {
-    __syncwarp();
-#pragma unroll 1
-    for (int i = 0; i < slots; ++i) {
-      if (s_.matrix >= 0) {
-        Copy();
-        s_.block += kWarps * kBlockK;
-        if (s_.block >= s_.block_end) {
-          ++s_.tile;
-          if (s_.tile == s_.tile_end) {
-            Advance();
-          } else {
-            StartTile();
-          }
-        }
-      }
-      if constexpr (!LOOPSPEC_COPY_ENGINE) CommitCopies();
-      s_.fill_slot = s_.fill_slot + kSlotBytes == kRingBytes ? 0 : s_.fill_slot + kSlotBytes;
+    if (++at_.slot == kSlots) {
+      at_.slot = 0;
+      at_.phase ^= 1;
     }
   }
 
  private:
-  __device__ __forceinline__ uint32_t Barrier(uint32_t slot) const {
-    const auto* first = &Context().full[threadIdx.x / 32 * kMaxSlots];
-    return static_cast<uint32_t>(__cvta_generic_to_shared(first)) + slot / kSlotBytes * 8;
+  RingPosition at_;
+  uint32_t fragments_, full_;
+};
+
+// ---- Filling ------------------------------------------------------------------------------------------------------------
+
+// The warps that fill: each serves kRingsPerFiller rings, one lane per ring.
+inline constexpr int kFirstFiller = kWarps / 2;
+inline constexpr int kRingsPerFiller = kWarps / (kWarps - kFirstFiller);
+
+template <int kSlots>
+class RingFiller {
+ public:
+  // Takes up the rings where Save left them; a warp or lane that does not fill has ring -1.
+  __device__ __forceinline__ explicit RingFiller(uint32_t rings) : rings_(rings) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    ring_ = warp >= kFirstFiller && lane < kRingsPerFiller ? (warp - kFirstFiller) * kRingsPerFiller + lane : -1;
+    if (ring_ >= 0) at_ = Context().fillers[ring_];
+  }
+  __device__ __forceinline__ void Save() const {
+    if (ring_ >= 0) Context().fillers[ring_] = at_;
+  }
+  __device__ __forceinline__ int ring() const { return ring_; }
+
+  // Before the first operation of a step.
+  __device__ __forceinline__ void Start() {
+    at_ = {};
+    at_.matrix = -1;
+    if (ring_ >= 0) NextPass();
+    Fill(kSlots);
+    Save();
   }
 
-  __device__ __forceinline__ void Copy() {
-    const uint32_t to = ring_ + s_.fill_slot;
+  // Starts the copies into the ring's next `slots` slots, which all warps are done with.
+  __device__ __forceinline__ void Fill(int slots) {
+    if (threadIdx.x / 32 < kFirstFiller) return;
     if constexpr (LOOPSPEC_COPY_ENGINE) {
-      if (threadIdx.x % 32 == 0) {
-        const uint32_t barrier = Barrier(s_.fill_slot);
-        ExpectBytes(barrier, kSlotBytes);
-        CopyTile(to, matrix_->map, s_.block / 64, s_.tile * kTileRows, barrier);
+      if (ring_ < 0) return;
+#pragma unroll 1
+      for (int i = 0; i < slots; ++i) {
+        if (at_.matrix < 0) return;
+        const uint32_t full = FullBarrier(ring_, at_.slot);
+        ExpectBytes(full, kSlotBytes);
+        CopyTile(rings_ + static_cast<uint32_t>(ring_ * kSlots + at_.slot) * kSlotBytes,
+                 Context().shares[at_.matrix].map, at_.block * (kBlockK / 64), at_.tile * kTileRows, full);
+        Step();
       }
     } else {
-      const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
-      const bf16* from = matrix_->weights + (static_cast<size_t>(s_.tile) * kTileRows + r) * matrix_->ld + s_.block + part * 8;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int row = r + 4 * (i % 4);
-        CopyAsync16(to + i / 4 * 2048 + row * 128 + (part ^ (row & 7)) * 16,
-                    from + static_cast<size_t>(i % 4 * 4) * matrix_->ld + i / 4 * 64);
+      for (int lane = 0; lane < kRingsPerFiller; ++lane) {
+        for (int i = 0; i < __shfl_sync(0xFFFFFFFFu, slots, lane); ++i) {
+          const int matrix = __shfl_sync(0xFFFFFFFFu, at_.matrix, lane);
+          if (matrix < 0) break;
+          const int ring = __shfl_sync(0xFFFFFFFFu, ring_, lane), slot = __shfl_sync(0xFFFFFFFFu, at_.slot, lane);
+          CopySlot(Context().shares[matrix], __shfl_sync(0xFFFFFFFFu, at_.tile, lane),
+                   __shfl_sync(0xFFFFFFFFu, at_.block, lane),
+                   rings_ + static_cast<uint32_t>(ring * kSlots + slot) * kSlotBytes, FullBarrier(ring, slot));
+          if (static_cast<int>(threadIdx.x % 32) == lane) Step();
+          __syncwarp();
+        }
       }
     }
   }
 
-  __device__ __forceinline__ void StartTile() {
-    s_.block = (matrix_->block_begin + static_cast<int>(threadIdx.x) / 32) * kBlockK;
+ private:
+  // The warp's own copies of one slot; every lane's arrival on `full` follows its copies.
+  static __device__ __forceinline__ void CopySlot(const MatrixShare& share, int tile, int block, uint32_t to, uint32_t full) {
+    const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
+    const bf16* from =
+        share.weights + (static_cast<size_t>(tile) * kTileRows + r) * share.ld + block * kBlockK + part * 8;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int row = r + 4 * (i % 4);
+      CopyAsync16(to + i / 4 * 2048 + row * 128 + (part ^ (row & 7)) * 16,
+                  from + static_cast<size_t>(i % 4 * 4) * share.ld + i / 4 * 64);
+    }
+    ArriveAfterCopies(full);
+  }
+
+  __device__ __forceinline__ void Step() {
+    at_.slot = at_.slot + 1 == kSlots ? 0 : at_.slot + 1;
+    at_.block += kWarps;
+    if (at_.block < at_.block_end) return;
+    if (++at_.tile == at_.tile_end) {
+      NextPass();
+    } else {
+      at_.block = Context().shares[at_.matrix].block_begin + ring_;
+    }
   }
 
   // Moves on to the warp's next pass over a matrix that it has a share of.
-  __device__ __forceinline__ void Advance() {
-    const StreamOrder& order = Context().order;
-    if (s_.matrix < 0 || ++s_.pass >= order.passes[s_.set]) {
-      s_.pass = 0;
+  __device__ __forceinline__ void NextPass() {
+    const BlockContext& context = Context();
+    const StreamOrder& order = context.order;
+    if (at_.matrix < 0 || ++at_.pass >= order.passes[at_.set]) {
+      at_.pass = 0;
       for (;;) {
-        ++s_.matrix;
-        if (order.passes[s_.set] == 0) s_.matrix = order.end[s_.set];
-        if (s_.matrix == order.end[s_.set]) {
-          if (s_.set == kSetCore && order.passes[s_.set] > 0 && ++s_.repeat < order.recurrences) {
-            s_.matrix = order.end[kSetPrelude] - 1;
+        ++at_.matrix;
+        if (order.passes[at_.set] == 0) at_.matrix = order.end[at_.set];
+        if (at_.matrix == order.end[at_.set]) {
+          if (at_.set == kSetCore && order.passes[at_.set] > 0 && ++at_.repeat < order.recurrences) {
+            at_.matrix = order.end[kSetPrelude] - 1;
             continue;
           }
-          s_.matrix = order.end[s_.set] - 1;
-          if (++s_.set == kSets) {
-            s_.matrix = -1;
+          at_.matrix = order.end[at_.set] - 1;
+          if (++at_.set == kSets) {
+            at_.matrix = -1;
             return;
           }
           continue;
         }
-        matrix_ = &Context().shares[s_.matrix];
-        if (matrix_->tile_count > 0 && matrix_->block_begin + static_cast<int>(threadIdx.x) / 32 < matrix_->block_end) break;
+        const MatrixShare& share = context.shares[at_.matrix];
+        if (share.tile_count > 0 && share.block_begin + ring_ < share.block_end) break;
       }
     }
-    s_.tile = matrix_->tile_begin;
-    s_.tile_end = matrix_->tile_begin + matrix_->tile_count;
-    s_.block_end = matrix_->block_end * kBlockK;
-    StartTile();
+    const MatrixShare& share = context.shares[at_.matrix];
+    at_.tile = share.tile_begin;
+    at_.tile_end = share.tile_begin + share.tile_count;
+    at_.block = share.block_begin + ring_;
+    at_.block_end = share.block_end;
   }
 
-  StreamState s_;
-  const MatrixShare* matrix_ = nullptr;
-  uint32_t ring_, read_offset_;
+  FillerState at_;
+  uint32_t rings_;
+  int ring_;
 };
 
 }  // namespace loopspec::cuda
