@@ -106,8 +106,7 @@ const ModelCase kRaven = {"raven-demo",
 // Depth sets times budgets, `tokens` each (all budgets, or one in turn); the same tokens and bits
 // as without proposals.
 void ExpectEqual(const ModelCase& which, const std::function<void(DecodeRequest&, size_t)>& shape,
-                 int tokens, bool every_budget, ComputeMode compute = ComputeMode::kAuto,
-                 int threads = 1) {
+                 int tokens, bool every_budget, ComputeMode compute = ComputeMode::kAuto) {
   Subject subject(which.name, which.recurrence, which.depth_sets, compute);
   int64_t compared = 0, steps = 0, expected_steps = 0;
   for (size_t d = 0; d < which.depth_sets.size(); ++d) {
