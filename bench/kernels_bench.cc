@@ -15,6 +15,7 @@
 #include "backends/cpu/memory.h"
 #include "base/thread_pool.h"
 #include "base/timer.h"
+#include "bench/fma_rate.h"
 
 namespace loopspec::cpu {
 namespace {
@@ -53,26 +54,8 @@ const std::byte* Weights(DType type) {
   return buffer.data();
 }
 
-// Multiply-adds per second of this machine in float32, all threads: independent chains, nothing from memory.
 double FmaRate() {
-  static const double rate = [] {
-    constexpr int kRounds = 20'000'000;
-    Timer timer;
-    Pool().Run([&](Worker&) {
-      using Vector [[gnu::vector_size(16)]] = float;
-      Vector acc[16], a, b;
-      for (int i = 0; i < 16; ++i) acc[i] = Vector{1, 2, 3, 4} + static_cast<float>(i);
-      a = Vector{0.999f, 0.998f, 0.997f, 0.996f};
-      b = Vector{0.001f, 0.002f, 0.003f, 0.004f};
-      for (int round = 0; round < kRounds / 16; ++round) {
-        for (Vector& v : acc) {
-          for (int lane = 0; lane < 4; ++lane) v[lane] = __builtin_fmaf(v[lane], a[lane], b[lane]);
-        }
-      }
-      for (Vector& v : acc) benchmark::DoNotOptimize(v);
-    });
-    return kRounds * 4.0 * Pool().size() / timer.Seconds();
-  }();
+  static const double rate = MeasureFmaRate(Pool());
   return rate;
 }
 

@@ -33,7 +33,7 @@ struct Options {
 struct Contender {
   std::string name;
   std::vector<int> depths;
-  int max_rows = 0;
+  int max_rows = -1;              // -1: the device's own choice
 
   std::vector<double> rates;      // tokens per second, one per repeat
   DecodeStatistics statistics;    // of the first repeat, over all prompts
@@ -238,7 +238,7 @@ void Run(const Options& options) {
           const size_t which = (k + static_cast<size_t>(repeat) + j) % contenders.size();
           Contender& c = contenders[which];
           request.depths = c.depths;
-          request.max_rows = c.max_rows;
+          request.max_rows = c.max_rows >= 0 ? c.max_rows : backend->PreferredRows();
           request.assume = options.assume.empty() || c.depths.empty() ? nullptr : &assume;
           const GenerateResult result = generator.Run(request);
           progress.Tick();

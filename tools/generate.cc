@@ -88,7 +88,6 @@ void Run(const Options& options) {
   request.sampling = options.sampling.Get();
   request.depths = options.decode.Depths(model.spec.recurrence);
   request.max_tokens = MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
-  request.max_rows = options.decode.max_rows;
   request.seed = options.seed;
   request.logprobs = options.logprobs;
   request.trace = !options.trace.empty();
@@ -97,6 +96,7 @@ void Run(const Options& options) {
 
   const auto backend = options.model.MakeBackend(model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
                                                  options.decode.max_rows);
+  request.max_rows = options.decode.Rows(*backend);
   Generator generator(*backend);
   std::optional<IncrementalDecoder> decoder;
   if (text.tokenizer) {

@@ -107,7 +107,8 @@ void DecodeOptions::AddTo(CLI::App& command) {
   add("--decode", decode, "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
       ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
   add("--depths", depths, "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
-  add("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on a CPU)")->check(CLI::Range(0, 256).description(""))->type_name("N");
+  add("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on a CPU)")
+      ->check(CLI::Range(0, 256).description(""))->type_name("N")->default_str("");
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {

@@ -49,11 +49,13 @@ struct SamplingOptions {
 struct DecodeOptions {
   std::string decode = "loopspec";
   std::string depths = "auto";
-  int max_rows = 0;
+  int max_rows = -1;  // -1: the device's own choice
 
   void AddTo(CLI::App& command);
   // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when they cannot batch.
   std::vector<int> Depths(int recurrence) const;
+  // Row budget of a request.
+  int Rows(const Backend& backend) const { return max_rows >= 0 ? max_rows : backend.PreferredRows(); }
 };
 
 // What turns text into tokens and back, where the folder has it.

@@ -144,6 +144,8 @@ class Backend {
   virtual const BackendOptions& options() const = 0;
   virtual std::string device() const = 0;  // "cpu", "cuda:0"
   virtual int pages() const = 0;           // pages of kPageSize positions there are
+  // Rows up to which one more costs little: the budget of a request that names none.
+  virtual int PreferredRows() const { return options().max_rows; }
 
   virtual void Prefill(const PrefillPlan& plan) = 0;
   // As Prefill, and hands out the logits of every position at every readout depth.

@@ -22,6 +22,7 @@ class CpuBackend : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::string device() const override { return "cpu"; }
   int pages() const override { return pages_; }
+  int PreferredRows() const override;
 
   void Prefill(const PrefillPlan& plan) override;
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
