@@ -68,6 +68,8 @@ void Run(const ModelOptions& options) {
   const std::filesystem::path folder = ResolveModel(options.model);
   const Model model = options.Load();
   const TextParts text = TextParts::Load(folder);
+  text.RequireTokenizer(folder);
+  text.RequireTemplate(folder);
   const auto backend = options.MakeBackend(model, DefaultDepths(model.spec.recurrence), 512);
   const double bandwidth = backend->ReadBandwidth();
   fmt::print("{}: {} parameters, {} recurrences per token, on {} ({} reads {:.1f} GB/s)\n\n", options.model,

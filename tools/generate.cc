@@ -52,7 +52,8 @@ std::string PromptText(const Options& options) {
 
 std::vector<int32_t> PromptTokens(const Options& options, const TextParts& text, const std::filesystem::path& folder) {
   if (!options.tokens.empty()) return ParseTokenList(options.tokens);
-  const Tokenizer& tokenizer = text.RequireTokenizer(folder);
+  if (!text.tokenizer) Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", folder.string());
+  const Tokenizer& tokenizer = *text.tokenizer;
   if (!options.chat) return tokenizer.Encode(PromptText(options));
   OrderedJson messages = OrderedJson::array();
   if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});

@@ -132,12 +132,12 @@ TextParts TextParts::Load(const std::filesystem::path& folder) {
 }
 
 const Tokenizer& TextParts::RequireTokenizer(const std::filesystem::path& folder) const {
-  if (!tokenizer) Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", folder.string());
+  if (!tokenizer) Fail("{} has no tokenizer.json, which text needs", folder.string());
   return *tokenizer;
 }
 
 const ChatTemplate& TextParts::RequireTemplate(const std::filesystem::path& folder) const {
-  if (!chat_template) Fail("{} has no chat template: use --prompt without --chat", folder.string());
+  if (!chat_template) Fail("{} has no chat template, which a conversation needs", folder.string());
   return *chat_template;
 }
 

@@ -7,6 +7,7 @@
 namespace loopspec {
 
 const Json* ConfigReader::Find(std::string_view key) const {
+  Note(key);
   const auto it = json_.find(key);
   return it == json_.end() || it->is_null() ? nullptr : &*it;
 }
@@ -14,16 +15,19 @@ const Json* ConfigReader::Find(std::string_view key) const {
 bool ConfigReader::Has(std::string_view key) const { return Find(key) != nullptr; }
 
 int ConfigReader::Int(std::string_view key, int64_t low, int64_t high) const {
+  Note(key);
   const auto value = FindInt(json_, key, what_, low, high);
   if (!value) Fail("{}: {} is missing", what_, key);
   return static_cast<int>(*value);
 }
 
 int ConfigReader::IntOr(std::string_view key, int64_t low, int64_t high, int fallback) const {
+  Note(key);
   return static_cast<int>(FindInt(json_, key, what_, low, high).value_or(fallback));
 }
 
 double ConfigReader::Number(std::string_view key) const {
+  Note(key);
   const auto value = FindNumber(json_, key, what_);
   if (!value) Fail("{}: {} is missing", what_, key);
   if (!std::isfinite(*value) || *value <= 0) Fail("{}: {} is {}, expected a positive number", what_, key, *value);
@@ -31,6 +35,7 @@ double ConfigReader::Number(std::string_view key) const {
 }
 
 double ConfigReader::NumberOr(std::string_view key, double fallback) const {
+  Note(key);
   const double value = FindNumber(json_, key, what_).value_or(fallback);
   if (!std::isfinite(value)) Fail("{}: {} is not finite", what_, key);
   return value;
@@ -44,10 +49,12 @@ int ConfigReader::HeadDim(int hidden, int heads) const {
 }
 
 bool ConfigReader::BoolOr(std::string_view key, bool fallback) const {
+  Note(key);
   return FindBool(json_, key, what_).value_or(fallback);
 }
 
 std::string ConfigReader::String(std::string_view key) const {
+  Note(key);
   auto value = FindString(json_, key, what_);
   if (!value) Fail("{}: {} is missing", what_, key);
   return *std::move(value);

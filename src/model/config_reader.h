@@ -1,6 +1,7 @@
 // config.json, key by key, with errors that name the key; and the two families' readers.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -24,13 +25,18 @@ class ConfigReader {
   bool Has(std::string_view key) const;            // there and not null
   const Json* Find(std::string_view key) const;    // null when absent or null
   const std::string& what() const { return what_; }
+  // Whether anybody asked for this key: an override of one that nobody reads is a slip of the pen.
+  bool WasRead(std::string_view key) const { return read_.find(key) != read_.end(); }
 
   // rope_theta (or `alternative`) and rope_scaling, null or of type llama3 or default.
   RopeSpec Rope(std::string_view alternative = "") const;
 
  private:
+  void Note(std::string_view key) const { read_.emplace(key); }
+
   const Json& json_;
   std::string what_;
+  mutable std::set<std::string, std::less<>> read_;
 };
 
 ModelSpec ReadOuroSpec(const ConfigReader& config);

@@ -100,6 +100,10 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
   } else {
     Fail("{}: model_type is {}, expected ouro or huginn_raven", what, type);
   }
+  for (const auto& [key, value] : overrides) {
+    const std::string top = key.substr(0, key.find('.'));
+    if (!reader.WasRead(top)) Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
+  }
   if (recurrence > 0) spec.recurrence = recurrence;
   CheckConsistent(spec, what);
   return spec;

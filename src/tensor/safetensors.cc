@@ -215,7 +215,11 @@ void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTe
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
-  if (error) Fail("cannot write {}: {}", path.string(), error.message());
+  if (error) {
+    const std::string reason = error.message();
+    std::filesystem::remove(temporary, error);
+    Fail("cannot write {}: {}", path.string(), reason);
+  }
 }
 
 }  // namespace loopspec

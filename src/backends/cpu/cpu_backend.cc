@@ -32,7 +32,9 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
   if (options.kv_memory > 0) {
     const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
     const int bytes = options.compute == ComputeMode::kBF16 ? 2 : 4;
-    options.kv_positions = options.kv_memory / KvMemory::BytesPerPosition(spec, planes, bytes);
+    const int64_t page = KvMemory::BytesPerPosition(spec, planes, bytes) * kPageSize;
+    options.kv_positions = options.kv_memory / page * kPageSize;
+    if (options.kv_positions == 0) Fail("key/value memory of {} bytes is less than one page of {} positions needs ({} bytes)", options.kv_memory, kPageSize, page);
   }
   if (options.kv_positions <= 0) options.kv_positions = spec.max_positions;
   return options;

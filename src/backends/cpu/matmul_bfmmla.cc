@@ -90,7 +90,7 @@ struct PackedSource {
     }
   }
   [[gnu::always_inline]] void Fetch(int64_t k, int64_t) const {
-    constexpr int64_t kAhead = 2048;  // bytes: about a memory latency at full speed
+    constexpr int64_t kAhead = 1024;  // bytes: the hardware looks further by itself
     const char* at = reinterpret_cast<const char*>(w + k * 8) + kAhead;
     __builtin_prefetch(at, 0, 3);
     if (kTile == 8) __builtin_prefetch(at + 64, 0, 3);
