@@ -16,7 +16,8 @@ namespace loopspec {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Runs `rounds` x 12 vector multiply-adds; returns how many scalar ones that was, and a value that depends on all.
+// Runs `rounds` x 12 vector multiply-adds; returns how many scalar ones that was, and a value that
+// depends on all.
 double Chains(int rounds, float* sink) {
   const hn::ScalableTag<float> d;
   constexpr int kChains = 12;

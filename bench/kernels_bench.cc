@@ -1,4 +1,5 @@
-// Matrix kernels against the floor that each names: bytes over the machine's read bandwidth, or multiply-adds over its rate.
+// Matrix kernels against the floor that each names: bytes over the machine's read bandwidth, or
+// multiply-adds over its rate.
 //
 //   kernels_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -33,7 +34,8 @@ double Bandwidth() {
   return bandwidth;
 }
 
-// Small random numbers in every representation; the values do not matter, but zeros and denormals would.
+// Small random numbers in every representation; the values do not matter, but zeros and denormals
+// would.
 const std::byte* Weights(DType type) {
   static std::map<DType, LazyBuffer> made;
   LazyBuffer& buffer = made[type];
@@ -46,8 +48,11 @@ const std::byte* Weights(DType type) {
         state = state * 1664525u + 1013904223u;
         const float value = (static_cast<float>(state >> 8) * 0x1.0p-24f - 0.5f) * 0.1f;
         if (type == DType::kF32) reinterpret_cast<float*>(buffer.data())[i] = value;
-        if (type == DType::kBF16) reinterpret_cast<uint16_t*>(buffer.data())[i] = FloatToBF16(value);
-        if (type == DType::kF16) reinterpret_cast<uint16_t*>(buffer.data())[i] = static_cast<uint16_t>(0x2000u + (state >> 22));
+        if (type == DType::kBF16)
+          reinterpret_cast<uint16_t*>(buffer.data())[i] = FloatToBF16(value);
+        if (type == DType::kF16)
+          reinterpret_cast<uint16_t*>(buffer.data())[i] =
+              static_cast<uint16_t>(0x2000u + (state >> 22));
       }
     });
   }
@@ -65,7 +70,8 @@ void MatMul(benchmark::State& state, const MatMulKernel* kernel, DType weights, 
   std::vector<std::byte> packed(kernel->PackedBytes(rows, kInputs));
   std::vector<float> row(kInputs);
   for (int r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < kInputs; ++i) row[static_cast<size_t>(i)] = std::sin(static_cast<float>(i + r));
+    for (int64_t i = 0; i < kInputs; ++i)
+      row[static_cast<size_t>(i)] = std::sin(static_cast<float>(i + r));
     kernel->pack(packed.data(), r, kInputs, 0, row.data(), kInputs);
   }
   std::vector<float> out(static_cast<size_t>(rows * outputs));
@@ -74,8 +80,8 @@ void MatMul(benchmark::State& state, const MatMulKernel* kernel, DType weights, 
     Timer timer;
     Pool().Run([&](Worker& worker) {
       const auto [begin, end] = worker.Share(outputs, kernel->grain);
-      kernel->multiply({w + begin * kInputs * static_cast<int64_t>(SizeOf(weights)), end - begin, kInputs, packed.data(), rows,
-                        out.data() + begin, outputs});
+      kernel->multiply({w + begin * kInputs * static_cast<int64_t>(SizeOf(weights)), end - begin,
+                        kInputs, packed.data(), rows, out.data() + begin, outputs});
     });
     const double seconds = timer.Seconds();
     best = std::min(best, seconds);
@@ -86,15 +92,20 @@ void MatMul(benchmark::State& state, const MatMulKernel* kernel, DType weights, 
   state.counters["of_bandwidth_%"] = 100.0 * bytes_floor / best;
   const double madds = static_cast<double>(outputs) * static_cast<double>(kInputs) * rows;
   state.counters["GMAC/s"] = madds / best / 1e9;
-  if (kernel->element_bytes == 4) state.counters["of_FMA_rate_%"] = 100.0 * madds / best / FmaRate();
+  if (kernel->element_bytes == 4)
+    state.counters["of_FMA_rate_%"] = 100.0 * madds / best / FmaRate();
 }
 
 void Register(DType weights, DType activations) {
   for (const MatMulKernel* kernel : AllMatMuls(weights, activations)) {
     for (const int rows : {1, 2, 4, 8, 16, 32, 64}) {
-      const std::string name = fmt::format("{}x{}/{}/rows:{}", NameOf(weights), NameOf(activations), kernel->name, rows);
-      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { MatMul(state, kernel, weights, rows); })
-          ->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(0.3);
+      const std::string name =
+          fmt::format("{}x{}/{}/rows:{}", NameOf(weights), NameOf(activations), kernel->name, rows);
+      benchmark::RegisterBenchmark(
+          name.c_str(), [=](benchmark::State& state) { MatMul(state, kernel, weights, rows); })
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond)
+          ->MinTime(0.3);
     }
   }
 }
@@ -104,8 +115,8 @@ void Register(DType weights, DType activations) {
 
 int main(int argc, char** argv) {
   using namespace loopspec;
-  fmt::print("read bandwidth {:.1f} GB/s, float32 multiply-adds {:.1f} G/s, {} threads\n", cpu::Bandwidth() / 1e9, cpu::FmaRate() / 1e9,
-             cpu::Pool().size());
+  fmt::print("read bandwidth {:.1f} GB/s, float32 multiply-adds {:.1f} G/s, {} threads\n",
+             cpu::Bandwidth() / 1e9, cpu::FmaRate() / 1e9, cpu::Pool().size());
   cpu::Register(DType::kBF16, DType::kBF16);
   cpu::Register(DType::kBF16, DType::kF32);
   cpu::Register(DType::kF32, DType::kF32);

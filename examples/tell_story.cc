@@ -20,7 +20,9 @@ int main(int argc, char** argv) {
           return true;
         });
     const loopspec::Statistics& s = result.statistics;
-    std::cout << "\n" << s.decoded_tokens << " tokens, " << s.tokens_per_second << " per second, gamma " << s.gamma << "\n";
+    std::cout << "\n"
+              << s.decoded_tokens << " tokens, " << s.tokens_per_second << " per second, gamma "
+              << s.gamma << "\n";
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 2;

@@ -33,7 +33,7 @@ struct Options {
 struct Contender {
   std::string name;
   std::vector<int> depths;
-  int max_rows = -1;              // -1: the device's own choice
+  int max_rows = -1;  // -1: the device's own choice
 
   std::vector<double> rates;      // tokens per second, one per repeat
   DecodeStatistics statistics;    // of the first repeat, over all prompts
@@ -51,7 +51,8 @@ Contender ParseContender(const std::string& text, int recurrence) {
   std::string rest = text;
   if (const size_t at = rest.find('@'); at != std::string::npos) {
     const std::vector<int> rows = ParseDepths(rest.substr(at + 1));
-    if (rows.size() != 1 || rows[0] < 1) Fail("--decode {}: expected a number of rows after @", text);
+    if (rows.size() != 1 || rows[0] < 1)
+      Fail("--decode {}: expected a number of rows after @", text);
     contender.max_rows = rows[0];
     rest = rest.substr(0, at);
   }
@@ -59,7 +60,8 @@ Contender ParseContender(const std::string& text, int recurrence) {
     contender.depths = DefaultDepths(recurrence);
   } else if (rest.starts_with("loopspec:")) {
     contender.depths = ParseDepths(rest.substr(9));
-    if (contender.depths.empty()) Fail("--decode {}: expected depths after the colon, such as loopspec:1,2", text);
+    if (contender.depths.empty())
+      Fail("--decode {}: expected depths after the colon, such as loopspec:1,2", text);
   } else if (rest != "ar") {
     Fail("--decode {}: expected ar, loopspec, loopspec:1,2 or loopspec:1,2@8", text);
   }
@@ -77,7 +79,8 @@ void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
   sum.row_steps += add.row_steps;
   sum.rows_peak = std::max(sum.rows_peak, add.rows_peak);
   sum.rows_histogram.resize(std::max(sum.rows_histogram.size(), add.rows_histogram.size()));
-  for (size_t i = 0; i < add.rows_histogram.size(); ++i) sum.rows_histogram[i] += add.rows_histogram[i];
+  for (size_t i = 0; i < add.rows_histogram.size(); ++i)
+    sum.rows_histogram[i] += add.rows_histogram[i];
 }
 
 double Median(std::vector<double> values) {
@@ -91,13 +94,15 @@ struct Job {
   std::optional<std::string> answer;
 };
 
-std::vector<Job> Jobs(const Options& options, const std::filesystem::path& folder, const TextParts& text) {
+std::vector<Job> Jobs(const Options& options, const std::filesystem::path& folder,
+                      const TextParts& text) {
   std::vector<Job> jobs;
   for (const PromptEntry& entry : ReadPrompts(options.prompts, options.limit)) {
     const Tokenizer& tokenizer = text.RequireTokenizer(folder);
     Job job;
     if (options.chat) {
-      const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", entry.prompt}}});
+      const OrderedJson messages =
+          OrderedJson::array({{{"role", "user"}, {"content", entry.prompt}}});
       job.tokens = tokenizer.Encode(text.RequireTemplate(folder).Render(messages, {}), false);
     } else {
       job.tokens = tokenizer.Encode(entry.prompt);
@@ -122,7 +127,8 @@ std::vector<double> ParseRates(const std::string& text) {
     sum += rates.back();
     at = *end == ',' ? end + 1 : end;
   }
-  if (!(sum <= 1.0 + 1e-9) || std::any_of(rates.begin(), rates.end(), [](double rate) { return !(rate >= 0); })) {
+  if (!(sum <= 1.0 + 1e-9) ||
+      std::any_of(rates.begin(), rates.end(), [](double rate) { return !(rate >= 0); })) {
     Fail("--assume-acceptance {}: rates must be at least 0 and sum to at most 1", text);
   }
   return rates;
@@ -145,16 +151,19 @@ class Progress {
   Timer timer_;
 };
 
-OrderedJson ToJson(const Contender& c, const Contender& first, double bandwidth, int recurrence, bool comparable) {
+OrderedJson ToJson(const Contender& c, const Contender& first, double bandwidth, int recurrence,
+                   bool comparable) {
   const DecodeStatistics& s = c.statistics;
   const double busy = c.times.prelude + c.times.recur + c.times.readout + c.times.host;
   OrderedJson out = {{"decode", c.name},
                      {"depths", c.depths},
-                     {"tokens_per_second", {{"median", Median(c.rates)},
-                                            {"min", *std::min_element(c.rates.begin(), c.rates.end())},
-                                            {"max", *std::max_element(c.rates.begin(), c.rates.end())}}},
+                     {"tokens_per_second",
+                      {{"median", Median(c.rates)},
+                       {"min", *std::min_element(c.rates.begin(), c.rates.end())},
+                       {"max", *std::max_element(c.rates.begin(), c.rates.end())}}},
                      {"speedup", Median(c.rates) / Median(first.rates)},
-                     {"floor_share", bandwidth > 0 ? OrderedJson(c.bytes_read / bandwidth / busy) : OrderedJson(nullptr)},
+                     {"floor_share", bandwidth > 0 ? OrderedJson(c.bytes_read / bandwidth / busy)
+                                                   : OrderedJson(nullptr)},
                      {"decoded_tokens", c.tokens},
                      {"accepted", s.accepted},
                      {"fallback", s.fallback},
@@ -165,37 +174,49 @@ OrderedJson ToJson(const Contender& c, const Contender& first, double bandwidth,
                      {"rows_mean", s.rows_mean()},
                      {"rows_peak", s.rows_peak},
                      {"rows_histogram", s.rows_histogram},
-                     {"time_shares", {{"prelude", c.times.prelude / busy},
-                                      {"recur", c.times.recur / busy},
-                                      {"readout", c.times.readout / busy},
-                                      {"host", c.times.host / busy}}}};
+                     {"time_shares",
+                      {{"prelude", c.times.prelude / busy},
+                       {"recur", c.times.recur / busy},
+                       {"readout", c.times.readout / busy},
+                       {"host", c.times.host / busy}}}};
   if (comparable) out["equal"] = c.equal;
   if (c.answered > 0) out["accuracy"] = static_cast<double>(c.correct) / c.answered;
   return out;
 }
 
-void PrintTable(const std::vector<Contender>& contenders, double bandwidth, int recurrence, bool comparable) {
-  fmt::print("{:<18}{:>10}{:>16}{:>9}{:>9}{:>8}{:>18}{:>8}{:>6}{:>14}{:>7}\n", "decode", "tokens/s", "(min-max)", "speedup", "floor",
-             "gamma", "1st/2nd/.../fall", "rows", "peak", "P/B/C/host %", comparable ? "equal" : "");
+void PrintTable(const std::vector<Contender>& contenders, double bandwidth, int recurrence,
+                bool comparable) {
+  fmt::print("{:<18}{:>10}{:>16}{:>9}{:>9}{:>8}{:>18}{:>8}{:>6}{:>14}{:>7}\n", "decode", "tokens/s",
+             "(min-max)", "speedup", "floor", "gamma", "1st/2nd/.../fall", "rows", "peak",
+             "P/B/C/host %", comparable ? "equal" : "");
   for (const Contender& c : contenders) {
     const DecodeStatistics& s = c.statistics;
     const double busy = c.times.prelude + c.times.recur + c.times.readout + c.times.host;
     const auto total = static_cast<double>(std::max<int64_t>(1, c.tokens));
     std::string sources;
-    for (const int64_t accepted : s.accepted) sources += fmt::format("{:.1f}/", 100.0 * static_cast<double>(accepted) / total);
+    for (const int64_t accepted : s.accepted)
+      sources += fmt::format("{:.1f}/", 100.0 * static_cast<double>(accepted) / total);
     sources += fmt::format("{:.1f}", 100.0 * static_cast<double>(s.fallback) / total);
-    fmt::print("{:<18}{:>10.1f}{:>16}{:>8.2f}x{:>9}{:>8.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n", c.name, Median(c.rates),
-               fmt::format("({:.1f}-{:.1f})", *std::min_element(c.rates.begin(), c.rates.end()), *std::max_element(c.rates.begin(), c.rates.end())),
-               Median(c.rates) / Median(contenders[0].rates), bandwidth > 0 ? fmt::format("{:.1f} %", 100 * c.bytes_read / bandwidth / busy) : "-",
-               Gamma(s.accepted, s.fallback, c.depths, recurrence), sources, s.rows_mean(), s.rows_peak,
-               fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * c.times.prelude / busy, 100 * c.times.recur / busy,
-                           100 * c.times.readout / busy, 100 * c.times.host / busy),
+    fmt::print("{:<18}{:>10.1f}{:>16}{:>8.2f}x{:>9}{:>8.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
+               c.name, Median(c.rates),
+               fmt::format("({:.1f}-{:.1f})", *std::min_element(c.rates.begin(), c.rates.end()),
+                           *std::max_element(c.rates.begin(), c.rates.end())),
+               Median(c.rates) / Median(contenders[0].rates),
+               bandwidth > 0 ? fmt::format("{:.1f} %", 100 * c.bytes_read / bandwidth / busy) : "-",
+               Gamma(s.accepted, s.fallback, c.depths, recurrence), sources, s.rows_mean(),
+               s.rows_peak,
+               fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * c.times.prelude / busy,
+                           100 * c.times.recur / busy, 100 * c.times.readout / busy,
+                           100 * c.times.host / busy),
                comparable ? (c.equal ? "yes" : "NO") : "");
     if (s.gate_evaluated > 0) {
-      fmt::print("{:<18}gate open at {:.2f} % of {} readouts\n", "", 100.0 * static_cast<double>(s.gate_opened) / static_cast<double>(s.gate_evaluated),
+      fmt::print("{:<18}gate open at {:.2f} % of {} readouts\n", "",
+                 100.0 * static_cast<double>(s.gate_opened) / static_cast<double>(s.gate_evaluated),
                  s.gate_evaluated);
     }
-    if (c.answered > 0) fmt::print("{:<18}{} of {} answers right ({:.1f} %)\n", "", c.correct, c.answered, 100.0 * c.correct / c.answered);
+    if (c.answered > 0)
+      fmt::print("{:<18}{} of {} answers right ({:.1f} %)\n", "", c.correct, c.answered,
+                 100.0 * c.correct / c.answered);
   }
 }
 
@@ -214,7 +235,8 @@ void Run(const Options& options) {
   const std::vector<Job> jobs = Jobs(options, folder, text);
   size_t longest = 0;
   for (const Job& job : jobs) longest = std::max(longest, job.tokens.size());
-  const auto backend = options.model.MakeBackend(model, depths, static_cast<int64_t>(longest) + options.max_tokens);
+  const auto backend =
+      options.model.MakeBackend(model, depths, static_cast<int64_t>(longest) + options.max_tokens);
   const double bandwidth = backend->ReadBandwidth();
   Generator generator(*backend);
 
@@ -223,7 +245,8 @@ void Run(const Options& options) {
   request.max_tokens = options.max_tokens;
   request.seed = options.seed;
   if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = text.special.eos;
-  // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same distribution.
+  // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same
+  // distribution.
   const bool comparable = options.assume.empty() && !request.sampling.needs_distributions();
 
   {
@@ -234,7 +257,8 @@ void Run(const Options& options) {
       for (size_t j = 0; j < jobs.size(); ++j) {
         request.prompt = jobs[j].tokens;
         for (size_t k = 0; k < contenders.size(); ++k) {
-          // Each repeat starts with another contender, so that a slow moment of the machine does not meet always the same.
+          // Each repeat starts with another contender, so that a slow moment of the machine does
+          // not meet always the same.
           const size_t which = (k + static_cast<size_t>(repeat) + j) % contenders.size();
           Contender& c = contenders[which];
           request.depths = c.depths;
@@ -262,29 +286,38 @@ void Run(const Options& options) {
           }
         }
       }
-      for (size_t k = 0; k < contenders.size(); ++k) contenders[k].rates.push_back(seconds[k] > 0 ? counted[k] / seconds[k] : 0.0);
+      for (size_t k = 0; k < contenders.size(); ++k)
+        contenders[k].rates.push_back(seconds[k] > 0 ? counted[k] / seconds[k] : 0.0);
     }
   }
 
   if (options.json) {
     OrderedJson list = OrderedJson::array();
-    for (const Contender& c : contenders) list.push_back(ToJson(c, contenders[0], bandwidth, recurrence, comparable));
-    OrderedJson out = {{"model", options.model.model},
-                       {"device", backend->device()},
-                       {"compute", backend->options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
-                       {"bandwidth", bandwidth},
-                       {"prompts", jobs.size()},
-                       {"repeat", options.repeat},
-                       {"results", list}};
-    if (!options.assume.empty()) out["timing_simulation"] = "verification outcomes drawn at rates " + options.assume + ", not decided by the model";
+    for (const Contender& c : contenders)
+      list.push_back(ToJson(c, contenders[0], bandwidth, recurrence, comparable));
+    OrderedJson out = {
+        {"model", options.model.model},
+        {"device", backend->device()},
+        {"compute", backend->options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
+        {"bandwidth", bandwidth},
+        {"prompts", jobs.size()},
+        {"repeat", options.repeat},
+        {"results", list}};
+    if (!options.assume.empty())
+      out["timing_simulation"] =
+          "verification outcomes drawn at rates " + options.assume + ", not decided by the model";
     fmt::print("{}\n", out.dump(2));
     return;
   }
   if (!options.assume.empty()) {
-    fmt::print("TIMING SIMULATION: verification outcomes are drawn at rates {}, not decided by the model\n", options.assume);
+    fmt::print(
+        "TIMING SIMULATION: verification outcomes are drawn at rates {}, not decided by the "
+        "model\n",
+        options.assume);
   }
-  fmt::print("{} on {}, {} prompts, {} repeats, medians; read bandwidth {}/s\n", options.model.model, backend->device(), jobs.size(),
-             options.repeat, HumanBytes(bandwidth));
+  fmt::print("{} on {}, {} prompts, {} repeats, medians; read bandwidth {}/s\n",
+             options.model.model, backend->device(), jobs.size(), options.repeat,
+             HumanBytes(bandwidth));
   PrintTable(contenders, bandwidth, recurrence, comparable);
 }
 
@@ -293,22 +326,40 @@ void Run(const Options& options) {
 void AddBenchCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("bench", "Compare ways of decoding on the same prompts");
-  command->add_option("--prompts", options->prompts, "Text, one prompt per line, or JSONL with prompt, question or text (and answer)")->required();
-  command->add_option("--decode", options->decode, "ar, loopspec, loopspec:1,2 or loopspec:2,8@16 (at most 16 rows); may be given several times, the first is the baseline")
+  command
+      ->add_option("--prompts", options->prompts,
+                   "Text, one prompt per line, or JSONL with prompt, question or text (and answer)")
       ->required();
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per prompt")->check(CLI::Range(2, 1 << 30).description(""))->type_name("N")->capture_default_str();
-  command->add_option("--repeat", options->repeat, "Times that everything is run")->check(CLI::Range(1, 1000).description(""))->type_name("N")->capture_default_str();
-  command->add_option("--limit", options->limit, "Use the first N prompts only; 0 is all")->check(CLI::Range(0, 1 << 30).description(""))->type_name("N")->capture_default_str();
+  command
+      ->add_option("--decode", options->decode,
+                   "ar, loopspec, loopspec:1,2 or loopspec:2,8@16 (at most 16 rows); may be given "
+                   "several times, the first is the baseline")
+      ->required();
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per prompt")
+      ->check(CLI::Range(2, 1 << 30).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--repeat", options->repeat, "Times that everything is run")
+      ->check(CLI::Range(1, 1000).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--limit", options->limit, "Use the first N prompts only; 0 is all")
+      ->check(CLI::Range(0, 1 << 30).description(""))
+      ->type_name("N")
+      ->capture_default_str();
   command->add_flag("--chat", options->chat, "Put prompts into the model's chat template");
   command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
   command->add_option("--assume-acceptance", options->assume,
-                      "TIMING SIMULATION: draw verification outcomes at these rates (0.90,0.075) instead of letting the model decide");
+                      "TIMING SIMULATION: draw verification outcomes at these rates (0.90,0.075) "
+                      "instead of letting the model decide");
   options->model.AddTo(*command);
   options->sampling.AddTo(*command);
   AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   command->add_flag("--json", options->json, "Print JSON");
-  command->footer("\nExample:\n"
-                  "  loopspec bench -m models/ouro-demo --prompts models/heldout_problems.jsonl --limit 8 --chat --decode ar --decode loopspec:1,2");
+  command->footer(
+      "\nExample:\n"
+      "  loopspec bench -m models/ouro-demo --prompts models/heldout_problems.jsonl --limit 8 "
+      "--chat --decode ar --decode loopspec:1,2");
   command->callback([options] { Run(*options); });
 }
 

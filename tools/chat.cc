@@ -31,7 +31,9 @@ struct Options {
 };
 
 std::atomic<bool> interrupted{false};
-void OnInterrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+void OnInterrupt(int) {
+  interrupted.store(true, std::memory_order_relaxed);
+}
 
 constexpr const char* kHelp =
     "  /help    this list\n"
@@ -79,7 +81,8 @@ class Conversation {
         model_(options.model.Load()),
         text_(TextParts::Load(folder_)),
         depths_(options.decode.Depths(model_.spec.recurrence)),
-        backend_(options.model.MakeBackend(model_, depths_, model_.spec.max_positions, options.decode.max_rows)),
+        backend_(options.model.MakeBackend(model_, depths_, model_.spec.max_positions,
+                                           options.decode.max_rows)),
         generator_(*backend_) {
     text_.RequireTokenizer(folder_);
     text_.RequireTemplate(folder_);
@@ -88,7 +91,8 @@ class Conversation {
 
   void Clear() {
     messages_ = OrderedJson::array();
-    if (!options_.system.empty()) messages_.push_back({{"role", "system"}, {"content", options_.system}});
+    if (!options_.system.empty())
+      messages_.push_back({{"role", "system"}, {"content", options_.system}});
   }
 
   // Streams the answer. A turn that fails leaves the conversation as it was.
@@ -107,9 +111,13 @@ class Conversation {
   void Stats() const {
     if (last_.tokens.empty()) return fmt::print("nothing said yet\n");
     const DecodeStatistics& s = last_.statistics;
-    fmt::print("{} tokens, {:.0f} tokens/s, first after {}; {:.1f} rows on average, {:.2f} tokens per pass of R; drafts taken",
-               last_.tokens.size(), last_.tokens_per_second(), HumanSeconds(last_.times.first_token), s.rows_mean(),
-               static_cast<double>(last_.tokens.size()) * model_.spec.recurrence / static_cast<double>(s.steps));
+    fmt::print(
+        "{} tokens, {:.0f} tokens/s, first after {}; {:.1f} rows on average, {:.2f} tokens per "
+        "pass of R; drafts taken",
+        last_.tokens.size(), last_.tokens_per_second(), HumanSeconds(last_.times.first_token),
+        s.rows_mean(),
+        static_cast<double>(last_.tokens.size()) * model_.spec.recurrence /
+            static_cast<double>(s.steps));
     for (const int64_t accepted : s.accepted) fmt::print(" {}", accepted);
     fmt::print(", without {}\n", s.fallback);
   }
@@ -121,7 +129,9 @@ class Conversation {
     DecodeRequest request;
     request.prompt = text_.tokenizer->Encode(text_.chat_template->Render(messages_, render), false);
     const int64_t room = model_.spec.max_positions - static_cast<int64_t>(request.prompt.size());
-    if (room < 1) Fail("the conversation fills the context of {} tokens: /clear starts anew", model_.spec.max_positions);
+    if (room < 1)
+      Fail("the conversation fills the context of {} tokens: /clear starts anew",
+           model_.spec.max_positions);
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
     request.depths = depths_;
@@ -159,9 +169,11 @@ void Run(const Options& options) {
   Conversation conversation(options);
   Input input;
   struct sigaction action {};
-  action.sa_handler = OnInterrupt;  // without SA_RESTART: the answer's loop looks at the flag, readline comes back
+  action.sa_handler =
+      OnInterrupt;  // without SA_RESTART: the answer's loop looks at the flag, readline comes back
   sigaction(SIGINT, &action, nullptr);
-  if (input.terminal()) fmt::print("Talk to {}; /help lists commands, Ctrl-D leaves.\n", options.model.model);
+  if (input.terminal())
+    fmt::print("Talk to {}; /help lists commands, Ctrl-D leaves.\n", options.model.model);
   while (const auto line = input.Next()) {
     if (line->empty()) continue;
     if (*line == "/quit" || *line == "/exit") break;
@@ -186,8 +198,12 @@ void AddChatCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("chat", "Talk with a model at the terminal");
   command->add_option("--system", options->system, "A system message before the conversation");
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per answer")->check(CLI::Range(1, 1 << 30).description(""))->type_name("N")->capture_default_str();
-  command->add_option("--template-arg", options->template_args, "A template variable, key=value (enable_thinking=false)");
+  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per answer")
+      ->check(CLI::Range(1, 1 << 30).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--template-arg", options->template_args,
+                      "A template variable, key=value (enable_thinking=false)");
   AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   options->model.AddTo(*command);
   options->decode.AddTo(*command);

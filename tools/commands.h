@@ -1,5 +1,6 @@
-// The subcommands of `loopspec`. Each function adds one to the application: its options, its help, and what it runs.
-// A command reports bad input by throwing Error; main prints the sentence and exits with 2.
+// The subcommands of `loopspec`. Each function adds one to the application: its options, its help,
+// and what it runs. A command reports bad input by throwing Error; main prints the sentence and
+// exits with 2.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -72,9 +72,11 @@ void AddDetokenizeCommand(CLI::App& app) {
   command->footer(
       "\nExamples:\n"
       "  loopspec detokenize --model models/ouro-demo 1,2,3\n"
-      "  loopspec tokenize --model models/ouro-demo \"Hello\" | loopspec detokenize --model models/ouro-demo -\n"
+      "  loopspec tokenize --model models/ouro-demo \"Hello\" | loopspec detokenize --model "
+      "models/ouro-demo -\n"
       "\n"
-      "Prints the text and nothing else, no newline at the end. Ids that the tokenizer does not know are left out.");
+      "Prints the text and nothing else, no newline at the end. Ids that the tokenizer does not "
+      "know are left out.");
   auto options = std::make_shared<DetokenizeOptions>();
   command
       ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")

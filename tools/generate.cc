@@ -50,13 +50,16 @@ std::string PromptText(const Options& options) {
   return ReadFile(options.prompt_file);
 }
 
-std::vector<int32_t> PromptTokens(const Options& options, const TextParts& text, const std::filesystem::path& folder) {
+std::vector<int32_t> PromptTokens(const Options& options, const TextParts& text,
+                                  const std::filesystem::path& folder) {
   if (!options.tokens.empty()) return ParseTokenList(options.tokens);
-  if (!text.tokenizer) Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", folder.string());
+  if (!text.tokenizer)
+    Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", folder.string());
   const Tokenizer& tokenizer = *text.tokenizer;
   if (!options.chat) return tokenizer.Encode(PromptText(options));
   OrderedJson messages = OrderedJson::array();
-  if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
+  if (!options.system.empty())
+    messages.push_back({{"role", "system"}, {"content", options.system}});
   messages.push_back({{"role", "user"}, {"content", PromptText(options)}});
   ChatTemplate::Options render;
   render.arguments = ParseTemplateArguments(options.template_args);
@@ -68,7 +71,8 @@ OrderedJson LogprobsJson(const GenerateResult& result) {
   OrderedJson list = OrderedJson::array();
   for (const CommittedToken& token : result.tokens) {
     OrderedJson top = OrderedJson::array();
-    for (const TokenLogprob& entry : token.top) top.push_back({{"token", entry.token}, {"logprob", entry.logprob}});
+    for (const TokenLogprob& entry : token.top)
+      top.push_back({{"token", entry.token}, {"logprob", entry.logprob}});
     list.push_back({{"token", token.token}, {"logprob", token.logprob}, {"top", top}});
   }
   return list;
@@ -79,24 +83,30 @@ void Run(const Options& options) {
   const std::filesystem::path folder = ResolveModel(options.model.model);
   const Model model = options.model.Load();
   const TextParts text = TextParts::Load(folder);
-  if (!options.stop.empty() && !text.tokenizer) Fail("{} has no tokenizer.json: use --stop-token instead of --stop", folder.string());
+  if (!options.stop.empty() && !text.tokenizer)
+    Fail("{} has no tokenizer.json: use --stop-token instead of --stop", folder.string());
   for (const int32_t token : options.stop_tokens) {
-    if (token < 0 || token >= model.spec.vocab) Fail("--stop-token {} is outside the vocabulary of {}", token, model.spec.vocab);
+    if (token < 0 || token >= model.spec.vocab)
+      Fail("--stop-token {} is outside the vocabulary of {}", token, model.spec.vocab);
   }
 
   DecodeRequest request;
   request.prompt = PromptTokens(options, text, folder);
   request.sampling = options.sampling.Get();
   request.depths = options.decode.Depths(model.spec.recurrence);
-  request.max_tokens = MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
+  request.max_tokens =
+      MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
   request.seed = options.seed;
   request.logprobs = options.logprobs;
   request.trace = !options.trace.empty();
   request.stop_tokens = options.stop_tokens;
-  if (!options.ignore_eos) request.stop_tokens.insert(request.stop_tokens.end(), text.special.eos.begin(), text.special.eos.end());
+  if (!options.ignore_eos)
+    request.stop_tokens.insert(request.stop_tokens.end(), text.special.eos.begin(),
+                               text.special.eos.end());
 
-  const auto backend = options.model.MakeBackend(model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
-                                                 options.decode.max_rows);
+  const auto backend = options.model.MakeBackend(
+      model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
+      options.decode.max_rows);
   request.max_rows = options.decode.Rows(*backend);
   Generator generator(*backend);
   std::optional<IncrementalDecoder> decoder;
@@ -111,8 +121,10 @@ void Run(const Options& options) {
   const auto show = [&](const std::string& piece, int source) {
     whole += piece;
     if (options.json || piece.empty()) return true;
-    if (coloured) fmt::print("{}{}{}", SourceColour(source), piece, kPlain);
-    else std::fwrite(piece.data(), 1, piece.size(), stdout);
+    if (coloured)
+      fmt::print("{}{}{}", SourceColour(source), piece, kPlain);
+    else
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
     return std::fflush(stdout) == 0;  // nobody reads any more: stop
   };
   const GenerateResult result = generator.Run(request, [&](const CommittedToken& token) {
@@ -123,8 +135,11 @@ void Run(const Options& options) {
     }
     return show(decoder->Push(token.token), token.source) && !decoder->stopped();
   });
-  if (decoder && !decoder->stopped()) show(decoder->Finish(), result.tokens.empty() ? 0 : result.tokens.back().source);
-  if (request.trace) WriteTrace(options.trace, model.spec.recurrence, request.depths, result, text.tokenizer ? &*text.tokenizer : nullptr);
+  if (decoder && !decoder->stopped())
+    show(decoder->Finish(), result.tokens.empty() ? 0 : result.tokens.back().source);
+  if (request.trace)
+    WriteTrace(options.trace, model.spec.recurrence, request.depths, result,
+               text.tokenizer ? &*text.tokenizer : nullptr);
 
   if (options.json) {
     std::vector<int32_t> ids;
@@ -133,7 +148,8 @@ void Run(const Options& options) {
                        {"token_ids", ids},
                        {"prompt_tokens", request.prompt.size()},
                        {"finish_reason", NameOf(result.finish_reason)},
-                       {"stats", StatsJson(model, *backend, request.depths, result, static_cast<int64_t>(request.prompt.size()))}};
+                       {"stats", StatsJson(model, *backend, request.depths, result,
+                                           static_cast<int64_t>(request.prompt.size()))}};
     if (options.logprobs >= 0) out["logprobs"] = LogprobsJson(result);
     fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
     return;
@@ -142,10 +158,15 @@ void Run(const Options& options) {
   std::fflush(stdout);
   if (ColourOnStderr()) {
     const DecodeStatistics& s = result.statistics;
-    fmt::print(stderr, "\033[2m{} tokens, {:.0f} tokens/s, first after {}; {} rows on average, {:.2f} tokens per pass of R{}\n",
-               result.tokens.size(), result.tokens_per_second(), HumanSeconds(result.times.first_token),
-               fmt::format("{:.1f}", s.rows_mean()),
-               s.steps > 0 ? static_cast<double>(result.tokens.size()) * model.spec.recurrence / static_cast<double>(s.steps) : 0.0, kPlain);
+    fmt::print(stderr,
+               "\033[2m{} tokens, {:.0f} tokens/s, first after {}; {} rows on average, {:.2f} "
+               "tokens per pass of R{}\n",
+               result.tokens.size(), result.tokens_per_second(),
+               HumanSeconds(result.times.first_token), fmt::format("{:.1f}", s.rows_mean()),
+               s.steps > 0 ? static_cast<double>(result.tokens.size()) * model.spec.recurrence /
+                                 static_cast<double>(s.steps)
+                           : 0.0,
+               kPlain);
   }
 }
 
@@ -155,38 +176,63 @@ void AddGenerateCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt, or answer it with --chat");
   auto* prompt = command->add_option("--prompt,-p", options->prompt, "The text to continue");
-  auto* file = command->add_option("--prompt-file,-f", options->prompt_file, "A file that holds it, or - for standard input");
+  auto* file = command->add_option("--prompt-file,-f", options->prompt_file,
+                                   "A file that holds it, or - for standard input");
   auto* tokens = command->add_option("--tokens", options->tokens, "Token ids instead: 1,2,3");
-  auto* chat = command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
-  auto* system = command->add_option("--system", options->system, "With --chat: a system message before it");
-  auto* variables = command->add_option("--template-arg", options->template_args, "With --chat: a template variable, key=value (enable_thinking=false)");
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens to decode; default: 256, or what the context has room for")
-      ->check(CLI::Range(1, 1 << 30).description(""))->type_name("N");
+  auto* chat = command->add_flag(
+      "--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
+  auto* system =
+      command->add_option("--system", options->system, "With --chat: a system message before it");
+  auto* variables =
+      command->add_option("--template-arg", options->template_args,
+                          "With --chat: a template variable, key=value (enable_thinking=false)");
+  command
+      ->add_option("--max-tokens,-n", options->max_tokens,
+                   "Most tokens to decode; default: 256, or what the context has room for")
+      ->check(CLI::Range(1, 1 << 30).description(""))
+      ->type_name("N");
   options->model.AddTo(*command);
   options->decode.AddTo(*command);
   options->sampling.AddTo(*command);
   AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   command->add_option("--stop", options->stop, "End before this text; may be given several times");
-  command->add_option("--stop-token", options->stop_tokens, "End after this token id; may be given several times");
-  command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at the model's end-of-text tokens");
+  command->add_option("--stop-token", options->stop_tokens,
+                      "End after this token id; may be given several times");
+  command->add_flag("--ignore-eos", options->ignore_eos,
+                    "Do not stop at the model's end-of-text tokens");
   command->add_flag("--show-special", options->show_special, "Show special tokens in the text");
-  auto* json = command->add_flag("--json", options->json, "Print one JSON object with text, ids and statistics");
-  auto* logprobs = command->add_option("--logprobs", options->logprobs, "With --json: log-probabilities of each token and the N likeliest")->check(CLI::Range(0, 1000).description(""))->type_name("N");
-  auto* color = command->add_flag("--color", options->color, "Colour the text by source: green first proposal, yellow second, red fallback");
-  command->add_option("--trace", options->trace, "Write the timeline of branches to this file (draw it with loopspec trace)");
-  command->footer("\nExamples:\n"
-                  "  loopspec generate -m models/ouro-demo -p \"Once upon a time\" -n 100\n"
-                  "  loopspec generate -m models/ouro-demo --chat -p \"Tell me a story.\" --temperature 0.7 --seed 1\n"
-                  "  loopspec generate -m models/ouro-demo -f prompt.txt --json");
+  auto* json = command->add_flag("--json", options->json,
+                                 "Print one JSON object with text, ids and statistics");
+  auto* logprobs =
+      command
+          ->add_option("--logprobs", options->logprobs,
+                       "With --json: log-probabilities of each token and the N likeliest")
+          ->check(CLI::Range(0, 1000).description(""))
+          ->type_name("N");
+  auto* color = command->add_flag(
+      "--color", options->color,
+      "Colour the text by source: green first proposal, yellow second, red fallback");
+  command->add_option("--trace", options->trace,
+                      "Write the timeline of branches to this file (draw it with loopspec trace)");
+  command->footer(
+      "\nExamples:\n"
+      "  loopspec generate -m models/ouro-demo -p \"Once upon a time\" -n 100\n"
+      "  loopspec generate -m models/ouro-demo --chat -p \"Tell me a story.\" --temperature 0.7 "
+      "--seed 1\n"
+      "  loopspec generate -m models/ouro-demo -f prompt.txt --json");
   command->callback([=] {
     const auto needs = [](const CLI::Option* option, const CLI::Option* other) {
-      if (option->count() > 0 && other->count() == 0) Fail("{} has no meaning without {}", option->get_name(), other->get_name());
+      if (option->count() > 0 && other->count() == 0)
+        Fail("{} has no meaning without {}", option->get_name(), other->get_name());
     };
     const auto excludes = [](const CLI::Option* option, const CLI::Option* other) {
-      if (option->count() > 0 && other->count() > 0) Fail("{} and {} exclude each other", option->get_name(), other->get_name());
+      if (option->count() > 0 && other->count() > 0)
+        Fail("{} and {} exclude each other", option->get_name(), other->get_name());
     };
     if (prompt->count() + file->count() + tokens->count() != 1) {
-      Fail("generate needs one prompt: --prompt TEXT, --prompt-file FILE (- is standard input) or --tokens 1,2,3");
+      Fail(
+          "generate needs one prompt: --prompt TEXT, --prompt-file FILE (- is standard input) or "
+          "--tokens 1,2,3");
     }
     needs(system, chat);
     needs(variables, chat);

@@ -13,9 +13,12 @@ namespace {
 
 std::string NormText(const ModelSpec& spec) {
   switch (spec.norms) {
-    case NormPlacement::kPre: return "before each sublayer";
-    case NormPlacement::kPost: return "after each sublayer";
-    case NormPlacement::kSandwich: return "before and after each sublayer";
+    case NormPlacement::kPre:
+      return "before each sublayer";
+    case NormPlacement::kPost:
+      return "after each sublayer";
+    case NormPlacement::kSandwich:
+      return "before and after each sublayer";
   }
   return "";
 }
@@ -29,46 +32,72 @@ void Run(const ModelOptions& options, bool json) {
   const int64_t kv_per_token = int64_t{planes.count()} * spec.kv_size() * 2 * 2;
   const DType dtype = weights.head.parts[0].dtype;
   if (json) {
-    const OrderedJson out = {{"family", spec.family},
-                             {"parameters", weights.parameters},
-                             {"dtype", NameOf(dtype)},
-                             {"recurrence", spec.recurrence},
-                             {"hidden", spec.hidden},
-                             {"heads", spec.heads},
-                             {"kv_heads", spec.kv_heads},
-                             {"head_dim", spec.head_dim},
-                             {"ff", spec.ff},
-                             {"vocab", spec.vocab},
-                             {"max_positions", spec.max_positions},
-                             {"layers", {{"prelude", spec.prelude_layers}, {"core", spec.core_layers}, {"coda", spec.coda_layers}}},
-                             {"bytes", {{"prelude", weights.prelude_bytes()}, {"core", weights.core_bytes()}, {"coda", weights.coda_bytes()}}},
-                             {"default_depths", depths},
-                             {"kv_planes", planes.count()},
-                             {"kv_bytes_per_token_bf16", kv_per_token},
-                             {"bytes_per_token_autoregressive",
-                              weights.prelude_bytes() + weights.core_bytes() * static_cast<size_t>(spec.recurrence) + weights.coda_bytes()}};
+    const OrderedJson out = {
+        {"family", spec.family},
+        {"parameters", weights.parameters},
+        {"dtype", NameOf(dtype)},
+        {"recurrence", spec.recurrence},
+        {"hidden", spec.hidden},
+        {"heads", spec.heads},
+        {"kv_heads", spec.kv_heads},
+        {"head_dim", spec.head_dim},
+        {"ff", spec.ff},
+        {"vocab", spec.vocab},
+        {"max_positions", spec.max_positions},
+        {"layers",
+         {{"prelude", spec.prelude_layers},
+          {"core", spec.core_layers},
+          {"coda", spec.coda_layers}}},
+        {"bytes",
+         {{"prelude", weights.prelude_bytes()},
+          {"core", weights.core_bytes()},
+          {"coda", weights.coda_bytes()}}},
+        {"default_depths", depths},
+        {"kv_planes", planes.count()},
+        {"kv_bytes_per_token_bf16", kv_per_token},
+        {"bytes_per_token_autoregressive",
+         weights.prelude_bytes() + weights.core_bytes() * static_cast<size_t>(spec.recurrence) +
+             weights.coda_bytes()}};
     fmt::print("{}\n", out.dump(2));
     return;
   }
-  const auto row = [](const char* name, const std::string& value) { fmt::print("  {:<24}{}\n", name, value); };
-  fmt::print("{}: {} parameters, {}\n", spec.family, HumanCount(static_cast<double>(weights.parameters)), NameOf(dtype));
+  const auto row = [](const char* name, const std::string& value) {
+    fmt::print("  {:<24}{}\n", name, value);
+  };
+  fmt::print("{}: {} parameters, {}\n", spec.family,
+             HumanCount(static_cast<double>(weights.parameters)), NameOf(dtype));
   row("recurrences R", std::to_string(spec.recurrence));
-  row("P, prelude", fmt::format("embedding + {} blocks, {}", spec.prelude_layers, HumanBytes(static_cast<double>(weights.prelude_bytes()))));
-  row("B, one recurrence", fmt::format("{}{} blocks{}, {} read each time", spec.adapter ? "adapter + " : "", spec.core_layers,
-                                       spec.loop_norm ? " + norm" : "", HumanBytes(static_cast<double>(weights.core_bytes()))));
-  row("C, readout", fmt::format("{} blocks{} + head{}, {}", spec.coda_layers, spec.final_norm ? " + norm" : "",
-                                spec.tied_head ? " (the embedding)" : "", HumanBytes(static_cast<double>(weights.coda_bytes()))));
-  row("block", fmt::format("hidden {}, heads {} / {} of {}, SwiGLU {}, norms {}{}", spec.hidden, spec.heads, spec.kv_heads, spec.head_dim,
-                           spec.ff, NormText(spec), spec.qk_norm ? ", q and k normed" : ""));
+  row("P, prelude", fmt::format("embedding + {} blocks, {}", spec.prelude_layers,
+                                HumanBytes(static_cast<double>(weights.prelude_bytes()))));
+  row("B, one recurrence",
+      fmt::format("{}{} blocks{}, {} read each time", spec.adapter ? "adapter + " : "",
+                  spec.core_layers, spec.loop_norm ? " + norm" : "",
+                  HumanBytes(static_cast<double>(weights.core_bytes()))));
+  row("C, readout",
+      fmt::format("{} blocks{} + head{}, {}", spec.coda_layers, spec.final_norm ? " + norm" : "",
+                  spec.tied_head ? " (the embedding)" : "",
+                  HumanBytes(static_cast<double>(weights.coda_bytes()))));
+  row("block", fmt::format("hidden {}, heads {} / {} of {}, SwiGLU {}, norms {}{}", spec.hidden,
+                           spec.heads, spec.kv_heads, spec.head_dim, spec.ff, NormText(spec),
+                           spec.qk_norm ? ", q and k normed" : ""));
   row("vocabulary, context", fmt::format("{}, {} positions", spec.vocab, spec.max_positions));
-  row("rotary", fmt::format("theta {:g}{}", spec.rope.theta, spec.rope.factor > 0 ? fmt::format(", llama3 scaling by {:g}", spec.rope.factor) : ""));
-  if (spec.adapter) row("initial state", spec.state_std > 0 ? fmt::format("truncated normal, std {:.4g}", spec.state_std * spec.embed_scale) : "zeros");
-  row("KV per token, bf16", fmt::format("{} on {} planes (readouts at {},{})", HumanBytes(static_cast<double>(kv_per_token)), planes.count(),
-                                        fmt::join(depths, ","), spec.recurrence));
-  const double per_token = static_cast<double>(weights.prelude_bytes()) + static_cast<double>(weights.core_bytes()) * spec.recurrence +
+  row("rotary",
+      fmt::format(
+          "theta {:g}{}", spec.rope.theta,
+          spec.rope.factor > 0 ? fmt::format(", llama3 scaling by {:g}", spec.rope.factor) : ""));
+  if (spec.adapter)
+    row("initial state", spec.state_std > 0 ? fmt::format("truncated normal, std {:.4g}",
+                                                          spec.state_std * spec.embed_scale)
+                                            : "zeros");
+  row("KV per token, bf16", fmt::format("{} on {} planes (readouts at {},{})",
+                                        HumanBytes(static_cast<double>(kv_per_token)),
+                                        planes.count(), fmt::join(depths, ","), spec.recurrence));
+  const double per_token = static_cast<double>(weights.prelude_bytes()) +
+                           static_cast<double>(weights.core_bytes()) * spec.recurrence +
                            static_cast<double>(weights.coda_bytes());
   row("one token, autoregressive", fmt::format("{} of weights read", HumanBytes(per_token)));
-  row("LoopSpec depths", depths.empty() ? "none (R = 1)" : fmt::format("{} by default", fmt::join(depths, ",")));
+  row("LoopSpec depths",
+      depths.empty() ? "none (R = 1)" : fmt::format("{} by default", fmt::join(depths, ",")));
   for (const auto& depth : {depths}) {
     if (depth.size() == 2 && depth[1] % depth[0] == 0 && spec.recurrence % depth[0] == 0) {
       row("branches at most", std::to_string(BranchBound(depth[0], depth[1], spec.recurrence)));
@@ -81,7 +110,8 @@ void Run(const ModelOptions& options, bool json) {
 void AddInspectCommand(CLI::App& app) {
   auto options = std::make_shared<ModelOptions>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("inspect", "Show a model's parts, sizes and what one pass must read");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show a model's parts, sizes and what one pass must read");
   options->AddTo(*command);
   command->add_flag("--json", *json, "Print JSON");
   command->callback([options, json] { Run(*options, *json); });

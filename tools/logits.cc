@@ -1,4 +1,5 @@
-// loopspec logits: the readout of every asked depth at every position, for those who compare or calibrate.
+// loopspec logits: the readout of every asked depth at every position, for those who compare or
+// calibrate.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -32,7 +33,8 @@ std::vector<int> ReadoutDepths(const std::string& text, int recurrence) {
   depths = ParseDepths(text);
   int last = 0;
   for (const int depth : depths) {
-    if (depth <= last || depth > recurrence) Fail("--depths {}: expected rising numbers from 1 to {}", text, recurrence);
+    if (depth <= last || depth > recurrence)
+      Fail("--depths {}: expected rising numbers from 1 to {}", text, recurrence);
     last = depth;
   }
   if (depths.empty()) Fail("--depths is empty, expected all or numbers such as 1,2,4");
@@ -42,8 +44,12 @@ std::vector<int> ReadoutDepths(const std::string& text, int recurrence) {
 void Run(const Options& options) {
   CheckOutputFile(options.output, "--output");
   std::error_code ignored;
-  if (std::filesystem::exists(options.output, ignored) && !std::filesystem::is_regular_file(options.output, ignored)) {
-    Fail("--output {} is no regular file: a safetensors file is put in place as a whole when it is complete", options.output);
+  if (std::filesystem::exists(options.output, ignored) &&
+      !std::filesystem::is_regular_file(options.output, ignored)) {
+    Fail(
+        "--output {} is no regular file: a safetensors file is put in place as a whole when it is "
+        "complete",
+        options.output);
   }
   const Model model = options.model.Load();
   const std::filesystem::path folder = ResolveModel(options.model.model);
@@ -56,10 +62,12 @@ void Run(const Options& options) {
   }
   if (tokens.empty()) Fail("no tokens given, expected at least one");
   for (const int32_t token : tokens) {
-    if (token < 0 || token >= model.spec.vocab) Fail("token {} is outside the vocabulary of {}", token, model.spec.vocab);
+    if (token < 0 || token >= model.spec.vocab)
+      Fail("token {} is outside the vocabulary of {}", token, model.spec.vocab);
   }
   const auto positions = static_cast<int64_t>(tokens.size());
-  if (positions > model.spec.max_positions) Fail("{} tokens are more than the model's context of {}", positions, model.spec.max_positions);
+  if (positions > model.spec.max_positions)
+    Fail("{} tokens are more than the model's context of {}", positions, model.spec.max_positions);
 
   const auto backend = options.model.MakeBackend(model, depths, positions, 1);
   const std::vector<int>& computed = backend->options().readout_depths;  // R is always among them
@@ -67,31 +75,44 @@ void Run(const Options& options) {
   std::vector<float> logits(depths.size() * static_cast<size_t>(positions * vocab));
   KvLedger ledger(backend->pages(), 1);
   const SequencePages pages(ledger, positions);
-  backend->Score({{pages.pages().data()}, 0, tokens}, [&](int32_t position, int32_t readout, std::span<const float> row) {
+  backend->Score({{pages.pages().data()}, 0, tokens}, [&](int32_t position, int32_t readout,
+                                                          std::span<const float> row) {
     const auto it = std::find(depths.begin(), depths.end(), computed[static_cast<size_t>(readout)]);
     if (it == depths.end()) return;
-    std::memcpy(logits.data() + ((it - depths.begin()) * positions + position) * vocab, row.data(), row.size_bytes());
+    std::memcpy(logits.data() + ((it - depths.begin()) * positions + position) * vocab, row.data(),
+                row.size_bytes());
   });
-  const NamedTensor tensor = {"logits", {reinterpret_cast<const std::byte*>(logits.data()), DType::kF32,
-                                         {static_cast<int64_t>(depths.size()), positions, vocab}}};
+  const NamedTensor tensor = {"logits",
+                              {reinterpret_cast<const std::byte*>(logits.data()),
+                               DType::kF32,
+                               {static_cast<int64_t>(depths.size()), positions, vocab}}};
   WriteSafetensors(options.output, {&tensor, 1});
-  fmt::print("wrote {}: logits {} ({}) at depths {}\n", options.output, ShapeText(tensor.view.shape),
-             HumanBytes(static_cast<double>(tensor.view.bytes())), fmt::join(depths, ","));
+  fmt::print("wrote {}: logits {} ({}) at depths {}\n", options.output,
+             ShapeText(tensor.view.shape), HumanBytes(static_cast<double>(tensor.view.bytes())),
+             fmt::join(depths, ","));
 }
 
 }  // namespace
 
 void AddLogitsCommand(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("logits", "Write the logits of every depth and position to a safetensors file");
+  CLI::App* command = app.add_subcommand(
+      "logits", "Write the logits of every depth and position to a safetensors file");
   auto* tokens = command->add_option("--tokens", options->tokens, "Token ids to read: 1,2,3");
   auto* prompt = command->add_option("--prompt,-p", options->prompt, "Text to read instead");
-  command->add_option("--depths", options->depths, "Depths to read out: all, or 1,2,4")->capture_default_str();
-  command->add_option("--output,-o", options->output, "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")->required();
+  command->add_option("--depths", options->depths, "Depths to read out: all, or 1,2,4")
+      ->capture_default_str();
+  command
+      ->add_option("--output,-o", options->output,
+                   "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")
+      ->required();
   options->model.AddTo(*command);
-  command->footer("\nExample:\n  loopspec logits -m models/ouro-demo --tokens 1,2,3 --depths 1,2,4 -o logits.safetensors");
+  command->footer(
+      "\nExample:\n  loopspec logits -m models/ouro-demo --tokens 1,2,3 --depths 1,2,4 -o "
+      "logits.safetensors");
   command->callback([=] {
-    if (tokens->count() + prompt->count() != 1) Fail("logits needs one input: --tokens 1,2,3 or --prompt TEXT");
+    if (tokens->count() + prompt->count() != 1)
+      Fail("logits needs one input: --tokens 1,2,3 or --prompt TEXT");
     Run(*options);
   });
 }

@@ -22,10 +22,12 @@ namespace {
 
 constexpr const char* kDescription =
     "loopspec: lossless, fast inference for looped transformers (Ouro, Raven).\n\n"
-    "A looped transformer runs one stack of blocks R times per token. LoopSpec lets an early recurrence draft the next\n"
+    "A looped transformer runs one stack of blocks R times per token. LoopSpec lets an early "
+    "recurrence draft the next\n"
     "token and verifies at the last: the text is exactly the model's own, several times sooner.\n\n"
     "Start here:\n"
-    "  loopspec generate --model models/ouro-demo --chat --prompt \"Tell me a story about a cat.\"\n"
+    "  loopspec generate --model models/ouro-demo --chat --prompt \"Tell me a story about a "
+    "cat.\"\n"
     "  loopspec chat --model models/ouro-demo\n"
     "  loopspec inspect --model ByteDance/Ouro-1.4B";
 
@@ -41,11 +43,13 @@ int Complain(std::string message) {
 // What is wrong with the command line, in one sentence, and where to read more.
 std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
-  if (!chosen.empty()) return fmt::format("{} (see loopspec {} --help)", error.what(), chosen[0]->get_name());
+  if (!chosen.empty())
+    return fmt::format("{} (see loopspec {} --help)", error.what(), chosen[0]->get_name());
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   const std::vector<std::string> rest = app.remaining();
-  return fmt::format("{}, expected one of {} (see loopspec --help)", rest.empty() ? "no command given" : "unknown command " + rest[0],
+  return fmt::format("{}, expected one of {} (see loopspec --help)",
+                     rest.empty() ? "no command given" : "unknown command " + rest[0],
                      fmt::join(names, ", "));
 }
 
@@ -60,7 +64,8 @@ int Finish() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
   if (ReaderIsGone()) return 0;
-  return Complain(fmt::format("cannot write to standard output{}", errno != 0 ? fmt::format(": {}", std::strerror(errno)) : ""));
+  return Complain(fmt::format("cannot write to standard output{}",
+                              errno != 0 ? fmt::format(": {}", std::strerror(errno)) : ""));
 }
 
 }  // namespace
@@ -93,7 +98,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return Complain("out of memory");
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) == 0) return Complain(error.what());  // else fmt::print threw, and Finish says why
+    if (std::ferror(stdout) == 0)
+      return Complain(error.what());  // else fmt::print threw, and Finish says why
   }
   return Finish();
 }

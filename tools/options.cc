@@ -12,29 +12,45 @@
 
 namespace loopspec::tools {
 
-CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed, const std::string& help) {
+CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed,
+                     const std::string& help) {
   const auto whole = [](const std::string& text) -> std::string {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc() && end == text.data() + text.size()) return "";
     return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
   };
-  return command.add_option(name, seed, help)->check(CLI::Validator(whole, "", "seed"))->capture_default_str();
+  return command.add_option(name, seed, help)
+      ->check(CLI::Validator(whole, "", "seed"))
+      ->capture_default_str();
 }
 
 void ModelOptions::AddTo(CLI::App& command) {
   const auto group = [](CLI::Option* option) { return option->group("Model"); };
-  group(command.add_option("--model,-m", model, "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache"))->required();
-  group(command.add_option("--recurrence", recurrence, "Run N recurrences per token instead of the model's own R"))
-      ->check(CLI::Range(1, 4096).description(""))->type_name("N");
-  group(command.add_option("--set", set, "Override a key of config.json: key=value, dots descend (init_values.std=0)"));
-  group(command.add_option("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))->capture_default_str();
-  group(command.add_option("--compute", compute, "Activations: f32, bf16 (as released models run), or auto"))
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}).description(""))->capture_default_str();
+  group(command.add_option(
+            "--model,-m", model,
+            "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache"))
+      ->required();
+  group(command.add_option("--recurrence", recurrence,
+                           "Run N recurrences per token instead of the model's own R"))
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  group(command.add_option(
+      "--set", set, "Override a key of config.json: key=value, dots descend (init_values.std=0)"));
+  group(command.add_option("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))
+      ->capture_default_str();
+  group(command.add_option("--compute", compute,
+                           "Activations: f32, bf16 (as released models run), or auto"))
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}).description(""))
+      ->capture_default_str();
   group(command.add_option("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
-      ->check(CLI::Range(0, 1024).description(""))->type_name("N")->capture_default_str();
+      ->check(CLI::Range(0, 1024).description(""))
+      ->type_name("N")
+      ->capture_default_str();
   group(AddSeed(command, "--state-seed", state_seed, "Seed of Raven's random initial states"));
-  group(command.add_option("--kv-memory", kv_memory, "Key/value memory to set aside, such as 8G; default: what the text needs (CPU), what is free (GPU)"));
+  group(command.add_option("--kv-memory", kv_memory,
+                           "Key/value memory to set aside, such as 8G; default: what the text "
+                           "needs (CPU), what is free (GPU)"));
 }
 
 Model ModelOptions::Load() const {
@@ -43,14 +59,16 @@ Model ModelOptions::Load() const {
   return Model::Load(ResolveModel(model), overrides, recurrence);
 }
 
-std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded, std::vector<int> depths, int64_t positions,
+std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
+                                                   std::vector<int> depths, int64_t positions,
                                                    int max_rows) const {
   BackendOptions options;
   depths.push_back(model_loaded.spec.recurrence);
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
   options.readout_depths = std::move(depths);
-  options.kv_positions = std::min<int64_t>(positions, model_loaded.spec.max_positions);  // longer texts are refused anyway
+  options.kv_positions = std::min<int64_t>(
+      positions, model_loaded.spec.max_positions);  // longer texts are refused anyway
   if (!kv_memory.empty()) options.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   if (max_rows > 0) options.max_rows = max_rows;
   options.compute = ParseCompute(compute);
@@ -63,17 +81,29 @@ void SamplingOptions::AddTo(CLI::App& command) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->group("Sampling")->capture_default_str();
   };
-  add("--temperature", params.temperature, "0 is greedy: always the likeliest token; 1 draws as the model says, more is wilder");
+  add("--temperature", params.temperature,
+      "0 is greedy: always the likeliest token; 1 draws as the model says, more is wilder");
   add("--top-k", params.top_k, "Keep the k likeliest tokens; 0 is off");
-  add("--top-p", params.top_p, "Keep the likeliest tokens that together reach this probability; 1 is off");
-  add("--min-p", params.min_p, "Drop tokens below this share of the likeliest one's probability; 0 is off");
-  add("--repetition-penalty", params.repetition_penalty, "Divide positive and multiply negative logits of tokens already in the text; 1 is off");
-  add("--presence-penalty", params.presence_penalty, "Subtract this from the logits of tokens already written");
-  add("--frequency-penalty", params.frequency_penalty, "Subtract this times how often a token has been written");
-  command.add_option("--logit-bias", bias, "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")->group("Sampling");
-  add("--sampler", sampler, "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the decoder")
+  add("--top-p", params.top_p,
+      "Keep the likeliest tokens that together reach this probability; 1 is off");
+  add("--min-p", params.min_p,
+      "Drop tokens below this share of the likeliest one's probability; 0 is off");
+  add("--repetition-penalty", params.repetition_penalty,
+      "Divide positive and multiply negative logits of tokens already in the text; 1 is off");
+  add("--presence-penalty", params.presence_penalty,
+      "Subtract this from the logits of tokens already written");
+  add("--frequency-penalty", params.frequency_penalty,
+      "Subtract this times how often a token has been written");
+  command
+      .add_option("--logit-bias", bias,
+                  "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
+      ->group("Sampling");
+  add("--sampler", sampler,
+      "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the "
+      "decoder")
       ->check(CLI::IsMember({"cascade", "coupled"}).description(""));
-  add("--second-proposal", later, "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
+  add("--second-proposal", later,
+      "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
       ->check(CLI::IsMember({"gated", "residual", "non-residual"}).description(""));
 }
 
@@ -90,7 +120,8 @@ SamplingParams SamplingOptions::Get() const {
     if (equals != std::string::npos) {
       const auto [at, error] = std::from_chars(entry.data(), entry.data() + equals, parsed.token);
       parsed.bias = std::strtof(entry.c_str() + equals + 1, &end);
-      if (error == std::errc() && at == entry.data() + equals && end != entry.c_str() + equals + 1 && *end == '\0') {
+      if (error == std::errc() && at == entry.data() + equals &&
+          end != entry.c_str() + equals + 1 && *end == '\0') {
         out.bias.push_back(parsed);
         continue;
       }
@@ -104,19 +135,27 @@ void DecodeOptions::AddTo(CLI::App& command) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->group("Decoding")->capture_default_str();
   };
-  add("--decode", decode, "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
+  add("--decode", decode,
+      "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
       ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
-  add("--depths", depths, "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
-  add("--max-rows", max_rows, "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on a CPU)")
-      ->check(CLI::Range(0, 256).description(""))->type_name("N")->default_str("");
+  add("--depths", depths,
+      "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
+  add("--max-rows", max_rows,
+      "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on "
+      "a CPU)")
+      ->check(CLI::Range(0, 256).description(""))
+      ->type_name("N")
+      ->default_str("");
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {
   if (decode == "ar") {
-    if (depths != "auto") Fail("--depths {} goes with --decode loopspec, not with --decode ar", depths);
+    if (depths != "auto")
+      Fail("--depths {} goes with --decode loopspec, not with --decode ar", depths);
     return {};
   }
-  if (depths.empty()) Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
+  if (depths.empty())
+    Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
   std::vector<int> chosen = depths == "auto" ? DefaultDepths(recurrence) : ParseDepths(depths);
   CheckDepths(chosen, recurrence);
   if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);
@@ -125,7 +164,8 @@ std::vector<int> DecodeOptions::Depths(int recurrence) const {
 
 TextParts TextParts::Load(const std::filesystem::path& folder) {
   TextParts parts;
-  if (std::filesystem::exists(folder / "tokenizer.json")) parts.tokenizer = Tokenizer::FromFolder(folder);
+  if (std::filesystem::exists(folder / "tokenizer.json"))
+    parts.tokenizer = Tokenizer::FromFolder(folder);
   parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr);
   parts.chat_template = ChatTemplate::FromFolder(folder);
   return parts;
@@ -150,8 +190,10 @@ std::vector<int32_t> ParseTokenList(const std::string& text) {
     if (at == end) break;
     int32_t token = 0;
     const auto [next, error] = std::from_chars(at, end, token);
-    if (error != std::errc() || (next != end && *next != ' ' && *next != ',' && *next != '\n' && *next != '\t')) {
-      Fail("token list \"{}\": expected whole numbers with commas between, such as 1,2,3", text.size() > 60 ? text.substr(0, 60) + "..." : text);
+    if (error != std::errc() ||
+        (next != end && *next != ' ' && *next != ',' && *next != '\n' && *next != '\t')) {
+      Fail("token list \"{}\": expected whole numbers with commas between, such as 1,2,3",
+           text.size() > 60 ? text.substr(0, 60) + "..." : text);
     }
     tokens.push_back(token);
     at = next;
@@ -167,7 +209,8 @@ int64_t ParseBytes(const std::string& text, const char* option) {
   if (*end == 'M' || *end == 'm') unit = 1e6;
   if (*end == 'G' || *end == 'g') unit = 1e9;
   if (unit > 1) ++end;
-  if (end == text.c_str() || *end != '\0' || !(value > 0) || value * unit > 1e15) Fail("{} {}: expected a size such as 8G", option, text);
+  if (end == text.c_str() || *end != '\0' || !(value > 0) || value * unit > 1e15)
+    Fail("{} {}: expected a size such as 8G", option, text);
   return static_cast<int64_t>(value * unit);
 }
 

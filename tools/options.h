@@ -30,8 +30,8 @@ struct ModelOptions {
   void AddTo(CLI::App& command);
   Model Load() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold.
-  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths, int64_t positions,
-                                       int max_rows = 0) const;
+  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths,
+                                       int64_t positions, int max_rows = 0) const;
 };
 
 // --temperature and its kin.
@@ -52,10 +52,13 @@ struct DecodeOptions {
   int max_rows = -1;  // -1: the device's own choice
 
   void AddTo(CLI::App& command);
-  // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when they cannot batch.
+  // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
+  // they cannot batch.
   std::vector<int> Depths(int recurrence) const;
   // Row budget of a request.
-  int Rows(const Backend& backend) const { return max_rows >= 0 ? max_rows : backend.PreferredRows(); }
+  int Rows(const Backend& backend) const {
+    return max_rows >= 0 ? max_rows : backend.PreferredRows();
+  }
 };
 
 // What turns text into tokens and back, where the folder has it.
@@ -70,7 +73,8 @@ struct TextParts {
 };
 
 // --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)
-CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed, const std::string& help);
+CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed,
+                     const std::string& help);
 
 std::vector<int32_t> ParseTokenList(const std::string& text);
 // "8G", "512M", "1000000": bytes.

@@ -36,7 +36,8 @@ std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
     const std::string line = Trim(file.substr(begin, end - begin));
     begin = end + 1;
     if (line.empty()) continue;
-    prompts.push_back(line[0] == '{' ? FromJsonLine(line, fmt::format("{}, line {}", path, number)) : PromptEntry{line, {}});
+    prompts.push_back(line[0] == '{' ? FromJsonLine(line, fmt::format("{}, line {}", path, number))
+                                     : PromptEntry{line, {}});
     if (limit > 0 && static_cast<int>(prompts.size()) == limit) break;
   }
   if (prompts.empty()) Fail("{} holds no prompt", path);

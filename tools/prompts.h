@@ -1,4 +1,5 @@
-// Files of prompts: plain text, one per line, or JSONL with `prompt`, `question` or `text` (and perhaps `answer`).
+// Files of prompts: plain text, one per line, or JSONL with `prompt`, `question` or `text` (and
+// perhaps `answer`).
 #pragma once
 
 #include <optional>

@@ -9,7 +9,8 @@
 
 namespace loopspec::tools {
 
-double BytesRead(const Model& model, const BackendOptions& options, const DecodeStatistics& statistics) {
+double BytesRead(const Model& model, const BackendOptions& options,
+                 const DecodeStatistics& statistics) {
   const ModelSpec& spec = model.spec;
   const double kv_bytes = 2.0 * spec.kv_size() * (options.compute == ComputeMode::kF32 ? 4 : 2);
   const auto times = [](int64_t count, double bytes) { return static_cast<double>(count) * bytes; };
@@ -19,8 +20,8 @@ double BytesRead(const Model& model, const BackendOptions& options, const Decode
          times(statistics.kv_positions, kv_bytes * spec.core_layers);
 }
 
-OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths, const GenerateResult& result,
-                      int64_t prompt_tokens) {
+OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,
+                      const GenerateResult& result, int64_t prompt_tokens) {
   const DecodeStatistics& s = result.statistics;
   const GenerateTimes& t = result.times;
   const int recurrence = model.spec.recurrence;
@@ -46,14 +47,20 @@ OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<cons
           {"accepted", s.accepted},
           {"fallback", s.fallback},
           {"gamma", Gamma(s.accepted, s.fallback, depths, recurrence)},
-          {"tokens_per_pass", s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence / static_cast<double>(s.steps) : 0.0},
+          {"tokens_per_pass", s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence /
+                                                static_cast<double>(s.steps)
+                                          : 0.0},
           {"gate_evaluated", s.gate_evaluated},
           {"gate_opened", s.gate_opened},
           {"steps", s.steps},
           {"rows_mean", s.rows_mean()},
           {"rows_peak", s.rows_peak},
           {"rows_histogram", histogram},
-          {"time_shares", {{"prelude", share(t.prelude)}, {"recur", share(t.recur)}, {"readout", share(t.readout)}, {"host", share(t.host)}}},
+          {"time_shares",
+           {{"prelude", share(t.prelude)},
+            {"recur", share(t.recur)},
+            {"readout", share(t.readout)},
+            {"host", share(t.host)}}},
           {"bytes_read", BytesRead(model, backend.options(), s)},
           {"sources", sources}};
 }
@@ -78,16 +85,25 @@ std::string HumanCount(double count) {
   return fmt::format("{:.0f}", count);
 }
 
-bool ColourOnStdout() { return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr; }
-bool ColourOnStderr() { return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr; }
+bool ColourOnStdout() {
+  return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+}
+bool ColourOnStderr() {
+  return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+}
 
 const char* SourceColour(int source) {
   switch (source) {
-    case 0: return "\033[31m";   // red: a full restart
-    case 1: return "\033[32m";   // green
-    case 2: return "\033[33m";   // yellow
-    case 3: return "\033[36m";   // cyan
-    default: return "\033[35m";  // magenta
+    case 0:
+      return "\033[31m";  // red: a full restart
+    case 1:
+      return "\033[32m";  // green
+    case 2:
+      return "\033[33m";  // yellow
+    case 3:
+      return "\033[36m";  // cyan
+    default:
+      return "\033[35m";  // magenta
   }
 }
 

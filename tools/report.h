@@ -9,12 +9,14 @@
 
 namespace loopspec::tools {
 
-// Bytes that the steps of a run had to read: weights of each pass, keys and values of its rows (rows of one depth share).
-double BytesRead(const Model& model, const BackendOptions& options, const DecodeStatistics& statistics);
+// Bytes that the steps of a run had to read: weights of each pass, keys and values of its rows
+// (rows of one depth share).
+double BytesRead(const Model& model, const BackendOptions& options,
+                 const DecodeStatistics& statistics);
 
 // The `stats` object of --json.
-OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths, const GenerateResult& result,
-                      int64_t prompt_tokens);
+OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,
+                      const GenerateResult& result, int64_t prompt_tokens);
 
 // 12.3 tokens/s, 1.2 ms, 27.5 MB ...
 std::string HumanBytes(double bytes);

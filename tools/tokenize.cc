@@ -47,14 +47,16 @@ void RunTokenize(const TokenizeOptions& options, bool text_given, bool file_give
 }  // namespace
 
 void AddTokenizeCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tokenize", "Show the token ids of a text, exactly as the model will see them");
+  CLI::App* command = app.add_subcommand(
+      "tokenize", "Show the token ids of a text, exactly as the model will see them");
   command->footer(
       "\nExamples:\n"
       "  loopspec tokenize --model models/ouro-demo \"Once upon a time\"\n"
       "  loopspec tokenize --model models/ouro-demo --file story.txt --json\n"
       "  echo -n \"Hello\" | loopspec tokenize --model models/ouro-demo -\n"
       "\n"
-      "Needs no weights: a folder with tokenizer.json is enough. The ids can be given to `loopspec detokenize`.");
+      "Needs no weights: a folder with tokenizer.json is enough. The ids can be given to `loopspec "
+      "detokenize`.");
   auto options = std::make_shared<TokenizeOptions>();
   command
       ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")

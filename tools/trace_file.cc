@@ -10,14 +10,15 @@
 
 namespace loopspec::tools {
 
-void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths, const GenerateResult& result,
-                const Tokenizer* tokenizer) {
+void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths,
+                const GenerateResult& result, const Tokenizer* tokenizer) {
   OrderedJson tokens = OrderedJson::array();
   for (const CommittedToken& token : result.tokens) tokens.push_back(token.token);
   OrderedJson events = OrderedJson::array();
   for (const TraceEvent& event : result.trace) {
-    OrderedJson entry = {{"kind", NameOf(event.kind)}, {"step", event.step},         {"branch", event.branch},
-                         {"parent", event.parent},     {"token", event.token},       {"position", event.position},
+    OrderedJson entry = {{"kind", NameOf(event.kind)}, {"step", event.step},
+                         {"branch", event.branch},     {"parent", event.parent},
+                         {"token", event.token},       {"position", event.position},
                          {"depth", event.depth},       {"proposal", event.proposal}};
     if (tokenizer != nullptr && event.token >= 0) {
       const int32_t id[] = {event.token};
@@ -35,9 +36,9 @@ void WriteTrace(const std::string& path, int recurrence, std::span<const int> de
 namespace {
 
 struct Life {
-  int64_t born = 0, died = 0;   // steps
+  int64_t born = 0, died = 0;  // steps
   std::string text;
-  int proposal = 0;             // 0: root or fallback
+  int proposal = 0;  // 0: root or fallback
   bool pruned = false, verified = false;
   struct Mark {
     int64_t step;
@@ -51,11 +52,21 @@ std::string Escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\n': out += "\\n"; break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
       default:
         if (static_cast<unsigned char>(c) >= 0x20) out += c;
     }
@@ -65,12 +76,15 @@ std::string Escape(const std::string& text) {
 
 std::map<int64_t, Life> Lives(const Json& trace, int64_t& last, const std::string& what) {
   std::map<int64_t, Life> lives;
-  if (!trace.is_object() || !trace.contains("events") || !trace["events"].is_array()) Fail("{}: no list of events: not a trace", what);
+  if (!trace.is_object() || !trace.contains("events") || !trace["events"].is_array())
+    Fail("{}: no list of events: not a trace", what);
   for (const Json& event : trace["events"]) {
     const std::string kind = FindString(event, "kind", what).value_or("");
     const int64_t step = FindInt(event, "step", what, 0, INT64_MAX).value_or(0);
     const int64_t branch = FindInt(event, "branch", what, 0, INT64_MAX).value_or(0);
-    const std::string text = FindString(event, "text", what).value_or(std::to_string(FindInt(event, "token", what, -1, INT64_MAX).value_or(-1)));
+    const std::string text =
+        FindString(event, "text", what)
+            .value_or(std::to_string(FindInt(event, "token", what, -1, INT64_MAX).value_or(-1)));
     Life& life = lives[branch];
     last = std::max(last, step);
     if (kind == "spawn") {
@@ -108,20 +122,26 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
     if (died <= begin || life.born >= end) continue;
     const int y = kTop + row++ * kRow;
     const auto x = [&](int64_t step) { return kLeft + static_cast<int>(step - begin) * kCell; };
-    body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"name p{}\">{}</text>\n", std::max(kLeft, x(life.born)) - 6, y + 17,
-                        life.proposal, Escape(life.text));
+    body +=
+        fmt::format("<text x=\"{}\" y=\"{}\" class=\"name p{}\">{}</text>\n",
+                    std::max(kLeft, x(life.born)) - 6, y + 17, life.proposal, Escape(life.text));
     for (int64_t step = std::max(begin, life.born); step < std::min(end, died); ++step) {
       const int64_t depth = step - life.born + 1;
       const bool final = depth == recurrence;
-      body += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" class=\"{}\"/>"
-                          "<text x=\"{}\" y=\"{}\" class=\"depth\">{}</text>\n",
-                          x(step) + 1, y, kCell - 2, kRow - 4, life.pruned ? "pruned" : final ? "final" : "live",
-                          x(step) + 5, y + 10, depth);
+      body += fmt::format(
+          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" class=\"{}\"/>"
+          "<text x=\"{}\" y=\"{}\" class=\"depth\">{}</text>\n",
+          x(step) + 1, y, kCell - 2, kRow - 4,
+          life.pruned ? "pruned"
+          : final     ? "final"
+                      : "live",
+          x(step) + 5, y + 10, depth);
       for (const Life::Mark& mark : life.marks) {
         if (mark.step != step + 1) continue;
         const char* colour = mark.kind == 'a' ? "accept" : mark.kind == 'f' ? "fallback" : "draft";
         const std::string label = mark.kind == 'g' ? "\u2013" : mark.text;
-        body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\">{}</text>\n", x(step) + kCell / 2, y + 19, colour, Escape(label));
+        body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\">{}</text>\n", x(step) + kCell / 2,
+                            y + 19, colour, Escape(label));
       }
     }
   }
@@ -129,16 +149,22 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
   const int height = kTop + row * kRow + 30;
   std::string axis;
   for (int64_t step = begin; step < end; ++step) {
-    axis += fmt::format("<text x=\"{}\" y=\"28\" class=\"axis\">{}</text>\n", kLeft + static_cast<int>(step - begin) * kCell + kCell / 2, step + 1);
+    axis += fmt::format("<text x=\"{}\" y=\"28\" class=\"axis\">{}</text>\n",
+                        kLeft + static_cast<int>(step - begin) * kCell + kCell / 2, step + 1);
   }
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<style>.live{{fill:#dbeafe;stroke:#60a5fa}}.final{{fill:#bbf7d0;stroke:#22c55e}}.pruned{{fill:#f3f4f6;stroke:#d1d5db}}"
-      ".depth{{font-size:8px;fill:#6b7280}}.axis{{text-anchor:middle;fill:#6b7280}}.name{{text-anchor:end;fill:#111}}"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<style>.live{{fill:#dbeafe;stroke:#60a5fa}}.final{{fill:#bbf7d0;stroke:#22c55e}}.pruned{{"
+      "fill:#f3f4f6;stroke:#d1d5db}}"
+      ".depth{{font-size:8px;fill:#6b7280}}.axis{{text-anchor:middle;fill:#6b7280}}.name{{text-"
+      "anchor:end;fill:#111}}"
       ".p2{{fill:#b45309}}.p0{{font-weight:bold}}.draft{{text-anchor:middle;fill:#1d4ed8}}"
-      ".accept{{text-anchor:middle;fill:#15803d;font-weight:bold}}.fallback{{text-anchor:middle;fill:#dc2626;font-weight:bold}}</style>\n"
+      ".accept{{text-anchor:middle;fill:#15803d;font-weight:bold}}.fallback{{text-anchor:middle;"
+      "fill:#dc2626;font-weight:bold}}</style>\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"8\" y=\"14\" fill=\"#111\">LoopSpec, R = {}: one row per branch, one box per recurrence; blue drafts, green accepted, red restart, grey pruned</text>\n"
+      "<text x=\"8\" y=\"14\" fill=\"#111\">LoopSpec, R = {}: one row per branch, one box per "
+      "recurrence; blue drafts, green accepted, red restart, grey pruned</text>\n"
       "{}{}</svg>\n",
       width, height, recurrence, axis, body);
 }

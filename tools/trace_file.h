@@ -10,11 +10,13 @@
 
 namespace loopspec::tools {
 
-// {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text, position, depth, proposal}]}
-void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths, const GenerateResult& result,
-                const Tokenizer* tokenizer);
+// {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text,
+// position, depth, proposal}]}
+void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths,
+                const GenerateResult& result, const Tokenizer* tokenizer);
 
-// Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's Figure 1.
+// Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's
+// Figure 1.
 std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::string& what);
 
 }  // namespace loopspec::tools

@@ -6,8 +6,8 @@
 //     return true;
 //   });
 //
-// Link with find_package(loopspec) and loopspec::loopspec. Bad files and requests throw std::runtime_error with one
-// sentence that names the thing.
+// Link with find_package(loopspec) and loopspec::loopspec. Bad files and requests throw
+// std::runtime_error with one sentence that names the thing.
 #pragma once
 
 #include <cstdint>
@@ -21,48 +21,49 @@
 namespace loopspec {
 
 struct EngineOptions {
-  std::string model;               // folder of a checkpoint, or ORG/NAME in the Hugging Face cache
-  std::string device = "auto";     // auto, cpu, cuda, cuda:N
-  std::string compute = "auto";    // auto, f32, bf16
-  int threads = 0;                 // CPU: 0 takes every usable core
-  int recurrence = 0;              // run this many recurrences instead of the model's own
-  std::vector<int> depths;         // proposal depths; empty: chosen by the model's depth
-  int64_t context = 0;             // positions to hold; 0: the model's context length
+  std::string model;             // folder of a checkpoint, or ORG/NAME in the Hugging Face cache
+  std::string device = "auto";   // auto, cpu, cuda, cuda:N
+  std::string compute = "auto";  // auto, f32, bf16
+  int threads = 0;               // CPU: 0 takes every usable core
+  int recurrence = 0;            // run this many recurrences instead of the model's own
+  std::vector<int> depths;       // proposal depths; empty: chosen by the model's depth
+  int64_t context = 0;           // positions to hold; 0: the model's context length
 };
 
 struct GenerateOptions {
   int max_tokens = 256;
-  bool speculative = true;         // false: plain autoregressive decoding, the same text more slowly
-  bool chat = false;               // the prompt is a user's message, put into the model's chat template
-  float temperature = 0.0f;        // 0: greedy
+  bool speculative = true;   // false: plain autoregressive decoding, the same text more slowly
+  bool chat = false;         // the prompt is a user's message, put into the model's chat template
+  float temperature = 0.0f;  // 0: greedy
   int top_k = 0;
   float top_p = 1.0f;
   float min_p = 0.0f;
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  bool coupled = false;            // sampled text that does not depend on the decoder
+  bool coupled = false;  // sampled text that does not depend on the decoder
   uint64_t seed = 0;
   bool ignore_eos = false;
-  std::vector<std::string> stop;   // end before any of these
+  std::vector<std::string> stop;  // end before any of these
 };
 
 struct Token {
   int32_t id;
-  int source;        // 0: decided at full depth, j: accepted from proposal j
-  std::string text;  // what may be shown now; empty while a character or a stop string is incomplete
+  int source;  // 0: decided at full depth, j: accepted from proposal j
+  std::string
+      text;  // what may be shown now; empty while a character or a stop string is incomplete
 };
 
 struct Statistics {
-  std::string finish_reason;       // stop, length
+  std::string finish_reason;  // stop, length
   int64_t prompt_tokens = 0;
   int64_t decoded_tokens = 0;
-  std::vector<int64_t> accepted;   // by proposal
+  std::vector<int64_t> accepted;  // by proposal
   int64_t fallback = 0;
-  double gamma = 0;                // tokens per R recurrences, the paper's measure
-  double rows_mean = 0;            // branches computed together
+  double gamma = 0;      // tokens per R recurrences, the paper's measure
+  double rows_mean = 0;  // branches computed together
   double prefill_seconds = 0;
-  double decode_seconds = 0;       // after the first token
+  double decode_seconds = 0;  // after the first token
   double tokens_per_second = 0;
 };
 
@@ -83,8 +84,10 @@ class Engine {
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
-  Result Generate(std::string_view prompt, const GenerateOptions& options = {}, const OnToken& on_token = {});
-  Result Generate(std::span<const int32_t> prompt, const GenerateOptions& options = {}, const OnToken& on_token = {});
+  Result Generate(std::string_view prompt, const GenerateOptions& options = {},
+                  const OnToken& on_token = {});
+  Result Generate(std::span<const int32_t> prompt, const GenerateOptions& options = {},
+                  const OnToken& on_token = {});
 
  private:
   struct Parts;

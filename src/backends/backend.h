@@ -1,9 +1,10 @@
 // The seam: what every backend does, and all that the decoders know of one.
 //
-// A backend holds one model and advances *rows*. A row is one live branch: a token on its prefix, somewhere between depth
-// 0 and R. Rows of one step may be at different depths and of different sequences; a row's result depends on that row
-// alone, bit for bit. A step is submitted and awaited; what comes back are decisions, small enough to cross to the host,
-// while states, keys, values and distributions stay on the device behind cell numbers.
+// A backend holds one model and advances *rows*. A row is one live branch: a token on its prefix,
+// somewhere between depth 0 and R. Rows of one step may be at different depths and of different
+// sequences; a row's result depends on that row alone, bit for bit. A step is submitted and
+// awaited; what comes back are decisions, small enough to cross to the host, while states, keys,
+// values and distributions stay on the device behind cell numbers.
 #pragma once
 
 #include <cstdint>
@@ -21,28 +22,32 @@
 
 namespace loopspec {
 
-// kF32: float32 activations. kBF16: inputs of matrix products and keys/values rounded to bf16, sums and the residual
-// stream float32, as the released models run.
+// kF32: float32 activations. kBF16: inputs of matrix products and keys/values rounded to bf16, sums
+// and the residual stream float32, as the released models run.
 enum class ComputeMode { kAuto, kF32, kBF16 };
 
 struct BackendOptions {
   std::vector<int> readout_depths;  // ascending, the last is R; C planes exist for these
   int max_rows = 256;               // rows (cells) alive at once
-  int64_t kv_positions = 0;         // committed positions to hold over all sequences; 0: the model's context length
-  int64_t kv_memory = 0;            // bytes of key/value memory instead, where the backend chooses from free memory
+  int64_t kv_positions =
+      0;  // committed positions to hold over all sequences; 0: the model's context length
+  int64_t kv_memory =
+      0;  // bytes of key/value memory instead, where the backend chooses from free memory
   ComputeMode compute = ComputeMode::kAuto;
-  int threads = 0;                  // CPU: 0 takes every usable core
-  uint64_t state_seed = 0;          // keys Raven's initial states, a property of the loaded model
+  int threads = 0;          // CPU: 0 takes every usable core
+  uint64_t state_seed = 0;  // keys Raven's initial states, a property of the loaded model
 };
 
-// ---- What a step consists of ------------------------------------------------------------------------------------------
+// ---- What a step consists of
+// ------------------------------------------------------------------------------------------
 
 // The committed part of a sequence, as rows of this step see it.
 struct SequencePlan {
   const int32_t* pages;  // page of positions [64 i, 64 i + 64)
 };
 
-// The keys and values of `cell` become those of a committed position. Done before the rows of the step advance.
+// The keys and values of `cell` become those of a committed position. Done before the rows of the
+// step advance.
 struct CommitPlan {
   int32_t cell;
   int32_t sequence;  // index into StepPlan::sequences
@@ -55,31 +60,35 @@ struct RowPlan {
   int32_t token;         // the token that the row is
   int32_t position;      // its absolute position
   int32_t depth;         // recurrences done; a row at depth 0 goes through P first
-  int32_t chain_begin;   // its uncommitted ancestors' cells, oldest first: StepPlan::chains[chain_begin ...]
+  int32_t chain_begin;   // its uncommitted ancestors' cells, oldest first:
+                         // StepPlan::chains[chain_begin ...]
   int32_t chain_length;  // positions below position - chain_length are committed
 };
 
 enum class ReadoutPurpose {
   kPropose,  // draft the next token from an early depth
-  kVerify,   // decide the next token at depth R, by cascade over the recorded drafts (none: plain sampling)
+  kVerify,   // decide the next token at depth R, by cascade over the recorded drafts (none: plain
+             // sampling)
 };
 
-// A draft of the same cell recorded by an earlier readout; its distribution is kept under (cell, proposal).
+// A draft of the same cell recorded by an earlier readout; its distribution is kept under (cell,
+// proposal).
 struct RecordedDraft {
   int32_t proposal;  // its index among the proposal depths
   int32_t token;
 };
 
 struct ReadoutPlan {
-  int32_t row;       // index into StepPlan::rows; its depth after the step is readout_depths[readout]
-  int32_t readout;   // which depth, by index into readout_depths: selects the C planes
+  int32_t row;  // index into StepPlan::rows; its depth after the step is readout_depths[readout]
+  int32_t readout;  // which depth, by index into readout_depths: selects the C planes
   ReadoutPurpose purpose;
   int32_t proposal;  // kPropose: index of the proposal made here
   int32_t recorded_count;
   RecordedDraft recorded[kMaxProposals];
   const SamplingParams* sampling;
-  DrawKey draw;      // position: that of the token to be decided
-  // Distinct tokens of the row's prefix, its own included, with their counts; empty unless sampling->needs_counts().
+  DrawKey draw;  // position: that of the token to be decided
+  // Distinct tokens of the row's prefix, its own included, with their counts; empty unless
+  // sampling->needs_counts().
   const TokenCount* counts;
   int32_t counts_length;
   int32_t logprobs;  // kVerify: -1 none; n: the token's log-probability and the n most likely ones
@@ -103,7 +112,8 @@ struct StepPlan {
   }
 };
 
-// ---- What comes back --------------------------------------------------------------------------------------------------
+// ---- What comes back
+// --------------------------------------------------------------------------------------------------
 
 struct TokenLogprob {
   int32_t token;
@@ -111,7 +121,7 @@ struct TokenLogprob {
 };
 
 struct Decision {
-  int32_t token = -1;      // kPropose: the draft, or -1 when there is none; kVerify: the decided token
+  int32_t token = -1;  // kPropose: the draft, or -1 when there is none; kVerify: the decided token
   int32_t accepted = -1;   // kVerify: index into recorded of the accepted draft, -1: fallback
   bool gate_open = false;  // kPropose
   float logprob = 0.0f;    // of the unfiltered depth-R softmax, when asked for
@@ -124,10 +134,11 @@ struct StepResult {
   double prelude_seconds = 0, recur_seconds = 0, readout_seconds = 0;
 };
 
-// Part of a prompt, to be committed straight into pages: P, B at all depths and C's blocks at every readout depth.
+// Part of a prompt, to be committed straight into pages: P, B at all depths and C's blocks at every
+// readout depth.
 struct PrefillPlan {
   SequencePlan sequence;
-  int32_t start;                    // absolute position of tokens[0]; everything before is committed
+  int32_t start;  // absolute position of tokens[0]; everything before is committed
   std::span<const int32_t> tokens;
 };
 
@@ -155,7 +166,8 @@ class Backend {
   virtual Ticket Submit(const StepPlan& plan) = 0;
   virtual const StepResult& Wait(Ticket ticket) = 0;
 
-  // Bytes per second that the device reads from memory far larger than its caches, measured; 0 when unknown.
+  // Bytes per second that the device reads from memory far larger than its caches, measured; 0 when
+  // unknown.
   virtual double ReadBandwidth() { return 0.0; }
 
   // The raw logits behind decision `readout` of the last awaited step, for tests and tools.
@@ -164,8 +176,10 @@ class Backend {
 
 // Throws Error when the model cannot run there or memory does not suffice.
 std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const BackendOptions& options);
-std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOptions& options, int device);
-// Number of usable GPUs; 0 where the build has no CUDA or no GPU answers. `why` says why there is none.
+std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOptions& options,
+                                         int device);
+// Number of usable GPUs; 0 where the build has no CUDA or no GPU answers. `why` says why there is
+// none.
 int CudaDeviceCount(std::string* why = nullptr);
 
 }  // namespace loopspec

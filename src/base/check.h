@@ -1,4 +1,5 @@
-// Internal contracts. A broken one is a bug in loopspec, not in its input: stop at once with file and line.
+// Internal contracts. A broken one is a bug in loopspec, not in its input: stop at once with file
+// and line.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,6 @@
 // Errors a user can cause and mend: a bad file, config, prompt or request.
-// One sentence that names the thing, what was found and what was expected; the tools print it and exit with 2.
+// One sentence that names the thing, what was found and what was expected; the tools print it and
+// exit with 2.
 #pragma once
 
 #include <fmt/format.h>

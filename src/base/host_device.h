@@ -1,4 +1,5 @@
-// Marks a function that the CPU and a CUDA kernel both run, so that tests on the CPU prove what the GPU executes.
+// Marks a function that the CPU and a CUDA kernel both run, so that tests on the CPU prove what the
+// GPU executes.
 #pragma once
 
 #ifdef __CUDACC__

@@ -8,7 +8,8 @@
 namespace loopspec {
 namespace {
 
-constexpr int kMaxDepth = 512;  // nlohmann destroys values recursively; this bounds the stack it needs
+constexpr int kMaxDepth =
+    512;  // nlohmann destroys values recursively; this bounds the stack it needs
 
 // Strings are skipped, so a bracket inside one does not count.
 void CheckDepth(std::string_view text, std::string_view what) {
@@ -52,7 +53,9 @@ std::string Shown(const Json& value) {
 
 }  // namespace
 
-Json ParseJson(std::string_view text, std::string_view what) { return Parse<Json>(text, what); }
+Json ParseJson(std::string_view text, std::string_view what) {
+  return Parse<Json>(text, what);
+}
 OrderedJson ParseOrderedJson(std::string_view text, std::string_view what) {
   return Parse<OrderedJson>(text, what);
 }
@@ -69,8 +72,9 @@ std::optional<int64_t> FindInt(const Json& object, std::string_view key, std::st
     number = INT64_MAX;
   } else if (value->is_number_integer()) {
     number = value->get<int64_t>();
-  } else if (value->is_number_float() && value->get<double>() == static_cast<double>(static_cast<int64_t>(
-                                             std::min(std::max(value->get<double>(), -9e15), 9e15)))) {
+  } else if (value->is_number_float() &&
+             value->get<double>() == static_cast<double>(static_cast<int64_t>(
+                                         std::min(std::max(value->get<double>(), -9e15), 9e15)))) {
     number = static_cast<int64_t>(value->get<double>());  // 32.0 written for 32
   } else {
     Fail("{}: {} is {}, expected a whole number", what, key, Shown(*value));

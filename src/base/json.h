@@ -14,7 +14,8 @@ using Json = nlohmann::json;
 // Keeps the order of keys, for output that people read and for Jinja dictionaries.
 using OrderedJson = nlohmann::ordered_json;
 
-// `what` names the source in errors ("config.json of /models/x"). Throws Error on bad JSON or nesting over 512 levels.
+// `what` names the source in errors ("config.json of /models/x"). Throws Error on bad JSON or
+// nesting over 512 levels.
 Json ParseJson(std::string_view text, std::string_view what);
 OrderedJson ParseOrderedJson(std::string_view text, std::string_view what);
 Json ReadJsonFile(const std::filesystem::path& path);

@@ -18,17 +18,25 @@ spdlog::logger& Logger() {
 
 spdlog::level::level_enum Level(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
 
 }  // namespace
 
-void SetLogLevel(LogLevel level) { Logger().set_level(Level(level)); }
-void LogMessage(LogLevel level, std::string_view message) { Logger().log(Level(level), message); }
+void SetLogLevel(LogLevel level) {
+  Logger().set_level(Level(level));
+}
+void LogMessage(LogLevel level, std::string_view message) {
+  Logger().log(Level(level), message);
+}
 
 }  // namespace loopspec

@@ -16,7 +16,9 @@
 namespace loopspec {
 namespace {
 
-std::string Reason() { return std::strerror(errno); }
+std::string Reason() {
+  return std::strerror(errno);
+}
 
 }  // namespace
 
@@ -59,11 +61,16 @@ void MappedFile::Advise(size_t offset, size_t size, int advice) const {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t begin = offset / page * page;
   const size_t end = std::min(size_, offset + size);
-  madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);  // a hint: failure is harmless
+  madvise(const_cast<std::byte*>(data_) + begin, end - begin,
+          advice);  // a hint: failure is harmless
 }
 
-void MappedFile::WillNeed(size_t offset, size_t size) const { Advise(offset, size, MADV_WILLNEED); }
-void MappedFile::DontNeed(size_t offset, size_t size) const { Advise(offset, size, MADV_DONTNEED); }
+void MappedFile::WillNeed(size_t offset, size_t size) const {
+  Advise(offset, size, MADV_WILLNEED);
+}
+void MappedFile::DontNeed(size_t offset, size_t size) const {
+  Advise(offset, size, MADV_DONTNEED);
+}
 
 std::string ReadFile(const std::filesystem::path& path, size_t limit) {
   std::error_code error;

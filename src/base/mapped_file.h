@@ -32,7 +32,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole file as a string; throws Error naming the path. `limit` bounds what a hostile path can make us read.
+// The whole file as a string; throws Error naming the path. `limit` bounds what a hostile path can
+// make us read.
 std::string ReadFile(const std::filesystem::path& path, size_t limit = size_t{1} << 31);
 
 }  // namespace loopspec

@@ -1,5 +1,6 @@
-// Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-// A draw is a pure function of its key and counter: no stream, no order of calls, the same on host and device.
+// Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011). A draw is a pure function of its key and counter: no stream, no order of
+// calls, the same on host and device.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +34,15 @@ LOOPSPEC_HD inline double UniformFrom(uint32_t hi, uint32_t lo) {
 
 // What a draw is for. Part of the counter, so that no two uses ever share a number.
 enum class DrawPurpose : uint32_t {
-  kSample = 0,        // plain sampling and the cascade's fallback
-  kDraft = 1,         // proposal i draws with kDraft + i * 2 ...
-  kAccept = 2,        // ... and is accepted with kAccept + i * 2
+  kSample = 0,               // plain sampling and the cascade's fallback
+  kDraft = 1,                // proposal i draws with kDraft + i * 2 ...
+  kAccept = 2,               // ... and is accepted with kAccept + i * 2
   kGumbel = 1u << 30,        // the coupled sampler's noise, one per token id
   kInitialState = 1u << 31,  // Raven's s^(0), one per hidden element
 };
 
-// The draw for (seed, choice, absolute position, purpose): two independent uniforms per key; most uses need one.
+// The draw for (seed, choice, absolute position, purpose): two independent uniforms per key; most
+// uses need one.
 struct DrawKey {
   uint64_t seed = 0;      // the request's seed
   uint32_t choice = 0;    // index among the request's parallel choices

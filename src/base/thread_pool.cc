@@ -20,8 +20,8 @@ inline void Pause() {
 #endif
 }
 
-// How long a member spins before it gives its core away. Inside a run the others are close behind; between runs the
-// caller may be away for long, and a spinning core would only burn power.
+// How long a member spins before it gives its core away. Inside a run the others are close behind;
+// between runs the caller may be away for long, and a spinning core would only burn power.
 constexpr int kSpinsInside = 20000;
 constexpr auto kIdleSpin = std::chrono::microseconds(2000);
 
@@ -31,7 +31,8 @@ int UsableCores() {
   cpu_set_t set;
   int cores = static_cast<int>(std::thread::hardware_concurrency());
   if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
-  // A container may have a share of time instead of a set of cores: "quota period", or "max period" for no limit.
+  // A container may have a share of time instead of a set of cores: "quota period", or "max period"
+  // for no limit.
   std::ifstream limit("/sys/fs/cgroup/cpu.max");
   double quota = 0, period = 0;
   if (limit >> quota >> period && quota > 0 && period > 0) {
@@ -76,7 +77,9 @@ void ThreadPool::Run(void (*body)(void*, Worker&), void* context) {
   context_ = context;
   generation_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-    { std::lock_guard lock(mutex_); }  // a sleeper is either waiting by now or will see the new generation
+    {
+      std::lock_guard lock(mutex_);
+    }  // a sleeper is either waiting by now or will see the new generation
     wake_.notify_all();
   }
   Worker self(this, 0, count_);

@@ -1,5 +1,6 @@
-// A fixed team of threads that runs one function at a time, each member with its own index, in step at barriers.
-// Work is divided by index, never stolen: the same thread does the same share every time, and there is no queue to contend for.
+// A fixed team of threads that runs one function at a time, each member with its own index, in step
+// at barriers. Work is divided by index, never stolen: the same thread does the same share every
+// time, and there is no queue to contend for.
 #pragma once
 
 #include <atomic>
@@ -49,13 +50,14 @@ class ThreadPool {
 
   int size() const { return count_; }
 
-  // Runs body(worker) on every member, the caller being member 0; returns when all are done. `body` must not throw.
-  // Takes a plain function and a context, so that a call allocates nothing.
+  // Runs body(worker) on every member, the caller being member 0; returns when all are done. `body`
+  // must not throw. Takes a plain function and a context, so that a call allocates nothing.
   void Run(void (*body)(void* context, Worker& worker), void* context);
 
   template <typename F>
   void Run(F&& body) {
-    Run([](void* context, Worker& worker) { (*static_cast<std::remove_reference_t<F>*>(context))(worker); },
+    Run([](void* context,
+           Worker& worker) { (*static_cast<std::remove_reference_t<F>*>(context))(worker); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

@@ -19,8 +19,8 @@ int Outcome(const AssumedAcceptance& assume, const DrawKey& key) {
 
 }  // namespace
 
-void AssumeOutcome(const AssumedAcceptance& assume, const DrawKey& key, int proposal, std::span<const Proposal> recorded,
-                   int vocab, Decision& decision) {
+void AssumeOutcome(const AssumedAcceptance& assume, const DrawKey& key, int proposal,
+                   std::span<const Proposal> recorded, int vocab, Decision& decision) {
   const int outcome = Outcome(assume, key);
   if (proposal < 0) {
     decision.accepted = -1;

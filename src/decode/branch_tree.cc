@@ -10,7 +10,9 @@ BranchTree::BranchTree(KvLedger& ledger, int capacity)
   active_.reserve(static_cast<size_t>(capacity));
 }
 
-BranchTree::~BranchTree() { Clear(); }
+BranchTree::~BranchTree() {
+  Clear();
+}
 
 int32_t BranchTree::Add(int32_t parent, int32_t token, int32_t position) {
   if (free_.empty()) return kNoBranch;
@@ -23,7 +25,8 @@ int32_t BranchTree::Add(int32_t parent, int32_t token, int32_t position) {
   branch.position = position;
   branch.depth = 0;
   branch.parent = parent;
-  branch.generation = parent == kNoBranch ? 0 : branches_[static_cast<size_t>(parent)].generation + 1;
+  branch.generation =
+      parent == kNoBranch ? 0 : branches_[static_cast<size_t>(parent)].generation + 1;
   branch.cell = cell;
   branch.number = births_++;
   branch.proposal_count = 0;
@@ -36,7 +39,8 @@ int32_t BranchTree::Add(int32_t parent, int32_t token, int32_t position) {
 }
 
 bool BranchTree::DescendsFrom(int32_t branch, int32_t ancestor) const {
-  while (branch != kNoBranch && branch != ancestor) branch = branches_[static_cast<size_t>(branch)].parent;
+  while (branch != kNoBranch && branch != ancestor)
+    branch = branches_[static_cast<size_t>(branch)].parent;
   return branch != kNoBranch;
 }
 

@@ -13,7 +13,8 @@ namespace loopspec {
 
 inline constexpr int32_t kNoBranch = -1;
 
-// A draft on record (the paper's Q_b): a token, the proposal it came from, and the branch that computes it, if any.
+// A draft on record (the paper's Q_b): a token, the proposal it came from, and the branch that
+// computes it, if any.
 struct Proposal {
   int32_t index = 0;  // among the proposal depths, from 0
   int32_t token = 0;
@@ -23,12 +24,12 @@ struct Proposal {
 // The recurrent computation of one token on one prefix; it is that token.
 struct Branch {
   int32_t token = 0;
-  int32_t position = 0;            // absolute
-  int32_t depth = 0;               // r_b
-  int32_t parent = kNoBranch;      // within the tree; the root's chain is committed
-  int32_t generation = 0;          // distance from the root of its birth: older branches first
-  int32_t cell = -1;               // its memory on the device
-  int32_t number = 0;              // in order of birth, for the trace
+  int32_t position = 0;        // absolute
+  int32_t depth = 0;           // r_b
+  int32_t parent = kNoBranch;  // within the tree; the root's chain is committed
+  int32_t generation = 0;      // distance from the root of its birth: older branches first
+  int32_t cell = -1;           // its memory on the device
+  int32_t number = 0;          // in order of birth, for the trace
   int32_t proposal_count = 0;
   Proposal proposals[kMaxProposals];
 };

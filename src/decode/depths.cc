@@ -16,7 +16,8 @@ namespace loopspec {
 std::vector<int> DefaultDepths(int recurrence) {
   if (recurrence <= 1) return {};
   if (recurrence == 2) return {1};
-  // R = 4 -> (1, 2), R = 32 -> (2, 8): d1 grows with the cube root of R and divides it, d2 is a multiple of d1 near R/4.
+  // R = 4 -> (1, 2), R = 32 -> (2, 8): d1 grows with the cube root of R and divides it, d2 is a
+  // multiple of d1 near R/4.
   int d1 = std::max(1, static_cast<int>(std::lround(std::cbrt(recurrence / 4.0))));
   while (recurrence % d1 != 0) --d1;
   const int d2 = std::max(2, recurrence / 4 / d1) * d1;
@@ -47,8 +48,8 @@ void CheckDepths(std::span<const int> depths, int recurrence) {
   int last = 0;
   for (const int depth : depths) {
     if (depth <= last || depth >= recurrence) {
-      Fail("depths {}: expected rising numbers from 1 to {} for a model of depth {}", fmt::join(depths, ","),
-           recurrence - 1, recurrence);
+      Fail("depths {}: expected rising numbers from 1 to {} for a model of depth {}",
+           fmt::join(depths, ","), recurrence - 1, recurrence);
     }
     last = depth;
   }
@@ -60,8 +61,10 @@ std::optional<std::string> DepthsAdvice(std::span<const int> depths, int recurre
   others.push_back(recurrence);
   std::erase_if(others, [&](int d) { return d % depths[0] == 0; });
   if (others.empty()) return std::nullopt;
-  return fmt::format("depth {} does not divide {}: pre- and post-layers of different branches run apart, which is slower",
-                     depths[0], fmt::join(others, " and "));
+  return fmt::format(
+      "depth {} does not divide {}: pre- and post-layers of different branches run apart, which is "
+      "slower",
+      depths[0], fmt::join(others, " and "));
 }
 
 int64_t BranchBound(int d1, int d2, int recurrence) {
@@ -76,7 +79,8 @@ int64_t BranchBound(int d1, int d2, int recurrence) {
   return total;
 }
 
-double Gamma(std::span<const int64_t> accepted, int64_t fallback, std::span<const int> depths, int recurrence) {
+double Gamma(std::span<const int64_t> accepted, int64_t fallback, std::span<const int> depths,
+             int recurrence) {
   int64_t tokens = fallback;
   double steps = static_cast<double>(fallback) * recurrence;
   for (size_t j = 0; j < accepted.size(); ++j) {
@@ -89,7 +93,8 @@ double Gamma(std::span<const int64_t> accepted, int64_t fallback, std::span<cons
 OptimalDepths ComputeOptimalDepths(double alpha, double beta, int recurrence) {
   const double q = alpha * alpha + alpha + 1.0;
   const double ab = alpha * beta, r = 2.0 * alpha * recurrence;
-  return {std::pow(ab, (alpha + 1.0) / q) * std::pow(r, 1.0 / q), std::pow(ab, alpha / q) * std::pow(r, (alpha + 1.0) / q)};
+  return {std::pow(ab, (alpha + 1.0) / q) * std::pow(r, 1.0 / q),
+          std::pow(ab, alpha / q) * std::pow(r, (alpha + 1.0) / q)};
 }
 
 }  // namespace loopspec

@@ -9,8 +9,8 @@
 
 namespace loopspec {
 
-// Depths of proposals for a model of depth R when the user does not say: (1, 2) for R = 4, (2, 8) for R = 32, and in
-// proportion to these for others. Empty (autoregressive) for R = 1.
+// Depths of proposals for a model of depth R when the user does not say: (1, 2) for R = 4, (2, 8)
+// for R = 32, and in proportion to these for others. Empty (autoregressive) for R = 1.
 std::vector<int> DefaultDepths(int recurrence);
 
 // Parses "1,2"; empty text is no proposals. Throws Error.
@@ -19,15 +19,18 @@ std::vector<int> ParseDepths(const std::string& text);
 // Throws Error unless 1 <= d1 < d2 < ... < R, at most kMaxProposals of them.
 void CheckDepths(std::span<const int> depths, int recurrence);
 
-// A sentence when d1 does not divide the other depths and R, so that P and C cannot run batched; else nothing.
+// A sentence when d1 does not divide the other depths and R, so that P and C cannot run batched;
+// else nothing.
 std::optional<std::string> DepthsAdvice(std::span<const int> depths, int recurrence);
 
-// Most branches alive at once when every branch forks at d1 and d2: s_k = s_{k-1} + s_{k-d2/d1}, s_k = 1 for
-// k < d2/d1, summed over k < R/d1. d1 must divide d2 and R.
+// Most branches alive at once when every branch forks at d1 and d2: s_k = s_{k-1} + s_{k-d2/d1},
+// s_k = 1 for k < d2/d1, summed over k < R/d1. d1 must divide d2 and R.
 int64_t BranchBound(int d1, int d2, int recurrence);
 
-// The paper's gamma: tokens per full model execution of R recurrences. accepted[j] counts tokens from proposal j.
-double Gamma(std::span<const int64_t> accepted, int64_t fallback, std::span<const int> depths, int recurrence);
+// The paper's gamma: tokens per full model execution of R recurrences. accepted[j] counts tokens
+// from proposal j.
+double Gamma(std::span<const int64_t> accepted, int64_t fallback, std::span<const int> depths,
+             int recurrence);
 
 // Depths that minimise the bound on expected steps per token under TV <= beta r^-alpha (Theorem 2).
 struct OptimalDepths {

@@ -15,19 +15,23 @@ int64_t Positions(const DecodeRequest& request, const ModelSpec& spec) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) Fail("the prompt is empty: at least one token is needed");
   for (const int32_t token : request.prompt) {
-    if (token < 0 || token >= spec.vocab) Fail("the prompt has token {}, the vocabulary has {}", token, spec.vocab);
+    if (token < 0 || token >= spec.vocab)
+      Fail("the prompt has token {}, the vocabulary has {}", token, spec.vocab);
   }
   if (request.max_tokens < 1) Fail("max-tokens is {}, expected 1 or more", request.max_tokens);
   const int64_t positions = prompt + request.max_tokens;
   if (positions > spec.max_positions) {
-    Fail("a prompt of {} tokens and {} new ones make {}, the model's context is {} (--set max_position_embeddings=N overrides it)",
-         prompt, request.max_tokens, positions, spec.max_positions);
+    Fail(
+        "a prompt of {} tokens and {} new ones make {}, the model's context is {} (--set "
+        "max_position_embeddings=N overrides it)",
+        prompt, request.max_tokens, positions, spec.max_positions);
   }
   return positions;
 }
 
 int Budget(const DecodeRequest& request, int backend_rows) {
-  if (request.max_rows < 0) Fail("max-rows is {}, expected 1 or more, or 0 for no limit", request.max_rows);
+  if (request.max_rows < 0)
+    Fail("max-rows is {}, expected 1 or more, or 0 for no limit", request.max_rows);
   // Without proposals there is never a second branch.
   if (request.depths.empty()) return 1;
   return request.max_rows == 0 ? backend_rows : std::min(request.max_rows, backend_rows);
@@ -35,7 +39,8 @@ int Budget(const DecodeRequest& request, int backend_rows) {
 
 }  // namespace
 
-LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend, KvLedger& ledger)
+LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
+                   const BackendOptions& backend, KvLedger& ledger)
     : request_(request),
       recurrence_(spec.recurrence),
       vocab_(spec.vocab),
@@ -43,7 +48,8 @@ LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const Ba
       budget_(Budget(request, backend.max_rows)),
       pages_(ledger, Positions(request, spec)),
       tree_(ledger, budget_),
-      counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab, budget_) {
+      counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab,
+              budget_) {
   CheckDepths(request_.depths, recurrence_);
   CheckSamplingParams(request_.sampling, spec.vocab);
   for (const int depth : request_.depths) {
@@ -72,15 +78,17 @@ void LoopSpec::Stop(FinishReason reason) {
   tree_.Clear();
 }
 
-// ---- Spawn: c <- NewBranch(); H_c <- P(X); r_c <- 0; Q_c <- {}; A <- A + c ----------------------------------------------
-// P itself runs with the next step: a row at depth 0 goes through it first.
+// ---- Spawn: c <- NewBranch(); H_c <- P(X); r_c <- 0; Q_c <- {}; A <- A + c
+// ---------------------------------------------- P itself runs with the next step: a row at depth 0
+// goes through it first.
 int32_t LoopSpec::Spawn(int32_t parent, int32_t token, int32_t position, int proposal) {
   const int32_t c = tree_.Add(parent, token, position);
   if (c != kNoBranch) Trace(TraceEvent::Kind::kSpawn, tree_[c], token, position, proposal);
   return c;
 }
 
-// ---- One step: all of A advances by `recurrences`; whoever reaches a proposal depth or R is read out -------------------
+// ---- One step: all of A advances by `recurrences`; whoever reaches a proposal depth or R is read
+// out -------------------
 int LoopSpec::StepsToReadout() const {
   int steps = recurrence_;
   for (const int32_t b : tree_.active()) {
@@ -112,11 +120,13 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
     Branch& branch = tree_[b];
     // The chain of uncommitted ancestors, from the root down to the parent.
     const auto chain_begin = static_cast<int32_t>(plan.chains.size());
-    for (int32_t a = branch.parent; a != kNoBranch; a = tree_[a].parent) plan.chains.push_back(tree_[a].cell);
+    for (int32_t a = branch.parent; a != kNoBranch; a = tree_[a].parent)
+      plan.chains.push_back(tree_[a].cell);
     std::reverse(plan.chains.begin() + chain_begin, plan.chains.end());
     const auto chain_length = static_cast<int32_t>(plan.chains.size()) - chain_begin;
     const auto row = static_cast<int32_t>(plan.rows.size());
-    plan.rows.push_back({sequence, branch.cell, branch.token, branch.position, branch.depth, chain_begin, chain_length});
+    plan.rows.push_back({sequence, branch.cell, branch.token, branch.position, branch.depth,
+                         chain_begin, chain_length});
     statistics_.preludes += branch.depth == 0 ? 1 : 0;
     branch.depth += recurrences;  // H_b <- B(H_b); r_b <- r_b + 1
     PlanReadout(b, row, plan);
@@ -129,7 +139,8 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
   statistics_.rows_histogram[static_cast<size_t>(tree_.size())] += recurrences;
 }
 
-// Keys and values that the step must read: the committed positions once per depth, each row's chain, each row itself.
+// Keys and values that the step must read: the committed positions once per depth, each row's
+// chain, each row itself.
 void LoopSpec::CountReads(int recurrences) {
   const int64_t committed = tree_[tree_.root()].position;
   depth_seen_.assign(static_cast<size_t>(recurrence_), false);
@@ -181,7 +192,8 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
   const Decision* verdict = nullptr;
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (pending_[i].proposal < 0) {
-      verdict = &decisions[i];  // only the root can be the deepest: every other branch started later
+      verdict =
+          &decisions[i];  // only the root can be the deepest: every other branch started later
     } else {
       Draft(pending_[i].branch, pending_[i].proposal, decisions[i]);
     }
@@ -191,7 +203,8 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
   if (!finished()) SpawnChildren();
 }
 
-// ---- r_b = d_j: record the proposal, if the gate let one through --------------------------------------------------------
+// ---- r_b = d_j: record the proposal, if the gate let one through
+// --------------------------------------------------------
 void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   Branch& branch = tree_[b];
   if (branch.proposal_count > 0) {
@@ -206,8 +219,9 @@ void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   Trace(TraceEvent::Kind::kDraft, branch, decision.token, branch.position + 1, proposal + 1);
 }
 
-// ---- r_b = R: (x*, c*) <- Verify(b, p_R); Y <- Y || x*; A <- Reroot(A, c*) ----------------------------------------------
-// The cascade itself has run on the device (sampling/cascade.h); here its verdict takes effect.
+// ---- r_b = R: (x*, c*) <- Verify(b, p_R); Y <- Y || x*; A <- Reroot(A, c*)
+// ---------------------------------------------- The cascade itself has run on the device
+// (sampling/cascade.h); here its verdict takes effect.
 void LoopSpec::Verify(const Decision& verdict) {
   Branch& b = tree_[tree_.root()];
   LOOPSPEC_CHECK(b.depth == recurrence_);
@@ -220,19 +234,22 @@ void LoopSpec::Verify(const Decision& verdict) {
     source = accepted.index + 1;
   }
   const int32_t position = b.position + 1;
-  Trace(source > 0 ? TraceEvent::Kind::kAccept : TraceEvent::Kind::kFallback, b, verdict.token, position, source);
+  Trace(source > 0 ? TraceEvent::Kind::kAccept : TraceEvent::Kind::kFallback, b, verdict.token,
+        position, source);
   commits_.push_back({b.cell, 0, b.position});
   Commit(verdict.token, source, verdict);
   if (finished()) return tree_.Clear();
   Reroot(child);
-  // Neither draft held, or the one that did was left without a branch: start on the verified prefix at depth 0.
+  // Neither draft held, or the one that did was left without a branch: start on the verified prefix
+  // at depth 0.
   if (child == kNoBranch) Spawn(kNoBranch, verdict.token, position, source);
 }
 
 void LoopSpec::Reroot(int32_t root) {
   const int32_t verified = tree_[tree_.root()].number;
   tree_.Reroot(root, [&](const Branch& pruned) {
-    if (pruned.number != verified) Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
+    if (pruned.number != verified)
+      Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
   });
 }
 
@@ -251,19 +268,22 @@ void LoopSpec::Commit(int32_t token, int source, const Decision& decision) {
   }
 }
 
-// ---- Timing simulations only (request.assume) --------------------------------------------------------------------------
+// ---- Timing simulations only (request.assume)
+// --------------------------------------------------------------------------
 std::span<const Decision> LoopSpec::Assume(std::span<const Decision> decisions) {
   assumed_.assign(decisions.begin(), decisions.end());
   for (size_t i = 0; i < pending_.size(); ++i) {
     const Branch& branch = tree_[pending_[i].branch];
     const DrawKey key{request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
-    AssumeOutcome(*request_.assume, key, pending_[i].proposal, std::span(branch.proposals, static_cast<size_t>(branch.proposal_count)),
-                  vocab_, assumed_[i]);
+    AssumeOutcome(*request_.assume, key, pending_[i].proposal,
+                  std::span(branch.proposals, static_cast<size_t>(branch.proposal_count)), vocab_,
+                  assumed_[i]);
   }
   return assumed_;
 }
 
-// ---- Children of recorded drafts, as the budget allows: first proposals before later ones, older branches first ---------
+// ---- Children of recorded drafts, as the budget allows: first proposals before later ones, older
+// branches first ---------
 void LoopSpec::SpawnChildren() {
   for (int proposal = 0; proposal < static_cast<int>(request_.depths.size()); ++proposal) {
     // Children are added behind `existing` and have no drafts yet.
@@ -274,7 +294,8 @@ void LoopSpec::SpawnChildren() {
         Proposal& draft = tree_[b].proposals[j];
         if (draft.index != proposal || draft.child != kNoBranch) continue;
         const int32_t position = tree_[b].position + 1;
-        if (MayHaveChild(draft.token, position)) draft.child = Spawn(b, draft.token, position, proposal + 1);
+        if (MayHaveChild(draft.token, position))
+          draft.child = Spawn(b, draft.token, position, proposal + 1);
       }
     }
   }
@@ -282,18 +303,22 @@ void LoopSpec::SpawnChildren() {
 
 // No child for an end-of-sequence draft, nor for one after which no token may follow.
 bool LoopSpec::MayHaveChild(int32_t token, int32_t position) const {
-  const int64_t index = position - static_cast<int64_t>(request_.prompt.size());  // among the decoded tokens
+  const int64_t index =
+      position - static_cast<int64_t>(request_.prompt.size());  // among the decoded tokens
   return index + 1 < request_.max_tokens && !IsStop(token);
 }
 
 bool LoopSpec::IsStop(int32_t token) const {
-  return std::find(request_.stop_tokens.begin(), request_.stop_tokens.end(), token) != request_.stop_tokens.end();
+  return std::find(request_.stop_tokens.begin(), request_.stop_tokens.end(), token) !=
+         request_.stop_tokens.end();
 }
 
-void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position, int proposal) {
+void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
+                     int proposal) {
   if (!request_.trace) return;
   const int32_t parent = branch.parent == kNoBranch ? -1 : tree_[branch.parent].number;
-  trace_.push_back({kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});
+  trace_.push_back(
+      {kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});
 }
 
 }  // namespace loopspec

@@ -1,7 +1,9 @@
-// LoopSpec: pipelined self-speculative decoding of one request (the paper's algorithm), over the seam.
+// LoopSpec: pipelined self-speculative decoding of one request (the paper's algorithm), over the
+// seam.
 //
-// A decoder is steppable. It names its rows for the next step (Plan) and absorbs the decisions that come back (Absorb);
-// who drives it, alone or among many, it does not know. With no proposal depths it is autoregressive decoding.
+// A decoder is steppable. It names its rows for the next step (Plan) and absorbs the decisions that
+// come back (Absorb); who drives it, alone or among many, it does not know. With no proposal depths
+// it is autoregressive decoding.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +20,13 @@ namespace loopspec {
 
 class LoopSpec {
  public:
-  // `readout_depths` are the backend's; the request's depths must be among them. Throws Error when the sequence does not
-  // fit into the key/value memory or the context.
-  LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend, KvLedger& ledger);
+  // `readout_depths` are the backend's; the request's depths must be among them. Throws Error when
+  // the sequence does not fit into the key/value memory or the context.
+  LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
+           KvLedger& ledger);
 
-  // What must be prefilled before the first step: the prompt without its last token, which is the first branch.
+  // What must be prefilled before the first step: the prompt without its last token, which is the
+  // first branch.
   PrefillPlan Prefill() const;
 
   bool finished() const { return reason_ != FinishReason::kNone; }
@@ -54,14 +58,15 @@ class LoopSpec {
   void CountReads(int recurrences);
   void PlanReadout(int32_t b, int row, StepPlan& plan);
   std::span<const Decision> Assume(std::span<const Decision> decisions);
-  void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position, int proposal);
+  void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
+             int proposal);
 
   const DecodeRequest request_;
-  const int recurrence_;                    // R
+  const int recurrence_;  // R
   const int vocab_;
-  const std::vector<int> readout_depths_;   // the backend's
-  std::vector<int> readout_of_proposal_;    // index into readout_depths_
-  int budget_;                              // live branches at most
+  const std::vector<int> readout_depths_;  // the backend's
+  std::vector<int> readout_of_proposal_;   // index into readout_depths_
+  int budget_;                             // live branches at most
   SequencePages pages_;
   BranchTree tree_;
   PrefixCounts counts_;

@@ -4,7 +4,8 @@
 
 namespace loopspec {
 
-PrefixCounts::PrefixCounts(bool enabled, std::span<const int32_t> prompt, int max_tokens, int vocab, int readouts)
+PrefixCounts::PrefixCounts(bool enabled, std::span<const int32_t> prompt, int max_tokens, int vocab,
+                           int readouts)
     : enabled_(enabled) {
   if (!enabled) return;
   index_.assign(static_cast<size_t>(vocab), -1);
@@ -35,7 +36,8 @@ TokenCount& PrefixCounts::Entry(std::vector<TokenCount>& list, int32_t token) co
   if (index >= 0) return list[static_cast<size_t>(index)];
   // Tokens that only this chain has: few, at the end.
   const auto begin = list.begin() + static_cast<int64_t>(seen_.size());
-  const auto found = std::find_if(begin, list.end(), [&](const TokenCount& c) { return c.token == token; });
+  const auto found =
+      std::find_if(begin, list.end(), [&](const TokenCount& c) { return c.token == token; });
   if (found != list.end()) return *found;
   list.push_back({token, 0});
   return list.back();
@@ -47,7 +49,8 @@ std::span<const TokenCount> PrefixCounts::Of(const BranchTree& tree, int32_t bra
   std::vector<TokenCount>& list = lists_[used_++];
   list = seen_;
   // The root's token is committed output (or the prompt's end) and counted already.
-  for (int32_t b = branch; b != tree.root(); b = tree[b].parent) ++Entry(list, tree[b].token).generated;
+  for (int32_t b = branch; b != tree.root(); b = tree[b].parent)
+    ++Entry(list, tree[b].token).generated;
   return list;
 }
 

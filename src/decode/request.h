@@ -17,16 +17,16 @@ struct AssumedAcceptance {
 };
 
 struct DecodeRequest {
-  std::vector<int32_t> prompt;        // at least one token
+  std::vector<int32_t> prompt;  // at least one token
   SamplingParams sampling;
-  std::vector<int> depths;            // d1 < ... < dk; empty: autoregressive
+  std::vector<int> depths;  // d1 < ... < dk; empty: autoregressive
   int max_tokens = 128;
-  std::vector<int32_t> stop_tokens;   // any of them ends the text
+  std::vector<int32_t> stop_tokens;  // any of them ends the text
   uint64_t seed = 0;
   uint32_t choice = 0;
-  int max_rows = 0;                   // live branches at most; 0: as many as the backend holds
-  int logprobs = -1;                  // -1: none; n: of the token and the n most likely
-  bool trace = false;                 // keep the timeline of branches
+  int max_rows = 0;    // live branches at most; 0: as many as the backend holds
+  int logprobs = -1;   // -1: none; n: of the token and the n most likely
+  bool trace = false;  // keep the timeline of branches
   const AssumedAcceptance* assume = nullptr;
 };
 
@@ -41,21 +41,24 @@ struct CommittedToken {
 };
 
 struct DecodeStatistics {
-  std::vector<int64_t> accepted;        // tokens by proposal
-  int64_t fallback = 0;                 // tokens decided without an accepted draft
-  int64_t gate_evaluated = 0;           // later proposals considered ...
-  int64_t gate_opened = 0;              // ... and let through
-  int64_t steps = 0;                    // batched recurrences
-  int64_t row_steps = 0;                // rows summed over them
+  std::vector<int64_t> accepted;  // tokens by proposal
+  int64_t fallback = 0;           // tokens decided without an accepted draft
+  int64_t gate_evaluated = 0;     // later proposals considered ...
+  int64_t gate_opened = 0;        // ... and let through
+  int64_t steps = 0;              // batched recurrences
+  int64_t row_steps = 0;          // rows summed over them
   int rows_peak = 0;
   std::vector<int64_t> rows_histogram;  // steps by number of rows
   int64_t readouts = 0;                 // rows through C
   int64_t preludes = 0;                 // rows through P
   int64_t readout_steps = 0;            // steps in which C ran
   int64_t prelude_steps = 0;            // and P
-  int64_t kv_positions = 0;             // positions read per core layer, rows of one depth sharing the committed ones
+  int64_t kv_positions =
+      0;  // positions read per core layer, rows of one depth sharing the committed ones
 
-  double rows_mean() const { return steps > 0 ? static_cast<double>(row_steps) / static_cast<double>(steps) : 0.0; }
+  double rows_mean() const {
+    return steps > 0 ? static_cast<double>(row_steps) / static_cast<double>(steps) : 0.0;
+  }
 };
 
 // One entry of the timeline, from which the paper's Figure 1 can be drawn.

@@ -33,7 +33,8 @@ Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>())
   p.model = Model::Load(p.folder, {}, options.recurrence);
   p.depths = options.depths.empty() ? DefaultDepths(p.model.spec.recurrence) : options.depths;
   CheckDepths(p.depths, p.model.spec.recurrence);
-  if (std::filesystem::exists(p.folder / "tokenizer.json")) p.tokenizer = Tokenizer::FromFolder(p.folder);
+  if (std::filesystem::exists(p.folder / "tokenizer.json"))
+    p.tokenizer = Tokenizer::FromFolder(p.folder);
   p.special = ReadSpecialTokens(p.folder, p.tokenizer ? &*p.tokenizer : nullptr);
   p.chat_template = ChatTemplate::FromFolder(p.folder);
   BackendOptions backend;
@@ -50,16 +51,21 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-Result Engine::Generate(std::string_view prompt, const GenerateOptions& options, const OnToken& on_token) {
+Result Engine::Generate(std::string_view prompt, const GenerateOptions& options,
+                        const OnToken& on_token) {
   Parts& p = *parts_;
-  if (!p.tokenizer) Fail("{} has no tokenizer.json: give the prompt as token ids", p.folder.string());
+  if (!p.tokenizer)
+    Fail("{} has no tokenizer.json: give the prompt as token ids", p.folder.string());
   if (!options.chat) return Generate(p.tokenizer->Encode(prompt), options, on_token);
   if (!p.chat_template) Fail("{} has no chat template", p.folder.string());
-  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", std::string(prompt)}}});
-  return Generate(p.tokenizer->Encode(p.chat_template->Render(messages, {}), false), options, on_token);
+  const OrderedJson messages =
+      OrderedJson::array({{{"role", "user"}, {"content", std::string(prompt)}}});
+  return Generate(p.tokenizer->Encode(p.chat_template->Render(messages, {}), false), options,
+                  on_token);
 }
 
-Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& options, const OnToken& on_token) {
+Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                        const OnToken& on_token) {
   Parts& p = *parts_;
   DecodeRequest request;
   request.prompt.assign(prompt.begin(), prompt.end());
@@ -94,20 +100,22 @@ Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& 
   if (decoder && !decoder->stopped()) {
     const std::string rest = decoder->Finish();
     result.text += rest;
-    if (on_token && !rest.empty()) on_token({run.tokens.back().token, run.tokens.back().source, rest});
+    if (on_token && !rest.empty())
+      on_token({run.tokens.back().token, run.tokens.back().source, rest});
   }
   for (const CommittedToken& token : run.tokens) result.ids.push_back(token.token);
   const DecodeStatistics& counts = run.statistics;
-  result.statistics = {NameOf(run.finish_reason),
-                       static_cast<int64_t>(prompt.size()),
-                       static_cast<int64_t>(run.tokens.size()),
-                       counts.accepted,
-                       counts.fallback,
-                       Gamma(counts.accepted, counts.fallback, request.depths, p.model.spec.recurrence),
-                       counts.rows_mean(),
-                       run.times.prefill,
-                       run.times.decode,
-                       run.tokens_per_second()};
+  result.statistics = {
+      NameOf(run.finish_reason),
+      static_cast<int64_t>(prompt.size()),
+      static_cast<int64_t>(run.tokens.size()),
+      counts.accepted,
+      counts.fallback,
+      Gamma(counts.accepted, counts.fallback, request.depths, p.model.spec.recurrence),
+      counts.rows_mean(),
+      run.times.prefill,
+      run.times.decode,
+      run.tokens_per_second()};
   return result;
 }
 

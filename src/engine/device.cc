@@ -13,7 +13,8 @@ int ResolveDevice(const std::string& device) {
   std::string why;
   const int count = CudaDeviceCount(&why);
   if (device == "auto") return count > 0 ? 0 : -1;
-  if (device != "cuda" && !device.starts_with("cuda:")) Fail("device {}: expected auto, cpu, cuda or cuda:N", device);
+  if (device != "cuda" && !device.starts_with("cuda:"))
+    Fail("device {}: expected auto, cpu, cuda or cuda:N", device);
   int index = 0;
   if (device != "cuda") {
     const char* end = device.data() + device.size();
@@ -21,13 +22,15 @@ int ResolveDevice(const std::string& device) {
     if (error != std::errc() || at != end) Fail("device {}: expected cuda:N", device);
   }
   if (count == 0) Fail("device {}: {}", device, why);
-  if (index < 0 || index >= count) Fail("device {}: this machine has {} GPU(s), numbered from 0", device, count);
+  if (index < 0 || index >= count)
+    Fail("device {}: this machine has {} GPU(s), numbered from 0", device, count);
   return index;
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options, const std::string& device) {
+std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
+                                     const std::string& device) {
   const int gpu = ResolveDevice(device);
   return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
 }

@@ -8,8 +8,10 @@
 
 namespace loopspec {
 
-// "cpu", "cuda", "cuda:1", or "auto": the first GPU, else the CPU. Throws Error when there is no such device.
-std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options, const std::string& device);
+// "cpu", "cuda", "cuda:1", or "auto": the first GPU, else the CPU. Throws Error when there is no
+// such device.
+std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
+                                     const std::string& device);
 
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);

@@ -28,13 +28,16 @@ struct GenerateResult {
 
   // Tokens per second after the first one; 0 when there is only one.
   double tokens_per_second() const {
-    return times.decode > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / times.decode : 0.0;
+    return times.decode > 0 && tokens.size() > 1
+               ? static_cast<double>(tokens.size() - 1) / times.decode
+               : 0.0;
   }
 };
 
 // Called for every decoded token in order; return false to stop there.
 using TokenCallback = std::function<bool(const CommittedToken& token)>;
-// Called after each step with the decoder's verifying logits, for tests: see Generator::set_step_observer.
+// Called after each step with the decoder's verifying logits, for tests: see
+// Generator::set_step_observer.
 using StepObserver = std::function<void(const StepPlan& plan, const StepResult& result)>;
 
 class Generator {

@@ -1,7 +1,7 @@
 // Who holds which key/value memory: indices only, the memory itself is the backend's.
 //
-// A live branch holds one *cell*: its token's keys and values on every plane, its hidden state, its proposals'
-// distributions. Committed tokens of a sequence lie in *pages* of kPageSize positions.
+// A live branch holds one *cell*: its token's keys and values on every plane, its hidden state, its
+// proposals' distributions. Committed tokens of a sequence lie in *pages* of kPageSize positions.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class KvLedger {
   FreeList cells_;
 };
 
-// The committed part of one sequence. Pages are reserved up front for the longest it may become, so that decoding never
-// stops for want of one.
+// The committed part of one sequence. Pages are reserved up front for the longest it may become, so
+// that decoding never stops for want of one.
 class SequencePages {
  public:
   // Throws Error when fewer pages than needed are left.

@@ -1,7 +1,8 @@
 // Which keys and values a token keeps: one plane per (role, layer, depth).
 //
-// The recurrence shares its weights over depths but not its keys and values: a token at depth r attends to the depth-r
-// keys and values of earlier tokens. The coda keeps a plane for each depth it is read out at.
+// The recurrence shares its weights over depths but not its keys and values: a token at depth r
+// attends to the depth-r keys and values of earlier tokens. The coda keeps a plane for each depth
+// it is read out at.
 #pragma once
 
 #include "base/check.h"

@@ -12,7 +12,9 @@ const Json* ConfigReader::Find(std::string_view key) const {
   return it == json_.end() || it->is_null() ? nullptr : &*it;
 }
 
-bool ConfigReader::Has(std::string_view key) const { return Find(key) != nullptr; }
+bool ConfigReader::Has(std::string_view key) const {
+  return Find(key) != nullptr;
+}
 
 int ConfigReader::Int(std::string_view key, int64_t low, int64_t high) const {
   Note(key);
@@ -30,7 +32,8 @@ double ConfigReader::Number(std::string_view key) const {
   Note(key);
   const auto value = FindNumber(json_, key, what_);
   if (!value) Fail("{}: {} is missing", what_, key);
-  if (!std::isfinite(*value) || *value <= 0) Fail("{}: {} is {}, expected a positive number", what_, key, *value);
+  if (!std::isfinite(*value) || *value <= 0)
+    Fail("{}: {} is {}, expected a positive number", what_, key, *value);
   return *value;
 }
 
@@ -43,7 +46,8 @@ double ConfigReader::NumberOr(std::string_view key, double fallback) const {
 
 int ConfigReader::HeadDim(int hidden, int heads) const {
   if (!Has("head_dim") && hidden % heads != 0) {
-    Fail("{}: {} heads do not divide the width of {}, and head_dim is not given", what_, heads, hidden);
+    Fail("{}: {} heads do not divide the width of {}, and head_dim is not given", what_, heads,
+         hidden);
   }
   return IntOr("head_dim", 1, kMaxHeadDim, hidden / heads);
 }
@@ -69,7 +73,8 @@ RopeSpec ConfigReader::Rope(std::string_view alternative) const {
   const ConfigReader inner(*scaling, what_ + ": rope_scaling");
   const std::string type = inner.String(inner.Has("rope_type") ? "rope_type" : "type");
   if (type == "default") return rope;
-  if (type != "llama3") Fail("{}: rope_scaling of type {} is not supported (llama3 is)", what_, type);
+  if (type != "llama3")
+    Fail("{}: rope_scaling of type {} is not supported (llama3 is)", what_, type);
   rope.factor = inner.Number("factor");
   rope.low_freq_factor = inner.Number("low_freq_factor");
   rope.high_freq_factor = inner.Number("high_freq_factor");

@@ -16,7 +16,7 @@ class ConfigReader {
 
   int Int(std::string_view key, int64_t low, int64_t high) const;  // required
   int IntOr(std::string_view key, int64_t low, int64_t high, int fallback) const;
-  double Number(std::string_view key) const;  // required, finite and positive
+  double Number(std::string_view key) const;                     // required, finite and positive
   double NumberOr(std::string_view key, double fallback) const;  // finite
   // head_dim, or the even share of the width when it is not given.
   int HeadDim(int hidden, int heads) const;

@@ -1,5 +1,6 @@
-// Raven's initial state s^(0): a normal truncated at three standard deviations, keyed by (state seed, absolute position),
-// so that it does not depend on the request, the batch or what was decoded before. Host and device code.
+// Raven's initial state s^(0): a normal truncated at three standard deviations, keyed by (state
+// seed, absolute position), so that it does not depend on the request, the batch or what was
+// decoded before. Host and device code.
 #pragma once
 
 #include <cmath>
@@ -23,7 +24,8 @@ LOOPSPEC_HD inline double TruncatedNormal(uint64_t seed, uint32_t position, uint
 }
 
 // Element `element` of s^(0); `scale` is init_values.std times embed_scale.
-LOOPSPEC_HD inline float InitialState(uint64_t seed, uint32_t position, uint32_t element, double scale) {
+LOOPSPEC_HD inline float InitialState(uint64_t seed, uint32_t position, uint32_t element,
+                                      double scale) {
   return scale > 0.0 ? static_cast<float>(scale * TruncatedNormal(seed, position, element)) : 0.0f;
 }
 

@@ -1,4 +1,5 @@
-// A loaded model: its facts, its file and its weights. The weights point into the mapped checkpoint.
+// A loaded model: its facts, its file and its weights. The weights point into the mapped
+// checkpoint.
 #pragma once
 
 #include <filesystem>

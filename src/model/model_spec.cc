@@ -28,7 +28,8 @@ void ApplyOverride(Json& config, const std::string& key, const std::string& valu
     const size_t dot = key.find('.', begin);
     const std::string part = key.substr(begin, dot == std::string::npos ? dot : dot - begin);
     if (part.empty()) Fail("--set {}={}: the key has an empty part", key, value);
-    if (!at->is_object()) Fail("--set {}={}: {} is no object", key, value, key.substr(0, begin - 1));
+    if (!at->is_object())
+      Fail("--set {}={}: {} is no object", key, value, key.substr(0, begin - 1));
     at = &(*at)[part];
     if (dot == std::string::npos) break;
     if (at->is_null()) *at = Json::object();
@@ -39,7 +40,8 @@ void ApplyOverride(Json& config, const std::string& key, const std::string& valu
 
 void CheckConsistent(const ModelSpec& spec, const std::string& what) {
   if (spec.recurrence > kMaxRecurrence) {
-    Fail("{}: a recurrence of {} is asked for, expected 1 to {}", what, spec.recurrence, kMaxRecurrence);
+    Fail("{}: a recurrence of {} is asked for, expected 1 to {}", what, spec.recurrence,
+         kMaxRecurrence);
   }
   // Without head_dim in the config it is hidden / heads, whatever that comes to.
   if (spec.head_dim < 2 || spec.head_dim > kMaxHeadDim) {
@@ -49,10 +51,12 @@ void CheckConsistent(const ModelSpec& spec, const std::string& what) {
     Fail("{}: {} heads of {} are wider than {}", what, spec.heads, spec.head_dim, kMaxWidth);
   }
   if (spec.heads % spec.kv_heads != 0) {
-    Fail("{}: {} query heads cannot share {} key/value heads evenly", what, spec.heads, spec.kv_heads);
+    Fail("{}: {} query heads cannot share {} key/value heads evenly", what, spec.heads,
+         spec.kv_heads);
   }
   if (spec.head_dim % 2 != 0) {
-    Fail("{}: head_dim is {}, expected an even number for the rotary embedding", what, spec.head_dim);
+    Fail("{}: head_dim is {}, expected an even number for the rotary embedding", what,
+         spec.head_dim);
   }
 }
 
@@ -68,7 +72,8 @@ std::vector<double> ModelSpec::RopeFrequencies() const {
       if (turns < rope.low_freq_factor) {
         f /= rope.factor;
       } else if (turns <= rope.high_freq_factor) {
-        const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+        const double smooth =
+            (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
         f = (1.0 - smooth) * f / rope.factor + smooth * f;
       }
     }
@@ -102,7 +107,8 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
   }
   for (const auto& [key, value] : overrides) {
     const std::string top = key.substr(0, key.find('.'));
-    if (!reader.WasRead(top)) Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
+    if (!reader.WasRead(top))
+      Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
   }
   if (recurrence > 0) spec.recurrence = recurrence;
   CheckConsistent(spec, what);
@@ -113,7 +119,8 @@ ModelSpec ReadModelSpec(const std::filesystem::path& folder, const ConfigOverrid
                         int recurrence) {
   const auto path = folder / "config.json";
   std::error_code error;  // a path that cannot even be looked up is not there
-  if (!std::filesystem::exists(path, error)) Fail("{} has no config.json: not a model folder", folder.string());
+  if (!std::filesystem::exists(path, error))
+    Fail("{} has no config.json: not a model folder", folder.string());
   return ParseModelSpec(ReadFile(path), path.string(), overrides, recurrence);
 }
 

@@ -15,23 +15,30 @@ void RefuseUnsupported(const ConfigReader& config) {
     for (const Json& type : *types) {
       if (!type.is_string()) Fail("{}: layer_types has an entry that is no string", config.what());
       if (type.get<std::string>() != "full_attention") {
-        Fail("{}: layer_types has {:.60}, only full_attention is supported", config.what(), type.get<std::string>());
+        Fail("{}: layer_types has {:.60}, only full_attention is supported", config.what(),
+             type.get<std::string>());
       }
     }
   }
   if (config.NumberOr("early_exit_threshold", 1.0) < 1.0) {
-    Fail("{}: early_exit_threshold is {}, but decoding runs at fixed depth (override it with --set early_exit_threshold=1)",
-         config.what(), config.NumberOr("early_exit_threshold", 1.0));
+    Fail(
+        "{}: early_exit_threshold is {}, but decoding runs at fixed depth (override it with --set "
+        "early_exit_threshold=1)",
+        config.what(), config.NumberOr("early_exit_threshold", 1.0));
   }
   if (config.Has("early_exit_step")) {
-    Fail("{}: early_exit_step is set, but decoding runs at fixed depth (override it with --set early_exit_step=null)",
-         config.what());
+    Fail(
+        "{}: early_exit_step is set, but decoding runs at fixed depth (override it with --set "
+        "early_exit_step=null)",
+        config.what());
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (config.BoolOr(key, false)) Fail("{}: {} is true, which is not supported", config.what(), key);
+    if (config.BoolOr(key, false))
+      Fail("{}: {} is true, which is not supported", config.what(), key);
   }
   if (config.Has("hidden_act") && config.String("hidden_act") != "silu") {
-    Fail("{}: hidden_act is {}, only silu is supported", config.what(), config.String("hidden_act"));
+    Fail("{}: hidden_act is {}, only silu is supported", config.what(),
+         config.String("hidden_act"));
   }
 }
 

@@ -1,5 +1,6 @@
-// Raven / retrofitted recurrence (model_type "huginn_raven"): P and C have blocks of their own, B starts with an adapter.
-// Two layouts: llama (norms before the sublayers) and olmo (norms after them, and RMSNorm on q and k).
+// Raven / retrofitted recurrence (model_type "huginn_raven"): P and C have blocks of their own, B
+// starts with an adapter. Two layouts: llama (norms before the sublayers) and olmo (norms after
+// them, and RMSNorm on q and k).
 #include <algorithm>
 
 #include "base/error.h"
@@ -11,19 +12,25 @@ namespace {
 
 void RefuseUnsupported(const ConfigReader& config) {
   if (config.NumberOr("test_time_noise", 0.0) != 0.0) {
-    Fail("{}: test_time_noise is {}, only 0 is supported", config.what(), config.NumberOr("test_time_noise", 0.0));
+    Fail("{}: test_time_noise is {}, only 0 is supported", config.what(),
+         config.NumberOr("test_time_noise", 0.0));
   }
   if (config.Has("initial_state_mode") && config.String("initial_state_mode") != "random") {
-    Fail("{}: initial_state_mode is {}, only random is supported", config.what(), config.String("initial_state_mode"));
+    Fail("{}: initial_state_mode is {}, only random is supported", config.what(),
+         config.String("initial_state_mode"));
   }
-  if (config.BoolOr("qk_bias", false)) Fail("{}: qk_bias is true, which is not supported", config.what());
+  if (config.BoolOr("qk_bias", false))
+    Fail("{}: qk_bias is true, which is not supported", config.what());
   if (config.Has("injection_type") && config.String("injection_type") != "linear") {
-    Fail("{}: injection_type is {}, only linear is supported", config.what(), config.String("injection_type"));
+    Fail("{}: injection_type is {}, only linear is supported", config.what(),
+         config.String("injection_type"));
   }
   if (config.Has("nonlin_name") && config.String("nonlin_name") != "SiLU") {
-    Fail("{}: nonlin_name is {}, only SiLU is supported", config.what(), config.String("nonlin_name"));
+    Fail("{}: nonlin_name is {}, only SiLU is supported", config.what(),
+         config.String("nonlin_name"));
   }
-  if (config.Has("sliding_window")) Fail("{}: sliding_window is set, which is not supported", config.what());
+  if (config.Has("sliding_window"))
+    Fail("{}: sliding_window is set, which is not supported", config.what());
 }
 
 // The modelling file's name tells the layout; without it, the tensors do (see BindRaven).
@@ -31,7 +38,8 @@ bool IsOlmo(const ConfigReader& config) {
   const Json* map = config.Find("auto_map");
   if (map == nullptr || !map->is_object()) return false;
   const auto it = map->find("AutoModelForCausalLM");
-  return it != map->end() && it->is_string() && it->get<std::string>().find("olmo") != std::string::npos;
+  return it != map->end() && it->is_string() &&
+         it->get<std::string>().find("olmo") != std::string::npos;
 }
 
 BlockWeights BindBlock(const ModelSpec& spec, const std::string& at, WeightBinder& binder) {
@@ -62,9 +70,11 @@ ModelSpec ReadRavenSpec(const ConfigReader& config) {
   spec.kv_heads = config.IntOr("num_key_value_heads", 1, kMaxWidth, spec.heads);
   spec.head_dim = config.HeadDim(spec.hidden, spec.heads);
   spec.ff = config.Int("intermediate_size", 1, kMaxWidth);
-  spec.vocab = config.Int(config.Has("padded_vocab_size") ? "padded_vocab_size" : "vocab_size", 1, kMaxVocab);
-  spec.max_positions = config.Int(config.Has("max_position_embeddings") ? "max_position_embeddings" : "block_size",
-                                  1, kMaxPositions);
+  spec.vocab = config.Int(config.Has("padded_vocab_size") ? "padded_vocab_size" : "vocab_size", 1,
+                          kMaxVocab);
+  spec.max_positions =
+      config.Int(config.Has("max_position_embeddings") ? "max_position_embeddings" : "block_size",
+                 1, kMaxPositions);
   spec.prelude_layers = config.Int("n_layers_in_prelude", 0, kMaxLayers);
   spec.core_layers = config.Int("n_layers_in_recurrent_block", 1, kMaxLayers);
   spec.coda_layers = config.Int("n_layers_in_coda", 0, kMaxLayers);
@@ -82,7 +92,8 @@ ModelSpec ReadRavenSpec(const ConfigReader& config) {
     const ConfigReader inner(*init, config.what() + ": init_values");
     spec.embed_scale = inner.NumberOr("embed_scale", 1.0);
     spec.state_std = inner.NumberOr("std", 0.0);
-    if (spec.state_std < 0) Fail("{}: init_values: std is {}, expected 0 or more", config.what(), spec.state_std);
+    if (spec.state_std < 0)
+      Fail("{}: init_values: std is {}, expected 0 or more", config.what(), spec.state_std);
   }
   return spec;
 }

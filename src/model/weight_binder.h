@@ -1,4 +1,5 @@
-// Takes tensors out of a checkpoint one by one, checking each, and in the end names whatever nobody asked for.
+// Takes tensors out of a checkpoint one by one, checking each, and in the end names whatever nobody
+// asked for.
 #pragma once
 
 #include <set>

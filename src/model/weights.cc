@@ -19,7 +19,8 @@ size_t LinearWeights::bytes() const {
 
 size_t BlockWeights::bytes() const {
   size_t bytes = qkv.bytes() + attn_out.bytes() + gate_up.bytes() + down.bytes();
-  for (const TensorView* norm : {&attn_norm_in, &attn_norm_out, &mlp_norm_in, &mlp_norm_out, &q_norm, &k_norm}) {
+  for (const TensorView* norm :
+       {&attn_norm_in, &attn_norm_out, &mlp_norm_in, &mlp_norm_out, &q_norm, &k_norm}) {
     if (!norm->empty()) bytes += norm->bytes();
   }
   return bytes;
@@ -35,7 +36,9 @@ size_t StackBytes(const std::vector<BlockWeights>& stack) {
 
 }  // namespace
 
-size_t ModelWeights::prelude_bytes() const { return StackBytes(prelude); }
+size_t ModelWeights::prelude_bytes() const {
+  return StackBytes(prelude);
+}
 size_t ModelWeights::core_bytes() const {
   return StackBytes(core) + adapter.bytes() + (loop_norm.empty() ? 0 : loop_norm.bytes());
 }
@@ -46,7 +49,8 @@ size_t ModelWeights::coda_bytes() const {
 TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t>& shape) {
   const auto it = checkpoint_.tensors().find(name);
   if (it == checkpoint_.tensors().end()) {
-    Fail("{}: tensor {} of shape {} is missing", checkpoint_.path().string(), name, ShapeText(shape));
+    Fail("{}: tensor {} of shape {} is missing", checkpoint_.path().string(), name,
+         ShapeText(shape));
   }
   const TensorView& view = it->second;
   if (view.shape != shape) {

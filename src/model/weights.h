@@ -1,4 +1,5 @@
-// The weights of a model, bound by role: views of the checkpoint's tensors, checked for shape. Nothing is copied.
+// The weights of a model, bound by role: views of the checkpoint's tensors, checked for shape.
+// Nothing is copied.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace loopspec {
 
-// A matrix [out, in] applied as y = W x, possibly given in parts stacked by rows (q, k, v of Ouro are three tensors,
-// Raven's Wqkv is one).
+// A matrix [out, in] applied as y = W x, possibly given in parts stacked by rows (q, k, v of Ouro
+// are three tensors, Raven's Wqkv is one).
 struct LinearWeights {
   std::vector<TensorView> parts;  // each [rows, in]
   TensorView bias;                // [out], may be empty
@@ -33,20 +34,21 @@ struct BlockWeights {
 };
 
 struct ModelWeights {
-  TensorView embedding;               // [vocab, hidden]
+  TensorView embedding;  // [vocab, hidden]
   std::vector<BlockWeights> prelude, core, coda;
-  LinearWeights adapter;              // [hidden, 2 hidden], columns state | e
-  TensorView loop_norm, final_norm;   // [hidden]
-  LinearWeights head;                 // [vocab, hidden]
+  LinearWeights adapter;             // [hidden, 2 hidden], columns state | e
+  TensorView loop_norm, final_norm;  // [hidden]
+  LinearWeights head;                // [vocab, hidden]
 
   // Bytes that one pass must read: the floor of its time is these over the bandwidth.
   size_t prelude_bytes() const;  // blocks only: of the embedding one row is read
   size_t core_bytes() const;
-  size_t coda_bytes() const;     // blocks, norm and head
-  int64_t parameters = 0;        // elements of all bound tensors
+  size_t coda_bytes() const;  // blocks, norm and head
+  int64_t parameters = 0;     // elements of all bound tensors
 };
 
-// Binds every tensor; throws Error naming a tensor that is missing, unknown, misshapen or of an unsupported type.
+// Binds every tensor; throws Error naming a tensor that is missing, unknown, misshapen or of an
+// unsupported type.
 ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace loopspec

@@ -1,8 +1,9 @@
 // The heart of losslessness: residual, gated proposals and cascade verification, as pure functions.
 //
-// Distributions are arrays over the vocabulary that sum to one. `Team` walks them (team.h); `Draw` makes the random
-// choices: Accept(j, a) is true with probability a, Choose(purpose, n, weight, total) returns i with probability
-// weight(i) / total. Written once for host and device; the tests enumerate every choice to prove the result exact.
+// Distributions are arrays over the vocabulary that sum to one. `Team` walks them (team.h); `Draw`
+// makes the random choices: Accept(j, a) is true with probability a, Choose(purpose, n, weight,
+// total) returns i with probability weight(i) / total. Written once for host and device; the tests
+// enumerate every choice to prove the result exact.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,8 @@ struct PhiloxDraw {
   }
 };
 
-// rho <- rho (-) q: the positive part of the difference, normalised (the paper's residual operator). False, with rho
-// as it was, when there is no positive part.
+// rho <- rho (-) q: the positive part of the difference, normalised (the paper's residual
+// operator). False, with rho as it was, when there is no positive part.
 template <typename Team, typename Real>
 LOOPSPEC_HD bool Residual(Team& team, int vocab, Real* rho, const Real* q) {
   const auto positive = [=] LOOPSPEC_HD(int v) { return rho[v] > q[v] ? rho[v] - q[v] : Real{0}; };
@@ -70,8 +71,8 @@ struct ProposalOutcome {
   bool gate_open = false;  // always true without a gate and for the first proposal
 };
 
-// Proposal number `index` (from 0) of a branch, given those recorded before. On entry rho is the readout p_dj; when a
-// token is returned, rho is the distribution q_j it was drawn from.
+// Proposal number `index` (from 0) of a branch, given those recorded before. On entry rho is the
+// readout p_dj; when a token is returned, rho is the distribution q_j it was drawn from.
 template <typename Team, typename Draw, typename Real>
 LOOPSPEC_HD ProposalOutcome Propose(Team& team, Draw& draw, int vocab, Real* rho,
                                     const Recorded<Real>* recorded, int count, int index,
@@ -90,7 +91,8 @@ LOOPSPEC_HD ProposalOutcome Propose(Team& team, Draw& draw, int vocab, Real* rho
       !Mask(team, vocab, rho, recorded, count)) {
     return outcome;
   }
-  outcome.token = draw.Choose(DraftPurpose(index), vocab, [=] LOOPSPEC_HD(int v) { return rho[v]; }, 1.0);
+  outcome.token = draw.Choose(
+      DraftPurpose(index), vocab, [=] LOOPSPEC_HD(int v) { return rho[v]; }, 1.0);
   return outcome;
 }
 
@@ -99,8 +101,8 @@ struct Verdict {
   int32_t accepted = -1;  // which recorded draft, -1: none, the token is the fallback
 };
 
-// Cascade verification: accept the first draft against p_R, the next against what is left, and so on; sample the rest
-// when all are rejected. On entry rho is p_R; it is used up.
+// Cascade verification: accept the first draft against p_R, the next against what is left, and so
+// on; sample the rest when all are rejected. On entry rho is p_R; it is used up.
 template <typename Team, typename Draw, typename Real>
 LOOPSPEC_HD Verdict Verify(Team& team, Draw& draw, int vocab, Real* rho,
                            const Recorded<Real>* recorded, int count) {
@@ -108,12 +110,13 @@ LOOPSPEC_HD Verdict Verify(Team& team, Draw& draw, int vocab, Real* rho,
     const int32_t x = recorded[j].token;
     const double ratio = static_cast<double>(rho[x]) / static_cast<double>(recorded[j].q[x]);
     if (draw.Accept(j, ratio < 1.0 ? ratio : 1.0)) return {x, j};
-    // No residual mass after a rejection can only be rounding: rho and q_j are equal. Then rho stays.
+    // No residual mass after a rejection can only be rounding: rho and q_j are equal. Then rho
+    // stays.
     Residual(team, vocab, rho, recorded[j].q);
   }
-  const int32_t token =
-      draw.Choose(static_cast<uint32_t>(DrawPurpose::kSample), vocab,
-                  [=] LOOPSPEC_HD(int v) { return rho[v]; }, 1.0);
+  const int32_t token = draw.Choose(
+      static_cast<uint32_t>(DrawPurpose::kSample), vocab, [=] LOOPSPEC_HD(int v) { return rho[v]; },
+      1.0);
   return {token, -1};
 }
 

@@ -1,4 +1,5 @@
-// exp for weights of tokens: plain arithmetic that compilers turn into vector code, the same result on every machine.
+// exp for weights of tokens: plain arithmetic that compilers turn into vector code, the same result
+// on every machine.
 #pragma once
 
 #include <bit>
@@ -6,7 +7,8 @@
 
 namespace loopspec {
 
-// e^x for x <= 0, relative error below 3e-7; 0 where the result would be below the smallest normal float.
+// e^x for x <= 0, relative error below 3e-7; 0 where the result would be below the smallest normal
+// float.
 inline float ExpNonPositive(float x) {
   // e^x = 2^n * e^r with |r| <= ln(2) / 2; adding 1.5 * 2^23 rounds to the nearest whole number.
   constexpr float kLog2e = 1.44269504f;
@@ -25,7 +27,8 @@ inline float ExpNonPositive(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127u) << 23;
+  const uint32_t exponent =
+      (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127u) << 23;
   const float value = p * std::bit_cast<float>(exponent);
   return x < -87.0f ? 0.0f : value;
 }

@@ -1,7 +1,7 @@
 // From logits to the distribution that tokens are drawn from.
 //
-// Order: penalties and bias, temperature, top-k, top-p over what top-k left, min-p. Tokens rank by logit, equal logits
-// by the lower id. Greedy takes the argmax after penalties and bias.
+// Order: penalties and bias, temperature, top-k, top-p over what top-k left, min-p. Tokens rank by
+// logit, equal logits by the lower id. Greedy takes the argmax after penalties and bias.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,18 @@
 
 namespace loopspec {
 
-// A token's logit after the penalties for having been seen. `generated` counts it in the output; the prompt counts for
-// the repetition penalty alone.
-LOOPSPEC_HD inline float Penalised(float logit, int generated, float repetition, float presence, float frequency) {
+// A token's logit after the penalties for having been seen. `generated` counts it in the output;
+// the prompt counts for the repetition penalty alone.
+LOOPSPEC_HD inline float Penalised(float logit, int generated, float repetition, float presence,
+                                   float frequency) {
   logit = logit > 0.0f ? logit / repetition : logit * repetition;
   if (generated > 0) logit -= presence + frequency * static_cast<float>(generated);
   return logit;
 }
 
 // Applies penalties (for the prefix's tokens) and bias in place.
-void AdjustLogits(const SamplingParams& params, std::span<const TokenCount> counts, std::span<float> logits);
+void AdjustLogits(const SamplingParams& params, std::span<const TokenCount> counts,
+                  std::span<float> logits);
 
 // Index of the largest value; ties to the lowest id. NaN never wins.
 int ArgMax(std::span<const float> values);
@@ -33,7 +35,8 @@ struct FilterScratch {
   std::vector<int32_t> candidates;
 };
 
-// Turns adjusted logits into probabilities in place; filtered tokens get exactly 0. Temperature must be above 0.
+// Turns adjusted logits into probabilities in place; filtered tokens get exactly 0. Temperature
+// must be above 0.
 void FilteredSoftmax(const SamplingParams& params, std::span<float> logits, FilterScratch& scratch);
 
 // The coupled sampler's noise for one token: standard Gumbel from (seed, choice, position, token).

@@ -6,13 +6,15 @@
 
 namespace loopspec {
 
-// cascade: the paper's rejection sampling. coupled: every readout of a position adds the same Gumbel noise and takes the
-// argmax, so that a draft is accepted exactly when it is the target's own choice and the text does not depend on the decoder.
+// cascade: the paper's rejection sampling. coupled: every readout of a position adds the same
+// Gumbel noise and takes the argmax, so that a draft is accepted exactly when it is the target's
+// own choice and the text does not depend on the decoder.
 enum class Sampler { kCascade, kCoupled };
 
 // What a proposal after the first is drawn from (the paper's ablation).
 enum class LaterProposal {
-  kGatedResidual,  // p_dj (-) q_1 ..., only when the deeper state withdraws confidence from each earlier draft
+  kGatedResidual,  // p_dj (-) q_1 ..., only when the deeper state withdraws confidence from each
+                   // earlier draft
   kResidual,       // the same without the gate, earlier drafts masked out
   kNonResidual,    // p_dj itself, earlier drafts masked out
 };
@@ -29,8 +31,8 @@ struct TokenCount {
 };
 
 struct SamplingParams {
-  float temperature = 0.0f;         // 0: greedy
-  int top_k = 0;                    // 0: off
+  float temperature = 0.0f;  // 0: greedy
+  int top_k = 0;             // 0: off
   float top_p = 1.0f;
   float min_p = 0.0f;
   float repetition_penalty = 1.0f;  // on every token of prompt and output

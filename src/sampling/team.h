@@ -1,5 +1,6 @@
-// A team walks a vocabulary together. The sampling code is written once over this interface: on the CPU the team is one
-// thread, on a GPU it is a block whose threads share the walk. Reductions have one fixed order per team type.
+// A team walks a vocabulary together. The sampling code is written once over this interface: on the
+// CPU the team is one thread, on a GPU it is a block whose threads share the walk. Reductions have
+// one fixed order per team type.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,13 @@ struct SerialTeam {
       for (int lane = 0; lane < 8; ++lane) part[lane] += static_cast<double>(f(i + lane));
     }
     for (; i < n; ++i) part[i % 8] += static_cast<double>(f(i));
-    return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
+    return ((part[0] + part[4]) + (part[1] + part[5])) +
+           ((part[2] + part[6]) + (part[3] + part[7]));
   }
 
-  // Where the running sum of weight(i) first exceeds u * total. A token of weight zero is never returned: rounding may
-  // carry the target past the end, and then the last positive entry closes the sum. -1 when no entry is positive.
+  // Where the running sum of weight(i) first exceeds u * total. A token of weight zero is never
+  // returned: rounding may carry the target past the end, and then the last positive entry closes
+  // the sum. -1 when no entry is positive.
   template <typename F>
   int Choose(int n, F weight, double total, double u) const {
     const double target = u * total;

@@ -30,8 +30,12 @@ const Entry& Find(DType type) {
 
 }  // namespace
 
-size_t SizeOf(DType type) { return Find(type).size; }
-std::string_view NameOf(DType type) { return Find(type).name; }
+size_t SizeOf(DType type) {
+  return Find(type).size;
+}
+std::string_view NameOf(DType type) {
+  return Find(type).name;
+}
 
 std::optional<DType> DTypeFromName(std::string_view name) {
   for (const Entry& entry : kTypes) {

@@ -16,7 +16,9 @@ std::string_view NameOf(DType type);  // as safetensors writes it: "F32", "BF16"
 std::optional<DType> DTypeFromName(std::string_view name);
 
 // bfloat16 is the upper half of a float32.
-inline float BF16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline float BF16ToFloat(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 // Round to nearest, ties to even; NaN stays NaN.
 inline uint16_t FloatToBF16(float value) {

@@ -11,7 +11,7 @@
 namespace loopspec {
 namespace {
 
-constexpr uint64_t kMaxHeader = 100u << 20;     // the reference implementation's limit
+constexpr uint64_t kMaxHeader = 100u << 20;  // the reference implementation's limit
 constexpr int64_t kMaxExtent = int64_t{1} << 40;
 
 // nlohmann keeps the last of two equal names; a file with both is lying about one of them.
@@ -19,19 +19,22 @@ void CheckNoDuplicates(std::string_view header, const std::string& what) {
   std::set<std::string> names;
   std::string twice;
   // The values are thrown away as they come, so this costs the names alone.
-  [[maybe_unused]] const Json rest = Json::parse(header, [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second) {
-      twice = parsed.get<std::string>();
-    }
-    return depth != 1 || event == Json::parse_event_t::key;
-  });
+  [[maybe_unused]] const Json rest =
+      Json::parse(header, [&](int depth, Json::parse_event_t event, Json& parsed) {
+        if (depth == 1 && event == Json::parse_event_t::key &&
+            !names.insert(parsed.get<std::string>()).second) {
+          twice = parsed.get<std::string>();
+        }
+        return depth != 1 || event == Json::parse_event_t::key;
+      });
   if (!twice.empty()) Fail("{}: tensor {} appears twice", what, twice);
 }
 
 std::vector<int64_t> ParseShape(const Json& entry, const std::string& what) {
   const auto it = entry.find("shape");
   if (it == entry.end() || !it->is_array()) Fail("{}: no shape", what);
-  if (it->size() > 8) Fail("{}: shape has {} dimensions, at most 8 are supported", what, it->size());
+  if (it->size() > 8)
+    Fail("{}: shape has {} dimensions, at most 8 are supported", what, it->size());
   std::vector<int64_t> shape;
   for (const Json& extent : *it) {
     if (!extent.is_number_unsigned() || extent.get<uint64_t>() > uint64_t{kMaxExtent}) {
@@ -92,7 +95,8 @@ TensorMap ParseSafetensors(std::span<const std::byte> file, const std::string& w
     const auto type_name = FindString(entry, "dtype", where);
     if (!type_name) Fail("{} has no dtype", where);
     const auto dtype = DTypeFromName(*type_name);
-    if (!dtype) Fail("{} has dtype {}, which is not supported (F32, BF16, F16 are)", where, *type_name);
+    if (!dtype)
+      Fail("{} has dtype {}, which is not supported (F32, BF16, F16 are)", where, *type_name);
     TensorView view{nullptr, *dtype, ParseShape(entry, where)};
     const auto it = entry.find("data_offsets");
     if (it == entry.end() || !it->is_array() || it->size() != 2 || !(*it)[0].is_number_unsigned() ||
@@ -102,13 +106,13 @@ TensorMap ParseSafetensors(std::span<const std::byte> file, const std::string& w
     const auto begin = (*it)[0].get<uint64_t>();
     const auto end = (*it)[1].get<uint64_t>();
     if (begin > end || end > data.size()) {
-      Fail("{} lies at bytes {} to {}, the file has {} bytes of data (is it truncated?)", where, begin,
-           end, data.size());
+      Fail("{} lies at bytes {} to {}, the file has {} bytes of data (is it truncated?)", where,
+           begin, end, data.size());
     }
     const uint64_t needed = CheckedBytes(view.shape, *dtype, where);
     if (end - begin != needed) {
-      Fail("{} of shape {} needs {} bytes, its offsets give {}", where, ShapeText(view.shape), needed,
-           end - begin);
+      Fail("{} of shape {} needs {} bytes, its offsets give {}", where, ShapeText(view.shape),
+           needed, end - begin);
     }
     view.data = data.data() + begin;
     const auto position = tensors.emplace(name, std::move(view)).first;

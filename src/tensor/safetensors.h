@@ -1,7 +1,8 @@
 // Reads and writes the safetensors format; a checkpoint is one file or several with an index.
 //
-// Format: 8 bytes little-endian header length n, n bytes of JSON {name: {dtype, shape, data_offsets: [begin, end)}},
-// then the data. Every offset, length and shape is checked before use: files come from strangers.
+// Format: 8 bytes little-endian header length n, n bytes of JSON {name: {dtype, shape,
+// data_offsets: [begin, end)}}, then the data. Every offset, length and shape is checked before
+// use: files come from strangers.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +21,8 @@ using TensorMap = std::map<std::string, TensorView, std::less<>>;
 // Checks `file` (named `what` in errors) and returns views into it. Throws Error.
 TensorMap ParseSafetensors(std::span<const std::byte> file, const std::string& what);
 
-// The tensors of a model folder: model.safetensors, or the shards that model.safetensors.index.json names.
+// The tensors of a model folder: model.safetensors, or the shards that model.safetensors.index.json
+// names.
 class Checkpoint {
  public:
   static Checkpoint Open(const std::filesystem::path& folder);
@@ -46,7 +48,8 @@ struct NamedTensor {
   TensorView view;
 };
 
-// Writes to a temporary file beside `path` and renames it, so that a full disk leaves no half file. Throws Error.
+// Writes to a temporary file beside `path` and renames it, so that a full disk leaves no half file.
+// Throws Error.
 void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
 }  // namespace loopspec

@@ -13,6 +13,8 @@ TensorView TensorView::Rows(int64_t begin, int64_t end) const {
   return {data + begin * row_bytes, dtype, {end - begin, shape[1]}};
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) { return fmt::format("{}", shape); }
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return fmt::format("{}", shape);
+}
 
 }  // namespace loopspec

@@ -11,7 +11,8 @@
 namespace loopspec {
 
 struct TensorView {
-  const std::byte* data = nullptr;  // not necessarily aligned to the element: safetensors packs tightly
+  const std::byte* data =
+      nullptr;  // not necessarily aligned to the element: safetensors packs tightly
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
 

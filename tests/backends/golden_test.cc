@@ -1,5 +1,5 @@
-// Every depth and position of the tiny checkpoints against the logits of the released modelling code, and the demo
-// models' greedy continuations.
+// Every depth and position of the tiny checkpoints against the logits of the released modelling
+// code, and the demo models' greedy continuations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,12 +19,13 @@ namespace {
 
 const std::filesystem::path kGoldens = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "tests/goldens";
 
-// Largest |ours - golden| over the row, relative to the largest |golden| of the whole tensor, and the argmax wherever the
-// golden's top two are further apart than `gap`.
-void Compare(std::span<const float> ours, std::span<const float> golden, float scale, double tolerance, double gap,
-             const std::string& where) {
+// Largest |ours - golden| over the row, relative to the largest |golden| of the whole tensor, and
+// the argmax wherever the golden's top two are further apart than `gap`.
+void Compare(std::span<const float> ours, std::span<const float> golden, float scale,
+             double tolerance, double gap, const std::string& where) {
   double worst = 0.0;
-  for (size_t v = 0; v < golden.size(); ++v) worst = std::max(worst, std::fabs(static_cast<double>(ours[v]) - golden[v]));
+  for (size_t v = 0; v < golden.size(); ++v)
+    worst = std::max(worst, std::fabs(static_cast<double>(ours[v]) - golden[v]));
   ASSERT_LE(worst, tolerance * scale) << where;
   std::vector<float> sorted(golden.begin(), golden.end());
   std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
@@ -38,7 +39,8 @@ void Compare(std::span<const float> ours, std::span<const float> golden, float s
 
 float Largest(const TensorView& view) {
   float largest = 0;
-  for (int64_t i = 0; i < view.elements(); ++i) largest = std::max(largest, std::fabs(LoadElement(view.data, view.dtype, i)));
+  for (int64_t i = 0; i < view.elements(); ++i)
+    largest = std::max(largest, std::fabs(LoadElement(view.data, view.dtype, i)));
   return largest;
 }
 
@@ -55,7 +57,8 @@ TEST_P(TinyGolden, EveryDepthAndPosition) {
   const Checkpoint golden = Checkpoint::OpenFile(folder / "golden.safetensors");
   const TensorView& ids = golden.tensors().at("input_ids");
   const TensorView& expected = golden.tensors().at("logits");
-  ASSERT_EQ(expected.shape, (std::vector<int64_t>{model.spec.recurrence, ids.shape[0], model.spec.vocab}));
+  ASSERT_EQ(expected.shape,
+            (std::vector<int64_t>{model.spec.recurrence, ids.shape[0], model.spec.vocab}));
   std::vector<int32_t> tokens(static_cast<size_t>(ids.shape[0]));
   std::memcpy(tokens.data(), ids.data, ids.bytes());
 
@@ -69,17 +72,21 @@ TEST_P(TinyGolden, EveryDepthAndPosition) {
   const float scale = Largest(expected);
   std::vector<float> row(static_cast<size_t>(model.spec.vocab));
   int seen = 0;
-  ScoreTokens(*backend, tokens, [&](int32_t position, int32_t readout, std::span<const float> logits) {
-    std::memcpy(row.data(), expected.data + (readout * ids.shape[0] + position) * model.spec.vocab * 4, row.size() * 4);
-    Compare(logits, row, scale, bf16 ? 3e-2 : 2e-4, bf16 ? 0.1 : 1e-2,
-            fmt::format("depth {} position {}", readout + 1, position));
-    ++seen;
-  });
+  ScoreTokens(
+      *backend, tokens, [&](int32_t position, int32_t readout, std::span<const float> logits) {
+        std::memcpy(row.data(),
+                    expected.data + (readout * ids.shape[0] + position) * model.spec.vocab * 4,
+                    row.size() * 4);
+        Compare(logits, row, scale, bf16 ? 3e-2 : 2e-4, bf16 ? 0.1 : 1e-2,
+                fmt::format("depth {} position {}", readout + 1, position));
+        ++seen;
+      });
   EXPECT_EQ(seen, model.spec.recurrence * ids.shape[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyGolden,
-                         testing::Values(Case{"ouro-tiny-f32", ComputeMode::kF32}, Case{"ouro-tiny-f32", ComputeMode::kBF16},
+                         testing::Values(Case{"ouro-tiny-f32", ComputeMode::kF32},
+                                         Case{"ouro-tiny-f32", ComputeMode::kBF16},
                                          Case{"ouro-tiny-gqa-bf16-sharded", ComputeMode::kF32},
                                          Case{"ouro-tiny-gqa-bf16-sharded", ComputeMode::kBF16},
                                          Case{"raven-llama-tiny-f32", ComputeMode::kF32},
@@ -89,13 +96,15 @@ INSTANTIATE_TEST_SUITE_P(All, TinyGolden,
                          [](const auto& param) {
                            std::string name = param.param.model;
                            std::replace(name.begin(), name.end(), '-', '_');
-                           return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");
+                           return name +
+                                  (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");
                          });
 
 // A header of odd length puts every tensor across its own alignment; the logits are the same.
 TEST(OddlyPacked, SameLogits) {
   for (const char* name : {"ouro-tiny-f32", "raven-olmo-tiny-bf16"}) {
-    const auto folder = std::filesystem::temp_directory_path() / fmt::format("loopspec-odd-{}-{}", getpid(), name);
+    const auto folder =
+        std::filesystem::temp_directory_path() / fmt::format("loopspec-odd-{}-{}", getpid(), name);
     std::filesystem::create_directories(folder);
     std::filesystem::copy_file(kGoldens / name / "config.json", folder / "config.json",
                                std::filesystem::copy_options::overwrite_existing);
@@ -115,7 +124,9 @@ TEST(OddlyPacked, SameLogits) {
       options.threads = 1;
       const auto backend = MakeTestBackend(model, options);
       ScoreTokens(*backend, std::vector<int32_t>{1, 2, 3, 4, 5},
-                  [&](int32_t, int32_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
+                  [&](int32_t, int32_t, std::span<const float> row) {
+                    logits.emplace_back(row.begin(), row.end());
+                  });
     }
     std::filesystem::remove_all(folder);
     ASSERT_EQ(logits.size(), 10u);
@@ -134,9 +145,11 @@ class DemoGolden : public testing::TestWithParam<DemoCase> {};
 
 TEST_P(DemoGolden, LastPromptLogitsAndGreedyContinuation) {
   const DemoCase& which = GetParam();
-  const Model model = Model::Load(std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / which.model, which.overrides);
+  const Model model = Model::Load(
+      std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / which.model, which.overrides);
   const Json json = ReadJsonFile(kGoldens / (std::string(which.golden) + ".json"));
-  const Checkpoint golden = Checkpoint::OpenFile(kGoldens / (std::string(which.golden) + ".safetensors"));
+  const Checkpoint golden =
+      Checkpoint::OpenFile(kGoldens / (std::string(which.golden) + ".safetensors"));
   BackendOptions options;
   options.compute = which.compute;
   options.kv_positions = 256;
@@ -155,17 +168,22 @@ TEST_P(DemoGolden, LastPromptLogitsAndGreedyContinuation) {
     const float scale = Largest(expected);
     const bool exact = !bf16 || entry["min_top2_gap"].get<double>() > 0.05;
     std::vector<float> row(static_cast<size_t>(model.spec.vocab));
-    ScoreTokens(*backend, tokens, [&](int32_t position, int32_t readout, std::span<const float> logits) {
-      const std::string where = fmt::format("case {} depth {} position {}", c, options.readout_depths[static_cast<size_t>(readout)], position);
-      if (position == prompt - 1) {
-        std::memcpy(row.data(), expected.data + readout * model.spec.vocab * 4, row.size() * 4);
-        Compare(logits, row, scale, bf16 ? 3e-2 : 2e-4, bf16 ? 0.1 : 1e-2, where);
-      }
-      // Teacher-forced: the argmax at each position is the next golden token.
-      if (readout == last && position >= prompt - 1 && position + 1 < ids.shape[0] && exact) {
-        ASSERT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), tokens[static_cast<size_t>(position) + 1]) << where;
-      }
-    });
+    ScoreTokens(
+        *backend, tokens, [&](int32_t position, int32_t readout, std::span<const float> logits) {
+          const std::string where =
+              fmt::format("case {} depth {} position {}", c,
+                          options.readout_depths[static_cast<size_t>(readout)], position);
+          if (position == prompt - 1) {
+            std::memcpy(row.data(), expected.data + readout * model.spec.vocab * 4, row.size() * 4);
+            Compare(logits, row, scale, bf16 ? 3e-2 : 2e-4, bf16 ? 0.1 : 1e-2, where);
+          }
+          // Teacher-forced: the argmax at each position is the next golden token.
+          if (readout == last && position >= prompt - 1 && position + 1 < ids.shape[0] && exact) {
+            ASSERT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(),
+                      tokens[static_cast<size_t>(position) + 1])
+                << where;
+          }
+        });
   }
 }
 
@@ -173,8 +191,10 @@ const ConfigOverrides kZeroState = {{"init_values.std", "0"}};
 INSTANTIATE_TEST_SUITE_P(All, DemoGolden,
                          testing::Values(DemoCase{"ouro-demo", "ouro-demo", {}, ComputeMode::kF32},
                                          DemoCase{"ouro-demo", "ouro-demo", {}, ComputeMode::kBF16},
-                                         DemoCase{"raven-demo", "raven-demo-zero-state", kZeroState, ComputeMode::kF32},
-                                         DemoCase{"raven-demo", "raven-demo-zero-state", kZeroState, ComputeMode::kBF16}),
+                                         DemoCase{"raven-demo", "raven-demo-zero-state", kZeroState,
+                                                  ComputeMode::kF32},
+                                         DemoCase{"raven-demo", "raven-demo-zero-state", kZeroState,
+                                                  ComputeMode::kBF16}),
                          [](const auto& param) {
                            return std::string(param.param.model).substr(0, 4) +
                                   (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");

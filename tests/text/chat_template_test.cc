@@ -107,7 +107,8 @@ TEST(ChatTemplate, RefusesChangingLists) {
       std::string::npos);
 }
 
-// Each would run or grow for ages; all end in an Error, in a fraction of a second each without sanitizers.
+// Each would run or grow for ages; all end in an Error, in a fraction of a second each without
+// sanitizers.
 TEST(ChatTemplate, HostileTemplatesEndSoon) {
   const std::string deep(100000, '(');
   std::string sum = "{{ 1";

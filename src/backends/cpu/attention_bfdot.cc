@@ -1,5 +1,6 @@
-// Attention of one row over bf16 keys and values with Arm's bf16 instructions: BFDOT for q k^T, BFMLAL for the values.
-// Positions four at a time where they lie together; each position's arithmetic is the same alone or among others.
+// Attention of one row over bf16 keys and values with Arm's bf16 instructions: BFDOT for q k^T,
+// BFMLAL for the values. Positions four at a time where they lie together; each position's
+// arithmetic is the same alone or among others.
 #include "backends/cpu/ops.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -13,7 +14,9 @@
 namespace loopspec::cpu {
 namespace {
 
-inline bfloat16x8_t Load(const uint16_t* at) { return vreinterpretq_bf16_u16(vld1q_u16(at)); }
+inline bfloat16x8_t Load(const uint16_t* at) {
+  return vreinterpretq_bf16_u16(vld1q_u16(at));
+}
 
 // Dot products of four positions with one query; head_dim is a multiple of 16.
 inline float32x4_t Dots(const uint16_t* q, const uint16_t* const (&keys)[4], int n) {
@@ -82,7 +85,8 @@ float Softmax(float* scores, int64_t n, uint16_t* weights) {
   for (int64_t i = 0; i < n; i += 4) {
     const float32x4_t shifted = vsubq_f32(vld1q_f32(scores + i), peak);
     const uint32x4_t kept = vcgtq_f32(shifted, cut);
-    const float32x4_t weight = vreinterpretq_f32_u32(vandq_u32(kept, vreinterpretq_u32_f32(Exp(vmaxq_f32(shifted, cut)))));
+    const float32x4_t weight =
+        vreinterpretq_f32_u32(vandq_u32(kept, vreinterpretq_u32_f32(Exp(vmaxq_f32(shifted, cut)))));
     const bfloat16x4_t half = vcvt_bf16_f32(weight);
     vst1_u16(weights + i, vreinterpret_u16_bf16(half));
     sum = vaddq_f32(sum, vcvt_f32_bf16(half));
@@ -92,7 +96,8 @@ float Softmax(float* scores, int64_t n, uint16_t* weights) {
 
 // out[0, 8 kBlocks) = sum of weight * value over positions in order, for dimensions from d.
 template <int kBlocks>
-inline void WeightedValues(const AttentionCall& call, const uint16_t* weights, int d, float scale, float* out) {
+inline void WeightedValues(const AttentionCall& call, const uint16_t* weights, int d, float scale,
+                           float* out) {
   float32x4_t even[kBlocks], odd[kBlocks];
   for (int i = 0; i < kBlocks; ++i) even[i] = odd[i] = vdupq_n_f32(0.0f);
   for (const KvRun& run : call.runs) {
@@ -144,7 +149,9 @@ AttentionFunction BfdotAttention() {
 #else
 
 namespace loopspec::cpu {
-AttentionFunction BfdotAttention() { return nullptr; }
+AttentionFunction BfdotAttention() {
+  return nullptr;
+}
 }  // namespace loopspec::cpu
 
 #endif

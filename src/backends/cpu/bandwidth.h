@@ -3,8 +3,8 @@
 
 namespace loopspec {
 
-// Bytes per second that `threads` threads (0: all usable cores) read from a buffer far larger than the caches; the best
-// of several passes. Takes about a third of a second.
+// Bytes per second that `threads` threads (0: all usable cores) read from a buffer far larger than
+// the caches; the best of several passes. Takes about a third of a second.
 double MeasureReadBandwidth(int threads = 0);
 
 }  // namespace loopspec

@@ -34,7 +34,9 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
     const int bytes = options.compute == ComputeMode::kBF16 ? 2 : 4;
     const int64_t page = KvMemory::BytesPerPosition(spec, planes, bytes) * kPageSize;
     options.kv_positions = options.kv_memory / page * kPageSize;
-    if (options.kv_positions == 0) Fail("key/value memory of {} bytes is less than one page of {} positions needs ({} bytes)", options.kv_memory, kPageSize, page);
+    if (options.kv_positions == 0)
+      Fail("key/value memory of {} bytes is less than one page of {} positions needs ({} bytes)",
+           options.kv_memory, kPageSize, page);
   }
   if (options.kv_positions <= 0) options.kv_positions = spec.max_positions;
   return options;
@@ -49,7 +51,8 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
       weights_(model, options_.compute),
       pages_(PagesFor(options_.kv_positions)),
       pool_(options_.threads),
-      kv_(model.spec, planes_, pages_, options_.max_rows, options_.compute == ComputeMode::kBF16 ? 2 : 4),
+      kv_(model.spec, planes_, pages_, options_.max_rows,
+          options_.compute == ComputeMode::kBF16 ? 2 : 4),
       stack_(model.spec, weights_, kv_, options_.threads, std::max(options_.max_rows, kChunk),
              int64_t{pages_} * kPageSize + options_.max_rows + 1),
       frequencies_(model.spec.RopeFrequencies()) {
@@ -70,7 +73,8 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   readout_rows_.reserve(cells);
   e_.reserve(cells);
   coda_x_.resize(cells * hidden);
-  // Room for the largest step there can be, so that none allocates: every row at a readout, with a full chain.
+  // Room for the largest step there can be, so that none allocates: every row at a readout, with a
+  // full chain.
   row_cells_.reserve(cells * (std::min(static_cast<size_t>(spec.recurrence), cells) + 1));
   logits_.reserve(cells * static_cast<size_t>(spec.vocab));
   result_.decisions.reserve(cells);
@@ -104,7 +108,8 @@ void CpuBackend::FillInitialState(int32_t position, float* to) {
   if (cached.position != position) {
     cached.position = position;
     for (size_t i = 0; i < hidden; ++i) {
-      cached.state[i] = InitialState(options_.state_seed, static_cast<uint32_t>(position), static_cast<uint32_t>(i), scale);
+      cached.state[i] = InitialState(options_.state_seed, static_cast<uint32_t>(position),
+                                     static_cast<uint32_t>(i), scale);
     }
   }
   std::copy(cached.state.begin(), cached.state.end(), to);
@@ -124,10 +129,14 @@ const float* CpuBackend::Rotary(int32_t position) {
   return table;
 }
 
-// A tile of weights serves eight rows for little more than the reading of it; beyond that rows cost arithmetic.
-int CpuBackend::PreferredRows() const { return std::min(8, options_.max_rows); }
+// A tile of weights serves eight rows for little more than the reading of it; beyond that rows cost
+// arithmetic.
+int CpuBackend::PreferredRows() const {
+  return std::min(8, options_.max_rows);
+}
 
-// ---- A step -----------------------------------------------------------------------------------------------------------
+// ---- A step
+// -----------------------------------------------------------------------------------------------------------
 
 void CpuBackend::PrepareStep(const StepPlan& plan) {
   const ModelSpec& spec = model_.spec;
@@ -148,8 +157,15 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
     const float* rotary = Rotary(row.position);
     const int64_t committed = row.position - row.chain_length;
     LOOPSPEC_CHECK(committed >= 0 && row.depth + plan.recurrences <= spec.recurrence);
-    BatchRow batch{State(row.cell), plan.sequences[static_cast<size_t>(row.sequence)].pages, committed, list,
-                   row.chain_length + 1, row.cell, row.position, planes_.Core(0, row.depth + 1), rotary,
+    BatchRow batch{State(row.cell),
+                   plan.sequences[static_cast<size_t>(row.sequence)].pages,
+                   committed,
+                   list,
+                   row.chain_length + 1,
+                   row.cell,
+                   row.position,
+                   planes_.Core(0, row.depth + 1),
+                   rotary,
                    rotary + spec.head_dim / 2};
     rows_.push_back(batch);
     if (spec.adapter) e_.push_back(Injected(row.cell));
@@ -165,7 +181,8 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
   for (size_t i = 0; i < plan.readouts.size(); ++i) {
     const ReadoutPlan& readout = plan.readouts[i];
     const RowPlan& row = plan.rows[static_cast<size_t>(readout.row)];
-    LOOPSPEC_CHECK(row.depth + plan.recurrences == options_.readout_depths[static_cast<size_t>(readout.readout)]);
+    LOOPSPEC_CHECK(row.depth + plan.recurrences ==
+                   options_.readout_depths[static_cast<size_t>(readout.readout)]);
     BatchRow batch = rows_[static_cast<size_t>(readout.row)];
     if (spec.coda_layers > 0) {  // the coda must not disturb the state, which goes on
       batch.x = coda_x_.data() + i * static_cast<size_t>(spec.hidden);
@@ -180,14 +197,16 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
 void CpuBackend::Commits(Worker& worker, const StepPlan& plan) {
   if (plan.commits.empty()) return;
   for (const CommitPlan& commit : plan.commits) {
-    const int page = plan.sequences[static_cast<size_t>(commit.sequence)].pages[commit.position / kPageSize];
+    const int page =
+        plan.sequences[static_cast<size_t>(commit.sequence)].pages[commit.position / kPageSize];
     const Worker::Range planes = worker.Share(kv_.planes());
     kv_.Commit(commit.cell, page, commit.position % kPageSize, planes.begin, planes.end);
   }
   worker.Sync();
 }
 
-void CpuBackend::Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e) {
+void CpuBackend::Recurrence(Worker& worker, std::span<BatchRow> rows,
+                            std::span<const float* const> e) {
   if (model_.spec.adapter) stack_.Adapter(worker, rows, e);
   stack_.Blocks(worker, weights_.core, rows);
   stack_.LoopNorm(worker, rows);
@@ -220,7 +239,8 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
     const Worker::Range mine = worker.Share(static_cast<int64_t>(readout_rows_.size()));
     if (spec.coda_layers > 0) {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
-        const float* state = rows_[static_cast<size_t>(plan.readouts[static_cast<size_t>(i)].row)].x;
+        const float* state =
+            rows_[static_cast<size_t>(plan.readouts[static_cast<size_t>(i)].row)].x;
         std::copy_n(state, spec.hidden, readout_rows_[static_cast<size_t>(i)].x);
       }
       stack_.Blocks(worker, weights_.coda, readout_rows_);
@@ -230,9 +250,11 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
                                   static_cast<int>(options_.readout_depths.size()) - 1, spec.vocab};
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const ReadoutPlan& readout = plan.readouts[static_cast<size_t>(i)];
-      const std::span<const float> logits(logits_.data() + i * spec.vocab, static_cast<size_t>(spec.vocab));
-      result_.decisions[static_cast<size_t>(i)] = Decide(readout, plan.rows[static_cast<size_t>(readout.row)].cell, logits, store,
-                                    decide_[static_cast<size_t>(worker.index())]);
+      const std::span<const float> logits(logits_.data() + i * spec.vocab,
+                                          static_cast<size_t>(spec.vocab));
+      result_.decisions[static_cast<size_t>(i)] =
+          Decide(readout, plan.rows[static_cast<size_t>(readout.row)].cell, logits, store,
+                 decide_[static_cast<size_t>(worker.index())]);
     }
   }
   worker.Sync();
@@ -245,22 +267,30 @@ Ticket CpuBackend::Submit(const StepPlan& plan) {
   return 0;
 }
 
-const StepResult& CpuBackend::Wait(Ticket) { return result_; }
+const StepResult& CpuBackend::Wait(Ticket) {
+  return result_;
+}
 
 void CpuBackend::ReadLogits(int readout, std::span<float> out) {
   const auto vocab = static_cast<size_t>(model_.spec.vocab);
-  LOOPSPEC_CHECK(out.size() == vocab && (static_cast<size_t>(readout) + 1) * vocab <= logits_.size());
-  std::copy_n(logits_.begin() + static_cast<int64_t>(readout) * model_.spec.vocab, vocab, out.begin());
+  LOOPSPEC_CHECK(out.size() == vocab &&
+                 (static_cast<size_t>(readout) + 1) * vocab <= logits_.size());
+  std::copy_n(logits_.begin() + static_cast<int64_t>(readout) * model_.spec.vocab, vocab,
+              out.begin());
 }
 
-double CpuBackend::ReadBandwidth() { return MeasureReadBandwidth(options_.threads); }
+double CpuBackend::ReadBandwidth() {
+  return MeasureReadBandwidth(options_.threads);
+}
 
-// ---- Prompts ----------------------------------------------------------------------------------------------------------
+// ---- Prompts
+// ----------------------------------------------------------------------------------------------------------
 
 void CpuBackend::Prefill(const PrefillPlan& plan) {
   for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
     PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
-                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), nullptr);
+                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)),
+                 nullptr);
   }
 }
 
@@ -271,8 +301,8 @@ void CpuBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
   }
 }
 
-void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
-                              const LogitsSink* sink) {
+void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
+                              std::span<const int32_t> tokens, const LogitsSink* sink) {
   const ModelSpec& spec = model_.spec;
   const size_t n = tokens.size();
   const auto hidden = static_cast<size_t>(spec.hidden);
@@ -287,8 +317,8 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start, std::
     const int32_t position = start + static_cast<int32_t>(i);
     const float* rotary = Rotary(position);
     float* x = chunk_x_.data() + i * hidden;
-    rows[i] = {x, sequence.pages, position + 1, nullptr, 0, -1, position, planes_.Core(0, 1), rotary,
-               rotary + spec.head_dim / 2};
+    rows[i] = {x,  sequence.pages, position + 1,       nullptr, 0,
+               -1, position,       planes_.Core(0, 1), rotary,  rotary + spec.head_dim / 2};
     prelude[i] = rows[i];
     prelude[i].plane = planes_.Prelude(0);
     if (spec.adapter) {
@@ -331,7 +361,8 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
       coda[i].plane = planes_.Coda(0, readout);
     }
     const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
-    for (int64_t i = mine.begin; i < mine.end; ++i) std::copy_n(rows[static_cast<size_t>(i)].x, spec.hidden, coda[static_cast<size_t>(i)].x);
+    for (int64_t i = mine.begin; i < mine.end; ++i)
+      std::copy_n(rows[static_cast<size_t>(i)].x, spec.hidden, coda[static_cast<size_t>(i)].x);
     stack_.Blocks(worker, weights_.coda, coda);
   }
   if (sink != nullptr) {
@@ -339,7 +370,8 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
     if (worker.index() == 0) {
       for (size_t i = 0; i < rows.size(); ++i) {
         (*sink)(start + static_cast<int32_t>(i), readout,
-                {chunk_logits_.data() + i * static_cast<size_t>(spec.vocab), static_cast<size_t>(spec.vocab)});
+                {chunk_logits_.data() + i * static_cast<size_t>(spec.vocab),
+                 static_cast<size_t>(spec.vocab)});
       }
     }
   }

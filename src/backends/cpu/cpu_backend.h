@@ -1,4 +1,5 @@
-// The seam on the CPU: owns memory and threads, and leads rows through prelude, recurrences and readout.
+// The seam on the CPU: owns memory and threads, and leads rows through prelude, recurrences and
+// readout.
 #pragma once
 
 #include <memory>
@@ -39,8 +40,10 @@ class CpuBackend : public Backend {
   void FillInitialState(int32_t position, float* to);
   const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
   void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e);
-  void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens, const LogitsSink* sink);
-  void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start, const LogitsSink* sink);
+  void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
+                    const LogitsSink* sink);
+  void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,
+                    const LogitsSink* sink);
 
   float* State(int cell) { return states_.data() + int64_t{cell} * model_.spec.hidden; }
   float* Injected(int cell) { return injected_.data() + int64_t{cell} * model_.spec.hidden; }
@@ -74,9 +77,9 @@ class CpuBackend : public Backend {
   // The step in flight.
   std::vector<BatchRow> rows_, fresh_, readout_rows_;
   std::vector<const float*> e_;
-  std::vector<int32_t> row_cells_;       // chains with the row's own cell at the end
-  std::vector<float> coda_x_;            // [rows, hidden]
-  std::vector<float> logits_;            // [readouts, vocab]
+  std::vector<int32_t> row_cells_;  // chains with the row's own cell at the end
+  std::vector<float> coda_x_;       // [rows, hidden]
+  std::vector<float> logits_;       // [readouts, vocab]
   std::vector<DecideScratch> decide_;
   StepResult result_;
 

@@ -12,8 +12,8 @@ namespace {
 // Greedy and coupled decisions: each readout has one choice, and drafts are compared with it.
 void DecideByChoice(const ReadoutPlan& plan, int choice, Decision& decision) {
   const RecordedDraft* end = plan.recorded + plan.recorded_count;
-  const RecordedDraft* same =
-      std::find_if(plan.recorded, end, [&](const RecordedDraft& draft) { return draft.token == choice; });
+  const RecordedDraft* same = std::find_if(
+      plan.recorded, end, [&](const RecordedDraft& draft) { return draft.token == choice; });
   if (plan.purpose == ReadoutPurpose::kVerify) {
     decision.token = choice;
     decision.accepted = same == end ? -1 : static_cast<int32_t>(same - plan.recorded);
@@ -23,8 +23,8 @@ void DecideByChoice(const ReadoutPlan& plan, int choice, Decision& decision) {
   }
 }
 
-void DecideByCascade(const ReadoutPlan& plan, int cell, std::span<float> p, const DistributionStore& store,
-                     Decision& decision) {
+void DecideByCascade(const ReadoutPlan& plan, int cell, std::span<float> p,
+                     const DistributionStore& store, Decision& decision) {
   Recorded<float> recorded[kMaxProposals];
   for (int i = 0; i < plan.recorded_count; ++i) {
     recorded[i] = {plan.recorded[i].token, store.At(cell, plan.recorded[i].proposal)};
@@ -38,15 +38,19 @@ void DecideByCascade(const ReadoutPlan& plan, int cell, std::span<float> p, cons
     decision.accepted = verdict.accepted;
   } else {
     const ProposalOutcome outcome =
-        Propose(team, draw, vocab, p.data(), recorded, plan.recorded_count, plan.proposal, plan.sampling->later);
+        Propose(team, draw, vocab, p.data(), recorded, plan.recorded_count, plan.proposal,
+                plan.sampling->later);
     decision.token = outcome.token;
     decision.gate_open = outcome.gate_open;
   }
 }
 
-void AddLogprobs(std::span<const float> logits, int count, DecideScratch& scratch, Decision& decision) {
+void AddLogprobs(std::span<const float> logits, int count, DecideScratch& scratch,
+                 Decision& decision) {
   const double total = LogSumExp(logits);
-  const auto logprob = [&](int32_t v) { return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(v)]) - total); };
+  const auto logprob = [&](int32_t v) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(v)]) - total);
+  };
   decision.logprob = logprob(decision.token);
   decision.top.clear();
   count = std::min<int>(count, static_cast<int>(logits.size()));
@@ -55,16 +59,19 @@ void AddLogprobs(std::span<const float> logits, int count, DecideScratch& scratc
   std::iota(scratch.ranking.begin(), scratch.ranking.end(), 0);
   std::partial_sort(scratch.ranking.begin(), scratch.ranking.begin() + count, scratch.ranking.end(),
                     [&](int32_t a, int32_t b) {
-                      const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+                      const float x = logits[static_cast<size_t>(a)],
+                                  y = logits[static_cast<size_t>(b)];
                       return x != y ? x > y : a < b;
                     });
-  for (int i = 0; i < count; ++i) decision.top.push_back({scratch.ranking[static_cast<size_t>(i)], logprob(scratch.ranking[static_cast<size_t>(i)])});
+  for (int i = 0; i < count; ++i)
+    decision.top.push_back({scratch.ranking[static_cast<size_t>(i)],
+                            logprob(scratch.ranking[static_cast<size_t>(i)])});
 }
 
 }  // namespace
 
-Decision Decide(const ReadoutPlan& plan, int cell, std::span<const float> logits, const DistributionStore& store,
-                DecideScratch& scratch) {
+Decision Decide(const ReadoutPlan& plan, int cell, std::span<const float> logits,
+                const DistributionStore& store, DecideScratch& scratch) {
   const SamplingParams& params = *plan.sampling;
   Decision decision;
   const bool adjusted = plan.counts_length > 0 || !params.bias.empty();
@@ -74,7 +81,8 @@ Decision Decide(const ReadoutPlan& plan, int cell, std::span<const float> logits
     // A draft's distribution stays where verification will look for it.
     const bool keep = params.needs_distributions() && plan.purpose == ReadoutPurpose::kPropose;
     scratch.values.resize(logits.size());
-    const std::span<float> values(keep ? store.At(cell, plan.proposal) : scratch.values.data(), logits.size());
+    const std::span<float> values(keep ? store.At(cell, plan.proposal) : scratch.values.data(),
+                                  logits.size());
     std::copy(logits.begin(), logits.end(), values.begin());
     AdjustLogits(params, {plan.counts, static_cast<size_t>(plan.counts_length)}, values);
     if (params.greedy()) {
@@ -88,7 +96,8 @@ Decision Decide(const ReadoutPlan& plan, int cell, std::span<const float> logits
       }
     }
   }
-  if (plan.purpose == ReadoutPurpose::kVerify && plan.logprobs >= 0) AddLogprobs(logits, plan.logprobs, scratch, decision);
+  if (plan.purpose == ReadoutPurpose::kVerify && plan.logprobs >= 0)
+    AddLogprobs(logits, plan.logprobs, scratch, decision);
   return decision;
 }
 

@@ -25,8 +25,8 @@ KernelList List(DType weights, DType activations) {
 
 std::span<const MatMulKernel* const> AllMatMuls(DType weights, DType activations) {
   static const std::array<KernelList, 4> lists = {
-      List(DType::kF32, DType::kF32), List(DType::kBF16, DType::kF32), List(DType::kF16, DType::kF32),
-      List(DType::kBF16, DType::kBF16)};
+      List(DType::kF32, DType::kF32), List(DType::kBF16, DType::kF32),
+      List(DType::kF16, DType::kF32), List(DType::kBF16, DType::kBF16)};
   if (activations == DType::kBF16) {
     LOOPSPEC_CHECK(weights == DType::kBF16);
     return lists[3];
@@ -38,6 +38,8 @@ const MatMulKernel& ChooseMatMul(DType weights, DType activations) {
   return *AllMatMuls(weights, activations)[0];
 }
 
-bool HasFastBF16() { return AllMatMuls(DType::kBF16, DType::kBF16).size() > 1; }
+bool HasFastBF16() {
+  return AllMatMuls(DType::kBF16, DType::kBF16).size() > 1;
+}
 
 }  // namespace loopspec::cpu

@@ -1,9 +1,10 @@
 // Matrix products of the CPU backend: y = W x for many rows x at once.
 //
-// The weights are the long side and are read once, straight from the mapped checkpoint; a tile of them stays in
-// registers while every row is multiplied with it. A kernel wants its rows packed in a layout of its own; packing is
-// also where activations are rounded. Each (output, row) pair has one accumulator filled in one fixed order, so a row's
-// result does not depend on how many rows come with it.
+// The weights are the long side and are read once, straight from the mapped checkpoint; a tile of
+// them stays in registers while every row is multiplied with it. A kernel wants its rows packed in
+// a layout of its own; packing is also where activations are rounded. Each (output, row) pair has
+// one accumulator filled in one fixed order, so a row's result does not depend on how many rows
+// come with it.
 #pragma once
 
 #include <cstddef>
@@ -20,25 +21,28 @@ struct MatMulCall {
   int64_t k;                 // inputs
   const std::byte* packed;   // rows packed for this kernel
   int rows;
-  float* out;                // out[row * out_stride + i] for i in [0, count)
+  float* out;  // out[row * out_stride + i] for i in [0, count)
   int64_t out_stride;
 };
 
 struct MatMulKernel {
-  const char* name;      // what it runs on, for people
-  int row_block;         // packed rows come in blocks of this many
-  int k_block;           // and are padded to a multiple of this many inputs, with zeros
-  int element_bytes;     // of a packed element
-  int grain;             // outputs are shared out to threads in multiples of this
+  const char* name;   // what it runs on, for people
+  int row_block;      // packed rows come in blocks of this many
+  int k_block;        // and are padded to a multiple of this many inputs, with zeros
+  int element_bytes;  // of a packed element
+  int grain;          // outputs are shared out to threads in multiples of this
 
-  // Packs inputs [k_begin, k_begin + count) of one row; pads with zeros after the last input. k_begin is a multiple of
-  // k_block.
-  void (*pack)(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values, int64_t count);
+  // Packs inputs [k_begin, k_begin + count) of one row; pads with zeros after the last input.
+  // k_begin is a multiple of k_block.
+  void (*pack)(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
+               int64_t count);
   void (*multiply)(const MatMulCall& call);
 
-  // Where shuffling weights costs time, small matrices may be shuffled once at load; null elsewhere. The same sums come
-  // out. Calls then start at a multiple of `grain` and pass the packed address of that row.
-  void (*pack_weights)(const std::byte* weights, int64_t rows, int64_t k, std::byte* packed) = nullptr;
+  // Where shuffling weights costs time, small matrices may be shuffled once at load; null
+  // elsewhere. The same sums come out. Calls then start at a multiple of `grain` and pass the
+  // packed address of that row.
+  void (*pack_weights)(const std::byte* weights, int64_t rows, int64_t k,
+                       std::byte* packed) = nullptr;
   size_t (*packed_weight_bytes)(int64_t rows, int64_t k) = nullptr;
   void (*multiply_packed)(const MatMulCall& call) = nullptr;
 
@@ -49,20 +53,22 @@ struct MatMulKernel {
   }
 };
 
-// The best kernel of this machine for weights of `weights` and activations of `activations` (kF32 or kBF16; bf16
-// activations go with bf16 weights).
+// The best kernel of this machine for weights of `weights` and activations of `activations` (kF32
+// or kBF16; bf16 activations go with bf16 weights).
 const MatMulKernel& ChooseMatMul(DType weights, DType activations);
 
-// Every kernel of the build that this machine can run for these types, the best first: for tests and benchmarks.
+// Every kernel of the build that this machine can run for these types, the best first: for tests
+// and benchmarks.
 std::span<const MatMulKernel* const> AllMatMuls(DType weights, DType activations);
 
 // True where bf16 products run on instructions made for them.
 bool HasFastBF16();
 
-// ---- One function per instruction set, in files of their own; null where the build or the machine has none ----------
-const MatMulKernel* BfmmlaKernel();       // Arm BFMMLA
-const MatMulKernel* Avx512Bf16Kernel();   // x86 VDPBF16PS
-const MatMulKernel* AmxKernel();          // x86 TDPBF16PS
+// ---- One function per instruction set, in files of their own; null where the build or the machine
+// has none ----------
+const MatMulKernel* BfmmlaKernel();                                   // Arm BFMMLA
+const MatMulKernel* Avx512Bf16Kernel();                               // x86 VDPBF16PS
+const MatMulKernel* AmxKernel();                                      // x86 TDPBF16PS
 const MatMulKernel* HighwayKernel(DType weights, DType activations);  // everywhere
 
 }  // namespace loopspec::cpu

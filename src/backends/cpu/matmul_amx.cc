@@ -1,7 +1,8 @@
 // TDPBF16PS (x86 AMX): a 16x32 tile of weights by a 32x16 tile of rows into 16x16 float32 sums.
 //
-// The weights are the A operand, whose tile layout is plain row-major: loaded straight from the checkpoint. The rows are
-// the B operand, packed as [k/2][16 rows][2]. Fewer than 16 rows are padded; columns do not mix.
+// The weights are the A operand, whose tile layout is plain row-major: loaded straight from the
+// checkpoint. The rows are the B operand, packed as [k/2][16 rows][2]. Fewer than 16 rows are
+// padded; columns do not mix.
 #include "backends/cpu/matmul.h"
 
 #if defined(__x86_64__) && defined(__AMX_BF16__)
@@ -17,8 +18,8 @@ namespace loopspec::cpu {
 namespace {
 
 constexpr int kRowBlock = 16;
-constexpr int kTile = 16;   // rows of W per tile; two tiles at a time
-constexpr int kStep = 32;   // inputs per tile
+constexpr int kTile = 16;  // rows of W per tile; two tiles at a time
+constexpr int kStep = 32;  // inputs per tile
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -28,9 +29,11 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values, int64_t count) {
+void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
+          int64_t count) {
   const int64_t padded = (k + kStep - 1) / kStep * kStep;
-  uint16_t* block = reinterpret_cast<uint16_t*>(packed) + row / kRowBlock * padded * kRowBlock + row % kRowBlock * 2;
+  uint16_t* block = reinterpret_cast<uint16_t*>(packed) + row / kRowBlock * padded * kRowBlock +
+                    row % kRowBlock * 2;
   const auto at = [&](int64_t i) -> uint16_t& { return block[i / 2 * kRowBlock * 2 + i % 2]; };
   for (int64_t i = 0; i < count; ++i) at(k_begin + i) = FloatToBF16(values[i]);
   if (k_begin + count == k) {
@@ -38,7 +41,8 @@ void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* v
   }
 }
 
-// Tiles: 0, 1 sums; 2, 3 weights; 4 rows. All full size: configuring per call is cheap, per shape it is not.
+// Tiles: 0, 1 sums; 2, 3 weights; 4 rows. All full size: configuring per call is cheap, per shape
+// it is not.
 void Configure() {
   TileConfig config;
   for (int t = 0; t < 5; ++t) {
@@ -49,7 +53,8 @@ void Configure() {
 }
 
 // Sixteen weight rows, thirty-two inputs, copied with zeros where the matrix ends.
-void LoadEdge(uint16_t (&edge)[kTile][kStep], const uint16_t* w, int64_t rows, int64_t k, int64_t inputs) {
+void LoadEdge(uint16_t (&edge)[kTile][kStep], const uint16_t* w, int64_t rows, int64_t k,
+              int64_t inputs) {
   std::memset(edge, 0, sizeof(edge));
   for (int64_t r = 0; r < std::min<int64_t>(rows, kTile); ++r) {
     std::memcpy(edge[r], w + r * k, static_cast<size_t>(inputs) * 2);
@@ -130,7 +135,9 @@ const MatMulKernel* AmxKernel() {
 #else
 
 namespace loopspec::cpu {
-const MatMulKernel* AmxKernel() { return nullptr; }
+const MatMulKernel* AmxKernel() {
+  return nullptr;
+}
 }  // namespace loopspec::cpu
 
 #endif

@@ -1,7 +1,8 @@
 // BFMMLA (Arm): one instruction multiplies a 2x4 by a 4x2 bf16 matrix into a 2x2 float32 one.
 //
-// Weights: two rows of W, four inputs each, zipped from plain row-major loads. Rows: packed in pairs, [k/4][2][4], so
-// that one load is an operand. A lone row is padded to a pair; its products are the same either way.
+// Weights: two rows of W, four inputs each, zipped from plain row-major loads. Rows: packed in
+// pairs, [k/4][2][4], so that one load is an operand. A lone row is padded to a pair; its products
+// are the same either way.
 #include "backends/cpu/matmul.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -14,13 +15,15 @@
 namespace loopspec::cpu {
 namespace {
 
-// A tile has 16 accumulators: 8 rows of W by up to 4 row pairs, or 4 rows of W by up to 8. Zipping the weights costs as
-// much per tile row whatever the number of rows, so many rows are better done at once. The sums are the same.
+// A tile has 16 accumulators: 8 rows of W by up to 4 row pairs, or 4 rows of W by up to 8. Zipping
+// the weights costs as much per tile row whatever the number of rows, so many rows are better done
+// at once. The sums are the same.
 constexpr int kFewPairs = 4;
 constexpr int kManyPairs = 8;
 constexpr int kGrain = 8;
 
-void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values, int64_t count) {
+void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
+          int64_t count) {
   const int64_t padded = (k + 7) / 8 * 8;
   auto* pair = reinterpret_cast<uint16_t*>(packed) + row / 2 * padded * 2 + row % 2 * 4;
   int64_t i = 0;
@@ -34,14 +37,17 @@ void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* v
   }
 }
 
-inline bfloat16x8_t LoadWeights(const uint16_t* address) { return vreinterpretq_bf16_u16(vld1q_u16(address)); }
+inline bfloat16x8_t LoadWeights(const uint16_t* address) {
+  return vreinterpretq_bf16_u16(vld1q_u16(address));
+}
 
 inline bfloat16x8_t Zip(bfloat16x8_t a, bfloat16x8_t b, bool high) {
   const uint64x2_t x = vreinterpretq_u64_bf16(a), y = vreinterpretq_u64_bf16(b);
   return vreinterpretq_bf16_u64(high ? vzip2q_u64(x, y) : vzip1q_u64(x, y));
 }
 
-// Where a tile's weights come from: straight from the rows of the checkpoint, zipped as they are loaded ...
+// Where a tile's weights come from: straight from the rows of the checkpoint, zipped as they are
+// loaded ...
 template <int kTile>
 struct RowSource {
   const uint16_t* w[kTile];
@@ -49,22 +55,26 @@ struct RowSource {
   RowSource(const MatMulCall& call, int64_t n) {
     // Past the last output the last row is computed again and thrown away.
     const auto* weights = reinterpret_cast<const uint16_t*>(call.weights);
-    for (int t = 0; t < kTile; ++t) w[t] = weights + std::min<int64_t>(n + t, call.count - 1) * call.k;
+    for (int t = 0; t < kTile; ++t)
+      w[t] = weights + std::min<int64_t>(n + t, call.count - 1) * call.k;
   }
-  [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) const {
+  [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2],
+                                   bfloat16x8_t (&high)[kTile / 2]) const {
     for (int t = 0; t < kTile / 2; ++t) {
       const bfloat16x8_t a = LoadWeights(w[2 * t] + k), b = LoadWeights(w[2 * t + 1] + k);
       low[t] = Zip(a, b, false);
       high[t] = Zip(a, b, true);
     }
   }
-  // The rows of a tile are short streams; the next tile lies right behind, so fetch it while this one is multiplied.
+  // The rows of a tile are short streams; the next tile lies right behind, so fetch it while this
+  // one is multiplied.
   [[gnu::always_inline]] void Fetch(int64_t k, int64_t inputs) const {
     if (k % 32 != 0) return;
     for (int t = 0; t < kTile; ++t) __builtin_prefetch(w[t] + k + kTile * inputs, 0, 3);
   }
   // The last inputs, padded: a load past the row could leave the file.
-  void LoadTail(int64_t k, int64_t inputs, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) {
+  void LoadTail(int64_t k, int64_t inputs, bfloat16x8_t (&low)[kTile / 2],
+                bfloat16x8_t (&high)[kTile / 2]) {
     uint16_t tail[kTile][8] = {};
     for (int t = 0; t < kTile; ++t) {
       std::memcpy(tail[t], w[t] + k, static_cast<size_t>(inputs - k) * 2);
@@ -74,7 +84,8 @@ struct RowSource {
   }
 };
 
-// ... or packed at load, eight rows together: [k/8][pair of rows][low, high half][8], one stream per tile.
+// ... or packed at load, eight rows together: [k/8][pair of rows][low, high half][8], one stream
+// per tile.
 template <int kTile>
 struct PackedSource {
   const uint16_t* w;
@@ -83,7 +94,8 @@ struct PackedSource {
     const int64_t padded = (call.k + 7) / 8 * 8;
     w = reinterpret_cast<const uint16_t*>(call.weights) + n / 8 * 8 * padded + n % 8 * 8;
   }
-  [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) const {
+  [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2],
+                                   bfloat16x8_t (&high)[kTile / 2]) const {
     for (int t = 0; t < kTile / 2; ++t) {
       low[t] = LoadWeights(w + k * 8 + t * 16);
       high[t] = LoadWeights(w + k * 8 + t * 16 + 8);
@@ -95,12 +107,16 @@ struct PackedSource {
     __builtin_prefetch(at, 0, 3);
     if (kTile == 8) __builtin_prefetch(at + 64, 0, 3);
   }
-  void LoadTail(int64_t k, int64_t, bfloat16x8_t (&low)[kTile / 2], bfloat16x8_t (&high)[kTile / 2]) { Load(k, low, high); }
+  void LoadTail(int64_t k, int64_t, bfloat16x8_t (&low)[kTile / 2],
+                bfloat16x8_t (&high)[kTile / 2]) {
+    Load(k, low, high);
+  }
 };
 
 // Eight inputs of every tile row against `Pairs` row pairs.
 template <int kTile, int Pairs>
-[[gnu::always_inline]] inline void Step(const bfloat16x8_t (&low)[kTile / 2], const bfloat16x8_t (&high)[kTile / 2], const uint16_t* x,
+[[gnu::always_inline]] inline void Step(const bfloat16x8_t (&low)[kTile / 2],
+                                        const bfloat16x8_t (&high)[kTile / 2], const uint16_t* x,
                                         int64_t pair_stride, float32x4_t (&acc)[kTile / 2][Pairs]) {
   for (int p = 0; p < Pairs; ++p) {
     const uint16_t* operand = x + p * pair_stride;
@@ -111,7 +127,8 @@ template <int kTile, int Pairs>
 }
 
 template <int kTile, int Pairs>
-void StoreTile(const MatMulCall& call, int64_t n, int first_row, const float32x4_t (&acc)[kTile / 2][Pairs]) {
+void StoreTile(const MatMulCall& call, int64_t n, int first_row,
+               const float32x4_t (&acc)[kTile / 2][Pairs]) {
   // acc[t][p] = [[w0 x0, w0 x1], [w1 x0, w1 x1]]
   for (int p = 0; p < Pairs; ++p) {
     const int row = first_row + 2 * p;
@@ -137,7 +154,8 @@ void StoreTile(const MatMulCall& call, int64_t n, int first_row, const float32x4
 }
 
 template <template <int> class Source, int kTile, int Pairs>
-void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, int64_t pair_stride) {
+void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x,
+          int64_t pair_stride) {
   Source<kTile> source(call, n);
   float32x4_t acc[kTile / 2][Pairs];
   for (auto& tile : acc) {
@@ -161,7 +179,8 @@ void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, i
 
 // Outputs [n, n + 8) for `Pairs` row pairs from the first.
 template <template <int> class Source, int Pairs>
-void Outputs(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x, int64_t pair_stride) {
+void Outputs(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x,
+             int64_t pair_stride) {
   if constexpr (Pairs <= kFewPairs) {
     Tile<Source, 8, Pairs>(call, n, first_row, x, pair_stride);
   } else {
@@ -179,14 +198,30 @@ void Multiply(const MatMulCall& call) {
     for (int p = 0; p < pairs; p += kManyPairs) {
       const uint16_t* x = packed + p * pair_stride;
       switch (std::min(pairs - p, kManyPairs)) {
-        case 1: Outputs<Source, 1>(call, n, 2 * p, x, pair_stride); break;
-        case 2: Outputs<Source, 2>(call, n, 2 * p, x, pair_stride); break;
-        case 3: Outputs<Source, 3>(call, n, 2 * p, x, pair_stride); break;
-        case 4: Outputs<Source, 4>(call, n, 2 * p, x, pair_stride); break;
-        case 5: Outputs<Source, 5>(call, n, 2 * p, x, pair_stride); break;
-        case 6: Outputs<Source, 6>(call, n, 2 * p, x, pair_stride); break;
-        case 7: Outputs<Source, 7>(call, n, 2 * p, x, pair_stride); break;
-        default: Outputs<Source, 8>(call, n, 2 * p, x, pair_stride); break;
+        case 1:
+          Outputs<Source, 1>(call, n, 2 * p, x, pair_stride);
+          break;
+        case 2:
+          Outputs<Source, 2>(call, n, 2 * p, x, pair_stride);
+          break;
+        case 3:
+          Outputs<Source, 3>(call, n, 2 * p, x, pair_stride);
+          break;
+        case 4:
+          Outputs<Source, 4>(call, n, 2 * p, x, pair_stride);
+          break;
+        case 5:
+          Outputs<Source, 5>(call, n, 2 * p, x, pair_stride);
+          break;
+        case 6:
+          Outputs<Source, 6>(call, n, 2 * p, x, pair_stride);
+          break;
+        case 7:
+          Outputs<Source, 7>(call, n, 2 * p, x, pair_stride);
+          break;
+        default:
+          Outputs<Source, 8>(call, n, 2 * p, x, pair_stride);
+          break;
       }
     }
   }
@@ -200,7 +235,8 @@ void PackWeights(const std::byte* weights, int64_t rows, int64_t k, std::byte* p
     for (int64_t i = 0; i < padded; i += 4) {
       for (int64_t r = 0; r < 8; ++r) {
         uint16_t* at = to + n * padded + i / 8 * 64 + r / 2 * 16 + i % 8 / 4 * 8 + r % 2 * 4;
-        for (int64_t j = 0; j < 4; ++j) at[j] = n + r < rows && i + j < k ? from[(n + r) * k + i + j] : uint16_t{0};
+        for (int64_t j = 0; j < 4; ++j)
+          at[j] = n + r < rows && i + j < k ? from[(n + r) * k + i + j] : uint16_t{0};
       }
     }
   }
@@ -210,7 +246,16 @@ size_t PackedWeightBytes(int64_t rows, int64_t k) {
   return static_cast<size_t>((rows + 7) / 8 * 8 * ((k + 7) / 8 * 8) * 2);
 }
 
-constexpr MatMulKernel kKernel = {"BFMMLA", 2, 8, 2, kGrain, Pack, Multiply<RowSource>, PackWeights, PackedWeightBytes, Multiply<PackedSource>};
+constexpr MatMulKernel kKernel = {"BFMMLA",
+                                  2,
+                                  8,
+                                  2,
+                                  kGrain,
+                                  Pack,
+                                  Multiply<RowSource>,
+                                  PackWeights,
+                                  PackedWeightBytes,
+                                  Multiply<PackedSource>};
 
 }  // namespace
 
@@ -224,7 +269,9 @@ const MatMulKernel* BfmmlaKernel() {
 #else
 
 namespace loopspec::cpu {
-const MatMulKernel* BfmmlaKernel() { return nullptr; }
+const MatMulKernel* BfmmlaKernel() {
+  return nullptr;
+}
 }  // namespace loopspec::cpu
 
 #endif

@@ -1,8 +1,8 @@
-// The portable kernel, through Highway: float32 activations (or bf16-rounded ones) against float32, bf16 or f16 weights,
-// fused multiply-add in float32.
+// The portable kernel, through Highway: float32 activations (or bf16-rounded ones) against float32,
+// bf16 or f16 weights, fused multiply-add in float32.
 //
-// SVE targets are left out: their vectors cannot live in the register arrays of a tile, and on every SVE server chip so
-// far NEON reaches the same multiply-add rate.
+// SVE targets are left out: their vectors cannot live in the register arrays of a tile, and on
+// every SVE server chip so far NEON reaches the same multiply-add rate.
 #include "backends/cpu/matmul.h"
 
 #include <algorithm>
@@ -26,11 +26,13 @@ using VF = hn::Vec<D>;
 constexpr D kD;
 constexpr int kLanes = HWY_LANES(float);
 // Accumulators of a tile: 24 of 32 vector registers, or 8 of 16.
-constexpr bool kFewRegisters = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;  // better targets have lower numbers
+constexpr bool kFewRegisters =
+    HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;  // better targets have lower numbers
 constexpr int kMaxRows = kFewRegisters ? 4 : 6;
 constexpr int kTileN = kFewRegisters ? 2 : 4;
 
-// Weights come two vectors (2 x kLanes inputs) at a time; rows are packed in the order in which the weights arrive.
+// Weights come two vectors (2 x kLanes inputs) at a time; rows are packed in the order in which the
+// weights arrive.
 struct F32Weights {
   static constexpr int kBytes = 4;
   static HWY_INLINE void Load(const std::byte* at, VF& first, VF& second) {
@@ -41,7 +43,8 @@ struct F32Weights {
   static int Slot(int i) { return i; }
 };
 
-// bf16: the even elements are the low halves of 32-bit words, the odd ones the high halves: one operation each.
+// bf16: the even elements are the low halves of 32-bit words, the odd ones the high halves: one
+// operation each.
 struct BF16Weights {
   static constexpr int kBytes = 2;
   static HWY_INLINE void Load(const std::byte* at, VF& first, VF& second) {
@@ -68,7 +71,8 @@ struct F16Weights {
 constexpr int kStep = 2 * kLanes;
 
 template <class Weights, bool kRound>
-void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values, int64_t count) {
+void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
+          int64_t count) {
   const int64_t padded = (k + kStep - 1) / kStep * kStep;
   float* to = reinterpret_cast<float*>(packed) + row * padded;
   for (int64_t i = 0; i < count; ++i) {
@@ -84,7 +88,8 @@ void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* v
 }
 
 template <class Weights, int kN, int kRows>
-HWY_INLINE void StepTile(const std::byte* const* w, const float* x, int64_t x_stride, VF (&acc)[kN][kRows]) {
+HWY_INLINE void StepTile(const std::byte* const* w, const float* x, int64_t x_stride,
+                         VF (&acc)[kN][kRows]) {
   VF first[kN], second[kN];
   for (int t = 0; t < kN; ++t) Weights::Load(w[t], first[t], second[t]);
   for (int r = 0; r < kRows; ++r) {
@@ -125,7 +130,8 @@ void Tile(const MatMulCall& call, int64_t n, int first_row) {
   }
   for (int r = 0; r < kRows; ++r) {
     for (int t = 0; t < kN; ++t) {
-      call.out[(first_row + r) * call.out_stride + n + t] = hn::GetLane(hn::SumOfLanes(kD, acc[t][r]));
+      call.out[(first_row + r) * call.out_stride + n + t] =
+          hn::GetLane(hn::SumOfLanes(kD, acc[t][r]));
     }
   }
 }
@@ -139,7 +145,8 @@ int64_t Outputs(const MatMulCall& call, int first_row, int64_t n) {
 // All outputs [n, n_end) for one block of rows.
 template <class Weights, int kRows>
 void RowBlock(const MatMulCall& call, int64_t n, int64_t n_end, int first_row) {
-  constexpr int kWide = kRows == 1 ? 2 * kTileN : kTileN;  // a lone row needs more chains to hide the latency
+  constexpr int kWide =
+      kRows == 1 ? 2 * kTileN : kTileN;  // a lone row needs more chains to hide the latency
   MatMulCall part = call;
   part.count = n_end;
   n = Outputs<Weights, kWide, kRows>(part, first_row, n);
@@ -154,22 +161,44 @@ void Multiply(const MatMulCall& call) {
     const int64_t n_end = std::min(call.count, n + band);
     for (int row = 0; row < call.rows;) {
       switch (std::min(call.rows - row, kMaxRows)) {
-        case 1: RowBlock<Weights, 1>(call, n, n_end, row); row += 1; break;
-        case 2: RowBlock<Weights, 2>(call, n, n_end, row); row += 2; break;
-        case 3: RowBlock<Weights, 3>(call, n, n_end, row); row += 3; break;
-        case 4: RowBlock<Weights, 4>(call, n, n_end, row); row += 4; break;
-        case 5: RowBlock<Weights, std::min(5, kMaxRows)>(call, n, n_end, row); row += 5; break;
-        default: RowBlock<Weights, kMaxRows>(call, n, n_end, row); row += kMaxRows; break;
+        case 1:
+          RowBlock<Weights, 1>(call, n, n_end, row);
+          row += 1;
+          break;
+        case 2:
+          RowBlock<Weights, 2>(call, n, n_end, row);
+          row += 2;
+          break;
+        case 3:
+          RowBlock<Weights, 3>(call, n, n_end, row);
+          row += 3;
+          break;
+        case 4:
+          RowBlock<Weights, 4>(call, n, n_end, row);
+          row += 4;
+          break;
+        case 5:
+          RowBlock<Weights, std::min(5, kMaxRows)>(call, n, n_end, row);
+          row += 5;
+          break;
+        default:
+          RowBlock<Weights, kMaxRows>(call, n, n_end, row);
+          row += kMaxRows;
+          break;
       }
     }
   }
 }
 
 const MatMulKernel* Kernel(DType weights, bool round) {
-  static const MatMulKernel f32 = {hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<F32Weights, false>, Multiply<F32Weights>};
-  static const MatMulKernel f16 = {hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<F16Weights, false>, Multiply<F16Weights>};
-  static const MatMulKernel bf16 = {hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<BF16Weights, false>, Multiply<BF16Weights>};
-  static const MatMulKernel rounded = {hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<BF16Weights, true>, Multiply<BF16Weights>};
+  static const MatMulKernel f32 = {
+      hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<F32Weights, false>, Multiply<F32Weights>};
+  static const MatMulKernel f16 = {
+      hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<F16Weights, false>, Multiply<F16Weights>};
+  static const MatMulKernel bf16 = {
+      hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<BF16Weights, false>, Multiply<BF16Weights>};
+  static const MatMulKernel rounded = {
+      hwy::TargetName(HWY_TARGET), 1, kStep, 4, 8, Pack<BF16Weights, true>, Multiply<BF16Weights>};
   if (weights == DType::kF32) return &f32;
   if (weights == DType::kF16) return &f16;
   return round ? &rounded : &bf16;

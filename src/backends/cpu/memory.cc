@@ -10,9 +10,12 @@ namespace loopspec::cpu {
 
 LazyBuffer::LazyBuffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) Fail("cannot get {:.1f} GB of memory", static_cast<double>(bytes) / 1e9);
-  madvise(address, bytes, MADV_HUGEPAGE);  // fewer address translations where large pages are to be had
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED)
+    Fail("cannot get {:.1f} GB of memory", static_cast<double>(bytes) / 1e9);
+  madvise(address, bytes,
+          MADV_HUGEPAGE);  // fewer address translations where large pages are to be had
   data_ = static_cast<std::byte*>(address);
 }
 
@@ -29,11 +32,13 @@ LazyBuffer& LazyBuffer::operator=(LazyBuffer&& other) noexcept {
   return *this;
 }
 
-int64_t KvMemory::BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes, int element_bytes) {
+int64_t KvMemory::BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes,
+                                   int element_bytes) {
   return int64_t{planes.count()} * spec.kv_size() * 2 * element_bytes;
 }
 
-KvMemory::KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells, int element_bytes)
+KvMemory::KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells,
+                   int element_bytes)
     : heads_(spec.kv_heads),
       planes_(planes.count()),
       row_bytes_(int64_t{spec.head_dim} * element_bytes),
@@ -42,7 +47,8 @@ KvMemory::KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int
       pages_(static_cast<size_t>(pages * page_bytes_)),
       cells_(static_cast<size_t>(cells * cell_bytes_)) {}
 
-void KvMemory::Commit(int cell, int page, int offset, int64_t plane_begin, int64_t plane_end) const {
+void KvMemory::Commit(int cell, int page, int offset, int64_t plane_begin,
+                      int64_t plane_end) const {
   for (int64_t plane = plane_begin; plane < plane_end; ++plane) {
     for (int head = 0; head < heads_; ++head) {
       const Place from = InCell(cell, static_cast<int>(plane), head);

@@ -11,7 +11,8 @@
 
 namespace loopspec::cpu {
 
-// Zeroed memory from the system; pages that are never touched cost nothing. Throws Error when there is not enough.
+// Zeroed memory from the system; pages that are never touched cost nothing. Throws Error when there
+// is not enough.
 class LazyBuffer {
  public:
   LazyBuffer() = default;
@@ -42,7 +43,8 @@ class KvMemory {
   };
   // Where position `offset` of a page lies; the positions after it follow.
   Place InPage(int page, int plane, int head, int offset) const {
-    std::byte* base = pages_.data() + page * page_bytes_ + (plane * heads_ + head) * 2 * kPageSize * row_bytes_;
+    std::byte* base =
+        pages_.data() + page * page_bytes_ + (plane * heads_ + head) * 2 * kPageSize * row_bytes_;
     return {base + offset * row_bytes_, base + (kPageSize + offset) * row_bytes_};
   }
   Place InCell(int cell, int plane, int head) const {
@@ -60,7 +62,7 @@ class KvMemory {
 
  private:
   int heads_, planes_;
-  int64_t row_bytes_;   // head_dim elements
+  int64_t row_bytes_;  // head_dim elements
   int64_t cell_bytes_, page_bytes_;
   LazyBuffer pages_, cells_;
 };

@@ -1,5 +1,5 @@
-// The operations between the matrix products: norms, rotary embedding, SwiGLU, attention of one row.
-// All in float32 and each a function of one row, so that rows never influence each other.
+// The operations between the matrix products: norms, rotary embedding, SwiGLU, attention of one
+// row. All in float32 and each a function of one row, so that rows never influence each other.
 #pragma once
 
 #include <cstddef>
@@ -32,20 +32,24 @@ struct KvRun {
 };
 
 struct AttentionCall {
-  const float* q;              // [group, head_dim], rotated: the query heads that share this key/value head
+  const float* q;  // [group, head_dim], rotated: the query heads that share this key/value head
   int group;
   int head_dim;
-  float scale;                 // 1 / sqrt(head_dim)
-  std::span<const KvRun> runs; // the row's positions 0, 1, ... in order; the cut into runs does not matter
-  int64_t positions;           // their number
-  float* scratch;              // AttentionScratch floats
-  float* out;                  // [group, head_dim]
+  float scale;  // 1 / sqrt(head_dim)
+  std::span<const KvRun>
+      runs;           // the row's positions 0, 1, ... in order; the cut into runs does not matter
+  int64_t positions;  // their number
+  float* scratch;     // AttentionScratch floats
+  float* out;         // [group, head_dim]
 };
 
 // Scores and weights of every position, and room for the query in the kernel's own form.
-inline int64_t AttentionScratch(int64_t positions, int head_dim) { return 2 * positions + 128 + 4 * head_dim; }
+inline int64_t AttentionScratch(int64_t positions, int head_dim) {
+  return 2 * positions + 128 + 4 * head_dim;
+}
 
-// softmax(q k^T scale) v over float32 keys and values, or bf16 ones with q and the weights rounded to bf16.
+// softmax(q k^T scale) v over float32 keys and values, or bf16 ones with q and the weights rounded
+// to bf16.
 using AttentionFunction = void (*)(const AttentionCall& call);
 AttentionFunction ChooseAttention(DType kv);
 // The portable version, for tests against the chosen one.

@@ -7,9 +7,9 @@
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/ops_hwy.cc"
+#include <hwy/contrib/math/math-inl.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace loopspec::cpu {
@@ -34,7 +34,8 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* o
   const float scale = 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
   const VF wide = hn::Set(kD, scale);
   for (i = 0; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(kD, x + i), wide), hn::LoadU(kD, weight + i)), kD, out + i);
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(kD, x + i), wide), hn::LoadU(kD, weight + i)), kD,
+               out + i);
   }
   for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
 }
@@ -82,10 +83,12 @@ void Rotate(float* head, const float* cos, const float* sin, int n) {
   }
 }
 
-// ---- Attention --------------------------------------------------------------------------------------------------------
+// ---- Attention
+// --------------------------------------------------------------------------------------------------------
 
-// How keys and values are stored. Load gives two vectors of a row's elements; the element order within a pair of vectors
-// is Slot's, the same for queries, keys and values, so only the ends of the computation see it.
+// How keys and values are stored. Load gives two vectors of a row's elements; the element order
+// within a pair of vectors is Slot's, the same for queries, keys and values, so only the ends of
+// the computation see it.
 struct F32Kv {
   using Element = float;
   static constexpr bool kRound = false;
@@ -126,7 +129,8 @@ HWY_INLINE float Dot(const float* q, const typename Kv::Element* key, int head_d
   return sum;
 }
 
-// out[d .. d + width) = sum over positions of weight * value, in position order; width is kVectors vectors.
+// out[d .. d + width) = sum over positions of weight * value, in position order; width is kVectors
+// vectors.
 template <class Kv, int kVectors>
 HWY_INLINE void WeightedValues(const AttentionCall& call, const float* weights, int d, float* out) {
   VF acc[kVectors];
@@ -150,14 +154,16 @@ HWY_INLINE void WeightedValues(const AttentionCall& call, const float* weights, 
 template <class Kv>
 float Softmax(float* scores, int64_t n) {
   VF top = hn::Set(kD, -std::numeric_limits<float>::infinity());
-  for (int64_t i = n; i < (n + kLanes - 1) / kLanes * kLanes; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+  for (int64_t i = n; i < (n + kLanes - 1) / kLanes * kLanes; ++i)
+    scores[i] = -std::numeric_limits<float>::infinity();
   for (int64_t i = 0; i < n; i += kLanes) top = hn::Max(top, hn::LoadU(kD, scores + i));
   const VF peak = hn::MaxOfLanes(kD, top);
   const hn::RebindToUnsigned<D> du;
   VF sum = hn::Zero(kD);
   for (int64_t i = 0; i < n; i += kLanes) {
     const VF shifted = hn::Sub(hn::LoadU(kD, scores + i), peak);
-    VF weight = hn::IfThenElseZero(hn::Gt(shifted, hn::Set(kD, -80.0f)), hn::Exp(kD, hn::Max(shifted, hn::Set(kD, -80.0f))));
+    VF weight = hn::IfThenElseZero(hn::Gt(shifted, hn::Set(kD, -80.0f)),
+                                   hn::Exp(kD, hn::Max(shifted, hn::Set(kD, -80.0f))));
     if constexpr (Kv::kRound) {
       const auto bits = hn::BitCast(du, weight);
       const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
@@ -186,12 +192,15 @@ void Attention(const AttentionCall& call) {
     int64_t at = 0;
     for (const KvRun& run : call.runs) {
       const auto* key = reinterpret_cast<const typename Kv::Element*>(run.keys);
-      for (int64_t j = 0; j < run.count; ++j, key += n) scores[at++] = Dot<Kv>(query, key, n) * call.scale;
+      for (int64_t j = 0; j < run.count; ++j, key += n)
+        scores[at++] = Dot<Kv>(query, key, n) * call.scale;
     }
     const float scale = 1.0f / Softmax<Kv>(scores, call.positions);
     int d = 0;
-    for (; d + 16 * kLanes <= whole; d += 16 * kLanes) WeightedValues<Kv, 16>(call, scores, d, mixed + d);
-    for (; d + 8 * kLanes <= whole; d += 8 * kLanes) WeightedValues<Kv, 8>(call, scores, d, mixed + d);
+    for (; d + 16 * kLanes <= whole; d += 16 * kLanes)
+      WeightedValues<Kv, 16>(call, scores, d, mixed + d);
+    for (; d + 8 * kLanes <= whole; d += 8 * kLanes)
+      WeightedValues<Kv, 8>(call, scores, d, mixed + d);
     for (; d < whole; d += kStep) WeightedValues<Kv, 2>(call, scores, d, mixed + d);
     for (; d < n; ++d) {
       float sum = 0.0f;
@@ -208,8 +217,12 @@ void Attention(const AttentionCall& call) {
   }
 }
 
-void AttentionF32(const AttentionCall& call) { Attention<F32Kv>(call); }
-void AttentionBF16(const AttentionCall& call) { Attention<BF16Kv>(call); }
+void AttentionF32(const AttentionCall& call) {
+  Attention<F32Kv>(call);
+}
+void AttentionBF16(const AttentionCall& call) {
+  Attention<BF16Kv>(call);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace loopspec::cpu
@@ -228,7 +241,9 @@ HWY_EXPORT(AttentionBF16);
 void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(RmsNorm)(x, weight, eps, n, out);
 }
-void AddTo(float* x, const float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(x, y, n); }
+void AddTo(float* x, const float* y, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(AddTo)(x, y, n);
+}
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(SwiGlu)(gate, up, n, out);
 }
@@ -240,7 +255,8 @@ void ToBF16(const float* values, int64_t n, uint16_t* out) {
 }
 
 AttentionFunction HighwayAttention(DType kv) {
-  if (kv == DType::kF32) return [](const AttentionCall& call) { HWY_DYNAMIC_DISPATCH(AttentionF32)(call); };
+  if (kv == DType::kF32)
+    return [](const AttentionCall& call) { HWY_DYNAMIC_DISPATCH(AttentionF32)(call); };
   return [](const AttentionCall& call) { HWY_DYNAMIC_DISPATCH(AttentionBF16)(call); };
 }
 

@@ -10,7 +10,9 @@ namespace {
 
 constexpr int64_t kFfChunk = 64;  // outputs of gate and up that a worker holds at a time
 
-const float* Data(const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); }
+const float* Data(const std::vector<float>& v) {
+  return v.empty() ? nullptr : v.data();
+}
 
 }  // namespace
 
@@ -25,7 +27,8 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
   const int64_t widest = std::max<int64_t>(2 * spec.hidden, spec.q_size());
   packed_ = LazyBuffer(any.kernel->PackedBytes(max_rows, widest));
   packed_ff_ = LazyBuffer(any.kernel->PackedBytes(max_rows, spec.ff));
-  qkv_.resize(static_cast<size_t>(max_rows) * static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
+  qkv_.resize(static_cast<size_t>(max_rows) *
+              static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
   sub_.resize(static_cast<size_t>(max_rows) * static_cast<size_t>(spec.hidden));
   scratch_.resize(static_cast<size_t>(threads));
   for (Scratch& scratch : scratch_) {
@@ -46,7 +49,8 @@ void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<cons
 }
 
 // x += norm_out(W_o attention(norm_in(x))), each norm where the layout has it.
-void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer) {
+void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows,
+                          int layer) {
   Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
   const int n = static_cast<int>(rows.size());
   const int64_t h = spec_.hidden;
@@ -65,7 +69,8 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
   worker.Sync();
 
   const Worker::Range outputs = worker.Share(qkv_size, block.qkv.kernel->grain);
-  block.qkv.Multiply(outputs.begin, outputs.end, packed_.data(), n, qkv_.data() + outputs.begin, qkv_size);
+  block.qkv.Multiply(outputs.begin, outputs.end, packed_.data(), n, qkv_.data() + outputs.begin,
+                     qkv_size);
   worker.Sync();
 
   if (spec_.qk_norm) {
@@ -78,31 +83,35 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     worker.Sync();
   }
 
-  // One task per row and key/value head. A live branch attends to ancestors, whose keys at this depth are older than
-  // this step, and to itself; a prompt's chunk attends to itself as well, so there all keys must be in place first.
+  // One task per row and key/value head. A live branch attends to ancestors, whose keys at this
+  // depth are older than this step, and to itself; a prompt's chunk attends to itself as well, so
+  // there all keys must be in place first.
   const bool chunk = rows[0].cell < 0;
   const Worker::Range tasks = worker.Share(int64_t{n} * spec_.kv_heads);
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const int64_t r = t / spec_.kv_heads;
-    StoreKeysValues(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads), qkv_.data() + r * qkv_size);
+    StoreKeysValues(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads),
+                    qkv_.data() + r * qkv_size);
   }
   if (chunk) worker.Sync();
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const int64_t r = t / spec_.kv_heads;
-    AttendOne(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads), qkv_.data() + r * qkv_size,
-              worker.index(), static_cast<int>(r), *block.attn_out.kernel);
+    AttendOne(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads),
+              qkv_.data() + r * qkv_size, worker.index(), static_cast<int>(r),
+              *block.attn_out.kernel);
   }
   worker.Sync();
   if (!HeadsPackAlone(*block.attn_out.kernel)) {
     for (int64_t r = mine.begin; r < mine.end; ++r) {
-      block.attn_out.kernel->pack(packed_.data(), static_cast<int>(r), spec_.q_size(), 0, qkv_.data() + r * qkv_size,
-                                  spec_.q_size());
+      block.attn_out.kernel->pack(packed_.data(), static_cast<int>(r), spec_.q_size(), 0,
+                                  qkv_.data() + r * qkv_size, spec_.q_size());
     }
     worker.Sync();
   }
 
   const Worker::Range hidden = worker.Share(h, block.attn_out.kernel->grain);
-  block.attn_out.Multiply(hidden.begin, hidden.end, packed_.data(), n, sub_.data() + hidden.begin, h);
+  block.attn_out.Multiply(hidden.begin, hidden.end, packed_.data(), n, sub_.data() + hidden.begin,
+                          h);
   worker.Sync();
 
   for (int64_t r = mine.begin; r < mine.end; ++r) {
@@ -119,8 +128,8 @@ void Stack::StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv
   const float* v = qkv + spec_.q_size() + spec_.kv_size() + head * d;
   Rotate(k, row.cos, row.sin, d);
   const KvMemory::Place to = row.cell >= 0 ? kv_.InCell(row.cell, plane, head)
-                                           : kv_.InPage(row.pages[row.position / kPageSize], plane, head,
-                                                        row.position % kPageSize);
+                                           : kv_.InPage(row.pages[row.position / kPageSize], plane,
+                                                        head, row.position % kPageSize);
   if (weights_.bf16) {
     ToBF16(k, d, reinterpret_cast<uint16_t*>(to.keys));
     ToBF16(v, d, reinterpret_cast<uint16_t*>(to.values));
@@ -130,14 +139,15 @@ void Stack::StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv
   }
 }
 
-// Heads whose size is no multiple of the kernel's block meet inside a block and must be packed as a whole row.
+// Heads whose size is no multiple of the kernel's block meet inside a block and must be packed as a
+// whole row.
 bool Stack::HeadsPackAlone(const MatMulKernel& kernel) const {
   return spec_.heads / spec_.kv_heads * spec_.head_dim % kernel.k_block == 0;
 }
 
 // The query heads of one key/value head: rotate, attend, and pack the result as input of W_o.
-void Stack::AttendOne(const BatchRow& row, int plane, int head, float* qkv, int worker, int row_index,
-                      const MatMulKernel& kernel) {
+void Stack::AttendOne(const BatchRow& row, int plane, int head, float* qkv, int worker,
+                      int row_index, const MatMulKernel& kernel) {
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
   const int d = spec_.head_dim;
   const int group = spec_.heads / spec_.kv_heads;
@@ -147,7 +157,8 @@ void Stack::AttendOne(const BatchRow& row, int plane, int head, float* qkv, int 
   scratch.runs.clear();
   for (int64_t at = 0; at < row.page_positions; at += kPageSize) {
     const KvMemory::Place place = kv_.InPage(row.pages[at / kPageSize], plane, head, 0);
-    scratch.runs.push_back({place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at)});
+    scratch.runs.push_back(
+        {place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at)});
   }
   for (int i = 0; i < row.cell_count; ++i) {
     const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
@@ -157,7 +168,8 @@ void Stack::AttendOne(const BatchRow& row, int plane, int head, float* qkv, int 
   attention_({q, group, d, 1.0f / std::sqrt(static_cast<float>(d)), scratch.runs, row.positions(),
               scratch.attention.data(), scratch.head_out.data()});
   if (HeadsPackAlone(kernel)) {
-    kernel.pack(packed_.data(), row_index, spec_.q_size(), int64_t{head} * group * d, scratch.head_out.data(), group * d);
+    kernel.pack(packed_.data(), row_index, spec_.q_size(), int64_t{head} * group * d,
+                scratch.head_out.data(), group * d);
   } else {
     std::copy_n(scratch.head_out.data(), group * d, q);
   }
@@ -181,14 +193,16 @@ void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow
   }
   worker.Sync();
 
-  // Gate and up of the same outputs meet in the worker's own scratch and leave as packed input of `down`.
+  // Gate and up of the same outputs meet in the worker's own scratch and leave as packed input of
+  // `down`.
   const int64_t grain = std::max(block.gate_up.kernel->grain, block.down.kernel->k_block);
   const Worker::Range outputs = worker.Share(ff, grain);
   const int64_t step = std::max(grain, kFfChunk / grain * grain);
   for (int64_t at = outputs.begin; at < outputs.end; at += step) {
     const int64_t count = std::min(step, outputs.end - at);
     block.gate_up.Multiply(at, at + count, packed_.data(), n, scratch.gate.data(), kFfChunk);
-    block.gate_up.Multiply(ff + at, ff + at + count, packed_.data(), n, scratch.up.data(), kFfChunk);
+    block.gate_up.Multiply(ff + at, ff + at + count, packed_.data(), n, scratch.up.data(),
+                           kFfChunk);
     for (int r = 0; r < n; ++r) {
       float* gate = scratch.gate.data() + r * kFfChunk;
       SwiGlu(gate, scratch.up.data() + r * kFfChunk, count, gate);
@@ -198,7 +212,8 @@ void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow
   worker.Sync();
 
   const Worker::Range hidden = worker.Share(h, block.down.kernel->grain);
-  block.down.Multiply(hidden.begin, hidden.end, packed_ff_.data(), n, sub_.data() + hidden.begin, h);
+  block.down.Multiply(hidden.begin, hidden.end, packed_ff_.data(), n, sub_.data() + hidden.begin,
+                      h);
   worker.Sync();
 
   for (int64_t r = mine.begin; r < mine.end; ++r) {
@@ -208,7 +223,8 @@ void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow
   }
 }
 
-void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e) {
+void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows,
+                    std::span<const float* const> e) {
   const Linear& adapter = weights_.adapter;
   const int n = static_cast<int>(rows.size());
   const int64_t h = spec_.hidden;
@@ -222,7 +238,8 @@ void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<co
       scratch.row.resize(static_cast<size_t>(2 * h));
       std::copy_n(rows[r].x, h, scratch.row.data());
       std::copy_n(e[r], h, scratch.row.data() + h);
-      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, 0, scratch.row.data(), 2 * h);
+      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, 0, scratch.row.data(),
+                           2 * h);
     }
   }
   worker.Sync();
@@ -239,7 +256,8 @@ void Stack::LoopNorm(Worker& worker, std::span<const BatchRow> rows) {
   if (weights_.loop_norm.empty()) return;
   const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
   for (int64_t r = mine.begin; r < mine.end; ++r) {
-    RmsNorm(rows[r].x, weights_.loop_norm.data(), static_cast<float>(spec_.norm_eps), spec_.hidden, rows[r].x);
+    RmsNorm(rows[r].x, weights_.loop_norm.data(), static_cast<float>(spec_.norm_eps), spec_.hidden,
+            rows[r].x);
   }
 }
 
@@ -252,7 +270,8 @@ void Stack::Head(Worker& worker, std::span<const BatchRow> rows, float* logits) 
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     const float* input = rows[r].x;
     if (!weights_.final_norm.empty()) {
-      RmsNorm(input, weights_.final_norm.data(), static_cast<float>(spec_.norm_eps), h, scratch.row.data());
+      RmsNorm(input, weights_.final_norm.data(), static_cast<float>(spec_.norm_eps), h,
+              scratch.row.data());
       input = scratch.row.data();
     }
     head.kernel->pack(packed_.data(), static_cast<int>(r), h, 0, input, h);

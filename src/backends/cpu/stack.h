@@ -1,5 +1,6 @@
-// Runs rows through blocks: the transformer itself. Every function is entered by all workers of the pool together and
-// divides its work among them; Sync() marks where one needs what the others wrote.
+// Runs rows through blocks: the transformer itself. Every function is entered by all workers of the
+// pool together and divides its work among them; Sync() marks where one needs what the others
+// wrote.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,18 @@
 
 namespace loopspec::cpu {
 
-// A row as the blocks see it: where its residual stream is, what it attends to, where its keys and values go.
+// A row as the blocks see it: where its residual stream is, what it attends to, where its keys and
+// values go.
 struct BatchRow {
-  float* x;               // [hidden]
-  const int32_t* pages;   // of its sequence
-  int64_t page_positions; // positions [0, page_positions) are read from pages, ...
-  const int32_t* cells;   // ... the rest from these cells, in order
+  float* x;                // [hidden]
+  const int32_t* pages;    // of its sequence
+  int64_t page_positions;  // positions [0, page_positions) are read from pages, ...
+  const int32_t* cells;    // ... the rest from these cells, in order
   int cell_count;
-  int cell;               // writes its own keys and values here, or, when -1, into its page
+  int cell;  // writes its own keys and values here, or, when -1, into its page
   int32_t position;
-  int plane;              // of the stack's first block; block l uses plane + l
-  const float* cos;       // rotary tables of its position, [head_dim / 2]
+  int plane;         // of the stack's first block; block l uses plane + l
+  const float* cos;  // rotary tables of its position, [head_dim / 2]
   const float* sin;
 
   int64_t positions() const { return page_positions + cell_count; }
@@ -32,7 +34,8 @@ struct BatchRow {
 class Stack {
  public:
   // `max_rows`: most rows of a batch. `max_positions`: longest context.
-  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int max_rows, int64_t max_positions);
+  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int max_rows,
+        int64_t max_positions);
 
   // The rows may depend on each other when they lie in pages (a chunk of a prompt).
   void Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows);
@@ -57,11 +60,11 @@ class Stack {
   AttentionFunction attention_;
   int64_t max_positions_;
 
-  LazyBuffer packed_;         // inputs of the next matrix product
-  LazyBuffer packed_ff_;      // inputs of `down`
-  std::vector<float> qkv_;    // [rows, q + 2 kv]
-  std::vector<float> sub_;    // [rows, hidden]: output of a sublayer
-  struct Scratch {            // per worker
+  LazyBuffer packed_;       // inputs of the next matrix product
+  LazyBuffer packed_ff_;    // inputs of `down`
+  std::vector<float> qkv_;  // [rows, q + 2 kv]
+  std::vector<float> sub_;  // [rows, hidden]: output of a sublayer
+  struct Scratch {          // per worker
     std::vector<float> row, gate, up, attention, head_out;
     std::vector<KvRun> runs;
   };

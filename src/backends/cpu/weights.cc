@@ -11,11 +11,13 @@ namespace {
 
 std::vector<float> Widen(const TensorView& view) {
   std::vector<float> values(view.empty() ? 0 : static_cast<size_t>(view.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = LoadElement(view.data, view.dtype, static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = LoadElement(view.data, view.dtype, static_cast<int64_t>(i));
   return values;
 }
 
-// Models up to this size get their matrices packed: a copy that memory hardly notices. Larger ones are read in place.
+// Models up to this size get their matrices packed: a copy that memory hardly notices. Larger ones
+// are read in place.
 constexpr size_t kPackLimit = size_t{96} << 20;
 
 class Preparer {
@@ -34,8 +36,8 @@ class Preparer {
     linear.kernel = &ChooseMatMul(dtype, weights_.bf16 ? DType::kBF16 : DType::kF32);
     for (const TensorView& part : from.parts) {
       if (part.dtype != dtype && !weights_.bf16) {
-        Fail("{}: a matrix is stored partly as {} and partly as {}", model_.checkpoint.path().string(),
-             NameOf(dtype), NameOf(part.dtype));
+        Fail("{}: a matrix is stored partly as {} and partly as {}",
+             model_.checkpoint.path().string(), NameOf(dtype), NameOf(part.dtype));
       }
       linear.parts.push_back({part.dtype == dtype ? Aligned(part) : Round(part), part.shape[0]});
     }
@@ -46,9 +48,10 @@ class Preparer {
   std::vector<Block> Prepare(const std::vector<BlockWeights>& stack) {
     std::vector<Block> blocks;
     for (const BlockWeights& from : stack) {
-      blocks.push_back({Widen(from.attn_norm_in), Widen(from.attn_norm_out), Widen(from.mlp_norm_in),
-                        Widen(from.mlp_norm_out), Widen(from.q_norm), Widen(from.k_norm), Prepare(from.qkv),
-                        Prepare(from.attn_out), Prepare(from.gate_up), Prepare(from.down)});
+      blocks.push_back({Widen(from.attn_norm_in), Widen(from.attn_norm_out),
+                        Widen(from.mlp_norm_in), Widen(from.mlp_norm_out), Widen(from.q_norm),
+                        Widen(from.k_norm), Prepare(from.qkv), Prepare(from.attn_out),
+                        Prepare(from.gate_up), Prepare(from.down)});
     }
     return blocks;
   }
@@ -68,7 +71,8 @@ class Preparer {
     linear.shuffled = true;
   }
 
-  // Where the file has it, unless the file packs it so tightly that elements lie across their own alignment.
+  // Where the file has it, unless the file packs it so tightly that elements lie across their own
+  // alignment.
   const std::byte* Aligned(const TensorView& from) {
     if (reinterpret_cast<uintptr_t>(from.data) % SizeOf(from.dtype) == 0) return from.data;
     auto copy = std::make_unique<uint16_t[]>(from.bytes() / sizeof(uint16_t));
@@ -80,7 +84,8 @@ class Preparer {
 
   const std::byte* Round(const TensorView& from) {
     auto copy = std::make_unique<uint16_t[]>(static_cast<size_t>(from.elements()));
-    for (int64_t i = 0; i < from.elements(); ++i) copy[i] = FloatToBF16(LoadElement(from.data, from.dtype, i));
+    for (int64_t i = 0; i < from.elements(); ++i)
+      copy[i] = FloatToBF16(LoadElement(from.data, from.dtype, i));
     model_.checkpoint.Forget(from);
     weights_.converted.push_back(std::move(copy));
     return reinterpret_cast<const std::byte*>(weights_.converted.back().get());
@@ -93,12 +98,15 @@ class Preparer {
 
 }  // namespace
 
-void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to, int64_t stride) const {
+void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to,
+                      int64_t stride) const {
   int64_t first = 0;  // output index of the part's first row
   for (const Part& part : parts) {
     const int64_t from = std::max(begin, first), until = std::min(end, first + part.rows);
     if (from < until) {
-      (shuffled ? kernel->multiply_packed : kernel->multiply)({part.data + (from - first) * row_bytes, until - from, in, packed, rows, to + (from - begin), stride});
+      (shuffled ? kernel->multiply_packed
+                : kernel->multiply)({part.data + (from - first) * row_bytes, until - from, in,
+                                     packed, rows, to + (from - begin), stride});
     }
     first += part.rows;
   }

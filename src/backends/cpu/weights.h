@@ -1,4 +1,5 @@
-// The model's weights as the CPU kernels want them: matrices where the checkpoint maps them, norms widened to float32.
+// The model's weights as the CPU kernels want them: matrices where the checkpoint maps them, norms
+// widened to float32.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,12 @@ struct Linear {
   std::vector<Part> parts;
   int64_t in = 0, out = 0;
   int64_t row_bytes = 0;
-  bool shuffled = false;  // parts are in the kernel's own order
+  bool shuffled = false;    // parts are in the kernel's own order
   std::vector<float> bias;  // empty: none
 
   // Outputs [begin, end) of every packed row: to[row * stride + i] for i in [0, end - begin).
-  void Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to, int64_t stride) const;
+  void Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to,
+                int64_t stride) const;
 };
 
 struct Block {
@@ -39,8 +41,8 @@ struct Weights {
   std::vector<Block> prelude, core, coda;
   Linear adapter, head;
   std::vector<float> loop_norm, final_norm;
-  // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations), and small ones
-  // packed for speed. All others stay where the checkpoint maps them.
+  // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations),
+  // and small ones packed for speed. All others stay where the checkpoint maps them.
   std::vector<std::unique_ptr<uint16_t[]>> converted;
   std::vector<LazyBuffer> packed;
   bool bf16 = false;  // activations and keys/values
