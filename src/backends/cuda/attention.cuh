@@ -1,9 +1,9 @@
 // Attention of a few queries to many positions, one warp at a time, on matrix instructions straight from memory.
 //
 // Up to 16 queries are the long side of the instruction, positions the short one: S = Q K^T in pieces of 8 positions. The
-// fragment of S that a thread holds is, rounded to bf16, the fragment of P that P V needs; values of neighbouring positions
-// are loaded by rows like keys and interleaved in registers. A thread needs no more than a pointer to each position's key
-// and value, so it makes no difference to any bit whether a position lies in a page or in a cell.
+// fragment of S that a thread holds is, rounded to bf16, the fragment of P that P V needs; values are loaded by rows like
+// keys and transposed in registers. A thread needs no more than a pointer to each position's key and value, so it makes no
+// difference to any bit whether a position lies in a page or in a cell.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -22,38 +22,45 @@ struct KeyValue {
 template <int kHead>
 struct AttentionState {
   static constexpr int kParts = kHead / 32;
-  // Values: a thread loads kVector elements of a row; eight threads cover a group of columns. Column kVector n + i of a
-  // group is column n of the i-th product.
-  static constexpr int kVector = kHead >= 64 ? 8 : 4;
-  static constexpr int kGroups = kHead / (8 * kVector);
-  uint4 q[kParts][2];                // queries g and g + 8: elements 32 c + 8 t ... + 7
-  float o[kGroups][kVector][4];
+  uint4 q[kParts][2];      // queries g and g + 8: elements 32 c + 8 t ... + 7
+  float o[kParts][4][4];   // [c][r]: columns 32 c + 8 t' + 2 r ...
   float maximum[2], sum[2];
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
-    for (int c = 0; c < kGroups; ++c) {
+    for (int c = 0; c < kParts; ++c) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) {
+      for (int r = 0; r < 4; ++r) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[c][i][e] = 0.0f;
+        for (int e = 0; e < 4; ++e) o[c][r][e] = 0.0f;
       }
     }
     maximum[0] = maximum[1] = __int_as_float(0xFF800000);
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Positions base ... base + 63; locate(p) says where position p lies. A query sees positions up to its own (last0 for
-  // query g, last1 for g + 8).
-  template <typename Locate>
-  __device__ __forceinline__ void Update(const Locate& locate, int base, int last0, int last1, float scale) {
-    constexpr int kPieces = kAttentionBlock / 8;
-    float s[kPieces][4] = {};
-    Scores(locate, base, s);
+  // Positions base ... base + 31; at[j] is position base + 8 j + g. A query sees positions up to its own (last0 for query
+  // g, last1 for g + 8).
+  __device__ __forceinline__ void Update(const KeyValue (&at)[4], int base, int last0, int last1, float scale) {
     const int t = threadIdx.x % 4;
+    float s[4][4] = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      uint4 k[kParts];
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) k[c] = LoadCoherent16(at[j].key + c * 32 + t * 8);
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) Mma32(s[j], q[c][0], q[c][1], k[c]);
+    }
+    uint4 v[4][kParts];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) v[j][c] = LoadCoherent16(at[j].value + c * 32 + t * 8);
+    }
     float top[2] = {maximum[0], maximum[1]};
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
+    for (int j = 0; j < 4; ++j) {
       const int position = base + 8 * j + 2 * t;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -74,16 +81,13 @@ struct AttentionState {
       top[i] = finite;
     }
     float added[2] = {0.0f, 0.0f};
-    uint32_t p[kPieces][2];
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
+    for (int j = 0; j < 4; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         s[j][e] = exp2f(s[j][e] - top[e / 2]);
         added[e / 2] += s[j][e];
       }
-      p[j][0] = PackBF16(s[j][0], s[j][1]);
-      p[j][1] = PackBF16(s[j][2], s[j][3]);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -92,94 +96,33 @@ struct AttentionState {
       sum[i] = sum[i] * shrink[i] + added[i];
     }
 #pragma unroll
-    for (int c = 0; c < kGroups; ++c) {
+    for (int c = 0; c < kParts; ++c) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) {
+      for (int r = 0; r < 4; ++r) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[c][i][e] *= shrink[e / 2];
+        for (int e = 0; e < 4; ++e) o[c][r][e] *= shrink[e / 2];
       }
     }
-    AddValues(locate, base, p);
-  }
-
-  // This thread's 2 kVector neighbouring outputs of group c, for query g (i = 0) or g + 8 (i = 1): the first is element
-  // FirstOutput(c).
-  __device__ __forceinline__ float Output(int c, int i, int k) const { return o[c][k % kVector][2 * i + k / kVector]; }
-  static __device__ __forceinline__ int FirstOutput(int c) {
-    return (c * 8 + 2 * static_cast<int>(threadIdx.x % 4)) * kVector;
-  }
-
- private:
-  template <typename Locate, int kPieces>
-  __device__ __forceinline__ void Scores(const Locate& locate, int base, float (&s)[kPieces][4]) const {
-    // Pieces of 8 positions whose keys are under way at once: as many as the registers hold.
-    constexpr int kKeys = kHead <= 64 ? kPieces : kHead <= 128 ? kPieces / 2 : kPieces / 4;
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-    for (int first = 0; first < kPieces; first += kKeys) {
-      uint4 k[kKeys][kParts];
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) {
-        const bf16* key = locate(base + 8 * (first + j) + g).key + t * 8;
-#pragma unroll
-        for (int c = 0; c < kParts; ++c) k[j][c] = LoadCoherent16(key + c * 32);
-      }
+    for (int step = 0; step < 2; ++step) {
+      const float(&s0)[4] = s[2 * step];
+      const float(&s1)[4] = s[2 * step + 1];
+      const uint32_t a0 = PackBF16(s0[0], s0[1]), a1 = PackBF16(s0[2], s0[3]);
+      const uint32_t a2 = PackBF16(s1[0], s1[1]), a3 = PackBF16(s1[2], s1[3]);
 #pragma unroll
       for (int c = 0; c < kParts; ++c) {
-#pragma unroll
-        for (int j = 0; j < kKeys; ++j) Mma32(s[first + j], q[c][0], q[c][1], k[j][c]);
+        const uint4& v0 = v[2 * step][c];
+        const uint4& v1 = v[2 * step + 1][c];
+        Mma(o[c][0], a0, a1, a2, a3, Transpose(v0.x), Transpose(v1.x));
+        Mma(o[c][1], a0, a1, a2, a3, Transpose(v0.y), Transpose(v1.y));
+        Mma(o[c][2], a0, a1, a2, a3, Transpose(v0.z), Transpose(v1.z));
+        Mma(o[c][3], a0, a1, a2, a3, Transpose(v0.w), Transpose(v1.w));
       }
     }
   }
 
-  template <typename Locate, int kPieces>
-  __device__ __forceinline__ void AddValues(const Locate& locate, int base, const uint32_t (&p)[kPieces][2]) {
-    constexpr int kWords = kVector / 2;
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    // Steps of 16 positions whose values are under way at once.
-    constexpr int kAtOnce = kHead <= 64 ? kPieces / 2 : kHead <= 128 ? 2 : 1;
-#pragma unroll
-    for (int first = 0; first < kPieces / 2; first += kAtOnce) {
-      uint32_t v[kAtOnce][4][kGroups][kWords];
-#pragma unroll
-      for (int step = 0; step < kAtOnce; ++step) {
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {  // positions 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of the step
-          const bf16* value = locate(base + 16 * (first + step) + 2 * t + (r & 1) + (r & 2) * 4).value + g * kVector;
-#pragma unroll
-          for (int c = 0; c < kGroups; ++c) LoadWords(value + c * 8 * kVector, v[step][r][c]);
-        }
-      }
-#pragma unroll
-      for (int step = 0; step < kAtOnce; ++step) {
-        const int j = 2 * (first + step);
-#pragma unroll
-        for (int c = 0; c < kGroups; ++c) {
-#pragma unroll
-          for (int i = 0; i < kVector; ++i) {
-            // Element i of two neighbouring positions side by side.
-            const uint32_t select = i % 2 == 0 ? 0x5410u : 0x7632u;
-            const uint32_t b0 = __byte_perm(v[step][0][c][i / 2], v[step][1][c][i / 2], select);
-            const uint32_t b1 = __byte_perm(v[step][2][c][i / 2], v[step][3][c][i / 2], select);
-            Mma(o[c][i], p[j][0], p[j][1], p[j + 1][0], p[j + 1][1], b0, b1);
-          }
-        }
-      }
-    }
-  }
-
-  static __device__ __forceinline__ void LoadWords(const bf16* from, uint32_t (&to)[4]) {
-    const uint4 v = LoadCoherent16(from);
-    to[0] = v.x;
-    to[1] = v.y;
-    to[2] = v.z;
-    to[3] = v.w;
-  }
-  static __device__ __forceinline__ void LoadWords(const bf16* from, uint32_t (&to)[2]) {
-    const uint2 v = __ldcg(reinterpret_cast<const uint2*>(from));
-    to[0] = v.x;
-    to[1] = v.y;
-  }
+  // This thread's 8 contiguous outputs of part c for query g (i = 0) or g + 8 (i = 1): elements 32 c + 8 t ...
+  __device__ __forceinline__ float Output(int c, int i, int k) const { return o[c][k / 2][2 * i + k % 2]; }
 };
 
 // The page of a position holds [plane][kv_head][2][kPageSize][head_stride].
@@ -188,9 +131,8 @@ __device__ inline KeyValue InPage(const DecodeParams& p, int page, int plane, in
                                    (2 * kPageSize * p.head_stride);
   return {at + slot * p.head_stride, at + (kPageSize + slot) * p.head_stride};
 }
-// One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial results. kPaged: all of the
-// split's positions lie in pages.
-template <int kHead, bool kPaged>
+// One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial results.
+template <int kHead>
 __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset) {
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
@@ -198,27 +140,35 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int group = p.heads / p.kv_heads;
   const int queries = unit.count * group;
+  const int plane = unit.plane + plane_offset;
+  const int32_t* chain = context.chains + unit.chain;
   const int begin = unit.split * p.split;
-  const int end = kPaged ? begin + p.split : min(begin + p.split, unit.position + 1);
-  const size_t head_at = static_cast<size_t>(unit.plane + plane_offset) * p.kv_heads + head;
+  const int end = min(begin + p.split, unit.position + 1);
+  const size_t head_at = static_cast<size_t>(plane) * p.kv_heads + head;
   const size_t heads = static_cast<size_t>(p.planes) * p.kv_heads;
-  const bf16* pages[kSplitPages];
-#pragma unroll
-  for (int i = 0; i < kSplitPages; ++i) {
-    pages[i] = p.page_kv + (static_cast<size_t>(unit.pages[i]) * heads + head_at) * (2 * kPageSize * kHead);
-  }
 
   const auto locate = [&](int position) -> KeyValue {
-    if (!kPaged) position = min(position, unit.position);
-    if (kPaged || position < unit.committed) {
-      const int i = position - begin;
-      const bf16* at = (i < kPageSize ? pages[0] : pages[1]) + i % kPageSize * kHead;
+    position = min(position, unit.position);
+    if (position < unit.committed) {
+      const int page = position - begin < kPageSize ? unit.pages[0] : unit.pages[1];
+      const bf16* at = p.page_kv + (page * heads + head_at) * (2 * kPageSize * kHead) + position % kPageSize * kHead;
       return {at, at + kPageSize * kHead};
     }
-    const int cell = position == unit.position ? unit.cell : context.chains[unit.chain + position - unit.committed];
-    const bf16* at = p.cell_kv + (static_cast<size_t>(cell) * heads + head_at) * (2 * kHead);
+    const int cell = position == unit.position ? unit.cell : chain[position - unit.committed];
+    const bf16* at = p.cell_kv + (cell * heads + head_at) * (2 * kHead);
     return {at, at + kHead};
   };
+  // Keys of the first block are loaded at once; everything after them is on its way meanwhile.
+  for (int base = begin; base < end; base += kAttentionBlock) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const KeyValue at = locate(base + 8 * j + g);
+      if (t * 64 < kHead) {
+        Prefetch(at.key + t * 64);
+        Prefetch(at.value + t * 64);
+      }
+    }
+  }
 
   for (int first = 0; first < queries; first += 16) {
     AttentionState<kHead> state;
@@ -240,40 +190,23 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
       }
     }
     for (int base = begin; base < end; base += kAttentionBlock) {
-      // Values, and the second half of the keys, are on their way while the first keys are loaded.
-      if (kPaged && first == 0) {
-        const bf16* at = base - begin < kPageSize ? pages[0] : pages[1];
-        constexpr int kLines = kPageSize * kHead / 64;  // of 128 bytes, in the keys or values of a page
-        for (int line = lane; line < kLines; line += 32) {
-          Prefetch(at + (kPageSize * kHead + line * 64));
-          if (kHead > 64 && line >= kLines / 2) Prefetch(at + line * 64);
-        }
-      }
-      state.Update(locate, base, last[0], last[1], p.attention_scale);
+      KeyValue at[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) at[j] = locate(base + 8 * j + g);
+      state.Update(at, base, last[0], last[1], p.attention_scale);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (slot[i] < 0) continue;
+      float* out = p.attention_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
 #pragma unroll
-      for (int c = 0; c < state.kGroups; ++c) {
-        auto* to = reinterpret_cast<float4*>(p.attention_o + static_cast<size_t>(slot[i]) * kHead + state.FirstOutput(c));
-#pragma unroll
-        for (int k = 0; k < 2 * state.kVector; k += 4) {
-          to[k / 4] = make_float4(state.Output(c, i, k), state.Output(c, i, k + 1), state.Output(c, i, k + 2),
-                                  state.Output(c, i, k + 3));
-        }
+      for (int c = 0; c < kHead / 32; ++c) {
+        float4* to = reinterpret_cast<float4*>(out + c * 32);
+        to[0] = make_float4(state.Output(c, i, 0), state.Output(c, i, 1), state.Output(c, i, 2), state.Output(c, i, 3));
+        to[1] = make_float4(state.Output(c, i, 4), state.Output(c, i, 5), state.Output(c, i, 6), state.Output(c, i, 7));
       }
       if (t == 0) p.attention_ml[slot[i]] = make_float2(state.maximum[i], state.sum[i]);
     }
-  }
-}
-
-template <int kHead>
-__device__ __forceinline__ void Attend(const AttentionUnit* unit, int head, int plane_offset) {
-  if ((unit->split + 1) * Context().p.split <= unit->committed) {
-    AttendUnit<kHead, true>(unit, head, plane_offset);
-  } else {
-    AttendUnit<kHead, false>(unit, head, plane_offset);
   }
 }
 
@@ -307,10 +240,10 @@ __device__ __forceinline__ void AttentionOp(const Op& op) {
     const AttentionUnit* unit =
         n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n] : context.set.all_units + i / kv_heads;
     switch (context.p.head_stride) {
-      case 32: Attend<32>(unit, i % kv_heads, plane_offset); break;
-      case 64: Attend<64>(unit, i % kv_heads, plane_offset); break;
-      case 128: Attend<128>(unit, i % kv_heads, plane_offset); break;
-      default: Attend<256>(unit, i % kv_heads, plane_offset); break;
+      case 32: AttendUnit<32>(unit, i % kv_heads, plane_offset); break;
+      case 64: AttendUnit<64>(unit, i % kv_heads, plane_offset); break;
+      case 128: AttendUnit<128>(unit, i % kv_heads, plane_offset); break;
+      default: AttendUnit<256>(unit, i % kv_heads, plane_offset); break;
     }
   }
 }
@@ -330,29 +263,16 @@ __device__ __noinline__ inline void MergeOp() {
     const int first = infos[row].partial, splits = infos[row].splits;
     const float2* ml = p.attention_ml + static_cast<size_t>(first) * p.heads + head;
     const float* o = p.attention_o + (static_cast<size_t>(first) * p.heads + head) * p.head_stride + element;
-    // A lane looks at every 32nd split's maximum and sum; the outputs are added in the order of the splits.
     float top = __int_as_float(0xFF800000);
     for (int s = lane; s < splits; s += 32) top = fmaxf(top, __ldcg(ml + static_cast<size_t>(s) * p.heads).x);
     for (int mask = 1; mask < 32; mask <<= 1) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, mask));
     float sum = 0.0f, value = 0.0f;
-    const size_t stride = static_cast<size_t>(p.heads) * p.head_stride;
-    for (int first = 0; first < splits; first += 32) {
-      const int count = min(32, splits - first);
-      float2 mine = make_float2(__int_as_float(0xFF800000), 0.0f);
-      if (lane < count) mine = __ldcg(ml + static_cast<size_t>(first + lane) * p.heads);
-      const float weight = exp2f(mine.x - top);
-#pragma unroll 1
-      for (int at = 0; at < count; at += 8) {
-        float part[8];
-#pragma unroll
-        for (int s = 0; s < 8; ++s) part[s] = at + s < count ? __ldcg(o + (first + at + s) * stride) : 0.0f;
-#pragma unroll
-        for (int s = 0; s < 8; ++s) {
-          const float w = __shfl_sync(0xFFFFFFFFu, weight, at + s);
-          sum += __shfl_sync(0xFFFFFFFFu, mine.y, at + s) * w;
-          value += part[s] * w;
-        }
-      }
+#pragma unroll 8
+    for (int s = 0; s < splits; ++s) {
+      const float2 part = __ldcg(ml + static_cast<size_t>(s) * p.heads);
+      const float weight = exp2f(part.x - top);
+      sum += part.y * weight;
+      value += __ldcg(o + static_cast<size_t>(s) * p.heads * p.head_stride) * weight;
     }
     if (element < p.head_dim) {
       p.act_attention[static_cast<size_t>(row) * p.ld_attention + head * p.head_dim + element] =

@@ -23,6 +23,13 @@ __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high,
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
 }
 
+// Transposes an 8 x 8 matrix of 16-bit elements held across the warp.
+__device__ inline uint32_t Transpose(uint32_t value) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
+  return out;
+}
+
 __device__ inline uint32_t PackBF16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);

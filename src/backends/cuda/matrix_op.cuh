@@ -143,9 +143,7 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;
   const int blocks = share.block_end - share.block_begin;
-  const auto blocks_of = [&](int w) { return w >= 0 && w < blocks ? (blocks - w + kWarps - 1) / kWarps : 0; };
-  const int own = blocks_of(warp);
-  const int filled = blocks_of(filler.ring());  // slots per tile of the ring that this lane fills
+  const int own = warp < blocks ? (blocks - warp + kWarps - 1) / kWarps : 0;
   int ld;
   const bf16* input = Input(p, op.input, ld);
   input += static_cast<size_t>(first_row + g) * ld + (share.block_begin + warp) * kBlockK + t * 8;
@@ -189,22 +187,19 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
           multiply(low, high, held[i]);
         }
       }
+      filler.Fill(own);
     } else {
-      // A tile may be longer than the rings: they are refilled after every round over the warps.
 #pragma unroll 1
-      for (int i = 0; i * kWarps < blocks; ++i) {
-        if (i < own) {
-          uint4 low[4], high[4];
-          ring.Read(low, high);
+      for (int i = 0; i < own; ++i) {
+        uint4 low[4], high[4];
+        ring.Read(low, high);
+        filler.Fill(1);
 #pragma unroll
-          for (int h = 0; h < 4; ++h) {
+        for (int h = 0; h < 4; ++h) {
 #pragma unroll
-            for (int n = 0; n < kTiles; ++n) held[0][h][n] = load(n, i, h);
-          }
-          multiply(low, high, held[0]);
+          for (int n = 0; n < kTiles; ++n) held[0][h][n] = load(n, i, h);
         }
-        __syncthreads();
-        filler.Fill(i < filled ? 1 : 0);
+        multiply(low, high, held[0]);
       }
     }
 
@@ -228,8 +223,6 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
       }
       epilogue.Store(tile, out_g, low, high);
     }
-    // All warps have read the tile.
-    if constexpr (kInRegisters) filler.Fill(filled);
     if constexpr (kSumBuffers<kSlots> == 1) __syncthreads();
   }
   ring.Save();

@@ -109,11 +109,13 @@ __global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ D
     }
   }
   for (int at = 0; at < end; at += kAttentionBlock) {
-    const auto locate = [&](int position) {
-      position = min(position, end - 1);
-      return InPage(p, pages[position / kPageSize], plane, kv_head, position % kPageSize);
-    };
-    state.Update(locate, at, seen[0], seen[1], p.attention_scale);
+    KeyValue where[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int position = min(at + 8 * j + g, end - 1);
+      where[j] = InPage(p, pages[position / kPageSize], plane, kv_head, position % kPageSize);
+    }
+    state.Update(where, at, seen[0], seen[1], p.attention_scale);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -122,10 +124,10 @@ __global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ D
     bf16* out = p.act_attention + static_cast<size_t>(row) * p.ld_attention + head * p.head_dim;
     const float scale = 1.0f / state.sum[i];
 #pragma unroll
-    for (int c = 0; c < state.kGroups; ++c) {
+    for (int c = 0; c < kHead / 32; ++c) {
 #pragma unroll
-      for (int k = 0; k < 2 * state.kVector; ++k) {
-        const int element = state.FirstOutput(c) + k;
+      for (int k = 0; k < 8; ++k) {
+        const int element = c * 32 + t * 8 + k;
         if (element < p.head_dim) out[element] = __float2bfloat16(state.Output(c, i, k) * scale);
       }
     }

@@ -16,7 +16,7 @@ inline constexpr int kPassRows = 32;       // batch rows that one pass over the 
 inline constexpr int kChunkBlocks = 16;    // blocks of k that the warps keep their inputs of in registers: 2048 elements
 inline constexpr int kMaxMatrices = 208;   // of one model
 inline constexpr int kMaxHidden = 8192;    // a block holds one row of the residual stream in registers
-inline constexpr int kAttentionBlock = 64; // positions that one softmax update covers
+inline constexpr int kAttentionBlock = 32; // positions that one softmax update covers
 
 // ---- The program: what the model does, laid down once ------------------------------------------------------------------
 

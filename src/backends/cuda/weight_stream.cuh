@@ -2,9 +2,9 @@
 //
 // Which weights a warp reads, and in what order, does not depend on any activation. So each warp has a ring of shared memory
 // that is kept filled from its own list, ahead of the barriers between operations: memory stays busy while the arithmetic
-// waits. A slot holds kTileRows rows by kBlockK elements (4 KiB); a barrier per slot says when it is full. When a tile was
-// read, those warps that have no part in writing small results refill the slots of all. From Hopper on the copy engine does
-// it, one instruction per slot; before, the warps' own asynchronous copies.
+// waits. A slot holds kTileRows rows by kBlockK elements (4 KiB); a barrier per slot says when it is full. When a warp has
+// read its part of a tile it has the slots refilled: from Hopper on by the copy engine, one instruction per slot; before, by
+// its own asynchronous copies.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -82,60 +82,45 @@ class RingReader {
 
 // ---- Filling ------------------------------------------------------------------------------------------------------------
 
-// The warps that fill: each serves kRingsPerFiller rings, one lane per ring.
-inline constexpr int kFirstFiller = kWarps / 2;
-inline constexpr int kRingsPerFiller = kWarps / (kWarps - kFirstFiller);
-
 template <int kSlots>
 class RingFiller {
  public:
-  // Takes up the rings where Save left them; a warp or lane that does not fill has ring -1.
-  __device__ __forceinline__ explicit RingFiller(uint32_t rings) : rings_(rings) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    ring_ = warp >= kFirstFiller && lane < kRingsPerFiller ? (warp - kFirstFiller) * kRingsPerFiller + lane : -1;
-    if (ring_ >= 0) at_ = Context().fillers[ring_];
+  // Takes up the warp's ring where Save left it.
+  __device__ __forceinline__ explicit RingFiller(uint32_t rings)
+      : at_(Context().fillers[threadIdx.x / 32]), ring_(static_cast<int>(threadIdx.x / 32)) {
+    slots_ = rings + threadIdx.x / 32 * kSlots * kSlotBytes;
   }
   __device__ __forceinline__ void Save() const {
-    if (ring_ >= 0) Context().fillers[ring_] = at_;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) Context().fillers[ring_] = at_;
+    __syncwarp();
   }
-  __device__ __forceinline__ int ring() const { return ring_; }
 
   // Before the first operation of a step.
   __device__ __forceinline__ void Start() {
     at_ = {};
     at_.matrix = -1;
-    if (ring_ >= 0) NextPass();
+    NextPass();
     Fill(kSlots);
     Save();
   }
 
-  // Starts the copies into the ring's next `slots` slots, which all warps are done with.
+  // Starts the copies into the ring's next `slots` slots, which the warp has read.
   __device__ __forceinline__ void Fill(int slots) {
-    if (threadIdx.x / 32 < kFirstFiller) return;
-    if constexpr (LOOPSPEC_COPY_ENGINE) {
-      if (ring_ < 0) return;
+    __syncwarp();
 #pragma unroll 1
-      for (int i = 0; i < slots; ++i) {
-        if (at_.matrix < 0) return;
-        const uint32_t full = FullBarrier(ring_, at_.slot);
-        ExpectBytes(full, kSlotBytes);
-        CopyTile(rings_ + static_cast<uint32_t>(ring_ * kSlots + at_.slot) * kSlotBytes,
-                 Context().shares[at_.matrix].map, at_.block * (kBlockK / 64), at_.tile * kTileRows, full);
-        Step();
-      }
-    } else {
-      for (int lane = 0; lane < kRingsPerFiller; ++lane) {
-        for (int i = 0; i < __shfl_sync(0xFFFFFFFFu, slots, lane); ++i) {
-          const int matrix = __shfl_sync(0xFFFFFFFFu, at_.matrix, lane);
-          if (matrix < 0) break;
-          const int ring = __shfl_sync(0xFFFFFFFFu, ring_, lane), slot = __shfl_sync(0xFFFFFFFFu, at_.slot, lane);
-          CopySlot(Context().shares[matrix], __shfl_sync(0xFFFFFFFFu, at_.tile, lane),
-                   __shfl_sync(0xFFFFFFFFu, at_.block, lane),
-                   rings_ + static_cast<uint32_t>(ring * kSlots + slot) * kSlotBytes, FullBarrier(ring, slot));
-          if (static_cast<int>(threadIdx.x % 32) == lane) Step();
-          __syncwarp();
+    for (int i = 0; i < slots && at_.matrix >= 0; ++i) {
+      const MatrixShare& share = Context().shares[at_.matrix];
+      const uint32_t to = slots_ + static_cast<uint32_t>(at_.slot) * kSlotBytes, full = FullBarrier(ring_, at_.slot);
+      if constexpr (LOOPSPEC_COPY_ENGINE) {
+        if (threadIdx.x % 32 == 0) {
+          ExpectBytes(full, kSlotBytes);
+          CopyTile(to, share.map, at_.block * (kBlockK / 64), at_.tile * kTileRows, full);
         }
+      } else {
+        CopySlot(share, at_.tile, at_.block, to, full);
       }
+      Step();
     }
   }
 
@@ -198,7 +183,7 @@ class RingFiller {
   }
 
   FillerState at_;
-  uint32_t rings_;
+  uint32_t slots_;
   int ring_;
 };
 
