@@ -38,8 +38,7 @@ struct BackendOptions {
   uint64_t state_seed = 0;  // keys Raven's initial states, a property of the loaded model
 };
 
-// ---- What a step consists of
-// ------------------------------------------------------------------------------------------
+// ---- What a step consists of ----
 
 // The committed part of a sequence, as rows of this step see it.
 struct SequencePlan {
@@ -112,8 +111,7 @@ struct StepPlan {
   }
 };
 
-// ---- What comes back
-// --------------------------------------------------------------------------------------------------
+// ---- What comes back ----
 
 struct TokenLogprob {
   int32_t token;

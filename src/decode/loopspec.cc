@@ -78,17 +78,15 @@ void LoopSpec::Stop(FinishReason reason) {
   tree_.Clear();
 }
 
-// ---- Spawn: c <- NewBranch(); H_c <- P(X); r_c <- 0; Q_c <- {}; A <- A + c
-// ---------------------------------------------- P itself runs with the next step: a row at depth 0
-// goes through it first.
+// ---- Spawn: c <- NewBranch(); H_c <- P(X); r_c <- 0; Q_c <- {}; A <- A + c ----
+// P itself runs with the next step: a row at depth 0 goes through it first.
 int32_t LoopSpec::Spawn(int32_t parent, int32_t token, int32_t position, int proposal) {
   const int32_t c = tree_.Add(parent, token, position);
   if (c != kNoBranch) Trace(TraceEvent::Kind::kSpawn, tree_[c], token, position, proposal);
   return c;
 }
 
-// ---- One step: all of A advances by `recurrences`; whoever reaches a proposal depth or R is read
-// out -------------------
+// ---- One step: all of A advances; whoever reaches a proposal depth or R is read out ----
 int LoopSpec::StepsToReadout() const {
   int steps = recurrence_;
   for (const int32_t b : tree_.active()) {
@@ -203,8 +201,7 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
   if (!finished()) SpawnChildren();
 }
 
-// ---- r_b = d_j: record the proposal, if the gate let one through
-// --------------------------------------------------------
+// ---- r_b = d_j: record the proposal, if the gate let one through ----
 void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   Branch& branch = tree_[b];
   if (branch.proposal_count > 0) {
@@ -219,9 +216,8 @@ void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   Trace(TraceEvent::Kind::kDraft, branch, decision.token, branch.position + 1, proposal + 1);
 }
 
-// ---- r_b = R: (x*, c*) <- Verify(b, p_R); Y <- Y || x*; A <- Reroot(A, c*)
-// ---------------------------------------------- The cascade itself has run on the device
-// (sampling/cascade.h); here its verdict takes effect.
+// ---- r_b = R: (x*, c*) <- Verify(b, p_R); Y <- Y || x*; A <- Reroot(A, c*) ----
+// The cascade itself has run on the device (sampling/cascade.h); here its verdict takes effect.
 void LoopSpec::Verify(const Decision& verdict) {
   Branch& b = tree_[tree_.root()];
   LOOPSPEC_CHECK(b.depth == recurrence_);
@@ -268,8 +264,7 @@ void LoopSpec::Commit(int32_t token, int source, const Decision& decision) {
   }
 }
 
-// ---- Timing simulations only (request.assume)
-// --------------------------------------------------------------------------
+// ---- Timing simulations only (request.assume) ----
 std::span<const Decision> LoopSpec::Assume(std::span<const Decision> decisions) {
   assumed_.assign(decisions.begin(), decisions.end());
   for (size_t i = 0; i < pending_.size(); ++i) {
@@ -282,8 +277,7 @@ std::span<const Decision> LoopSpec::Assume(std::span<const Decision> decisions) 
   return assumed_;
 }
 
-// ---- Children of recorded drafts, as the budget allows: first proposals before later ones, older
-// branches first ---------
+// ---- Children of recorded drafts, as the budget allows: first proposals first, then by age ----
 void LoopSpec::SpawnChildren() {
   for (int proposal = 0; proposal < static_cast<int>(request_.depths.size()); ++proposal) {
     // Children are added behind `existing` and have no drafts yet.

@@ -310,8 +310,7 @@ std::string PairName(const TypePair& types) {
 INSTANTIATE_TEST_SUITE_P(All, MatMul, testing::ValuesIn(kTypes),
                          [](const auto& param) { return PairName(param.param); });
 
-// ---- Attention
-// ----------------------------------------------------------------------------------------------------------
+// ---- Attention ----
 
 struct AttentionProblem {
   AttentionProblem(DType type, int size, int queries, int64_t length, uint32_t seed)
@@ -456,8 +455,7 @@ TEST(Attention, TheCutIntoRunsChangesNoBit) {
   }
 }
 
-// ---- The small operations
-// ---------------------------------------------------------------------------------------------
+// ---- The small operations ----
 
 std::vector<float> Normal(size_t n, uint32_t seed, float sigma = 1.0f) {
   std::mt19937 random(seed);

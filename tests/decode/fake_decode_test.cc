@@ -267,8 +267,7 @@ TEST(FakeDecodeLong, CascadeChiSquareOfEveryVariant) {
   }
 }
 
-// ---- What a request may not ask
-// ---------------------------------------------------------------------------------------
+// ---- What a request may not ask ----
 
 template <typename F>
 std::string ErrorOf(F f) {
@@ -346,8 +345,7 @@ TEST(FakeDecode, SecondRequestWithoutACellIsRefused) {
             std::string::npos);
 }
 
-// ---- Stop from outside, trace, many decoders in one step
-// --------------------------------------------------------------
+// ---- Stop from outside, trace, many decoders in one step ----
 
 TEST(FakeDecode, StopFreesEverything) {
   FakeModel model(3, FakeShape::kNear, 4);

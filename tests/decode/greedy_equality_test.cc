@@ -211,8 +211,7 @@ TEST(CoupledEqualityLong, Raven) {
   ExpectEqual(kRaven, Coupled, 100, true);
 }
 
-// ---- Cascade sampling
-// ---------------------------------------------------------------------------------------------------
+// ---- Cascade sampling ----
 
 void SameAtEveryBudget(const ModelCase& which, int tokens) {
   Subject subject(which.name, which.recurrence, which.depth_sets);

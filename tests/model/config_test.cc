@@ -227,8 +227,7 @@ TEST(Config, Llama3Frequencies) {
   EXPECT_TRUE(kept && divided && between);
 }
 
-// ---- Tensors
-// ------------------------------------------------------------------------------------------------------------
+// ---- Tensors ----
 
 class Tampered : public testing::TestWithParam<const char*> {
  protected:

@@ -239,8 +239,7 @@ TEST(LogSumExp, Reference) {
   EXPECT_NEAR(LogSumExp(std::vector<float>{1000, 1000, -1000}), 1000 + std::log(2.0), 1e-9);
 }
 
-// ---- Coupled choices
-// ---------------------------------------------------------------------------------------------------
+// ---- Coupled choices ----
 
 TEST(Coupled, ChoiceFollowsTheDistribution) {
   const std::vector<float> p = {0.5f, 0.0f, 0.3f, 0.001f, 0.15f, 0.049f, 0.0f};

@@ -148,8 +148,7 @@ TEST(Safetensors, EveryTruncation) {
   EXPECT_EQ(ErrorOf(whole), "no error");
 }
 
-// ---- Folders
-// ------------------------------------------------------------------------------------------------------------
+// ---- Folders ----
 
 class Folder : public testing::Test {
  protected:
@@ -241,8 +240,7 @@ TEST_F(Folder, WrittenFilesReadBack) {
   EXPECT_THROW(WriteSafetensors(folder_ / "no" / "such" / "folder.safetensors", tensors), Error);
 }
 
-// ---- Element types
-// --------------------------------------------------------------------------------------------------------
+// ---- Element types ----
 
 TEST(DType, F16EveryPattern) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {

@@ -135,8 +135,7 @@ int CpuBackend::PreferredRows() const {
   return std::min(8, options_.max_rows);
 }
 
-// ---- A step
-// -----------------------------------------------------------------------------------------------------------
+// ---- A step ----
 
 void CpuBackend::PrepareStep(const StepPlan& plan) {
   const ModelSpec& spec = model_.spec;
@@ -283,8 +282,7 @@ double CpuBackend::ReadBandwidth() {
   return MeasureReadBandwidth(options_.threads);
 }
 
-// ---- Prompts
-// ----------------------------------------------------------------------------------------------------------
+// ---- Prompts ----
 
 void CpuBackend::Prefill(const PrefillPlan& plan) {
   for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {

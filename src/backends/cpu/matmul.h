@@ -64,8 +64,7 @@ std::span<const MatMulKernel* const> AllMatMuls(DType weights, DType activations
 // True where bf16 products run on instructions made for them.
 bool HasFastBF16();
 
-// ---- One function per instruction set, in files of their own; null where the build or the machine
-// has none ----------
+// ---- One function per instruction set; null where the build or the machine has none ----
 const MatMulKernel* BfmmlaKernel();                                   // Arm BFMMLA
 const MatMulKernel* Avx512Bf16Kernel();                               // x86 VDPBF16PS
 const MatMulKernel* AmxKernel();                                      // x86 TDPBF16PS

@@ -7,9 +7,11 @@
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/ops_hwy.cc"
-#include <hwy/contrib/math/math-inl.h>
+// clang-format off: foreach_target.h comes first
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace loopspec::cpu {
@@ -83,8 +85,7 @@ void Rotate(float* head, const float* cos, const float* sin, int n) {
   }
 }
 
-// ---- Attention
-// --------------------------------------------------------------------------------------------------------
+// ---- Attention ----
 
 // How keys and values are stored. Load gives two vectors of a row's elements; the element order
 // within a pair of vectors is Slot's, the same for queries, keys and values, so only the ends of
