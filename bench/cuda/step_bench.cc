@@ -1,5 +1,6 @@
-// Times steps at the shapes of the released models, with random weights made on the device: what one recurrence costs
-// against reading its weights and keys once, and what further rows at other depths add.
+// Times steps at the shapes of the released models, with random weights made on the device: what
+// one recurrence costs against reading its weights and keys once, and what further rows at other
+// depths add.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -59,7 +60,8 @@ double Median(std::vector<double> values) {
 
 class Bench {
  public:
-  Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, double bandwidth)
+  Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context,
+        double bandwidth)
       : name_(name), context_(context), bandwidth_(bandwidth) {
     BackendOptions options;
     options.readout_depths = std::move(depths);
@@ -91,7 +93,8 @@ class Bench {
     backend_->Trace(clocks.data());
     double total[10] = {};
     int count[10] = {};
-    const char* const names[10] = {"qkv", "qkv", "gate_up", "o/down", "head", "rows", "qk_norm", "attention", "merge", "start"};
+    const char* const names[10] = {"qkv",  "qkv",     "gate_up",   "o/down", "head",
+                                   "rows", "qk_norm", "attention", "merge",  "start"};
     constexpr int kRounds = 20;
     for (int i = 0; i < kRounds; ++i) {
       backend_->Wait(backend_->Submit(plan));
@@ -99,10 +102,12 @@ class Bench {
         int kind = 9;
         if (at >= 0) {
           const cuda::Op& op = program.ops[static_cast<size_t>(begin + at)];
-          kind = op.type == cuda::OpType::kMatrix   ? static_cast<int>(program.kinds[static_cast<size_t>(op.matrix)])
-                 : op.type == cuda::OpType::kRows   ? 5
-                 : op.type == cuda::OpType::kQkNorm ? 6
-                 : op.type == cuda::OpType::kAttention ? 7 : 8;
+          kind = op.type == cuda::OpType::kMatrix
+                     ? static_cast<int>(program.kinds[static_cast<size_t>(op.matrix)])
+                 : op.type == cuda::OpType::kRows      ? 5
+                 : op.type == cuda::OpType::kQkNorm    ? 6
+                 : op.type == cuda::OpType::kAttention ? 7
+                                                       : 8;
         }
         total[kind] += static_cast<double>(clocks.data()[at + 2] - clocks.data()[at + 1]) * 1e-3;
         ++count[kind];
@@ -116,7 +121,8 @@ class Bench {
     std::printf("\n");
   }
 
-  // `rows` rows over `distinct` depths, the deepest oldest; `prelude` new rows and `readouts` readouts among them.
+  // `rows` rows over `distinct` depths, the deepest oldest; `prelude` new rows and `readouts`
+  // readouts among them.
   void Run(int rows, int distinct, int recurrences, bool prelude, bool readout) {
     StepPlan plan;
     SamplingParams greedy;
@@ -131,12 +137,13 @@ class Bench {
       recur.push_back(result.recur_seconds);
       read.push_back(result.readout_seconds);
     }
-    Print(rows, distinct, recurrences, prelude, readout, Median(wall), Median(prelude_s), Median(recur), Median(read));
+    Print(rows, distinct, recurrences, prelude, readout, Median(wall), Median(prelude_s),
+          Median(recur), Median(read));
   }
 
  private:
-  void MakePlan(int rows, int distinct, int recurrences, bool prelude, bool readout, const SamplingParams& greedy,
-                StepPlan& plan) const {
+  void MakePlan(int rows, int distinct, int recurrences, bool prelude, bool readout,
+                const SamplingParams& greedy, StepPlan& plan) const {
     const ModelSpec& spec = backend_->spec();
     plan.sequences.push_back({pages_.data()});
     plan.recurrences = recurrences;
@@ -146,7 +153,8 @@ class Bench {
       int depth = std::max(0, spec.recurrence - recurrences - level * stride);
       if (!prelude && depth == 0) depth = std::min(1, spec.recurrence - recurrences);
       if (prelude && level == distinct - 1) depth = 0;
-      plan.rows.push_back({0, i, 100 + i, context_ + level, depth, static_cast<int32_t>(plan.chains.size()), level});
+      plan.rows.push_back({0, i, 100 + i, context_ + level, depth,
+                           static_cast<int32_t>(plan.chains.size()), level});
       // One cell of every older level.
       for (int l = 0; l < level; ++l) plan.chains.push_back(l * rows / distinct);
     }
@@ -163,13 +171,15 @@ class Bench {
     }
   }
 
-  void Print(int rows, int distinct, int recurrences, bool prelude, bool readout, double wall, double p, double b, double c) {
+  void Print(int rows, int distinct, int recurrences, bool prelude, bool readout, double wall,
+             double p, double b, double c) {
     const ModelSpec& spec = backend_->spec();
     const double token = 2.0 * spec.kv_size() * sizeof(uint16_t);
     const double kv = token * spec.core_layers * context_ * distinct;
     const double core = (static_cast<double>(backend_->model().core_bytes) + kv) * recurrences;
-    std::printf("%-12s rows %3d depths %2d x%d%s%s  B %8.4f ms  %5.3f TB/s %5.1f %%", name_, rows, distinct, recurrences,
-                prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3, core / b * 1e-12, core / b / bandwidth_ * 100);
+    std::printf("%-12s rows %3d depths %2d x%d%s%s  B %8.4f ms  %5.3f TB/s %5.1f %%", name_, rows,
+                distinct, recurrences, prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3,
+                core / b * 1e-12, core / b / bandwidth_ * 100);
     double floor = core / bandwidth_;
     if (prelude) {
       floor += static_cast<double>(backend_->model().prelude_bytes) / bandwidth_;
@@ -177,7 +187,8 @@ class Bench {
     }
     if (readout) {
       floor += static_cast<double>(backend_->model().coda_bytes) / bandwidth_;
-      std::printf("  C %.4f ms %5.1f %%", c * 1e3, static_cast<double>(backend_->model().coda_bytes) / c / bandwidth_ * 100);
+      std::printf("  C %.4f ms %5.1f %%", c * 1e3,
+                  static_cast<double>(backend_->model().coda_bytes) / c / bandwidth_ * 100);
     }
     std::printf("  step %.4f ms, %4.1f %% outside the kernel, %5.1f %% of the floor\n", wall * 1e3,
                 (wall - p - b - c) / wall * 100, floor / wall * 100);

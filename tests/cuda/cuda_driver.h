@@ -13,7 +13,9 @@
 
 namespace loopspec {
 
-inline bool GpuIsThere() { return CudaDeviceCount() > 0; }
+inline bool GpuIsThere() {
+  return CudaDeviceCount() > 0;
+}
 
 #define LOOPSPEC_NEEDS_GPU() \
   if (!GpuIsThere()) GTEST_SKIP() << "no GPU here: the CUDA backend was compiled but not run"
@@ -36,7 +38,8 @@ inline BackendOptions AllDepths(const ModelSpec& spec, int max_rows = 64) {
 
 // A plan under construction, with what it points to.
 struct StepDriver {
-  explicit StepDriver(Backend& b, int page_count = 32) : backend(b), pages(static_cast<size_t>(page_count)) {
+  explicit StepDriver(Backend& b, int page_count = 32)
+      : backend(b), pages(static_cast<size_t>(page_count)) {
     std::iota(pages.begin(), pages.end(), 0);
   }
 

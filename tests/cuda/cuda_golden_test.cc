@@ -9,7 +9,8 @@
 namespace loopspec {
 namespace {
 
-constexpr float kTolerance = 3e-2f;  // of the largest logit: inputs of matrix products are rounded to bf16
+constexpr float kTolerance =
+    3e-2f;  // of the largest logit: inputs of matrix products are rounded to bf16
 
 struct Golden {
   Model model;
@@ -39,8 +40,10 @@ struct Golden {
   }
   // Largest difference to depth d (from 1), position t, over the largest logit.
   float Distance(int depth, int position, std::span<const float> got) const {
-    const float* want = values.data() + (static_cast<size_t>(depth - 1) * static_cast<size_t>(tokens) +
-                                         static_cast<size_t>(position)) * static_cast<size_t>(vocab);
+    const float* want =
+        values.data() + (static_cast<size_t>(depth - 1) * static_cast<size_t>(tokens) +
+                         static_cast<size_t>(position)) *
+                            static_cast<size_t>(vocab);
     float worst = 0;
     for (int v = 0; v < vocab; ++v) {
       const float difference = std::fabs(got[static_cast<size_t>(v)] - want[v]);
@@ -64,17 +67,19 @@ TEST_P(CudaGolden, PromptsGiveTheLogitsOfEveryDepth) {
   int calls = 0;
   // In two pieces: the second attends to the first through its pages.
   for (const auto& [begin, end] : {std::pair(0, 11), std::pair(11, golden.tokens)}) {
-    backend->Score({{driver.pages.data()}, begin, std::span(golden.ids).subspan(begin, end - begin)},
-                   [&](int32_t position, int32_t readout, std::span<const float> logits) {
-                     ++calls;
-                     const float d = golden.Distance(readout + 1, position, logits);
-                     if (!(d <= worst)) worst = d;
-                   });
+    backend->Score(
+        {{driver.pages.data()}, begin, std::span(golden.ids).subspan(begin, end - begin)},
+        [&](int32_t position, int32_t readout, std::span<const float> logits) {
+          ++calls;
+          const float d = golden.Distance(readout + 1, position, logits);
+          if (!(d <= worst)) worst = d;
+        });
   }
   EXPECT_EQ(calls, golden.tokens * golden.model.spec.recurrence);
   EXPECT_LT(worst, kTolerance);
   RecordProperty("worst", std::to_string(worst));
-  std::printf("    %s, prompts: worst difference %.4f of the largest logit\n", GetParam(), static_cast<double>(worst));
+  std::printf("    %s, prompts: worst difference %.4f of the largest logit\n", GetParam(),
+              static_cast<double>(worst));
 }
 
 TEST_P(CudaGolden, StepsGiveTheLogitsOfEveryDepth) {
@@ -88,13 +93,15 @@ TEST_P(CudaGolden, StepsGiveTheLogitsOfEveryDepth) {
   for (int t = 0; t < golden.tokens; ++t) {
     for (int d = 0; d < depths; ++d) {
       driver.Begin(1);
-      // Every third token stays in its cell until the next one is done, so that chains are walked too.
+      // Every third token stays in its cell until the next one is done, so that chains are walked
+      // too.
       if (d == 0 && t % 3 != 1 && t > 0) {
         if (t % 3 == 2 || t % 3 == 0) driver.Commit((t - 1) % 4, t - 1);
         if (t % 3 == 2) driver.Commit((t - 2) % 4, t - 2);
       }
       const std::vector<int32_t> chain =
-          t % 3 == 1 ? std::vector<int32_t>{static_cast<int32_t>((t - 1) % 4)} : std::vector<int32_t>{};
+          t % 3 == 1 ? std::vector<int32_t>{static_cast<int32_t>((t - 1) % 4)}
+                     : std::vector<int32_t>{};
       driver.AddRow(t % 4, golden.ids[static_cast<size_t>(t)], t, d, chain);
       driver.AddReadout(0, d);
       driver.Run();
@@ -103,12 +110,13 @@ TEST_P(CudaGolden, StepsGiveTheLogitsOfEveryDepth) {
     }
   }
   EXPECT_LT(worst, kTolerance);
-  std::printf("    %s, steps: worst difference %.4f of the largest logit\n", GetParam(), static_cast<double>(worst));
+  std::printf("    %s, steps: worst difference %.4f of the largest logit\n", GetParam(),
+              static_cast<double>(worst));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaGolden,
-                         testing::Values("ouro-tiny-f32", "ouro-tiny-gqa-bf16-sharded", "raven-llama-tiny-f32",
-                                         "raven-olmo-tiny-bf16"));
+                         testing::Values("ouro-tiny-f32", "ouro-tiny-gqa-bf16-sharded",
+                                         "raven-llama-tiny-f32", "raven-olmo-tiny-bf16"));
 
 }  // namespace
 }  // namespace loopspec

@@ -1,4 +1,5 @@
-// A row's result depends on that row alone, bit for bit: whatever shares the step with it, and wherever its prefix lies.
+// A row's result depends on that row alone, bit for bit: whatever shares the step with it, and
+// wherever its prefix lies.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -53,7 +54,9 @@ ModelSpec RavenLike(bool olmo) {
   return spec;
 }
 
-ModelSpec SpecOf(int which) { return which == 0 ? OuroLike() : RavenLike(which == 2); }
+ModelSpec SpecOf(int which) {
+  return which == 0 ? OuroLike() : RavenLike(which == 2);
+}
 
 class CudaRows : public testing::TestWithParam<int> {
  protected:
@@ -62,10 +65,12 @@ class CudaRows : public testing::TestWithParam<int> {
   void Start(int max_rows) {
     const ModelSpec spec = SpecOf(GetParam());
     cuda::Check(cudaSetDevice(0), "selecting the GPU");
-    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), AllDepths(spec, max_rows), 0);
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7),
+                                                   AllDepths(spec, max_rows), 0);
     driver_ = std::make_unique<StepDriver>(*backend_);
     std::mt19937 random(3);
-    for (int i = 0; i < kPrompt; ++i) prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
+    for (int i = 0; i < kPrompt; ++i)
+      prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
     backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
   }
 
@@ -76,7 +81,8 @@ class CudaRows : public testing::TestWithParam<int> {
   std::vector<int32_t> prompt_;
 };
 
-// The row under test (cell 0) through all depths, alone or among `others` rows at mixed depths; its logits at each depth.
+// The row under test (cell 0) through all depths, alone or among `others` rows at mixed depths; its
+// logits at each depth.
 TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   LOOPSPEC_NEEDS_GPU();
   Start(256);
@@ -85,7 +91,8 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   for (const int others : {0, 3, 8, 17, 40, 255}) {
     for (int d = 0; d < depths; ++d) {
       driver_->Begin(1);
-      // The others start over whenever they are done; before the first step they have no state, so they begin at depth 0.
+      // The others start over whenever they are done; before the first step they have no state, so
+      // they begin at depth 0.
       const int before = others / 2;
       const auto add_others = [&](int begin, int end) {
         for (int i = begin; i < end; ++i) {
@@ -97,13 +104,15 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
       const int row = driver_->AddRow(0, Token(0), kPrompt, d);
       add_others(before, others);
       driver_->AddReadout(row, d);
-      if (others > 1) driver_->AddReadout(row == 0 ? 1 : 0, driver_->plan.rows[row == 0 ? 1 : 0].depth);
+      if (others > 1)
+        driver_->AddReadout(row == 0 ? 1 : 0, driver_->plan.rows[row == 0 ? 1 : 0].depth);
       driver_->Run();
       const std::vector<float> logits = driver_->Logits(0);
       if (others == 0) {
         alone.push_back(logits);
       } else {
-        ASSERT_EQ(logits, alone[static_cast<size_t>(d)]) << "depth " << d + 1 << " among " << others << " others";
+        ASSERT_EQ(logits, alone[static_cast<size_t>(d)])
+            << "depth " << d + 1 << " among " << others << " others";
       }
     }
   }
@@ -128,7 +137,8 @@ TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
   EXPECT_EQ(driver_->Logits(0), single);
 }
 
-// Forty tokens in a chain of cells, then the same tokens committed one by one: the last one's logits are the same.
+// Forty tokens in a chain of cells, then the same tokens committed one by one: the last one's
+// logits are the same.
 TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
   LOOPSPEC_NEEDS_GPU();
   Start(64);
@@ -150,7 +160,8 @@ TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
     driver_->AddRow(i, Token(i), kPrompt + i, 0);
     driver_->AddReadout(0, depths - 1);
     driver_->Run();
-    ASSERT_EQ(driver_->Logits(0), in_cells[static_cast<size_t>(i)]) << "after " << i << " committed tokens";
+    ASSERT_EQ(driver_->Logits(0), in_cells[static_cast<size_t>(i)])
+        << "after " << i << " committed tokens";
   }
 }
 
@@ -169,7 +180,10 @@ TEST_P(CudaRows, DoNotDependOnHowThePromptWasCut) {
   const std::vector<float> whole = next();
   int at = 0;
   for (const int length : {1, 63, 100, 136}) {
-    backend_->Prefill({{driver_->pages.data()}, at, std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(length))});
+    backend_->Prefill(
+        {{driver_->pages.data()},
+         at,
+         std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(length))});
     at += length;
   }
   ASSERT_EQ(at, kPrompt);

@@ -31,7 +31,8 @@ class CudaSampling : public testing::Test {
   void SetUp() override {
     LOOPSPEC_NEEDS_GPU();
     cuda::Check(cudaSetDevice(0), "selecting the GPU");
-    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(Small(), 5), AllDepths(Small()), 0);
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(Small(), 5),
+                                                   AllDepths(Small()), 0);
     driver_ = std::make_unique<StepDriver>(*backend_);
   }
 
@@ -81,8 +82,9 @@ TEST_F(CudaSampling, PlainSamplingFollowsTheFilters) {
     int top_k;
     float top_p, min_p;
   };
-  for (const Case& c : {Case{1.0f, 0, 1.0f, 0.0f}, Case{0.7f, 0, 0.7f, 0.0f}, Case{1.0f, 5, 1.0f, 0.0f},
-                        Case{1.5f, 40, 0.9f, 0.0f}, Case{1.0f, 0, 1.0f, 0.2f}, Case{2.0f, 100, 0.95f, 0.05f}}) {
+  for (const Case& c :
+       {Case{1.0f, 0, 1.0f, 0.0f}, Case{0.7f, 0, 0.7f, 0.0f}, Case{1.0f, 5, 1.0f, 0.0f},
+        Case{1.5f, 40, 0.9f, 0.0f}, Case{1.0f, 0, 1.0f, 0.2f}, Case{2.0f, 100, 0.95f, 0.05f}}) {
     driver_->sampling.temperature = c.temperature;
     driver_->sampling.top_k = c.top_k;
     driver_->sampling.top_p = c.top_p;
@@ -96,7 +98,8 @@ TEST_F(CudaSampling, PlainSamplingFollowsTheFilters) {
       ASSERT_GE(token, 0);
       ASSERT_GT(p[static_cast<size_t>(token)], 0.0f) << "a token of probability zero";
       const double u = Uniform({seed, 0, 1}, static_cast<uint32_t>(DrawPurpose::kSample));
-      const int expected = SerialTeam().Choose(static_cast<int>(p.size()), [&](int v) { return p[static_cast<size_t>(v)]; }, 1.0, u);
+      const int expected = SerialTeam().Choose(
+          static_cast<int>(p.size()), [&](int v) { return p[static_cast<size_t>(v)]; }, 1.0, u);
       same += token == expected;
     }
     // Sums are rounded in another order; a draw may fall between.
@@ -124,7 +127,9 @@ TEST_F(CudaSampling, LogprobsAreThoseOfTheRawSoftmax) {
   ASSERT_EQ(decision.top.size(), 5u);
   std::vector<int> order(logits_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits_[static_cast<size_t>(a)] > logits_[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return logits_[static_cast<size_t>(a)] > logits_[static_cast<size_t>(b)];
+  });
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(decision.top[i].token, order[i]);
 }
 
@@ -154,8 +159,9 @@ TEST_F(CudaSampling, CascadeFollowsTheSharedCode) {
       logits_ = driver_->Logits(0);
       std::vector<float> rho = Distribution();
       if (d < 2) {
-        const ProposalOutcome expected = Propose(team, draw, vocab, rho.data(), recorded.data(),
-                                                 static_cast<int>(recorded.size()), d, LaterProposal::kGatedResidual);
+        const ProposalOutcome expected =
+            Propose(team, draw, vocab, rho.data(), recorded.data(),
+                    static_cast<int>(recorded.size()), d, LaterProposal::kGatedResidual);
         differences += expected.token != decision.token || expected.gate_open != decision.gate_open;
         gates += d == 1 && decision.gate_open;
         if (decision.token >= 0 && expected.token >= 0) {
@@ -165,7 +171,8 @@ TEST_F(CudaSampling, CascadeFollowsTheSharedCode) {
           for (size_t r = 0; r < q.size(); ++r) recorded.push_back({drafts[r].token, q[r].data()});
         }
       } else {
-        const Verdict expected = Verify(team, draw, vocab, rho.data(), recorded.data(), static_cast<int>(recorded.size()));
+        const Verdict expected = Verify(team, draw, vocab, rho.data(), recorded.data(),
+                                        static_cast<int>(recorded.size()));
         differences += expected.token != decision.token || expected.accepted != decision.accepted;
         accepted += decision.accepted >= 0;
       }
@@ -173,7 +180,8 @@ TEST_F(CudaSampling, CascadeFollowsTheSharedCode) {
   }
   EXPECT_LE(differences, 3);  // of 300; rounding at a boundary
   EXPECT_GT(gates, 0);
-  std::printf("    cascade: %d of 100 accepted, gate open %d times, %d differences from the CPU\n", accepted, gates, differences);
+  std::printf("    cascade: %d of 100 accepted, gate open %d times, %d differences from the CPU\n",
+              accepted, gates, differences);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-// Attention of a few queries to many positions, one warp at a time, on matrix instructions straight from memory.
+// Attention of a few queries to many positions, one warp at a time, on matrix instructions straight
+// from memory.
 //
-// Up to 16 queries are the long side of the instruction, positions the short one: S = Q K^T in pieces of 8 positions. The
-// fragment of S that a thread holds is, rounded to bf16, the fragment of P that P V needs; values are loaded by rows like
-// keys and transposed in registers. A thread needs no more than a pointer to each position's key and value, so it makes no
-// difference to any bit whether a position lies in a page or in a cell.
+// Up to 16 queries are the long side of the instruction, positions the short one: S = Q K^T in
+// pieces of 8 positions. The fragment of S that a thread holds is, rounded to bf16, the fragment of
+// P that P V needs; values are loaded by rows like keys and transposed in registers. A thread needs
+// no more than a pointer to each position's key and value, so it makes no difference to any bit
+// whether a position lies in a page or in a cell.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -22,8 +24,8 @@ struct KeyValue {
 template <int kHead>
 struct AttentionState {
   static constexpr int kParts = kHead / 32;
-  uint4 q[kParts][2];      // queries g and g + 8: elements 32 c + 8 t ... + 7
-  float o[kParts][4][4];   // [c][r]: columns 32 c + 8 t' + 2 r ...
+  uint4 q[kParts][2];     // queries g and g + 8: elements 32 c + 8 t ... + 7
+  float o[kParts][4][4];  // [c][r]: columns 32 c + 8 t' + 2 r ...
   float maximum[2], sum[2];
 
   __device__ __forceinline__ void Clear() {
@@ -39,9 +41,10 @@ struct AttentionState {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Positions base ... base + 31; at[j] is position base + 8 j + g. A query sees positions up to its own (last0 for query
-  // g, last1 for g + 8).
-  __device__ __forceinline__ void Update(const KeyValue (&at)[4], int base, int last0, int last1, float scale) {
+  // Positions base ... base + 31; at[j] is position base + 8 j + g. A query sees positions up to
+  // its own (last0 for query g, last1 for g + 8).
+  __device__ __forceinline__ void Update(const KeyValue (&at)[4], int base, int last0, int last1,
+                                         float scale) {
     const int t = threadIdx.x % 4;
     float s[4][4] = {};
 #pragma unroll
@@ -121,17 +124,22 @@ struct AttentionState {
     }
   }
 
-  // This thread's 8 contiguous outputs of part c for query g (i = 0) or g + 8 (i = 1): elements 32 c + 8 t ...
-  __device__ __forceinline__ float Output(int c, int i, int k) const { return o[c][k / 2][2 * i + k % 2]; }
+  // This thread's 8 contiguous outputs of part c for query g (i = 0) or g + 8 (i = 1): elements 32
+  // c + 8 t ...
+  __device__ __forceinline__ float Output(int c, int i, int k) const {
+    return o[c][k / 2][2 * i + k % 2];
+  }
 };
 
 // The page of a position holds [plane][kv_head][2][kPageSize][head_stride].
 __device__ inline KeyValue InPage(const DecodeParams& p, int page, int plane, int head, int slot) {
-  const bf16* at = p.page_kv + ((static_cast<size_t>(page) * p.planes + plane) * p.kv_heads + head) *
-                                   (2 * kPageSize * p.head_stride);
+  const bf16* at =
+      p.page_kv + ((static_cast<size_t>(page) * p.planes + plane) * p.kv_heads + head) *
+                      (2 * kPageSize * p.head_stride);
   return {at + slot * p.head_stride, at + (kPageSize + slot) * p.head_stride};
 }
-// One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial results.
+// One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial
+// results.
 template <int kHead>
 __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset) {
   const BlockContext& context = Context();
@@ -151,7 +159,8 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
     position = min(position, unit.position);
     if (position < unit.committed) {
       const int page = position - begin < kPageSize ? unit.pages[0] : unit.pages[1];
-      const bf16* at = p.page_kv + (page * heads + head_at) * (2 * kPageSize * kHead) + position % kPageSize * kHead;
+      const bf16* at = p.page_kv + (page * heads + head_at) * (2 * kPageSize * kHead) +
+                       position % kPageSize * kHead;
       return {at, at + kPageSize * kHead};
     }
     const int cell = position == unit.position ? unit.cell : chain[position - unit.committed];
@@ -178,12 +187,14 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
     for (int i = 0; i < 2; ++i) {
       const int query = first + g + 8 * i;
       QueryRow row{unit.row, unit.partial, unit.position};
-      if (unit.count > 1 && query < queries) row = context.set.query_rows[unit.first + query / group];
+      if (unit.count > 1 && query < queries)
+        row = context.set.query_rows[unit.first + query / group];
       const int query_head = head * group + query % group;
       const bool there = query < queries;
       slot[i] = there ? (row.partial + unit.split) * p.heads + query_head : -1;
       last[i] = row.position;
-      const bf16* source = p.q + (static_cast<size_t>(row.row) * p.heads + query_head) * kHead + t * 8;
+      const bf16* source =
+          p.q + (static_cast<size_t>(row.row) * p.heads + query_head) * kHead + t * 8;
 #pragma unroll
       for (int c = 0; c < kHead / 32; ++c) {
         state.q[c][i] = there ? LoadCoherent16(source + c * 32) : make_uint4(0, 0, 0, 0);
@@ -202,17 +213,24 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
 #pragma unroll
       for (int c = 0; c < kHead / 32; ++c) {
         float4* to = reinterpret_cast<float4*>(out + c * 32);
-        to[0] = make_float4(state.Output(c, i, 0), state.Output(c, i, 1), state.Output(c, i, 2), state.Output(c, i, 3));
-        to[1] = make_float4(state.Output(c, i, 4), state.Output(c, i, 5), state.Output(c, i, 6), state.Output(c, i, 7));
+        to[0] = make_float4(state.Output(c, i, 0), state.Output(c, i, 1), state.Output(c, i, 2),
+                            state.Output(c, i, 3));
+        to[1] = make_float4(state.Output(c, i, 4), state.Output(c, i, 5), state.Output(c, i, 6),
+                            state.Output(c, i, 7));
       }
       if (t == 0) p.attention_ml[slot[i]] = make_float2(state.maximum[i], state.sum[i]);
     }
   }
 }
 
-// Piece i of attention is head i % kv_heads of unit i / kv_heads; neighbouring pieces go to different multiprocessors.
-__device__ __forceinline__ int FirstPiece() { return static_cast<int>(blockIdx.x + gridDim.x * (threadIdx.x / 32)); }
-__device__ __forceinline__ int PieceStride() { return static_cast<int>(gridDim.x) * kWarps; }
+// Piece i of attention is head i % kv_heads of unit i / kv_heads; neighbouring pieces go to
+// different multiprocessors.
+__device__ __forceinline__ int FirstPiece() {
+  return static_cast<int>(blockIdx.x + gridDim.x * (threadIdx.x / 32));
+}
+__device__ __forceinline__ int PieceStride() {
+  return static_cast<int>(gridDim.x) * kWarps;
+}
 
 // Keeps the units of the warp's first pieces at hand: they are the same in every layer.
 __device__ __forceinline__ void CacheUnits() {
@@ -224,7 +242,8 @@ __device__ __forceinline__ void CacheUnits() {
     const int piece = FirstPiece() + n * PieceStride();
     if (piece < context.set.units * context.p.kv_heads && lane < kWords) {
       reinterpret_cast<uint32_t*>(&context.unit_cache[warp][n])[lane] =
-          reinterpret_cast<const uint32_t*>(context.set.all_units + piece / context.p.kv_heads)[lane];
+          reinterpret_cast<const uint32_t*>(context.set.all_units +
+                                            piece / context.p.kv_heads)[lane];
     }
   }
   __syncwarp();
@@ -237,18 +256,27 @@ __device__ __forceinline__ void AttentionOp(const Op& op) {
   const int total = context.set.units * kv_heads;
   int n = 0;
   for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
-    const AttentionUnit* unit =
-        n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n] : context.set.all_units + i / kv_heads;
+    const AttentionUnit* unit = n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n]
+                                                 : context.set.all_units + i / kv_heads;
     switch (context.p.head_stride) {
-      case 32: AttendUnit<32>(unit, i % kv_heads, plane_offset); break;
-      case 64: AttendUnit<64>(unit, i % kv_heads, plane_offset); break;
-      case 128: AttendUnit<128>(unit, i % kv_heads, plane_offset); break;
-      default: AttendUnit<256>(unit, i % kv_heads, plane_offset); break;
+      case 32:
+        AttendUnit<32>(unit, i % kv_heads, plane_offset);
+        break;
+      case 64:
+        AttendUnit<64>(unit, i % kv_heads, plane_offset);
+        break;
+      case 128:
+        AttendUnit<128>(unit, i % kv_heads, plane_offset);
+        break;
+      default:
+        AttendUnit<256>(unit, i % kv_heads, plane_offset);
+        break;
     }
   }
 }
 
-// Adds up a row's splits in order and rounds to the next matrix's input. A warp takes 32 elements of a head.
+// Adds up a row's splits in order and rounds to the next matrix's input. A warp takes 32 elements
+// of a head.
 __device__ __noinline__ inline void MergeOp() {
   const DecodeParams& p = Context().p;
   const RowInfo* infos = Context().set.infos;
@@ -257,15 +285,20 @@ __device__ __noinline__ inline void MergeOp() {
   const int parts = (p.head_dim + 31) / 32;
   const int total = rows * p.heads * parts;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
-  for (int i = static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) * static_cast<int>(threadIdx.x / 32); i < total;
-       i += stride) {
-    const int row = i / (p.heads * parts), head = i / parts % p.heads, element = i % parts * 32 + lane;
+  for (int i = static_cast<int>(blockIdx.x) +
+               static_cast<int>(gridDim.x) * static_cast<int>(threadIdx.x / 32);
+       i < total; i += stride) {
+    const int row = i / (p.heads * parts), head = i / parts % p.heads,
+              element = i % parts * 32 + lane;
     const int first = infos[row].partial, splits = infos[row].splits;
     const float2* ml = p.attention_ml + static_cast<size_t>(first) * p.heads + head;
-    const float* o = p.attention_o + (static_cast<size_t>(first) * p.heads + head) * p.head_stride + element;
+    const float* o =
+        p.attention_o + (static_cast<size_t>(first) * p.heads + head) * p.head_stride + element;
     float top = __int_as_float(0xFF800000);
-    for (int s = lane; s < splits; s += 32) top = fmaxf(top, __ldcg(ml + static_cast<size_t>(s) * p.heads).x);
-    for (int mask = 1; mask < 32; mask <<= 1) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, mask));
+    for (int s = lane; s < splits; s += 32)
+      top = fmaxf(top, __ldcg(ml + static_cast<size_t>(s) * p.heads).x);
+    for (int mask = 1; mask < 32; mask <<= 1)
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, mask));
     float sum = 0.0f, value = 0.0f;
 #pragma unroll 8
     for (int s = 0; s < splits; ++s) {

@@ -1,7 +1,8 @@
 // What a block of the decode kernel keeps in shared memory beside its ring of weights.
 //
-// The kernel's parts are separate functions, each with the registers to itself; what they have in common lies here, at the
-// start of shared memory. (Spilled registers would be ruinous: the ring leaves almost no first-level cache to hold them.)
+// The kernel's parts are separate functions, each with the registers to itself; what they have in
+// common lies here, at the start of shared memory. (Spilled registers would be ruinous: the ring
+// leaves almost no first-level cache to hold them.)
 #pragma once
 
 #include "backends/cuda/step_types.h"
@@ -40,7 +41,7 @@ struct SetContext {
   int rows;
   int recurrence;  // of B, from 0
   int units;
-  const RowInfo* infos;           // in `row_cache` where they fit
+  const RowInfo* infos;  // in `row_cache` where they fit
   const QueryRow* query_rows;
   const AttentionUnit* all_units;
 };
@@ -68,7 +69,11 @@ static_assert(kContextBytes <= 15 * 1024, "the smallest ring must fit beside it 
 
 extern __shared__ __align__(1024) char shared_memory[];
 
-__device__ __forceinline__ BlockContext& Context() { return *reinterpret_cast<BlockContext*>(shared_memory); }
-__device__ __forceinline__ float* Sums() { return reinterpret_cast<float*>(shared_memory + kContextBytes); }
+__device__ __forceinline__ BlockContext& Context() {
+  return *reinterpret_cast<BlockContext*>(shared_memory);
+}
+__device__ __forceinline__ float* Sums() {
+  return reinterpret_cast<float*>(shared_memory + kContextBytes);
+}
 
 }  // namespace loopspec::cuda

@@ -1,5 +1,6 @@
-// A block of threads as a team (sampling/team.h), and the block-wide reductions that sampling needs.
-// Sums have one fixed order: a thread's own elements in order, lanes in a tree, warps in order.
+// A block of threads as a team (sampling/team.h), and the block-wide reductions that sampling
+// needs. Sums have one fixed order: a thread's own elements in order, lanes in a tree, warps in
+// order.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ struct BlockTeam {
     return sum;
   }
 
-  // Largest value over all threads' (value, index) pairs, the lowest index among equals; index -1 never wins.
+  // Largest value over all threads' (value, index) pairs, the lowest index among equals; index -1
+  // never wins.
   __device__ int ArgMax(float value, int index, float* best = nullptr) const {
     for (int mask = 1; mask < 32; mask <<= 1) {
       const float other = __shfl_xor_sync(0xFFFFFFFFu, value, mask);
@@ -77,8 +79,9 @@ struct BlockTeam {
     return a > b || (a == b && i < j);
   }
 
-  // Where the running sum of weight(i) first exceeds u * total; entries of weight zero are never returned. Each warp sums
-  // a stretch of its own, then the warp that holds the target walks its stretch.
+  // Where the running sum of weight(i) first exceeds u * total; entries of weight zero are never
+  // returned. Each warp sums a stretch of its own, then the warp that holds the target walks its
+  // stretch.
   template <typename F>
   __device__ int Choose(int n, F weight, double total, double u) const {
     const double target = u * total;
@@ -105,7 +108,8 @@ struct BlockTeam {
     }
     if (threadIdx.x == 0) scratch->answer = -1;
     __syncthreads();
-    // The first warp whose sums pass the target; when rounding lets none do so, the last one with a positive entry.
+    // The first warp whose sums pass the target; when rounding lets none do so, the last one with a
+    // positive entry.
     double before = 0.0;
     int owner = -1;
     double owner_before = 0.0;

@@ -11,9 +11,11 @@ namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
 
-// Shared attention partials cost a write and a read per query, grouped queries share one read of the keys: longer splits
-// where several queries share a key head.
-int SplitFor(const ModelSpec& spec) { return spec.heads == spec.kv_heads ? 64 : 128; }
+// Shared attention partials cost a write and a read per query, grouped queries share one read of
+// the keys: longer splits where several queries share a key head.
+int SplitFor(const ModelSpec& spec) {
+  return spec.heads == spec.kv_heads ? 64 : 128;
+}
 
 int HeadStride(const ModelSpec& spec) {
   for (const int stride : {32, 64, 128, 256}) {
@@ -24,15 +26,18 @@ int HeadStride(const ModelSpec& spec) {
 
 void CheckShapes(const ModelSpec& spec) {
   if (spec.hidden > kMaxHidden || spec.hidden % 4 != 0) {
-    Fail("the model's hidden size is {}, the CUDA backend takes multiples of 4 up to {}", spec.hidden, kMaxHidden);
+    Fail("the model's hidden size is {}, the CUDA backend takes multiples of 4 up to {}",
+         spec.hidden, kMaxHidden);
   }
 }
 
 BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
-  if (options.compute == ComputeMode::kF32) Fail("the CUDA backend computes in bf16, float32 was asked for");
+  if (options.compute == ComputeMode::kF32)
+    Fail("the CUDA backend computes in bf16, float32 was asked for");
   options.compute = ComputeMode::kBF16;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
-  if (options.max_rows < 1 || options.max_rows > 4096) Fail("max rows is {}, expected 1 to 4096", options.max_rows);
+  if (options.max_rows < 1 || options.max_rows > 4096)
+    Fail("max rows is {}, expected 1 to 4096", options.max_rows);
   return options;
 }
 
@@ -46,7 +51,8 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.blocks)),
-      encoder_(model_.spec, split_, options_.max_rows, static_cast<int>(options_.readout_depths.size())) {
+      encoder_(model_.spec, split_, options_.max_rows,
+               static_cast<int>(options_.readout_depths.size())) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
   DecodeParams& p = params_;
@@ -82,14 +88,19 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   Check(cudaDeviceSynchronize(), "preparing the GPU");
 }
 
-CudaBackend::~CudaBackend() { cudaStreamSynchronize(stream_.get()); }
+CudaBackend::~CudaBackend() {
+  cudaStreamSynchronize(stream_.get());
+}
 
-std::string CudaBackend::device() const { return fmt::format("cuda:{}", device_); }
+std::string CudaBackend::device() const {
+  return fmt::format("cuda:{}", device_);
+}
 
 void CudaBackend::UploadProgram() {
   const auto upload = [](const auto& from, auto& to, const char* what) {
     to = std::decay_t<decltype(to)>(from.size(), what);
-    Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice), "copying the program to the GPU");
+    Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice),
+          "copying the program to the GPU");
   };
   maps_ = MakeTensorMaps(program_.weights, device_);
   for (size_t i = 0; i < program_.shares.size() && maps_.size() > 0; ++i) {
@@ -140,10 +151,12 @@ void CudaBackend::AllocateRows() {
 void CudaBackend::AllocateCells() {
   DecodeParams& p = params_;
   const auto cells = static_cast<size_t>(options_.max_rows);
-  const size_t kv = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 * static_cast<size_t>(p.head_stride);
+  const size_t kv = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 *
+                    static_cast<size_t>(p.head_stride);
   const size_t hidden = static_cast<size_t>(p.hidden);
   state_ = DeviceArray<float>(cells * hidden, "the states of live tokens", true);
-  prelude_out_ = DeviceArray<bf16>(model_.spec.adapter ? cells * hidden : 0, "the states of live tokens", true);
+  prelude_out_ = DeviceArray<bf16>(model_.spec.adapter ? cells * hidden : 0,
+                                   "the states of live tokens", true);
   cell_kv_ = DeviceArray<bf16>(cells * kv, "the keys and values of live tokens", true);
   p.state = state_.data();
   p.prelude_out = prelude_out_.data();
@@ -152,14 +165,15 @@ void CudaBackend::AllocateCells() {
 
 void CudaBackend::AllocatePages() {
   DecodeParams& p = params_;
-  const size_t page_elements = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 * kPageSize *
-                               static_cast<size_t>(p.head_stride);
+  const size_t page_elements = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 *
+                               kPageSize * static_cast<size_t>(p.head_stride);
   const size_t page_bytes = page_elements * sizeof(bf16);
   int64_t pages;
   if (options_.kv_memory > 0) {
     pages = options_.kv_memory / static_cast<int64_t>(page_bytes);
     if (pages < 1) {
-      Fail("key/value memory is set to {} bytes, one page of {} positions takes {}", options_.kv_memory, kPageSize, page_bytes);
+      Fail("key/value memory is set to {} bytes, one page of {} positions takes {}",
+           options_.kv_memory, kPageSize, page_bytes);
     }
   } else if (options_.kv_positions > 0) {
     pages = PagesFor(options_.kv_positions);
@@ -167,7 +181,8 @@ void CudaBackend::AllocatePages() {
     // Most of what is free, but no more than many requests of full length could use.
     const size_t reserve = size_t{1} << 30;  // prompts' buffers, distributions
     const size_t free = FreeMemory();
-    const auto fitting = static_cast<int64_t>((free > reserve ? free - reserve : 0) * 9 / 10 / page_bytes);
+    const auto fitting =
+        static_cast<int64_t>((free > reserve ? free - reserve : 0) * 9 / 10 / page_bytes);
     pages = std::min<int64_t>(fitting, int64_t{32} * PagesFor(model_.spec.max_positions));
     if (pages < 1) FailMemory(page_bytes, "one page of keys and values");
   }
@@ -175,7 +190,8 @@ void CudaBackend::AllocatePages() {
   // Padding within a head must read as zero.
   const bool padded = p.head_stride != p.head_dim;
   page_kv_ = DeviceArray<bf16>(static_cast<size_t>(pages) * page_elements,
-                               fmt::format("key/value memory for {} positions", pages * kPageSize), padded);
+                               fmt::format("key/value memory for {} positions", pages * kPageSize),
+                               padded);
   p.page_kv = page_kv_.data();
   pages_ = static_cast<int>(pages);
   options_.kv_positions = pages * kPageSize;
@@ -183,7 +199,8 @@ void CudaBackend::AllocatePages() {
 }
 
 Prefiller& CudaBackend::prefiller() {
-  if (!prefiller_) prefiller_.emplace(model_, program_, params_, options_.readout_depths, stream_.get());
+  if (!prefiller_)
+    prefiller_.emplace(model_, program_, params_, options_.readout_depths, stream_.get());
   return *prefiller_;
 }
 
@@ -201,7 +218,8 @@ void CudaBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
 void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
   const auto n = [](int value) { return static_cast<size_t>(value); };
   if (step.bytes > flight.plan.size()) {
-    flight.plan = DeviceArray<std::byte>(std::max<size_t>(2 * step.bytes, size_t{1} << 16), "the plan of a step");
+    flight.plan = DeviceArray<std::byte>(std::max<size_t>(2 * step.bytes, size_t{1} << 16),
+                                         "the plan of a step");
   }
   const size_t slots = static_cast<size_t>(step.partials) * n(params_.heads);
   if (slots > attention_ml_.size()) {
@@ -216,7 +234,8 @@ void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
   if (step.distributions && distributions_.size() == 0) {
     stream_.Synchronize();
     const size_t drafts = std::max<size_t>(1, options_.readout_depths.size() - 1);
-    distributions_ = DeviceArray<float>(n(options_.max_rows) * drafts * n(params_.vocab), "the distributions of drafts");
+    distributions_ = DeviceArray<float>(n(options_.max_rows) * drafts * n(params_.vocab),
+                                        "the distributions of drafts");
   }
 }
 
@@ -227,7 +246,8 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   const EncodedStep step = encoder_.Encode(plan, flight.host_plan);
   ReserveForStep(step, flight);
   cudaStream_t stream = stream_.get();
-  Check(cudaMemcpyAsync(flight.plan.data(), flight.host_plan.data(), step.bytes, cudaMemcpyHostToDevice, stream),
+  Check(cudaMemcpyAsync(flight.plan.data(), flight.host_plan.data(), step.bytes,
+                        cudaMemcpyHostToDevice, stream),
         "copying the plan of a step");
   DecodeParams params = params_;
   params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
@@ -277,10 +297,11 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
 }
 
 void CudaBackend::ReadLogits(int readout, std::span<float> out) {
-  LOOPSPEC_CHECK(readout >= 0 && readout < options_.max_rows && out.size() == static_cast<size_t>(params_.vocab));
+  LOOPSPEC_CHECK(readout >= 0 && readout < options_.max_rows &&
+                 out.size() == static_cast<size_t>(params_.vocab));
   stream_.Synchronize();
-  Check(cudaMemcpy(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(), out.size_bytes(),
-                   cudaMemcpyDeviceToHost),
+  Check(cudaMemcpy(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(),
+                   out.size_bytes(), cudaMemcpyDeviceToHost),
         "copying logits");
 }
 
@@ -288,14 +309,17 @@ void CudaBackend::ReadLogits(int readout, std::span<float> out) {
 
 namespace loopspec {
 
-std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOptions& options, int device) {
+std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOptions& options,
+                                         int device) {
   std::string why;
   const int count = CudaDeviceCount(&why);
   if (count == 0) Fail("no GPU can be used: {}", why);
-  if (device < 0 || device >= count) Fail("there is no GPU {}, expected 0 to {}", device, count - 1);
+  if (device < 0 || device >= count)
+    Fail("there is no GPU {}, expected 0 to {}", device, count - 1);
   cuda::Check(cudaSetDevice(device), "selecting the GPU");
   int major = 0;
-  cuda::Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "reading the device");
+  cuda::Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+              "reading the device");
   if (major < 8) Fail("GPU {} has compute capability {}.x, expected 8.0 or later", device, major);
   return std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Load(model), options, device);
 }

@@ -34,7 +34,8 @@ class CudaBackend final : public Backend {
 
   const DeviceModel& model() const { return model_; }
   const Program& program() const { return program_; }
-  // Clock readings after every operation go here from the next step on; null ends it. Device or pinned memory.
+  // Clock readings after every operation go here from the next step on; null ends it. Device or
+  // pinned memory.
   void Trace(uint64_t* clocks) { params_.trace = clocks; }
 
  private:
@@ -44,8 +45,8 @@ class CudaBackend final : public Backend {
     int readouts = 0;
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
-    PinnedArray<uint64_t> clock;           // [4]
-    PinnedArray<DecisionInfo> decisions;   // [max_rows], written by the GPU
+    PinnedArray<uint64_t> clock;          // [4]
+    PinnedArray<DecisionInfo> decisions;  // [max_rows], written by the GPU
     Event done;
   };
   static constexpr int kInFlight = 2;
@@ -74,9 +75,11 @@ class CudaBackend final : public Backend {
   DeviceArray<MatrixShare> shares_;
   DeviceArray<TensorMap> maps_;
   DeviceArray<double> frequencies_;
-  DeviceArray<float> state_, coda_x_, qk_raw_, partials_, attention_o_, logits_, work_, distributions_;
+  DeviceArray<float> state_, coda_x_, qk_raw_, partials_, attention_o_, logits_, work_,
+      distributions_;
   DeviceArray<float2> rope_, attention_ml_;
-  DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_, act_adapter_, q_;
+  DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_,
+      act_adapter_, q_;
 
   InFlight flights_[kInFlight];
   Ticket next_ticket_ = 1;

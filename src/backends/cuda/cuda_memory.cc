@@ -5,7 +5,9 @@
 namespace loopspec::cuda {
 namespace {
 
-double Gigabytes(size_t bytes) { return static_cast<double>(bytes) * 1e-9; }
+double Gigabytes(size_t bytes) {
+  return static_cast<double>(bytes) * 1e-9;
+}
 
 }  // namespace
 
@@ -14,10 +16,13 @@ void FailStatus(cudaError_t status, std::string_view doing) {
 }
 
 void FailMemory(size_t bytes, std::string_view what) {
-  Fail("the GPU has {:.2f} GB free, {} needs {:.2f} GB", Gigabytes(FreeMemory()), what, Gigabytes(bytes));
+  Fail("the GPU has {:.2f} GB free, {} needs {:.2f} GB", Gigabytes(FreeMemory()), what,
+       Gigabytes(bytes));
 }
 
-void FailText(const std::string& text) { throw Error(text); }
+void FailText(const std::string& text) {
+  throw Error(text);
+}
 
 size_t FreeMemory() {
   size_t free = 0, total = 0;

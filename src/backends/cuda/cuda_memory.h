@@ -1,4 +1,5 @@
-// Memory on the device and pinned memory on the host, owned; and the check that every CUDA call goes through.
+// Memory on the device and pinned memory on the host, owned; and the check that every CUDA call
+// goes through.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +12,8 @@
 
 namespace loopspec::cuda {
 
-// These throw Error; they live in a file of their own because the CUDA compiler does not take the formatting library.
+// These throw Error; they live in a file of their own because the CUDA compiler does not take the
+// formatting library.
 [[noreturn]] void FailStatus(cudaError_t status, std::string_view doing);
 [[noreturn]] void FailMemory(size_t bytes, std::string_view what);
 [[noreturn]] void FailText(const std::string& text);
@@ -86,7 +88,9 @@ class PinnedArray {
 
 class Stream {
  public:
-  Stream() { Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"); }
+  Stream() {
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  }
   ~Stream() { cudaStreamDestroy(stream_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

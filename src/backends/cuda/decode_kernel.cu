@@ -45,7 +45,8 @@ __device__ const T* At(const PlanHeader* plan, int32_t offset) {
 template <int kSlots>
 constexpr size_t SharedBytes() {
   static_assert(kSlots <= kMaxSlots);
-  return static_cast<size_t>(kRingOffset<kSlots>) + static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
+  return static_cast<size_t>(kRingOffset<kSlots>) +
+         static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
 }
 
 template <typename T>
@@ -60,7 +61,8 @@ __device__ __noinline__ void RowsOp(const Op* op) {
   BlockContext& context = Context();
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
     if (op->type == OpType::kQkNorm) {
-      QkNormOp(context.p, *op, context.set.set, context.set.infos[row], row, context.set.recurrence, context.scratch);
+      QkNormOp(context.p, *op, context.set.set, context.set.infos[row], row, context.set.recurrence,
+               context.scratch);
     } else {
       RowOp<2048>(context.p, *op, context.set.set, context.set.infos[row], row, context.scratch);
     }
@@ -70,7 +72,8 @@ __device__ __noinline__ void RowsOp(const Op* op) {
 __device__ __noinline__ void WideRowsOp(const Op* op) {
   BlockContext& context = Context();
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
-    RowOp<kMaxHidden>(context.p, *op, context.set.set, context.set.infos[row], row, context.scratch);
+    RowOp<kMaxHidden>(context.p, *op, context.set.set, context.set.infos[row], row,
+                      context.scratch);
   }
 }
 
@@ -93,11 +96,15 @@ __device__ __noinline__ void EnterSet(const PlanHeader* plan, int set) {
   CacheUnits();
 }
 
-// The order of operations of one set: the stack's own, as often as the step says, after its start (B).
+// The order of operations of one set: the stack's own, as often as the step says, after its start
+// (B).
 class OpCursor {
  public:
   __device__ OpCursor(const DecodeParams& p, int set, int repeats)
-      : begin_(p.ops_begin[set]), end_(p.ops_end[set]), left_(repeats), at_(set == kSetCore ? p.core_start : begin_) {
+      : begin_(p.ops_begin[set]),
+        end_(p.ops_end[set]),
+        left_(repeats),
+        at_(set == kSetCore ? p.core_start : begin_) {
     start_ = set == kSetCore;
   }
   // -1 after the last.
@@ -140,14 +147,17 @@ __device__ __forceinline__ void Run(const Op& op, bool wide) {
 }
 
 template <int kSlots>
-__global__ void __launch_bounds__(kThreads, 1) DecodeKernel(const __grid_constant__ DecodeParams params) {
+__global__ void __launch_bounds__(kThreads, 1)
+    DecodeKernel(const __grid_constant__ DecodeParams params) {
   BlockContext& context = Context();
   PlanHeader* plan = params.plan;
   const bool timekeeper = blockIdx.x == 0 && threadIdx.x == 0;
   CopyToShared(&context.p, &params, 1);
-  CopyToShared(context.shares, params.shares + static_cast<size_t>(blockIdx.x) * params.matrices, params.matrices);
+  CopyToShared(context.shares, params.shares + static_cast<size_t>(blockIdx.x) * params.matrices,
+               params.matrices);
   const auto* chains = At<int32_t>(plan, plan->chains_at);
-  if (plan->chain_count <= kCachedChain) CopyToShared(context.chain_cache, chains, plan->chain_count);
+  if (plan->chain_count <= kCachedChain)
+    CopyToShared(context.chain_cache, chains, plan->chain_count);
   if (threadIdx.x < kSets) {
     context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
     context.order.passes[threadIdx.x] = (plan->rows[threadIdx.x] + kPassRows - 1) / kPassRows;
@@ -199,12 +209,15 @@ __global__ void CommitKernel(const __grid_constant__ DecodeParams p) {
   const int words = p.head_stride / 8;  // of 16 bytes per key or value
   const int total = p.planes * p.kv_heads * 2 * words;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += gridDim.x * blockDim.x) {
-    const int word = i % words, which = i / words % 2, vector = i / words / 2;  // vector: (plane, head)
+    const int word = i % words, which = i / words % 2,
+              vector = i / words / 2;  // vector: (plane, head)
     const bf16* from =
-        p.cell_kv + (static_cast<size_t>(commit.cell) * p.planes * p.kv_heads + vector) * 2 * p.head_stride +
+        p.cell_kv +
+        (static_cast<size_t>(commit.cell) * p.planes * p.kv_heads + vector) * 2 * p.head_stride +
         which * p.head_stride + word * 8;
     bf16* to = p.page_kv +
-               ((static_cast<size_t>(commit.page) * p.planes * p.kv_heads + vector) * 2 + which) * kPageSize * p.head_stride +
+               ((static_cast<size_t>(commit.page) * p.planes * p.kv_heads + vector) * 2 + which) *
+                   kPageSize * p.head_stride +
                commit.slot * p.head_stride + word * 8;
     *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
   }
@@ -225,24 +238,29 @@ bool Prepare(int limit, DecodeLaunch& launch) {
 
 DecodeLaunch PrepareDecode(int device) {
   int multiprocessors = 0, limit = 0, cooperative = 0;
-  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "reading the device");
-  Check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "reading the device");
-  Check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device), "reading the device");
+  Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "reading the device");
+  Check(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "reading the device");
+  Check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device),
+        "reading the device");
   if (cooperative == 0) {
-    FailText("GPU " + std::to_string(device) + " cannot launch cooperative kernels, which decoding needs");
+    FailText("GPU " + std::to_string(device) +
+             " cannot launch cooperative kernels, which decoding needs");
   }
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest).
-  if (Prepare<5>(limit, launch) || Prepare<3>(limit, launch) || Prepare<2>(limit, launch)) return launch;
+  if (Prepare<5>(limit, launch) || Prepare<3>(limit, launch) || Prepare<2>(limit, launch))
+    return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
            " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<2>()));
 }
 
 void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, cudaStream_t stream) {
   void* arguments[] = {const_cast<DecodeParams*>(&params)};
-  Check(cudaLaunchCooperativeKernel(launch.kernel, dim3(static_cast<unsigned>(launch.blocks)), dim3(kThreads), arguments,
-                                    launch.shared_bytes, stream),
+  Check(cudaLaunchCooperativeKernel(launch.kernel, dim3(static_cast<unsigned>(launch.blocks)),
+                                    dim3(kThreads), arguments, launch.shared_bytes, stream),
         "launching the decode kernel");
 }
 

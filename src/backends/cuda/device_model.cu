@@ -18,7 +18,8 @@ class Arena {
 
   DeviceMatrix Matrix(const TileLayout& layout, int cols) {
     const int rows = layout.rows();
-    DeviceMatrix m{matrices_ == nullptr ? nullptr : matrices_ + matrix_elements, rows, cols, PaddedK(cols)};
+    DeviceMatrix m{matrices_ == nullptr ? nullptr : matrices_ + matrix_elements, rows, cols,
+                   PaddedK(cols)};
     matrix_elements += static_cast<size_t>(rows) * static_cast<size_t>(m.ld);
     return m;
   }
@@ -70,13 +71,16 @@ void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
   model.coda_bytes = blocks(spec.coda_layers, model.coda);
   if (spec.adapter) {
     model.adapter = arena.Matrix(TileLayout::Plain(spec.hidden), 2 * spec.hidden);
-    model.core_bytes += static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
+    model.core_bytes +=
+        static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
     if (spec.adapter_bias) model.adapter_bias = arena.Vector(spec.hidden);
   }
   if (spec.loop_norm) model.loop_norm = arena.Vector(spec.hidden);
   if (spec.final_norm) model.final_norm = arena.Vector(spec.hidden);
-  model.head = spec.tied_head ? model.embedding : arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
-  model.coda_bytes += static_cast<size_t>(spec.vocab) * static_cast<size_t>(model.head.ld) * sizeof(bf16);
+  model.head =
+      spec.tied_head ? model.embedding : arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
+  model.coda_bytes +=
+      static_cast<size_t>(spec.vocab) * static_cast<size_t>(model.head.ld) * sizeof(bf16);
 }
 
 DeviceModel Allocate(const ModelSpec& spec) {
@@ -97,8 +101,10 @@ class Uploader {
     for (auto& buffer : staging_) buffer = PinnedArray<std::byte>(kStagingBytes);
   }
 
-  void Matrix(const std::vector<TensorView>& parts, const TileLayout& layout, const DeviceMatrix& to) {
-    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / sizeof(bf16)) / to.cols);
+  void Matrix(const std::vector<TensorView>& parts, const TileLayout& layout,
+              const DeviceMatrix& to) {
+    const int64_t step =
+        std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / sizeof(bf16)) / to.cols);
     for (int64_t r = 0; r < to.rows; r += step) {
       const int64_t count = std::min<int64_t>(step, to.rows - r);
       auto* out = reinterpret_cast<uint16_t*>(Next());
@@ -106,8 +112,9 @@ class Uploader {
         ConvertRow(parts, layout.Source(static_cast<int>(r + i)), to.cols, out + i * to.cols);
       }
       const size_t row_bytes = static_cast<size_t>(to.cols) * sizeof(bf16);
-      Check(cudaMemcpy2DAsync(const_cast<bf16*>(to.data) + r * to.ld, static_cast<size_t>(to.ld) * sizeof(bf16), out,
-                              row_bytes, row_bytes, static_cast<size_t>(count), cudaMemcpyHostToDevice, stream_.get()),
+      Check(cudaMemcpy2DAsync(const_cast<bf16*>(to.data) + r * to.ld,
+                              static_cast<size_t>(to.ld) * sizeof(bf16), out, row_bytes, row_bytes,
+                              static_cast<size_t>(count), cudaMemcpyHostToDevice, stream_.get()),
             "copying weights to the GPU");
       Sent();
     }
@@ -116,7 +123,8 @@ class Uploader {
     if (from.empty() || to == nullptr) return;
     auto* out = reinterpret_cast<float*>(Next());
     for (int64_t i = 0; i < from.elements(); ++i) out[i] = LoadElement(from.data, from.dtype, i);
-    Check(cudaMemcpyAsync(const_cast<float*>(to), out, static_cast<size_t>(from.elements()) * sizeof(float),
+    Check(cudaMemcpyAsync(const_cast<float*>(to), out,
+                          static_cast<size_t>(from.elements()) * sizeof(float),
                           cudaMemcpyHostToDevice, stream_.get()),
           "copying norms to the GPU");
     Sent();
@@ -129,10 +137,13 @@ class Uploader {
     Check(cudaEventSynchronize(sent_[current_].get()), "copying weights to the GPU");
     return staging_[current_].data();
   }
-  void Sent() { Check(cudaEventRecord(sent_[current_].get(), stream_.get()), "copying weights to the GPU"); }
+  void Sent() {
+    Check(cudaEventRecord(sent_[current_].get(), stream_.get()), "copying weights to the GPU");
+  }
 
   // Row `row` of the parts stacked up; zeros for padding.
-  static void ConvertRow(const std::vector<TensorView>& parts, int64_t row, int64_t cols, uint16_t* out) {
+  static void ConvertRow(const std::vector<TensorView>& parts, int64_t row, int64_t cols,
+                         uint16_t* out) {
     if (row < 0) {
       std::fill_n(out, cols, uint16_t{0});
       return;
@@ -144,7 +155,8 @@ class Uploader {
       std::memcpy(out, from.data + row * cols * 2, static_cast<size_t>(cols) * 2);
       return;
     }
-    for (int64_t i = 0; i < cols; ++i) out[i] = FloatToBF16(LoadElement(from.data, from.dtype, row * cols + i));
+    for (int64_t i = 0; i < cols; ++i)
+      out[i] = FloatToBF16(LoadElement(from.data, from.dtype, row * cols + i));
   }
 
   Stream stream_;
@@ -153,7 +165,8 @@ class Uploader {
   int current_ = 0;
 };
 
-// Uniform in [-scale, scale]: the cost of a step does not depend on the values, but NaN or zeros would hide mistakes.
+// Uniform in [-scale, scale]: the cost of a step does not depend on the values, but NaN or zeros
+// would hide mistakes.
 __global__ void FillRandom(bf16* out, size_t count, uint64_t seed, float scale) {
   const size_t stride = size_t{gridDim.x} * blockDim.x * 4;
   for (size_t i = (size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < count; i += stride) {
@@ -179,7 +192,8 @@ DeviceModel DeviceModel::Load(const Model& model) {
   const ModelSpec& spec = model.spec;
   const TileLayout plain = TileLayout::Plain(spec.hidden), words = TileLayout::Plain(spec.vocab);
   up.Matrix({weights.embedding}, words, device.embedding);
-  const auto blocks = [&](const std::vector<BlockWeights>& from, const std::vector<DeviceBlock>& to) {
+  const auto blocks = [&](const std::vector<BlockWeights>& from,
+                          const std::vector<DeviceBlock>& to) {
     for (size_t i = 0; i < from.size(); ++i) {
       up.Vector(from[i].attn_norm_in, to[i].attn_norm_in);
       up.Vector(from[i].attn_norm_out, to[i].attn_norm_out);

@@ -13,18 +13,21 @@ namespace loopspec::cuda {
 
 using bf16 = __nv_bfloat16;
 
-// Inputs of matrix products come in blocks of this many elements; rows are padded to whole blocks with zeros, so that
-// no kernel has to ask where a row ends.
+// Inputs of matrix products come in blocks of this many elements; rows are padded to whole blocks
+// with zeros, so that no kernel has to ask where a row ends.
 inline constexpr int kBlockK = 128;
-inline int PaddedK(int k) { return (k + kBlockK - 1) / kBlockK * kBlockK; }
+inline int PaddedK(int k) {
+  return (k + kBlockK - 1) / kBlockK * kBlockK;
+}
 
-inline constexpr int kTileRows = 16;  // rows of a weight tile: the long side of the matrix instruction
+inline constexpr int kTileRows =
+    16;  // rows of a weight tile: the long side of the matrix instruction
 
-// Matrices are laid out in whole tiles. The two halves of a tile pair up what its outputs are used for together: rows i and
-// i + head_dim / 2 of a head for the rotation, gate and up of one output.
+// Matrices are laid out in whole tiles. The two halves of a tile pair up what its outputs are used
+// for together: rows i and i + head_dim / 2 of a head for the rotation, gate and up of one output.
 struct DeviceMatrix {
   const bf16* data = nullptr;  // [rows, ld]
-  int rows = 0;                // a multiple of kTileRows; rows of the checkpoint in the order of TileLayout
+  int rows = 0;  // a multiple of kTileRows; rows of the checkpoint in the order of TileLayout
   int cols = 0;
   int ld = 0;  // PaddedK(cols)
   int tiles() const { return rows / kTileRows; }
@@ -52,12 +55,14 @@ class TileLayout {
   }
 
  private:
-  TileLayout(int groups, int pairs, int group, int plain) : groups_(groups), pairs_(pairs), group_(group), plain_(plain) {}
+  TileLayout(int groups, int pairs, int group, int plain)
+      : groups_(groups), pairs_(pairs), group_(group), plain_(plain) {}
   int tiles_per_group() const { return (pairs_ + 7) / 8; }
   int paired_rows() const { return groups_ * tiles_per_group() * kTileRows; }
 
-  int groups_, pairs_, group_;  // groups of `group_` rows, of which i and i + pairs_ belong together
-  int plain_;                   // rows that follow, as they come
+  int groups_, pairs_,
+      group_;  // groups of `group_` rows, of which i and i + pairs_ belong together
+  int plain_;  // rows that follow, as they come
 };
 
 struct DeviceBlock {

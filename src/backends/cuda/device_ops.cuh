@@ -1,4 +1,5 @@
-// The few instructions that kernels share: matrix and transpose instructions, asynchronous copies, bf16 packing.
+// The few instructions that kernels share: matrix and transpose instructions, asynchronous copies,
+// bf16 packing.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,16 +9,18 @@
 namespace loopspec::cuda {
 
 // c += a b: a 16 x 16 (weights or queries), b 16 x 8, bf16 in, float32 sums.
-__device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                           uint32_t b1) {
+__device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                           uint32_t b0, uint32_t b1) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Two such products over 32 elements of k. A thread holds 16 contiguous bytes of each of its rows, which fixes the order
-// in which the instruction meets the elements of k: the same for every operand loaded this way.
+// Two such products over 32 elements of k. A thread holds 16 contiguous bytes of each of its rows,
+// which fixes the order in which the instruction meets the elements of k: the same for every
+// operand loaded this way.
 __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high, const uint4& b) {
   Mma(c, low.x, high.x, low.y, high.y, b.x, b.y);
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
@@ -36,7 +39,8 @@ __device__ inline uint32_t PackBF16(float low, float high) {
 }
 
 __device__ inline void CopyAsync16(uint32_t shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
+               : "memory");
 }
 // Arrives on a barrier when this thread's copies so far are done.
 __device__ inline void ArriveAfterCopies(uint32_t barrier) {
@@ -57,22 +61,26 @@ __device__ inline void FenceBarrierInit() {
 }
 __device__ inline void ExpectBytes(uint32_t barrier, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 #endif
 }
 // Whether the barrier's phase of this parity is over.
 __device__ inline bool TestBarrier(uint32_t barrier, uint32_t phase) {
   uint32_t over;
 #if __CUDA_ARCH__ >= 900
-  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-               : "=r"(over)
-               : "r"(barrier), "r"(phase)
-               : "memory");
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+      "p; }"
+      : "=r"(over)
+      : "r"(barrier), "r"(phase)
+      : "memory");
 #else
-  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-               : "=r"(over)
-               : "r"(barrier), "r"(phase)
-               : "memory");
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over)
+      : "r"(barrier), "r"(phase)
+      : "memory");
 #endif
   return over != 0;
 }
@@ -80,13 +88,15 @@ __device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
   while (!TestBarrier(barrier, phase)) {
   }
 }
-// A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once per recurrence, so they
-// are the first to leave the cache.
-__device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row, uint32_t barrier) {
+// A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once
+// per recurrence, so they are the first to leave the cache.
+__device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row,
+                                uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
   constexpr uint64_t kEvictFirst = 0x12F0000000000000;
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5}], "
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5}], "
       "[%2], %6;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(group), "l"(kEvictFirst)
       : "memory");
@@ -103,12 +113,17 @@ __device__ inline uint4 LoadShared16(uint32_t address) {
 }
 
 // Reads past the first-level cache, which is not coherent with what other blocks write.
-__device__ inline uint4 LoadCoherent16(const void* p) { return __ldcg(static_cast<const uint4*>(p)); }
+__device__ inline uint4 LoadCoherent16(const void* p) {
+  return __ldcg(static_cast<const uint4*>(p));
+}
 
 // Fetches the line into the second-level cache, ahead of a load.
-__device__ inline void Prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+__device__ inline void Prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
 
-// Norm weights are small and read in every recurrence: they stay while the matrices pass through the cache.
+// Norm weights are small and read in every recurrence: they stay while the matrices pass through
+// the cache.
 __device__ inline float4 LoadLasting(const float* p) {
   float4 v;
   constexpr uint64_t kEvictLast = 0x14F0000000000000;

@@ -1,5 +1,6 @@
-// Large matrix products through cuBLASLt, for prompts: out[rows, N] = in[rows, K] W^T with float32 sums.
-// One fixed number of rows and one algorithm per shape, chosen once: a row's result never depends on the chunk it is in.
+// Large matrix products through cuBLASLt, for prompts: out[rows, N] = in[rows, K] W^T with float32
+// sums. One fixed number of rows and one algorithm per shape, chosen once: a row's result never
+// depends on the chunk it is in.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,8 +19,10 @@ class MatMulLt {
   MatMulLt(const MatMulLt&) = delete;
   MatMulLt& operator=(const MatMulLt&) = delete;
 
-  // With the first `outputs` rows of the weights. in: [rows, ld] with ld = weights.ld; out: [rows, outputs].
-  void Run(const DeviceMatrix& weights, int outputs, const bf16* in, float* out, cudaStream_t stream);
+  // With the first `outputs` rows of the weights. in: [rows, ld] with ld = weights.ld; out: [rows,
+  // outputs].
+  void Run(const DeviceMatrix& weights, int outputs, const bf16* in, float* out,
+           cudaStream_t stream);
 
  private:
   struct Shape {

@@ -1,8 +1,9 @@
 // A matrix product of one step: a block's tiles of the weights times all rows of the batch.
 //
-// The weights are the long side (16 rows) of the matrix instruction, batch rows the short one (8), padded. The eight warps
-// divide k: warp w takes every eighth block, keeps its inputs for all rows in registers, and adds up in the order of k;
-// then the warps' sums are added in the order of the warps. So a row's result is the same whatever shares the batch with it.
+// The weights are the long side (16 rows) of the matrix instruction, batch rows the short one (8),
+// padded. The eight warps divide k: warp w takes every eighth block, keeps its inputs for all rows
+// in registers, and adds up in the order of k; then the warps' sums are added in the order of the
+// warps. So a row's result is the same whatever shares the batch with it.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -12,14 +13,15 @@
 
 namespace loopspec::cuda {
 
-// Sums of the warps, [buffer][warp][row][kTileRows + 4]: the padding keeps a warp's stores off each other's banks. With
-// two buffers one barrier per tile is enough.
+// Sums of the warps, [buffer][warp][row][kTileRows + 4]: the padding keeps a warp's stores off each
+// other's banks. With two buffers one barrier per tile is enough.
 inline constexpr int kSumStride = kTileRows + 4;
 inline constexpr int kSumFloats = kWarps * kPassRows * kSumStride;
 template <int kSlots>
 inline constexpr int kSumBuffers = kSlots >= 3 ? 2 : 1;
 template <int kSlots>
-inline constexpr int kRingOffset = kContextBytes + kSumBuffers<kSlots> * kSumFloats * static_cast<int>(sizeof(float));
+inline constexpr int kRingOffset = kContextBytes +
+                                   kSumBuffers<kSlots>* kSumFloats* static_cast<int>(sizeof(float));
 template <int kSlots>
 __device__ __forceinline__ uint32_t RingAddress() {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared_memory)) + kRingOffset<kSlots>;
@@ -27,10 +29,18 @@ __device__ __forceinline__ uint32_t RingAddress() {
 
 __device__ inline const bf16* Input(const DecodeParams& p, Activation which, int& ld) {
   switch (which) {
-    case Activation::kHidden: ld = p.ld_hidden; return p.act_hidden;
-    case Activation::kAttention: ld = p.ld_attention; return p.act_attention;
-    case Activation::kFeedForward: ld = p.ld_ff; return p.act_ff;
-    default: ld = p.ld_adapter; return p.act_adapter;
+    case Activation::kHidden:
+      ld = p.ld_hidden;
+      return p.act_hidden;
+    case Activation::kAttention:
+      ld = p.ld_attention;
+      return p.act_attention;
+    case Activation::kFeedForward:
+      ld = p.ld_ff;
+      return p.act_ff;
+    default:
+      ld = p.ld_adapter;
+      return p.act_adapter;
   }
 }
 
@@ -39,11 +49,17 @@ class Epilogue {
  public:
   __device__ __forceinline__ Epilogue(const DecodeParams& p, const Op& op, const MatrixShare& share,
                                       const SetContext& set, int row, bool live)
-      : p_(p), share_(share), per_head_((p.head_dim / 2 + 7) / 8), qk_heads_(p.heads + p.kv_heads), row_(row), live_(live) {
+      : p_(p),
+        share_(share),
+        per_head_((p.head_dim / 2 + 7) / 8),
+        qk_heads_(p.heads + p.kv_heads),
+        row_(row),
+        live_(live) {
     if (!live || (share.kind != MatrixKind::kQkv && share.kind != MatrixKind::kQkvRaw)) return;
     const RowInfo& info = set.infos[row];
     const int plane = info.plane + op.layer + set.recurrence * p.core_layers;
-    cell_ = p.cell_kv + (static_cast<size_t>(info.cell) * p.planes + plane) * p.kv_heads * 2 * p.head_stride;
+    cell_ = p.cell_kv +
+            (static_cast<size_t>(info.cell) * p.planes + plane) * p.kv_heads * 2 * p.head_stride;
     rope_ = p.rope + (static_cast<size_t>(set.set) * p.max_rows + row) * (p.head_dim / 2);
   }
 
@@ -71,7 +87,8 @@ class Epilogue {
         return;
       }
       case MatrixKind::kPartial: {
-        float* out = p_.partials + (static_cast<size_t>(share_.chunk) * p_.max_rows + row_) * p_.hidden;
+        float* out =
+            p_.partials + (static_cast<size_t>(share_.chunk) * p_.max_rows + row_) * p_.hidden;
         StorePlain(out, tile, g, low, high);
         return;
       }
@@ -82,7 +99,8 @@ class Epilogue {
   }
 
  private:
-  __device__ __forceinline__ void StorePlain(float* out, int tile, int g, float low, float high) const {
+  __device__ __forceinline__ void StorePlain(float* out, int tile, int g, float low,
+                                             float high) const {
     const int i = tile * kTileRows + g;
     if (i < share_.outputs) out[i] = low;
     if (i + 8 < share_.outputs) out[i + 8] = high;
@@ -100,13 +118,15 @@ class Epilogue {
     const int i = tile % per_head_ * 8 + g;
     if (i >= half) return;
     if (share_.kind == MatrixKind::kQkvRaw) {
-      float* out = p_.qk_raw + static_cast<size_t>(row_) * (p_.q_size + p_.kv_size) + head * p_.head_dim;
+      float* out =
+          p_.qk_raw + static_cast<size_t>(row_) * (p_.q_size + p_.kv_size) + head * p_.head_dim;
       out[i] = low;
       out[i + half] = high;
       return;
     }
-    bf16* out = head < p_.heads ? p_.q + (static_cast<size_t>(row_) * p_.heads + head) * p_.head_stride
-                                : cell_ + (head - p_.heads) * 2 * p_.head_stride;
+    bf16* out = head < p_.heads
+                    ? p_.q + (static_cast<size_t>(row_) * p_.heads + head) * p_.head_stride
+                    : cell_ + (head - p_.heads) * 2 * p_.head_stride;
     out[i] = __float2bfloat16(low * cos_sin_.x - high * cos_sin_.y);
     out[i + half] = __float2bfloat16(high * cos_sin_.x + low * cos_sin_.y);
   }
@@ -127,8 +147,9 @@ class Epilogue {
   float2 cos_sin_ = {0.0f, 0.0f};
 };
 
-// One pass of the block's current operation: rows [first_row, first_row + rows), at most 8 kTiles of them. kInRegisters: the
-// warp's blocks of k number at most kChunkBlocks / kWarps, so that its inputs stay in registers for all tiles.
+// One pass of the block's current operation: rows [first_row, first_row + rows), at most 8 kTiles
+// of them. kInRegisters: the warp's blocks of k number at most kChunkBlocks / kWarps, so that its
+// inputs stay in registers for all tiles.
 template <int kTiles, bool kInRegisters, int kSlots>
 __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int rows) {
   const BlockContext& context = Context();
@@ -148,7 +169,8 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
   const bf16* input = Input(p, op.input, ld);
   input += static_cast<size_t>(first_row + g) * ld + (share.block_begin + warp) * kBlockK + t * 8;
   const auto load = [&](int n, int i, int h) {
-    return n * 8 + g < rows ? LoadCoherent16(input + static_cast<size_t>(n) * 8 * ld + i * kWarps * kBlockK + h * 32)
+    return n * 8 + g < rows ? LoadCoherent16(input + static_cast<size_t>(n) * 8 * ld +
+                                             i * kWarps * kBlockK + h * 32)
                             : make_uint4(0, 0, 0, 0);
   };
 
@@ -159,7 +181,8 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
 #pragma unroll
       for (int h = 0; h < 4; ++h) {
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) held[i][h][n] = i < own ? load(n, i, h) : make_uint4(0, 0, 0, 0);
+        for (int n = 0; n < kTiles; ++n)
+          held[i][h][n] = i < own ? load(n, i, h) : make_uint4(0, 0, 0, 0);
       }
     }
   }
@@ -170,8 +193,10 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
 
   for (int tile = share.tile_begin; tile < share.tile_begin + share.tile_count; ++tile) {
     epilogue.Prepare(tile, out_g);
-    float c[kTiles][2][4] = {};  // two running sums: an instruction need not wait for the one before
-    const auto multiply = [&](const uint4(&low)[4], const uint4(&high)[4], const uint4(&b)[4][kTiles]) {
+    float c[kTiles][2][4] =
+        {};  // two running sums: an instruction need not wait for the one before
+    const auto multiply = [&](const uint4(&low)[4], const uint4(&high)[4],
+                              const uint4(&b)[4][kTiles]) {
 #pragma unroll
       for (int h = 0; h < 4; ++h) {
 #pragma unroll
@@ -203,7 +228,7 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
       }
     }
 
-    float* mine = sums + (tile % kSumBuffers<kSlots>) * kSumFloats + warp * kPassRows * kSumStride;
+    float* mine = sums + (tile % kSumBuffers<kSlots>)*kSumFloats + warp * kPassRows * kSumStride;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       float* at = mine + (n * 8 + 2 * t) * kSumStride + RowOfLane(g);
@@ -214,7 +239,8 @@ __device__ __noinline__ void MatrixPass(const Op* current, int first_row, int ro
     }
     __syncthreads();
     if (out_row < 8 * kTiles) {
-      const float* at = sums + (tile % kSumBuffers<kSlots>) * kSumFloats + out_row * kSumStride + out_g;
+      const float* at =
+          sums + (tile % kSumBuffers<kSlots>)*kSumFloats + out_row * kSumStride + out_g;
       float low = at[0], high = at[8];
 #pragma unroll
       for (int w = 1; w < kWarps; ++w) {  // warps without a block of k have left zeros

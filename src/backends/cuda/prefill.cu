@@ -9,9 +9,9 @@
 namespace loopspec::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kThreads) RowOpKernel(const __grid_constant__ DecodeParams p,
-                                                        const __grid_constant__ Op op, int set, const RowInfo* infos,
-                                                        int first) {
+__global__ void __launch_bounds__(kThreads)
+    RowOpKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op, int set,
+                const RowInfo* infos, int first) {
   __shared__ float scratch[kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
   if (p.hidden <= 2048) {
@@ -21,13 +21,18 @@ __global__ void __launch_bounds__(kThreads) RowOpKernel(const __grid_constant__ 
   }
 }
 
-// Where the tiles have element i (below head_dim / 2) of a q or k head; its partner stands 8 rows on (TileLayout).
-__device__ int PairRow(int head, int half, int i) { return (head * ((half + 7) / 8) + i / 8) * kTileRows + i % 8; }
+// Where the tiles have element i (below head_dim / 2) of a q or k head; its partner stands 8 rows
+// on (TileLayout).
+__device__ int PairRow(int head, int half, int i) {
+  return (head * ((half + 7) / 8) + i / 8) * kTileRows + i % 8;
+}
 
-// Normalises (where the model does) and rotates q and k; q goes to its buffer, k and v into the position's page.
-__global__ void __launch_bounds__(kThreads) QkvKernel(const __grid_constant__ DecodeParams p, const float* qkv, int ld,
-                                                      const float* q_norm, const float* k_norm, int set, int plane_offset,
-                                                      const RowInfo* infos, const int32_t* pages, int first) {
+// Normalises (where the model does) and rotates q and k; q goes to its buffer, k and v into the
+// position's page.
+__global__ void __launch_bounds__(kThreads)
+    QkvKernel(const __grid_constant__ DecodeParams p, const float* qkv, int ld, const float* q_norm,
+              const float* k_norm, int set, int plane_offset, const RowInfo* infos,
+              const int32_t* pages, int first) {
   __shared__ float scratch[kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
   const RowInfo info = infos[row];
@@ -71,20 +76,22 @@ __global__ void __launch_bounds__(kThreads) QkvKernel(const __grid_constant__ De
   }
 }
 
-__global__ void SwiGluKernel(const __grid_constant__ DecodeParams p, const float* gate_up, int ld, int first) {
+__global__ void SwiGluKernel(const __grid_constant__ DecodeParams p, const float* gate_up, int ld,
+                             int first) {
   const int row = first + static_cast<int>(blockIdx.y);
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= p.ff) return;
   const float* at = gate_up + static_cast<size_t>(row) * ld + i / 8 * kTileRows + i % 8;
   const float gate = at[0], up = at[8];
-  p.act_ff[static_cast<size_t>(row) * p.ld_ff + i] = __float2bfloat16(gate / (1.0f + __expf(-gate)) * up);
+  p.act_ff[static_cast<size_t>(row) * p.ld_ff + i] =
+      __float2bfloat16(gate / (1.0f + __expf(-gate)) * up);
 }
 
 // A warp per 16 positions and head; the positions' keys and values are in their pages.
 template <int kHead>
-__global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ DecodeParams p, int plane_offset,
-                                                       const RowInfo* infos, const int32_t* pages, int base, int first,
-                                                       int last) {
+__global__ void __launch_bounds__(128)
+    AttentionKernel(const __grid_constant__ DecodeParams p, int plane_offset, const RowInfo* infos,
+                    const int32_t* pages, int base, int first, int last) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int tile = static_cast<int>(blockIdx.x) * 4 + static_cast<int>(threadIdx.x / 32);
   const int head = static_cast<int>(blockIdx.y);
@@ -104,8 +111,10 @@ __global__ void __launch_bounds__(128) AttentionKernel(const __grid_constant__ D
     seen[i] = base + row;
 #pragma unroll
     for (int c = 0; c < kHead / 32; ++c) {
-      state.q[c][i] = there ? LoadCoherent16(p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + c * 32 + t * 8)
-                            : make_uint4(0, 0, 0, 0);
+      state.q[c][i] =
+          there ? LoadCoherent16(p.q + (static_cast<size_t>(row) * p.heads + head) * kHead +
+                                 c * 32 + t * 8)
+                : make_uint4(0, 0, 0, 0);
     }
   }
   for (int at = 0; at < end; at += kAttentionBlock) {
@@ -151,11 +160,13 @@ Prefiller::Prefiller(const DeviceModel& model, const Program& program, const Dec
       products_(kPrefillRows),
       params_(params),
       host_infos_(static_cast<size_t>(kSets) * kPrefillRows) {
-  const size_t stream_elements = static_cast<size_t>(kPrefillRows) * static_cast<size_t>(model.spec.hidden);
+  const size_t stream_elements =
+      static_cast<size_t>(kPrefillRows) * static_cast<size_t>(model.spec.hidden);
   state_ = DeviceArray<float>(stream_elements, "prefill", true);
   coda_x_ = DeviceArray<float>(stream_elements, "prefill", true);
   prelude_out_ = DeviceArray<bf16>(stream_elements, "prefill", true);
-  coda_hidden_ = DeviceArray<bf16>(static_cast<size_t>(kPrefillRows) * static_cast<size_t>(params.ld_hidden), "prefill", true);
+  coda_hidden_ = DeviceArray<bf16>(
+      static_cast<size_t>(kPrefillRows) * static_cast<size_t>(params.ld_hidden), "prefill", true);
   sums_ = DeviceArray<float>(WidestOutput(model.spec), "prefill", true);
   for (auto& infos : infos_) infos = DeviceArray<RowInfo>(kPrefillRows, "prefill", true);
   params_.state = state_.data();
@@ -173,7 +184,8 @@ void Prefiller::Run(const PrefillPlan& plan, const LogitsSink* sink) {
     host_pages_ = PinnedArray<int32_t>(room);
   }
   std::copy_n(plan.sequence.pages, pages, host_pages_.data());
-  Check(cudaMemcpyAsync(pages_.data(), host_pages_.data(), pages * sizeof(int32_t), cudaMemcpyHostToDevice, stream_),
+  Check(cudaMemcpyAsync(pages_.data(), host_pages_.data(), pages * sizeof(int32_t),
+                        cudaMemcpyHostToDevice, stream_),
         "copying a page table");
   for (int at = plan.start; at < end;) {
     const int base = at / kPrefillRows * kPrefillRows;
@@ -197,9 +209,12 @@ void Prefiller::RunChunk(const PrefillPlan& plan, const Chunk& chunk, const Logi
       info.token = plan.tokens[static_cast<size_t>(info.position - plan.start)];
       LOOPSPEC_CHECK(info.token >= 0 && info.token < model_.spec.vocab);
       const int core = model_.spec.prelude_layers;
-      info.plane = set == kSetPrelude ? 0 : set == kSetCore ? core : core + model_.spec.recurrence * model_.spec.core_layers;
+      info.plane = set == kSetPrelude ? 0
+                   : set == kSetCore  ? core
+                                      : core + model_.spec.recurrence * model_.spec.core_layers;
     }
-    Check(cudaMemcpyAsync(infos_[set].data(), out, kPrefillRows * sizeof(RowInfo), cudaMemcpyHostToDevice, stream_),
+    Check(cudaMemcpyAsync(infos_[set].data(), out, kPrefillRows * sizeof(RowInfo),
+                          cudaMemcpyHostToDevice, stream_),
           "copying a chunk of a prompt");
   }
   RunOps(program_.ops_begin[kSetPrelude], program_.ops_end[kSetPrelude], kSetPrelude, 0, chunk);
@@ -228,11 +243,14 @@ void Prefiller::Readout(int readout, const Chunk& chunk, const LogitsSink* sink)
       host_logits_ = PinnedArray<float>(kPrefillRows * vocab);
     }
     products_.Run(model_.head, model_.spec.vocab, params_.act_hidden, logits_.data(), stream_);
-    Check(cudaMemcpyAsync(host_logits_.data(), logits_.data(), logits_.bytes(), cudaMemcpyDeviceToHost, stream_),
+    Check(cudaMemcpyAsync(host_logits_.data(), logits_.data(), logits_.bytes(),
+                          cudaMemcpyDeviceToHost, stream_),
           "copying logits");
     Check(cudaStreamSynchronize(stream_), "copying logits");
     for (int row = chunk.first; row < chunk.last; ++row) {
-      (*sink)(chunk.base + row, readout, std::span<const float>(host_logits_.data() + static_cast<size_t>(row) * vocab, vocab));
+      (*sink)(
+          chunk.base + row, readout,
+          std::span<const float>(host_logits_.data() + static_cast<size_t>(row) * vocab, vocab));
     }
   }
   params_.act_hidden = kept;
@@ -248,7 +266,8 @@ void Prefiller::RunOps(int begin, int end, int set, int stack, const Chunk& chun
     switch (op.type) {
       case OpType::kRows:
         op.chunks = 1;
-        RowOpKernel<<<rows, kThreads, 0, stream_>>>(params_, op, set, infos_[set].data(), chunk.first);
+        RowOpKernel<<<rows, kThreads, 0, stream_>>>(params_, op, set, infos_[set].data(),
+                                                    chunk.first);
         break;
       case OpType::kMatrix:
         RunMatrix(op, set, plane_offset, chunk);
@@ -256,14 +275,22 @@ void Prefiller::RunOps(int begin, int end, int set, int stack, const Chunk& chun
       case OpType::kAttention: {
         const dim3 grid(kPrefillRows / 64, static_cast<unsigned>(params_.heads));
         const auto launch = [&](auto kernel) {
-          kernel<<<grid, 128, 0, stream_>>>(params_, plane_offset, infos_[set].data(), pages_.data(), chunk.base,
-                                            chunk.first, chunk.last);
+          kernel<<<grid, 128, 0, stream_>>>(params_, plane_offset, infos_[set].data(),
+                                            pages_.data(), chunk.base, chunk.first, chunk.last);
         };
         switch (params_.head_stride) {
-          case 32: launch(AttentionKernel<32>); break;
-          case 64: launch(AttentionKernel<64>); break;
-          case 128: launch(AttentionKernel<128>); break;
-          default: launch(AttentionKernel<256>); break;
+          case 32:
+            launch(AttentionKernel<32>);
+            break;
+          case 64:
+            launch(AttentionKernel<64>);
+            break;
+          case 128:
+            launch(AttentionKernel<128>);
+            break;
+          default:
+            launch(AttentionKernel<256>);
+            break;
         }
         break;
       }
@@ -288,12 +315,14 @@ void Prefiller::RunMatrix(const Op& op, int set, int plane_offset, const Chunk& 
   switch (program_.kinds[static_cast<size_t>(op.matrix)]) {
     case MatrixKind::kQkv:
     case MatrixKind::kQkvRaw:
-      QkvKernel<<<rows, kThreads, 0, stream_>>>(params_, sums_.data(), weights.rows, op.q_norm, op.k_norm, set,
-                                                plane_offset, infos_[set].data(), pages_.data(), chunk.first);
+      QkvKernel<<<rows, kThreads, 0, stream_>>>(params_, sums_.data(), weights.rows, op.q_norm,
+                                                op.k_norm, set, plane_offset, infos_[set].data(),
+                                                pages_.data(), chunk.first);
       break;
     case MatrixKind::kGateUp: {
       const dim3 grid(static_cast<unsigned>((params_.ff + kThreads - 1) / kThreads), rows);
-      SwiGluKernel<<<grid, kThreads, 0, stream_>>>(params_, sums_.data(), weights.rows, chunk.first);
+      SwiGluKernel<<<grid, kThreads, 0, stream_>>>(params_, sums_.data(), weights.rows,
+                                                   chunk.first);
       break;
     }
     case MatrixKind::kPartial:  // the next row operation takes the sums as they are

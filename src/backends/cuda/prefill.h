@@ -1,4 +1,5 @@
-// Prompts: the decode kernel's program run over up to 256 positions at a time, with cuBLASLt for the matrices.
+// Prompts: the decode kernel's program run over up to 256 positions at a time, with cuBLASLt for
+// the matrices.
 #pragma once
 
 #include <vector>
@@ -10,16 +11,19 @@
 
 namespace loopspec::cuda {
 
-// Chunks begin and end at multiples of this, and a position always takes the same place in its chunk.
+// Chunks begin and end at multiples of this, and a position always takes the same place in its
+// chunk.
 inline constexpr int kPrefillRows = 256;
 
 class Prefiller {
  public:
-  // `params`: the decode kernel's, for shapes and key/value memory; its row buffers hold kPrefillRows rows and are shared.
+  // `params`: the decode kernel's, for shapes and key/value memory; its row buffers hold
+  // kPrefillRows rows and are shared.
   Prefiller(const DeviceModel& model, const Program& program, const DecodeParams& params,
             const std::vector<int>& readout_depths, cudaStream_t stream);
 
-  // Commits the plan's positions; `sink`, where given, gets the logits of each at every readout depth. Returns when done.
+  // Commits the plan's positions; `sink`, where given, gets the logits of each at every readout
+  // depth. Returns when done.
   void Run(const PrefillPlan& plan, const LogitsSink* sink);
 
  private:

@@ -9,10 +9,13 @@
 namespace loopspec::cuda {
 namespace {
 
-int Ceil(int a, int b) { return (a + b - 1) / b; }
+int Ceil(int a, int b) {
+  return (a + b - 1) / b;
+}
 
-// Deals the tiles of each matrix to the blocks. A block that got less of one matrix gets more of the next: its ring runs
-// ahead meanwhile, so what counts is that the sums over neighbouring matrices agree.
+// Deals the tiles of each matrix to the blocks. A block that got less of one matrix gets more of
+// the next: its ring runs ahead meanwhile, so what counts is that the sums over neighbouring
+// matrices agree.
 class Dealer {
  public:
   explicit Dealer(int blocks) : blocks_(blocks), load_(static_cast<size_t>(blocks), 0) {}
@@ -39,9 +42,12 @@ class Dealer {
         pieces.push_back(piece);
       }
     }
-    const auto weight = [](const MatrixShare& s) { return int64_t{s.tile_count} * (s.block_end - s.block_begin); };
-    std::stable_sort(pieces.begin(), pieces.end(),
-                     [&](const MatrixShare& a, const MatrixShare& b) { return weight(a) > weight(b); });
+    const auto weight = [](const MatrixShare& s) {
+      return int64_t{s.tile_count} * (s.block_end - s.block_begin);
+    };
+    std::stable_sort(pieces.begin(), pieces.end(), [&](const MatrixShare& a, const MatrixShare& b) {
+      return weight(a) > weight(b);
+    });
     std::vector<int> order(static_cast<size_t>(blocks_));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load_[a] < load_[b]; });
@@ -55,7 +61,8 @@ class Dealer {
   }
 
  private:
-  // How many blocks work on each chunk of k: always one more for the chunk whose blocks have most to read.
+  // How many blocks work on each chunk of k: always one more for the chunk whose blocks have most
+  // to read.
   std::vector<int> Teams(int tiles, const std::vector<int>& cuts) const {
     const size_t chunks = cuts.size() - 1;
     std::vector<int> teams(chunks, 1);
@@ -82,7 +89,8 @@ class Dealer {
 
 class Builder {
  public:
-  Builder(const DeviceModel& model, int blocks) : model_(model), spec_(model.spec), dealer_(blocks) {}
+  Builder(const DeviceModel& model, int blocks)
+      : model_(model), spec_(model.spec), dealer_(blocks) {}
 
   Program Build() {
     const bool raven = spec_.adapter;
@@ -100,7 +108,8 @@ class Builder {
     }
     End(kSetPrelude);
 
-    // B: what its first matrix takes is left by the operation before it, the last one of the recurrence before.
+    // B: what its first matrix takes is left by the operation before it, the last one of the
+    // recurrence before.
     Op core = Rows(RowSource::kState);
     core.flags = kOpRope;
     core.output = raven ? RowOutput::kAdapter : RowOutput::kNormed;
@@ -141,7 +150,8 @@ class Builder {
 
     program_.matrices = static_cast<int>(dealt_.size());
     if (program_.matrices > kMaxMatrices) {
-      Fail("the model has {} weight matrices, the CUDA backend takes at most {}", program_.matrices, kMaxMatrices);
+      Fail("the model has {} weight matrices, the CUDA backend takes at most {}", program_.matrices,
+           kMaxMatrices);
     }
     const size_t blocks = dealt_[0].size();
     for (size_t b = 0; b < blocks; ++b) {
@@ -164,7 +174,8 @@ class Builder {
     return op;
   }
 
-  void Matrix(const DeviceMatrix& matrix, MatrixKind kind, Activation input, int outputs, int chunks) {
+  void Matrix(const DeviceMatrix& matrix, MatrixKind kind, Activation input, int outputs,
+              int chunks) {
     MatrixShare whole{};
     whole.weights = matrix.data;
     whole.ld = matrix.ld;
@@ -204,7 +215,8 @@ class Builder {
     for (layer_ = 0; layer_ < static_cast<int>(blocks.size()); ++layer_) {
       const DeviceBlock& block = blocks[static_cast<size_t>(layer_)];
       const int qkv_size = spec_.q_size() + 2 * spec_.kv_size();
-      Matrix(block.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv, Activation::kHidden, qkv_size, 1);
+      Matrix(block.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv, Activation::kHidden,
+             qkv_size, 1);
       program_.ops.back().q_norm = block.q_norm;
       program_.ops.back().k_norm = block.k_norm;
       if (spec_.qk_norm) Step(OpType::kQkNorm, block);
@@ -241,6 +253,8 @@ class Builder {
 
 }  // namespace
 
-Program BuildProgram(const DeviceModel& model, int blocks) { return Builder(model, blocks).Build(); }
+Program BuildProgram(const DeviceModel& model, int blocks) {
+  return Builder(model, blocks).Build();
+}
 
 }  // namespace loopspec::cuda

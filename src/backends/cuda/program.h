@@ -1,4 +1,5 @@
-// Lays a model down as the decode kernel's program: its operations in order, and which block reads which weights.
+// Lays a model down as the decode kernel's program: its operations in order, and which block reads
+// which weights.
 #pragma once
 
 #include <vector>
@@ -16,10 +17,11 @@ struct Program {
   int matrices_end[kSets];
   std::vector<DeviceMatrix> weights;  // [matrix]
   std::vector<MatrixKind> kinds;      // [matrix]
-  int max_chunks = 1;  // partial sums of any matrix
+  int max_chunks = 1;                 // partial sums of any matrix
 };
 
-// `blocks`: blocks of the kernel's grid. Throws Error when the model has more matrices than the kernel's table.
+// `blocks`: blocks of the kernel's grid. Throws Error when the model has more matrices than the
+// kernel's table.
 Program BuildProgram(const DeviceModel& model, int blocks);
 
 }  // namespace loopspec::cuda

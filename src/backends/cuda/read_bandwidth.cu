@@ -14,7 +14,8 @@ __global__ void Read(const uint4* data, size_t count, uint32_t* out) {
   for (; i + 3 * stride < count; i += 4 * stride) {
     const uint4 a = __ldcs(data + i), b = __ldcs(data + i + stride);
     const uint4 c = __ldcs(data + i + 2 * stride), d = __ldcs(data + i + 3 * stride);
-    x ^= a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w ^ c.x ^ c.y ^ c.z ^ c.w ^ d.x ^ d.y ^ d.z ^ d.w;
+    x ^= a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w ^ c.x ^ c.y ^ c.z ^ c.w ^ d.x ^ d.y ^ d.z ^
+         d.w;
   }
   if (x == 0x12345678u) *out = x;
 }

@@ -1,5 +1,6 @@
-// Operations on whole rows of the residual stream, one block per row: adding up a sublayer's partial sums, norms, the
-// embedding, the initial state, and the bf16 inputs of the next matrix. Everything float32.
+// Operations on whole rows of the residual stream, one block per row: adding up a sublayer's
+// partial sums, norms, the embedding, the initial state, and the bf16 inputs of the next matrix.
+// Everything float32.
 #pragma once
 
 #include "backends/cuda/device_ops.cuh"
@@ -19,12 +20,15 @@ __device__ inline float BlockSum(float value, float* scratch) {
   return sum;
 }
 
-__device__ inline float4 LoadCoherent(const float* p) { return __ldcg(reinterpret_cast<const float4*>(p)); }
+__device__ inline float4 LoadCoherent(const float* p) {
+  return __ldcg(reinterpret_cast<const float4*>(p));
+}
 __device__ inline void StoreBF16(bf16* to, const float4& v) {
   *reinterpret_cast<uint2*>(to) = make_uint2(PackBF16(v.x, v.y), PackBF16(v.z, v.w));
 }
 
-// A row of the stream, spread over the block's threads: thread i holds elements 4 (i + kThreads j) ...
+// A row of the stream, spread over the block's threads: thread i holds elements 4 (i + kThreads j)
+// ...
 template <int kHidden>  // at most so many elements
 struct RowRegisters {
   static constexpr int kParts = kHidden / (4 * kThreads);
@@ -43,19 +47,23 @@ struct RowRegisters {
     ForEach(hidden, [&](float4& x, int i) { x = LoadLasting(weights + i); });
   }
 
-  __device__ __forceinline__ void Normalise(int hidden, float eps, RowRegisters& weights, float* scratch) {
+  __device__ __forceinline__ void Normalise(int hidden, float eps, RowRegisters& weights,
+                                            float* scratch) {
     float squares = 0.0f;
-    ForEach(hidden, [&](float4& x, int) { squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w); });
+    ForEach(hidden,
+            [&](float4& x, int) { squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w); });
     const float scale = rsqrtf(BlockSum(squares, scratch) / static_cast<float>(hidden) + eps);
 #pragma unroll
     for (int j = 0; j < kParts; ++j) {
       const float4 x = v[j], w = weights.v[j];
-      v[j] = make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
+      v[j] =
+          make_float4(x.x * scale * w.x, x.y * scale * w.y, x.z * scale * w.z, x.w * scale * w.w);
     }
   }
 };
 
-__device__ __noinline__ inline void FillRope(const DecodeParams& p, int set, int row, int position) {
+__device__ __noinline__ inline void FillRope(const DecodeParams& p, int set, int row,
+                                             int position) {
   float2* out = p.rope + (static_cast<size_t>(set) * p.max_rows + row) * (p.head_dim / 2);
   for (int i = threadIdx.x; i < p.head_dim / 2; i += kThreads) {
     double sine, cosine;
@@ -68,40 +76,47 @@ template <int kHidden>
 __device__ inline void LoadEmbedding(const DecodeParams& p, int token, RowRegisters<kHidden>& x) {
   const bf16* from = p.embedding.data + static_cast<size_t>(token) * p.embedding.ld;
   x.ForEach(p.hidden, [&](float4& v, int i) {
-    v = make_float4(__bfloat162float(from[i]) * p.embed_scale, __bfloat162float(from[i + 1]) * p.embed_scale,
-                    __bfloat162float(from[i + 2]) * p.embed_scale, __bfloat162float(from[i + 3]) * p.embed_scale);
+    v = make_float4(__bfloat162float(from[i]) * p.embed_scale,
+                    __bfloat162float(from[i + 1]) * p.embed_scale,
+                    __bfloat162float(from[i + 2]) * p.embed_scale,
+                    __bfloat162float(from[i + 3]) * p.embed_scale);
   });
 }
 
 // P is done, its output lies in `state`: it is kept for the adapter, and the state starts.
-__device__ __noinline__ inline void FinishPrelude(const DecodeParams& p, int cell, int position, float* state) {
+__device__ __noinline__ inline void FinishPrelude(const DecodeParams& p, int cell, int position,
+                                                  float* state) {
   bf16* e = p.prelude_out + static_cast<size_t>(cell) * p.hidden;
 #pragma unroll 1
   for (int i = threadIdx.x; i < p.hidden; i += kThreads) {
     e[i] = __float2bfloat16(__ldcg(state + i));
-    state[i] = InitialState(p.state_seed, static_cast<uint32_t>(position), static_cast<uint32_t>(i), p.state_scale);
+    state[i] = InitialState(p.state_seed, static_cast<uint32_t>(position), static_cast<uint32_t>(i),
+                            p.state_scale);
   }
 }
 
 // A new row of a model whose P is the embedding alone.
-__device__ __noinline__ inline void StartWithoutPrelude(const DecodeParams& p, const RowInfo& info, float* state) {
+__device__ __noinline__ inline void StartWithoutPrelude(const DecodeParams& p, const RowInfo& info,
+                                                        float* state) {
   const bf16* from = p.embedding.data + static_cast<size_t>(info.token) * p.embedding.ld;
-  for (int i = threadIdx.x; i < p.hidden; i += kThreads) state[i] = __bfloat162float(from[i]) * p.embed_scale;
+  for (int i = threadIdx.x; i < p.hidden; i += kThreads)
+    state[i] = __bfloat162float(from[i]) * p.embed_scale;
   __syncthreads();
   if (p.adapter) FinishPrelude(p, info.cell, info.position, state);
   __syncthreads();
 }
 
-// Everything a row operation reads is asked for before anything is waited for: one block works on a row, and the time is
-// latency.
+// Everything a row operation reads is asked for before anything is waited for: one block works on a
+// row, and the time is latency.
 template <int kHidden>
-__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, int set, const RowInfo& info, int row,
-                                      float* scratch) {
+__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, int set,
+                                      const RowInfo& info, int row, float* scratch) {
   const int h = p.hidden;
   float* state = p.state + static_cast<size_t>(info.cell) * h;
   float* stream = set == kSetCoda ? p.coda_x + static_cast<size_t>(row) * h : state;
   if (op.flags & kOpRope) FillRope(p, set, row, info.position);
-  if (op.source == RowSource::kState && info.depth == 0 && p.prelude_layers == 0) StartWithoutPrelude(p, info, state);
+  if (op.source == RowSource::kState && info.depth == 0 && p.prelude_layers == 0)
+    StartWithoutPrelude(p, info, state);
 
   RowRegisters<kHidden> x, before, post, loop, pre;
   post.LoadWeights(h, op.post_norm);
@@ -166,12 +181,15 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, int s
   }
 }
 
-// RMSNorm over all of q and all of k, then the rotation; q to its buffer, k to the cell (Raven olmo).
-__device__ __forceinline__ void QkNormOp(const DecodeParams& p, const Op& op, int set, const RowInfo& info, int row,
-                                         int recurrence, float* scratch) {
+// RMSNorm over all of q and all of k, then the rotation; q to its buffer, k to the cell (Raven
+// olmo).
+__device__ __forceinline__ void QkNormOp(const DecodeParams& p, const Op& op, int set,
+                                         const RowInfo& info, int row, int recurrence,
+                                         float* scratch) {
   const float* raw = p.qk_raw + static_cast<size_t>(row) * (p.q_size + p.kv_size);
   const int plane = info.plane + op.layer + (set == kSetCore ? recurrence * p.core_layers : 0);
-  bf16* cell = p.cell_kv + (static_cast<size_t>(info.cell) * p.planes + plane) * p.kv_heads * 2 * p.head_stride;
+  bf16* cell = p.cell_kv +
+               (static_cast<size_t>(info.cell) * p.planes + plane) * p.kv_heads * 2 * p.head_stride;
   const float2* rope = p.rope + (static_cast<size_t>(set) * p.max_rows + row) * (p.head_dim / 2);
   const int half = p.head_dim / 2;
   for (int part = 0; part < 2; ++part) {

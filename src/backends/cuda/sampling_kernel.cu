@@ -4,14 +4,16 @@
 #include "base/philox.h"
 #include "sampling/filters.h"
 
-// The team's functions run on the device alone; the shared sampling code that calls them is for both sides.
+// The team's functions run on the device alone; the shared sampling code that calls them is for
+// both sides.
 #pragma nv_diag_suppress 20014
 
 namespace loopspec::cuda {
 namespace {
 
 constexpr int kBins = 2048;
-constexpr double kMassUnit = 0x1.0p-42;  // masses are added as whole multiples of this: the order cannot matter
+constexpr double kMassUnit =
+    0x1.0p-42;  // masses are added as whole multiples of this: the order cannot matter
 
 struct Histogram {
   unsigned counts[kBins];
@@ -24,28 +26,41 @@ __device__ uint32_t OrderedBits(float value) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// e^x for x <= 0, with the cut that the CPU's weights have (sampling/exp.h): 0 where it would be no normal float.
-__device__ float TokenWeight(float x) { return x < -87.0f ? 0.0f : expf(x); }
+// e^x for x <= 0, with the cut that the CPU's weights have (sampling/exp.h): 0 where it would be no
+// normal float.
+__device__ float TokenWeight(float x) {
+  return x < -87.0f ? 0.0f : expf(x);
+}
 
 __device__ unsigned long long Mass(float weight) {
   return static_cast<unsigned long long>(static_cast<double>(weight) / kMassUnit);
 }
 
-// Where a ranking is cut: everything above `key` is kept, and of the tokens at `key` those with id up to `last_id`.
+// Where a ranking is cut: everything above `key` is kept, and of the tokens at `key` those with id
+// up to `last_id`.
 struct Cut {
   uint32_t key = 0;
   uint32_t last_id = 0xFFFFFFFFu;
 
-  __device__ bool Keeps(uint32_t bits, uint32_t id) const { return bits > key || (bits == key && id <= last_id); }
+  __device__ bool Keeps(uint32_t bits, uint32_t id) const {
+    return bits > key || (bits == key && id <= last_id);
+  }
 };
 
 class Ranking {
  public:
-  __device__ Ranking(const BlockTeam& team, Histogram* histogram, const float* logits, int vocab, float top,
-                     float inverse, float floor)
-      : team_(team), histogram_(histogram), logits_(logits), vocab_(vocab), top_(top), inverse_(inverse), floor_(floor) {}
+  __device__ Ranking(const BlockTeam& team, Histogram* histogram, const float* logits, int vocab,
+                     float top, float inverse, float floor)
+      : team_(team),
+        histogram_(histogram),
+        logits_(logits),
+        vocab_(vocab),
+        top_(top),
+        inverse_(inverse),
+        floor_(floor) {}
 
-  // Cuts after `count` tokens, or, with count 0, as soon as their mass reaches `mass` (one token at least).
+  // Cuts after `count` tokens, or, with count 0, as soon as their mass reaches `mass` (one token at
+  // least).
   __device__ Cut Find(unsigned count, unsigned long long mass) {
     by_count_ = count > 0;
     count_left_ = count;
@@ -58,7 +73,9 @@ class Ranking {
       const int width = turn == 2 ? 10 : 11;
       const int above = shift + width;
       Fill([&](uint32_t bits, uint32_t) { return above == 32 || bits >> above == prefix; },
-           [&](uint32_t bits, uint32_t) { return static_cast<int>(bits >> shift & ((1u << width) - 1)); });
+           [&](uint32_t bits, uint32_t) {
+             return static_cast<int>(bits >> shift & ((1u << width) - 1));
+           });
       const int bin = Select(1 << width, true);
       if (bin < 0) {
         cut.key = 0;
@@ -131,9 +148,11 @@ class Ranking {
     __syncthreads();
   }
 
-  // The bin in which the cut lies, walking down or up; what lies before it is taken off. -1: everything is kept.
+  // The bin in which the cut lies, walking down or up; what lies before it is taken off. -1:
+  // everything is kept.
   __device__ int Select(int bins, bool downwards) {
-    // A warp sums stretches of 64 bins at a time; thread 0 then walks at most 32 stretches and 64 bins.
+    // A warp sums stretches of 64 bins at a time; thread 0 then walks at most 32 stretches and 64
+    // bins.
     __shared__ unsigned long long stretch_mass[32];
     __shared__ unsigned stretch_count[32];
     __shared__ int found;
@@ -180,7 +199,8 @@ class Ranking {
   }
   static __device__ int At(int i, int bins, bool downwards) { return downwards ? bins - 1 - i : i; }
   // Whether a group holds the last token to be kept.
-  __device__ bool Reached(unsigned group_count, unsigned long long group_mass, unsigned count, unsigned long long mass) const {
+  __device__ bool Reached(unsigned group_count, unsigned long long group_mass, unsigned count,
+                          unsigned long long mass) const {
     if (group_count == 0) return false;
     return by_count_ ? group_count >= count : group_mass >= mass;
   }
@@ -210,14 +230,16 @@ __device__ int ArgMaxOf(const BlockTeam& team, const float* values, int n, float
 }
 
 // Adjusted logits into `out`: penalties, then bias. A token is listed once.
-__device__ void Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float* logits, int vocab, float* out) {
+__device__ void Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float* logits, int vocab,
+                       float* out) {
   for (int v = threadIdx.x; v < vocab; v += kTeamThreads) out[v] = logits[v];
   __syncthreads();
   const char* base = reinterpret_cast<const char*>(plan);
   const auto* counts = reinterpret_cast<const TokenCount*>(base + r.counts_at);
   for (int i = threadIdx.x; i < r.counts_length; i += kTeamThreads) {
     float& logit = out[counts[i].token];
-    logit = Penalised(logit, counts[i].generated, r.repetition_penalty, r.presence_penalty, r.frequency_penalty);
+    logit = Penalised(logit, counts[i].generated, r.repetition_penalty, r.presence_penalty,
+                      r.frequency_penalty);
   }
   __syncthreads();
   // Serial: a request may name a token twice.
@@ -229,7 +251,8 @@ __device__ void Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float
 }
 
 // Adjusted logits to probabilities in place, as FilteredSoftmax of sampling/filters.cc.
-__device__ void Filter(const BlockTeam& team, Histogram* histogram, const ReadoutInfo& r, int vocab, float* values) {
+__device__ void Filter(const BlockTeam& team, Histogram* histogram, const ReadoutInfo& r, int vocab,
+                       float* values) {
   float top;
   const int first = ArgMaxOf(team, values, vocab, &top);
   const float inverse = 1.0f / r.temperature;
@@ -241,9 +264,11 @@ __device__ void Filter(const BlockTeam& team, Histogram* histogram, const Readou
     cuts = true;
   }
   if (r.top_p < 1.0f) {
-    // Tokens lighter than (1 - top_p) / vocab cannot be in the nucleus of the whole; under top-k all are looked at.
+    // Tokens lighter than (1 - top_p) / vocab cannot be in the nucleus of the whole; under top-k
+    // all are looked at.
     const double least = (1.0 - r.top_p) / vocab * 0.5;
-    const float floor = cuts ? __int_as_float(0xFF800000) : top + r.temperature * static_cast<float>(log(least) - 1e-3);
+    const float floor = cuts ? __int_as_float(0xFF800000)
+                             : top + r.temperature * static_cast<float>(log(least) - 1e-3);
     Ranking ranking(team, histogram, values, vocab, top, inverse, floor);
     const double total = static_cast<double>(ranking.MassOf(cut));
     const double wanted = ceil(static_cast<double>(r.top_p) * total);
@@ -254,7 +279,8 @@ __device__ void Filter(const BlockTeam& team, Histogram* histogram, const Readou
   double part = 0.0;
   for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
     float weight = TokenWeight((values[v] - top) * inverse);
-    const bool kept = (!cuts || cut.Keeps(OrderedBits(values[v]), static_cast<uint32_t>(v))) && weight >= r.min_p;
+    const bool kept =
+        (!cuts || cut.Keeps(OrderedBits(values[v]), static_cast<uint32_t>(v))) && weight >= r.min_p;
     if (!kept && v != first) weight = 0.0f;
     values[v] = weight;
     part += static_cast<double>(weight);
@@ -265,15 +291,21 @@ __device__ void Filter(const BlockTeam& team, Histogram* histogram, const Readou
 }
 
 __device__ float GumbelNoise(const DrawKey& key, uint32_t token) {
-  const PhiloxBlock block =
-      Philox4x32({{key.position, key.choice, static_cast<uint32_t>(DrawPurpose::kGumbel), token / 4}}, key.seed);
-  const uint32_t word = token % 4 == 0 ? block.v[0] : token % 4 == 1 ? block.v[1] : token % 4 == 2 ? block.v[2] : block.v[3];
+  const PhiloxBlock block = Philox4x32(
+      {{key.position, key.choice, static_cast<uint32_t>(DrawPurpose::kGumbel), token / 4}},
+      key.seed);
+  const uint32_t word = token % 4 == 0   ? block.v[0]
+                        : token % 4 == 1 ? block.v[1]
+                        : token % 4 == 2 ? block.v[2]
+                                         : block.v[3];
   const double u = (static_cast<double>(word) + 0.5) * 0x1.0p-32;
   return static_cast<float>(-log(-log(u)));
 }
 
-// argmax of log p + noise. No noise exceeds 22.9, so only tokens that can still beat the likeliest one are looked at.
-__device__ int CoupledToken(const BlockTeam& team, const DrawKey& key, const float* probabilities, int vocab) {
+// argmax of log p + noise. No noise exceeds 22.9, so only tokens that can still beat the likeliest
+// one are looked at.
+__device__ int CoupledToken(const BlockTeam& team, const DrawKey& key, const float* probabilities,
+                            int vocab) {
   float p;
   const int likeliest = ArgMaxOf(team, probabilities, vocab, &p);
   const float score = logf(p) + GumbelNoise(key, static_cast<uint32_t>(likeliest));
@@ -291,7 +323,8 @@ __device__ int CoupledToken(const BlockTeam& team, const DrawKey& key, const flo
   return team.ArgMax(best, token);
 }
 
-// Greedy and coupled decisions compare choices: a distribution on one token, so that the residual of two is all or nothing.
+// Greedy and coupled decisions compare choices: a distribution on one token, so that the residual
+// of two is all or nothing.
 __device__ void DecideByChoice(const ReadoutInfo& r, int choice, DecisionInfo& out) {
   int same = -1;
   for (int i = 0; i < r.recorded_count; ++i) {
@@ -306,13 +339,14 @@ __device__ void DecideByChoice(const ReadoutInfo& r, int choice, DecisionInfo& o
   out.token = same < 0 ? choice : -1;
 }
 
-__device__ void DecideByCascade(const BlockTeam& team, const SamplingBuffers& b, const ReadoutInfo& r, float* rho,
-                                DecisionInfo& out) {
+__device__ void DecideByCascade(const BlockTeam& team, const SamplingBuffers& b,
+                                const ReadoutInfo& r, float* rho, DecisionInfo& out) {
   const auto slot = [&](int proposal) {
     return b.distributions + (static_cast<size_t>(r.cell) * b.proposals + proposal) * b.vocab;
   };
   Recorded<float> recorded[kMaxProposals];
-  for (int i = 0; i < r.recorded_count; ++i) recorded[i] = {r.recorded[i].token, slot(r.recorded[i].proposal)};
+  for (int i = 0; i < r.recorded_count; ++i)
+    recorded[i] = {r.recorded[i].token, slot(r.recorded[i].proposal)};
   BlockTeam walkers = team;
   PhiloxDraw<BlockTeam> draw{r.draw, team};
   if (r.verify) {
@@ -328,13 +362,15 @@ __device__ void DecideByCascade(const BlockTeam& team, const SamplingBuffers& b,
 }
 
 // Log-probabilities of the raw softmax: of the token, and the most likely ones by repeated search.
-__device__ void Logprobs(const BlockTeam& team, const ReadoutInfo& r, const float* logits, int vocab, DecisionInfo& out) {
+__device__ void Logprobs(const BlockTeam& team, const ReadoutInfo& r, const float* logits,
+                         int vocab, DecisionInfo& out) {
   float top;
   const int first = ArgMaxOf(team, logits, vocab, &top);
-  const double sum =
-      team.Sum(vocab, [=](int v) { return exp(static_cast<double>(logits[v]) - static_cast<double>(top)); });
+  const double sum = team.Sum(
+      vocab, [=](int v) { return exp(static_cast<double>(logits[v]) - static_cast<double>(top)); });
   const double log_sum = static_cast<double>(top) + log(sum);
-  if (threadIdx.x == 0) out.logprob = static_cast<float>(static_cast<double>(logits[out.token]) - log_sum);
+  if (threadIdx.x == 0)
+    out.logprob = static_cast<float>(static_cast<double>(logits[out.token]) - log_sum);
   float value = top;
   int token = first;
   for (int n = 0; n < r.logprobs; ++n) {
@@ -356,12 +392,14 @@ __device__ void Logprobs(const BlockTeam& team, const ReadoutInfo& r, const floa
   }
 }
 
-__global__ void __launch_bounds__(kTeamThreads) SamplingKernel(const __grid_constant__ SamplingBuffers b) {
+__global__ void __launch_bounds__(kTeamThreads)
+    SamplingKernel(const __grid_constant__ SamplingBuffers b) {
   __shared__ TeamScratch scratch;
   __shared__ Histogram histogram;
   __shared__ DecisionInfo out;
   const BlockTeam team{&scratch};
-  const auto& r = reinterpret_cast<const ReadoutInfo*>(reinterpret_cast<const char*>(b.plan) + b.plan->readouts_at)[blockIdx.x];
+  const auto& r = reinterpret_cast<const ReadoutInfo*>(reinterpret_cast<const char*>(b.plan) +
+                                                       b.plan->readouts_at)[blockIdx.x];
   const float* logits = b.logits + static_cast<size_t>(blockIdx.x) * b.vocab;
   if (threadIdx.x == 0) {
     out.token = -1;
@@ -377,8 +415,10 @@ __global__ void __launch_bounds__(kTeamThreads) SamplingKernel(const __grid_cons
   const bool adjusted = r.counts_length > 0 || r.bias_length > 0;
   const float* from = logits;
   // A draft's distribution is made where it will be kept.
-  float* work = cascade && !r.verify ? b.distributions + (static_cast<size_t>(r.cell) * b.proposals + r.proposal) * b.vocab
-                                     : b.work + static_cast<size_t>(blockIdx.x) * b.vocab;
+  float* work =
+      cascade && !r.verify
+          ? b.distributions + (static_cast<size_t>(r.cell) * b.proposals + r.proposal) * b.vocab
+          : b.work + static_cast<size_t>(blockIdx.x) * b.vocab;
   if (adjusted || !greedy) {
     Adjust(r, b.plan, logits, b.vocab, work);
     from = work;

@@ -16,7 +16,7 @@ struct RecordedInfo {
 
 struct ReadoutInfo {
   int32_t cell;
-  int32_t verify;    // else: propose
+  int32_t verify;  // else: propose
   int32_t proposal;
   int32_t recorded_count;
   RecordedInfo recorded[kMaxProposals];
@@ -43,11 +43,12 @@ struct DecisionInfo {
 struct SamplingBuffers {
   const PlanHeader* plan;
   int32_t vocab;
-  const float* logits;     // [readout][vocab]
-  float* work;             // [readout][vocab]
-  float* distributions;    // [cell][proposal][vocab]: q of the cell's drafts; null while no step needed them
+  const float* logits;   // [readout][vocab]
+  float* work;           // [readout][vocab]
+  float* distributions;  // [cell][proposal][vocab]: q of the cell's drafts; null while no step
+                         // needed them
   int32_t proposals;
-  DecisionInfo* decisions; // [readout]
+  DecisionInfo* decisions;  // [readout]
 };
 
 void LaunchSampling(const SamplingBuffers& buffers, int readouts, cudaStream_t stream);

@@ -106,21 +106,26 @@ void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::b
 
   header_.rows[set] = static_cast<int32_t>(infos_.size());
   header_.units[set] = static_cast<int32_t>(units_.size());
-  std::copy(infos_.begin(), infos_.end(), Append<RowInfo>(buffer, infos_.size(), header_.row_at[set]));
+  std::copy(infos_.begin(), infos_.end(),
+            Append<RowInfo>(buffer, infos_.size(), header_.row_at[set]));
   std::copy(query_rows_.begin(), query_rows_.end(),
             Append<QueryRow>(buffer, query_rows_.size(), header_.query_rows_at[set]));
-  std::copy(units_.begin(), units_.end(), Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[set]));
+  std::copy(units_.begin(), units_.end(),
+            Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[set]));
 }
 
-// Rows of one sequence and plane share the reading of the splits that are committed whole; the rest a row reads alone.
+// Rows of one sequence and plane share the reading of the splits that are committed whole; the rest
+// a row reads alone.
 void StepEncoder::Group(const StepPlan& plan) {
   order_.resize(infos_.size());
   std::iota(order_.begin(), order_.end(), 0);
   const auto key = [&](int32_t i) {
     const RowPlan& row = *plans_[static_cast<size_t>(i)];
-    return std::tuple(row.sequence, infos_[static_cast<size_t>(i)].plane, row.position - row.chain_length);
+    return std::tuple(row.sequence, infos_[static_cast<size_t>(i)].plane,
+                      row.position - row.chain_length);
   };
-  std::stable_sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int32_t a, int32_t b) { return key(a) < key(b); });
   query_rows_.clear();
   for (const int32_t i : order_) {
     const RowInfo& info = infos_[static_cast<size_t>(i)];
@@ -132,15 +137,18 @@ void StepEncoder::Group(const StepPlan& plan) {
   // Units of one row's own come first: they look up cells and take longest.
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
-    for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_; ++split) {
+    for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;
+         ++split) {
       units_.push_back(Unit(plan, i, 1, split));
     }
   }
   for (int first = 0; first < count;) {
     int last = first + 1;
-    while (last < count && last - first < per_unit && key(order_[last]) == key(order_[first])) ++last;
+    while (last < count && last - first < per_unit && key(order_[last]) == key(order_[first]))
+      ++last;
     const int whole = std::get<2>(key(order_[first])) / split_;
-    for (int split = 0; split < whole; ++split) units_.push_back(Unit(plan, first, last - first, split));
+    for (int split = 0; split < whole; ++split)
+      units_.push_back(Unit(plan, first, last - first, split));
     first = last;
   }
 }
@@ -180,7 +188,8 @@ void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& b
     to.proposal = from.proposal;
     to.recorded_count = from.recorded_count;
     LOOPSPEC_CHECK(from.recorded_count >= 0 && from.recorded_count <= kMaxProposals);
-    for (int r = 0; r < from.recorded_count; ++r) to.recorded[r] = {from.recorded[r].proposal, from.recorded[r].token};
+    for (int r = 0; r < from.recorded_count; ++r)
+      to.recorded[r] = {from.recorded[r].proposal, from.recorded[r].token};
     to.draw = from.draw;
     to.temperature = sampling.temperature;
     to.top_k = sampling.top_k;
@@ -193,16 +202,19 @@ void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& b
     to.later = sampling.later;
     to.logprobs = to.verify ? from.logprobs : -1;
     if (to.logprobs > kMaxTopLogprobs) {
-      Fail("{} top log-probabilities were asked for, the CUDA backend gives at most {}", to.logprobs, kMaxTopLogprobs);
+      Fail("{} top log-probabilities were asked for, the CUDA backend gives at most {}",
+           to.logprobs, kMaxTopLogprobs);
     }
     const size_t counts = sampling.needs_counts() ? static_cast<size_t>(from.counts_length) : 0;
     to.counts_length = static_cast<int32_t>(counts);
     std::copy_n(from.counts, counts, Append<TokenCount>(buffer, counts, to.counts_at));
     to.bias_length = static_cast<int32_t>(sampling.bias.size());
-    std::copy(sampling.bias.begin(), sampling.bias.end(), Append<TokenBias>(buffer, sampling.bias.size(), to.bias_at));
+    std::copy(sampling.bias.begin(), sampling.bias.end(),
+              Append<TokenBias>(buffer, sampling.bias.size(), to.bias_at));
     step_.distributions |= sampling.needs_distributions();
   }
-  std::copy(readouts.begin(), readouts.end(), Append<ReadoutInfo>(buffer, readouts.size(), header_.readouts_at));
+  std::copy(readouts.begin(), readouts.end(),
+            Append<ReadoutInfo>(buffer, readouts.size(), header_.readouts_at));
 }
 
 }  // namespace loopspec::cuda

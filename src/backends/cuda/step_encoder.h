@@ -38,7 +38,7 @@ class StepEncoder {
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;
-  std::vector<int32_t> order_;            // rows of a set, those that can share reads together
+  std::vector<int32_t> order_;  // rows of a set, those that can share reads together
   std::vector<QueryRow> query_rows_;
   std::vector<AttentionUnit> units_;
   std::vector<RowInfo> infos_;

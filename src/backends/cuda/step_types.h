@@ -1,7 +1,9 @@
-// What the decode kernel reads: the model's program (fixed), the step's plan (new every step), and where all memory is.
+// What the decode kernel reads: the model's program (fixed), the step's plan (new every step), and
+// where all memory is.
 //
-// The kernel is persistent: one block per multiprocessor runs the whole step, operation by operation, with a barrier over
-// the grid between them. Nothing in a launch depends on the step but the contents of the plan, so no launch is special.
+// The kernel is persistent: one block per multiprocessor runs the whole step, operation by
+// operation, with a barrier over the grid between them. Nothing in a launch depends on the step but
+// the contents of the plan, so no launch is special.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +12,19 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kThreads = 256;       // of a block: eight warps that share the k dimension of every product
+inline constexpr int kThreads =
+    256;  // of a block: eight warps that share the k dimension of every product
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
-inline constexpr int kChunkBlocks = 16;    // blocks of k that the warps keep their inputs of in registers: 2048 elements
-inline constexpr int kMaxMatrices = 208;   // of one model
-inline constexpr int kMaxHidden = 8192;    // a block holds one row of the residual stream in registers
-inline constexpr int kAttentionBlock = 32; // positions that one softmax update covers
+inline constexpr int kPassRows = 32;  // batch rows that one pass over the weights serves
+inline constexpr int kChunkBlocks =
+    16;  // blocks of k that the warps keep their inputs of in registers: 2048 elements
+inline constexpr int kMaxMatrices = 208;  // of one model
+inline constexpr int kMaxHidden =
+    8192;  // a block holds one row of the residual stream in registers
+inline constexpr int kAttentionBlock = 32;  // positions that one softmax update covers
 
-// ---- The program: what the model does, laid down once ------------------------------------------------------------------
+// ---- The program: what the model does, laid down once
+// ------------------------------------------------------------------
 
 enum class MatrixKind : int16_t {
   kQkv,      // rotates q and k; q to its buffer, k and v to the row's cell
@@ -61,7 +67,7 @@ struct alignas(16) Op {
   OpType type;
   int32_t matrix;  // kMatrix: index into the shares
   Activation input;
-  int32_t layer;   // within its stack: offset of the plane
+  int32_t layer;  // within its stack: offset of the plane
   RowSource source;
   RowOutput output;
   int32_t chunks;  // partial sums to add up
@@ -76,7 +82,8 @@ struct alignas(16) Op {
 inline constexpr int32_t kOpRope = 1;           // also fills the row's rotary table
 inline constexpr int32_t kOpFinishPrelude = 2;  // e = x, x = initial state
 
-// ---- The plan: what one step does ---------------------------------------------------------------------------------------
+// ---- The plan: what one step does
+// ---------------------------------------------------------------------------------------
 
 inline constexpr int kSets = 3;  // rows in P, in B, in C
 enum RowSet { kSetPrelude = 0, kSetCore = 1, kSetCoda = 2 };
@@ -93,7 +100,7 @@ struct RowInfo {
 
 // A row as attention sees it.
 struct QueryRow {
-  int32_t row;       // index into the set
+  int32_t row;  // index into the set
   int32_t partial;
   int32_t position;
 };
@@ -101,13 +108,15 @@ struct QueryRow {
 inline constexpr int kMaxSplit = 128;  // positions of an attention partial
 inline constexpr int kSplitPages = kMaxSplit / 64;
 
-// One warp's piece of attention: `count` rows of one sequence and plane over the positions of one split.
+// One warp's piece of attention: `count` rows of one sequence and plane over the positions of one
+// split.
 struct alignas(16) AttentionUnit {
-  int32_t first;      // into the set's query rows
+  int32_t first;  // into the set's query rows
   int32_t count;
   int32_t split;
   int32_t plane;      // as in RowInfo
-  int32_t position;   // of the first row; when positions of the split are uncommitted, it is the only one
+  int32_t position;   // of the first row; when positions of the split are uncommitted, it is the
+                      // only one
   int32_t committed;  // positions below lie in pages
   int32_t cell;       // of the first row
   int32_t chain;      // its chain: index into the plan's chains
@@ -138,7 +147,8 @@ struct PlanHeader {
   int32_t readouts_at;
 };
 
-// ---- Everything the kernel is launched with -----------------------------------------------------------------------------
+// ---- Everything the kernel is launched with
+// -----------------------------------------------------------------------------
 
 struct DecodeParams {
   // Program.
@@ -147,14 +157,14 @@ struct DecodeParams {
   int32_t core_start;                        // the operation before the first recurrence
   const MatrixShare* shares;                 // [block][matrix]
   int32_t matrices;
-  int32_t matrices_end[kSets];               // matrices are numbered P, B, C
+  int32_t matrices_end[kSets];  // matrices are numbered P, B, C
 
   // Shapes.
   int32_t hidden, heads, kv_heads, head_dim, head_stride;  // head_stride: head_dim padded
   int32_t q_size, kv_size, ff, vocab;
   int32_t core_layers, prelude_layers, planes;
-  int32_t split;      // positions per attention partial, at fixed absolute places
-  int32_t max_rows;   // stride of buffers with a row dimension
+  int32_t split;     // positions per attention partial, at fixed absolute places
+  int32_t max_rows;  // stride of buffers with a row dimension
   int32_t ld_hidden, ld_attention, ld_ff, ld_adapter;
   float eps, attention_scale;  // the latter times log2(e)
   float embed_scale;
@@ -165,28 +175,29 @@ struct DecodeParams {
   DeviceMatrix embedding;
 
   // Memory by cell.
-  float* state;      // [cell][hidden]
-  bf16* prelude_out; // e: [cell][hidden]
-  bf16* cell_kv;     // [cell][plane][kv_head][2][head_stride]
-  bf16* page_kv;     // [page][plane][kv_head][2][kPageSize][head_stride]
+  float* state;       // [cell][hidden]
+  bf16* prelude_out;  // e: [cell][hidden]
+  bf16* cell_kv;      // [cell][plane][kv_head][2][head_stride]
+  bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][head_stride]
 
   // Memory by row.
-  float* coda_x;       // [row][hidden]
-  bf16* act_hidden;    // [row][ld_hidden]
-  bf16* act_attention; // [row][ld_attention]
-  bf16* act_ff;        // [row][ld_ff]
-  bf16* act_adapter;   // [row][ld_adapter]: state | e
-  bf16* q;             // [row][head][head_stride]
-  float* qk_raw;       // [row][q_size + kv_size]
-  float* partials;     // [chunk][row][hidden]
-  float2* rope;        // [set][row][head_dim / 2]
-  float* attention_o;  // [slot][head][head_stride]
+  float* coda_x;         // [row][hidden]
+  bf16* act_hidden;      // [row][ld_hidden]
+  bf16* act_attention;   // [row][ld_attention]
+  bf16* act_ff;          // [row][ld_ff]
+  bf16* act_adapter;     // [row][ld_adapter]: state | e
+  bf16* q;               // [row][head][head_stride]
+  float* qk_raw;         // [row][q_size + kv_size]
+  float* partials;       // [chunk][row][hidden]
+  float2* rope;          // [set][row][head_dim / 2]
+  float* attention_o;    // [slot][head][head_stride]
   float2* attention_ml;  // [slot][head]: maximum and sum
-  float* logits;       // [readout][vocab]
+  float* logits;         // [readout][vocab]
 
   PlanHeader* plan;
   uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C
-  uint64_t* trace;  // null, or a clock reading after every operation of the step, for finding where time goes
+  uint64_t* trace;  // null, or a clock reading after every operation of the step, for finding where
+                    // time goes
 };
 
 }  // namespace loopspec::cuda

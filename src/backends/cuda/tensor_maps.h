@@ -12,7 +12,8 @@ struct alignas(64) TensorMap {
   std::byte opaque[128];
 };
 
-// One map per matrix, on the device; empty on GPUs without the engine. Throws Error when the driver refuses one.
+// One map per matrix, on the device; empty on GPUs without the engine. Throws Error when the driver
+// refuses one.
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device);
 
 }  // namespace loopspec::cuda

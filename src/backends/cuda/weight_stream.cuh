@@ -1,10 +1,11 @@
 // The stream of weights that a block consumes in the course of a step.
 //
-// Which weights a warp reads, and in what order, does not depend on any activation. So each warp has a ring of shared memory
-// that is kept filled from its own list, ahead of the barriers between operations: memory stays busy while the arithmetic
-// waits. A slot holds kTileRows rows by kBlockK elements (4 KiB); a barrier per slot says when it is full. When a warp has
-// read its part of a tile it has the slots refilled: from Hopper on by the copy engine, one instruction per slot; before, by
-// its own asynchronous copies.
+// Which weights a warp reads, and in what order, does not depend on any activation. So each warp
+// has a ring of shared memory that is kept filled from its own list, ahead of the barriers between
+// operations: memory stays busy while the arithmetic waits. A slot holds kTileRows rows by kBlockK
+// elements (4 KiB); a barrier per slot says when it is full. When a warp has read its part of a
+// tile it has the slots refilled: from Hopper on by the copy engine, one instruction per slot;
+// before, by its own asynchronous copies.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -21,9 +22,12 @@ inline constexpr int kSlotBytes = kTileRows * kBlockK * static_cast<int>(sizeof(
 #define LOOPSPEC_COPY_ENGINE 0
 #endif
 
-// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are exchanged by r % 8. The
-// rows that lanes (g, t) read are ordered so that eight neighbouring lanes touch every bank once.
-__device__ __forceinline__ int RowOfLane(int g) { return g >> 1 | (g & 1) << 2; }
+// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are
+// exchanged by r % 8. The rows that lanes (g, t) read are ordered so that eight neighbouring lanes
+// touch every bank once.
+__device__ __forceinline__ int RowOfLane(int g) {
+  return g >> 1 | (g & 1) << 2;
+}
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -42,15 +46,18 @@ __device__ __forceinline__ void InitRings() {
   FenceBarrierInit();
 }
 
-// ---- Reading ------------------------------------------------------------------------------------------------------------
+// ---- Reading
+// ------------------------------------------------------------------------------------------------------------
 
 template <int kSlots>
 class RingReader {
  public:
   // Takes up the warp's ring where Save left it.
-  __device__ __forceinline__ explicit RingReader(uint32_t rings) : at_(Context().readers[threadIdx.x / 32]) {
+  __device__ __forceinline__ explicit RingReader(uint32_t rings)
+      : at_(Context().readers[threadIdx.x / 32]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = RowOfLane(g);
-    fragments_ = rings + threadIdx.x / 32 * kSlots * kSlotBytes + static_cast<uint32_t>(row * 128 + (t ^ row) * 16);
+    fragments_ = rings + threadIdx.x / 32 * kSlots * kSlotBytes +
+                 static_cast<uint32_t>(row * 128 + (t ^ row) * 16);
     full_ = FullBarrier(static_cast<int>(threadIdx.x / 32), 0);
   }
 
@@ -80,7 +87,8 @@ class RingReader {
   uint32_t fragments_, full_;
 };
 
-// ---- Filling ------------------------------------------------------------------------------------------------------------
+// ---- Filling
+// ------------------------------------------------------------------------------------------------------------
 
 template <int kSlots>
 class RingFiller {
@@ -111,7 +119,8 @@ class RingFiller {
 #pragma unroll 1
     for (int i = 0; i < slots && at_.matrix >= 0; ++i) {
       const MatrixShare& share = Context().shares[at_.matrix];
-      const uint32_t to = slots_ + static_cast<uint32_t>(at_.slot) * kSlotBytes, full = FullBarrier(ring_, at_.slot);
+      const uint32_t to = slots_ + static_cast<uint32_t>(at_.slot) * kSlotBytes,
+                     full = FullBarrier(ring_, at_.slot);
       if constexpr (LOOPSPEC_COPY_ENGINE) {
         if (threadIdx.x % 32 == 0) {
           ExpectBytes(full, kSlotBytes);
@@ -126,10 +135,11 @@ class RingFiller {
 
  private:
   // The warp's own copies of one slot; every lane's arrival on `full` follows its copies.
-  static __device__ __forceinline__ void CopySlot(const MatrixShare& share, int tile, int block, uint32_t to, uint32_t full) {
+  static __device__ __forceinline__ void CopySlot(const MatrixShare& share, int tile, int block,
+                                                  uint32_t to, uint32_t full) {
     const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
-    const bf16* from =
-        share.weights + (static_cast<size_t>(tile) * kTileRows + r) * share.ld + block * kBlockK + part * 8;
+    const bf16* from = share.weights + (static_cast<size_t>(tile) * kTileRows + r) * share.ld +
+                       block * kBlockK + part * 8;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int row = r + 4 * (i % 4);
@@ -160,7 +170,8 @@ class RingFiller {
         ++at_.matrix;
         if (order.passes[at_.set] == 0) at_.matrix = order.end[at_.set];
         if (at_.matrix == order.end[at_.set]) {
-          if (at_.set == kSetCore && order.passes[at_.set] > 0 && ++at_.repeat < order.recurrences) {
+          if (at_.set == kSetCore && order.passes[at_.set] > 0 &&
+              ++at_.repeat < order.recurrences) {
             at_.matrix = order.end[kSetPrelude] - 1;
             continue;
           }
