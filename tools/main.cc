@@ -86,6 +86,7 @@ int main(int argc, char** argv) {
   AddDetokenizeCommand(app);
   AddTemplateCommand(app);
   AddTraceCommand(app);
+  AddSynthCommand(app);
   AddDemoCommand(app);
   try {
     app.parse(argc, argv);
