@@ -28,7 +28,7 @@ double Chains(int rounds, float* sink) {
   for (int i = 0; i < kChains; ++i) acc[i] = hn::Set(d, 1.0f + static_cast<float>(i));
   const auto a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
   for (int round = 0; round < rounds; ++round) {
-    for (auto& v : acc) v = hn::MulAdd(v, a, b);
+    for (auto& v : acc) v = hn::MulAdd(a, b, v);
   }
   for (int i = 1; i < kChains; ++i) acc[0] = hn::Add(acc[0], acc[i]);
   *sink = hn::GetLane(hn::SumOfLanes(d, acc[0]));

@@ -66,11 +66,19 @@ struct RowSource {
       high[t] = Zip(a, b, true);
     }
   }
-  // The rows of a tile are short streams; the next tile lies right behind, so fetch it while this
-  // one is multiplied.
+  // The next tile lies right behind: ask for it while this one is multiplied. Rows that are short
+  // streams hide from the hardware's own prefetcher and are fetched all the way; long ones are only
+  // brought nearer, as fetching so far ahead would fill the first level's few miss registers.
   [[gnu::always_inline]] void Fetch(int64_t k, int64_t inputs) const {
     if (k % 32 != 0) return;
-    for (int t = 0; t < kTile; ++t) __builtin_prefetch(w[t] + k + kTile * inputs, 0, 3);
+    for (int t = 0; t < kTile; ++t) {
+      const uint16_t* at = w[t] + k + kTile * inputs;
+      if (inputs <= 512) {
+        __builtin_prefetch(at, 0, 3);
+      } else {
+        __builtin_prefetch(at, 0, 1);
+      }
+    }
   }
   // The last inputs, padded: a load past the row could leave the file.
   void LoadTail(int64_t k, int64_t inputs, bfloat16x8_t (&low)[kTile / 2],

@@ -28,10 +28,10 @@ using D = hn::ScalableTag<float>;
 using VF = hn::Vec<D>;
 constexpr D kD;
 constexpr int kLanes = HWY_LANES(float);
-// Accumulators of a tile: 24 of 32 vector registers, or 8 of 16.
+// Accumulators of a tile: 16 of 32 vector registers, or 8 of 16; the weights need up to 8 more.
 constexpr bool kFewRegisters =
     HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3;  // better targets have lower numbers
-constexpr int kMaxRows = kFewRegisters ? 4 : 6;
+constexpr int kMaxRows = 4;
 constexpr int kTileN = kFewRegisters ? 2 : 4;
 
 // Weights come two vectors (2 x kLanes inputs) at a time; rows are packed in the order in which the
@@ -175,14 +175,6 @@ void Multiply(const MatMulCall& call) {
         case 3:
           RowBlock<Weights, 3>(call, n, n_end, row);
           row += 3;
-          break;
-        case 4:
-          RowBlock<Weights, 4>(call, n, n_end, row);
-          row += 4;
-          break;
-        case 5:
-          RowBlock<Weights, std::min(5, kMaxRows)>(call, n, n_end, row);
-          row += 5;
           break;
         default:
           RowBlock<Weights, kMaxRows>(call, n, n_end, row);
