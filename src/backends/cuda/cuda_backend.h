@@ -1,6 +1,7 @@
 // The CUDA backend: the seam's implementation over one GPU.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -25,6 +26,8 @@ class CudaBackend final : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::string device() const override;
   int pages() const override { return pages_; }
+  // Rows beyond kPassRows read the weights again.
+  int PreferredRows() const override { return std::min(options().max_rows, kPassRows); }
 
   void Prefill(const PrefillPlan& plan) override;
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
