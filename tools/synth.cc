@@ -1,25 +1,75 @@
 // loopspec synth: a checkpoint of a released model's size with random weights, for speed work.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include "base/timer.h"
+#include "engine/agreement.h"
+#include "engine/device.h"
 #include "model/model.h"
-#include "model/synth.h"
 #include "tools/commands.h"
+#include "tools/options.h"
 
 namespace loopspec::tools {
 namespace {
 
-void Run(const SynthRequest& request) {
+struct Options {
+  SynthRequest request;
+  std::string output, device = "auto";
+  int positions = 256;
+  bool no_measure = false;
+};
+
+void Measure(const Options& options, const SynthResult& written) {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  Timer since;
+  std::string device;
+  const TwinReport report = CalibrateTwin(
+      options.request, written,
+      [&](const Model& model, const BackendOptions& backend_options) {
+        auto backend = MakeBackend(model, backend_options, options.device);
+        device = backend->device();
+        return backend;
+      },
+      options.positions,
+      [&](int round, int done, int total) {
+        if (!terminal || (since.Seconds() < 0.2 && done < total)) return;
+        since.Reset();
+        fmt::print(stderr, "\rmeasuring, round {}: {} of {} positions\033[K", round, done, total);
+      });
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  const SynthAgreement& agreement = report.agreement;
+  for (size_t i = 0; i < agreement.depths.size(); ++i) {
+    fmt::print("depth {} agrees with the last at {:.1f} % of {} positions ({})\n",
+               agreement.depths[i], 100 * agreement.shares[i], agreement.positions,
+               i == 0 ? fmt::format("asked: {:.1f} %", 100 * options.request.agreement)
+                      : std::string("follows from the first"));
+  }
+  fmt::print("measured on {} with random tokens, {} time{}{}\n", device, report.rounds,
+             report.rounds == 1 ? "" : "s",
+             report.reached ? "" : "; what was asked could not be reached, take it as it is");
+}
+
+void Run(const Options& options) {
+  const SynthRequest& request = options.request;
   const SynthResult result = WriteSynthetic(request);
-  // Read back as any other model would be: a twin that does not load is of no use.
-  const Model model = Model::Load(request.output);
-  fmt::print(
-      "{}: a SYNTHETIC twin of {}, {:.2f} GB in {} file{}, {} tensors, {:.2f} billion parameters\n",
-      request.output.string(), request.like, static_cast<double>(result.bytes) * 1e-9, result.files,
-      result.files == 1 ? "" : "s", result.tensors,
-      static_cast<double>(model.weights.parameters) * 1e-9);
+  {
+    // Read back as any other model would be: a twin that does not load is of no use.
+    const Model model = Model::Load(request.output);
+    fmt::print(
+        "{}: a SYNTHETIC twin of {}, {:.2f} GB in {} file{}, {} tensors, {:.2f} billion "
+        "parameters\n",
+        request.output.string(), request.like, static_cast<double>(result.bytes) * 1e-9,
+        result.files, result.files == 1 ? "" : "s", result.tensors,
+        static_cast<double>(model.weights.parameters) * 1e-9);
+  }
   fmt::print("Its weights are random (seed {}): its speed means something, its text does not.\n",
              request.seed);
+  if (options.no_measure) {
+    fmt::print("agreement asked: {:.1f} %, not measured\n", 100 * request.agreement);
+    return;
+  }
+  Measure(options, result);
 }
 
 }  // namespace
@@ -27,23 +77,47 @@ void Run(const SynthRequest& request) {
 void AddSynthCommand(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "synth", "Write a synthetic checkpoint of a released model's size, for timing");
-  auto request = std::make_shared<SynthRequest>();
-  auto output = std::make_shared<std::string>();
+  auto options = std::make_shared<Options>();
+  SynthRequest& request = options->request;
   command
-      ->add_option("--like", request->like,
+      ->add_option("--like", request.like,
                    fmt::format("Model to be like: {}", fmt::join(SynthNames(), ", ")))
       ->required();
   command
-      ->add_option("--agreement", request->agreement,
-                   "How often drafts should agree with the last depth, about")
+      ->add_option("--agreement", request.agreement,
+                   "How often the first drafts should agree with the last depth, about")
       ->capture_default_str();
-  command->add_option("--layers", request->layers,
-                      "Blocks of the recurrence, instead of the model's own number");
-  command->add_option("--seed", request->seed, "Seed of the weights")->capture_default_str();
-  command->add_option("--output", *output, "Folder to write")->required();
-  command->callback([request, output] {
-    request->output = *output;
-    Run(*request);
+  command
+      ->add_option("--layers", request.layers,
+                   "Blocks of the recurrence, instead of the model's own number")
+      ->type_name("N");
+  command
+      ->add_option("--width", request.width,
+                   "Width of the states instead of the model's own, heads and feed-forward in "
+                   "proportion: for trials on a small scale")
+      ->type_name("N");
+  command->add_option("--vocab", request.vocab, "Tokens, instead of the model's own number")
+      ->type_name("N");
+  AddSeed(*command, "--seed", request.seed, "Seed of the weights");
+  command->add_option("--output,-o", options->output, "Folder to write")->required();
+  command
+      ->add_option("--device", options->device,
+                   "Where to measure the agreement: auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
+  command
+      ->add_option("--positions", options->positions,
+                   "Positions to measure over; the weights are scaled and measured again until the "
+                   "agreement is near")
+      ->check(CLI::Range(16, 4096).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--no-measure", options->no_measure,
+                    "Write only: the scale is a guess and the agreement unknown");
+  command->footer(
+      "\nExample:\n  loopspec synth --like ouro-1.4b --agreement 0.9 --output twins/ouro-1.4b");
+  command->callback([options] {
+    options->request.output = options->output;
+    Run(*options);
   });
 }
 

@@ -1,14 +1,14 @@
 #include "model/synth.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
-#include "base/json.h"
 #include "base/philox.h"
+#include "model/synth_twin.h"
 #include "tensor/dtype.h"
 
 namespace loopspec {
@@ -17,186 +17,8 @@ namespace {
 constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 constexpr size_t kPiece = size_t{1} << 19;  // elements made at a time
 
-struct Shape {
-  const char* name;
-  bool raven, olmo;
-  int prelude, core, coda, hidden, heads, kv_heads, head_dim, ff, vocab, recurrence, positions;
-  double theta, eps;
-  bool scaled_rope = false;  // llama3 scaling
-};
-
-constexpr Shape kShapes[] = {
-    {"ouro-1.4b", false, false, 0, 24, 0, 2048, 16, 16, 128, 5632, 49152, 4, 65536, 1e6, 1e-6},
-    {"ouro-2.6b", false, false, 0, 48, 0, 2048, 16, 16, 128, 5632, 49152, 4, 65536, 1e6, 1e-6},
-    {"raven-llama", true, false, 4, 6, 4, 2048, 32, 8, 64, 8192, 128256, 32, 131072, 5e5, 1e-5,
-     true},
-    {"raven-olmo", true, true, 4, 6, 4, 2048, 16, 16, 128, 8192, 100352, 32, 4096, 5e5, 1e-6},
-    {"raven-tinyllama", true, false, 4, 8, 4, 2048, 32, 4, 64, 5632, 32000, 32, 2048, 1e4, 1e-5},
-};
-
-// A tensor to be written: `scale` times uniform noise of variance one, plus `diagonal` on the
-// diagonal of each square block (an adapter has two), or a constant (norms).
-struct Plan {
-  std::string name;
-  std::vector<int64_t> shape;
-  double scale = 0;
-  double constant = 0;
-  double diagonal[2] = {0, 0};
-
-  int64_t elements() const { return shape.size() == 1 ? shape[0] : shape[0] * shape[1]; }
-};
-
-// How far states of different depths may lie apart, relative to their size, for the argmax over
-// random logits to stay the same with this probability: the gap of the two largest of V normal
-// logits is about 1 / sqrt(2 ln V) of their deviation, and a small shift s flips them with
-// probability near 0.56 s sqrt(2 ln V).
-double ShiftFor(double agreement, int vocab) {
-  return (1.0 - agreement) / (0.56 * std::sqrt(2.0 * std::log(vocab)));
-}
-
-class Twin {
- public:
-  Twin(const Shape& shape, double agreement) : s_(shape) {
-    const double shift = ShiftFor(agreement, s_.vocab);
-    if (s_.raven) {
-      // x <- a x + (1 - a) e shrinks the distance to its limit by a in each recurrence; the drafts
-      // come after two.
-      keep_ = std::sqrt(std::min(shift, 0.9));
-      branch_ = 0.02;
-    } else {
-      // Each recurrence moves the state by branch sqrt(2 layers), about the same way every time.
-      branch_ = shift / (s_.recurrence - 1) / std::sqrt(2.0 * s_.core);
-    }
-  }
-
-  std::vector<Plan> Tensors() const {
-    std::vector<Plan> out;
-    const std::string stem = s_.raven ? "transformer." : "model.";
-    out.push_back(
-        Matrix(stem + (s_.raven ? "wte.weight" : "embed_tokens.weight"), s_.vocab, s_.hidden, 1.0));
-    if (s_.raven) {
-      for (int i = 0; i < s_.prelude; ++i) RavenBlock(fmt::format("{}prelude.{}.", stem, i), out);
-      Plan adapter = Matrix(stem + "adapter.weight", s_.hidden, 2 * s_.hidden, 1e-3);
-      adapter.diagonal[0] = keep_;
-      adapter.diagonal[1] = 1.0 - keep_;
-      out.push_back(adapter);
-      for (int i = 0; i < s_.core; ++i) RavenBlock(fmt::format("{}core_block.{}.", stem, i), out);
-      for (int i = 0; i < s_.coda; ++i) RavenBlock(fmt::format("{}coda.{}.", stem, i), out);
-      out.push_back(Norm(stem + "ln_f.weight", s_.hidden, 1.0));
-    } else {
-      for (int i = 0; i < s_.core; ++i) OuroBlock(fmt::format("{}layers.{}.", stem, i), out);
-      out.push_back(Norm(stem + "norm.weight", s_.hidden, 1.0));
-    }
-    out.push_back(Matrix("lm_head.weight", s_.vocab, s_.hidden, 3.0 / std::sqrt(s_.hidden)));
-    return out;
-  }
-
-  OrderedJson Config() const {
-    OrderedJson c;
-    c["loopspec_synthetic"] = true;
-    c["torch_dtype"] = "bfloat16";
-    c["vocab_size"] = s_.vocab;
-    c["num_key_value_heads"] = s_.kv_heads;
-    c["head_dim"] = s_.head_dim;
-    c["intermediate_size"] = s_.ff;
-    c["max_position_embeddings"] = s_.positions;
-    c["rope_theta"] = s_.theta;
-    if (s_.raven) {
-      c["model_type"] = "huginn_raven";
-      c["architectures"] = {"RavenForCausalLM"};
-      c["auto_map"] = {
-          {"AutoModelForCausalLM", s_.olmo ? "raven_modeling_minimal_olmo.RavenForCausalLM"
-                                           : "raven_modeling_minimal_llama.RavenForCausalLM"}};
-      c["n_embd"] = s_.hidden;
-      c["n_heads"] = s_.heads;
-      c["n_layers_in_prelude"] = s_.prelude;
-      c["n_layers_in_recurrent_block"] = s_.core;
-      c["n_layers_in_coda"] = s_.coda;
-      c["mean_recurrence"] = s_.recurrence;
-      c["padded_vocab_size"] = s_.vocab;
-      c["norm_eps"] = s_.eps;
-      c["tie_embeddings"] = false;
-      c["bias"] = false;
-      c["qk_bias"] = false;
-      c["test_time_noise"] = 0;
-      c["init_values"] = {{"std", 0.02}, {"embed_scale", 1.0}};
-      if (s_.scaled_rope) {
-        c["rope_scaling"] = {{"rope_type", "llama3"},
-                             {"factor", 32.0},
-                             {"low_freq_factor", 1.0},
-                             {"high_freq_factor", 4.0},
-                             {"original_max_position_embeddings", 8192}};
-      }
-    } else {
-      c["model_type"] = "ouro";
-      c["architectures"] = {"OuroForCausalLM"};
-      c["hidden_size"] = s_.hidden;
-      c["num_attention_heads"] = s_.heads;
-      c["num_hidden_layers"] = s_.core;
-      c["total_ut_steps"] = s_.recurrence;
-      c["rms_norm_eps"] = s_.eps;
-      c["hidden_act"] = "silu";
-      c["early_exit_threshold"] = 1.0;
-      c["tie_word_embeddings"] = false;
-      c["rope_scaling"] = nullptr;
-      c["bos_token_id"] = 0;
-      c["eos_token_id"] = 0;
-    }
-    return c;
-  }
-
- private:
-  static Plan Matrix(std::string name, int64_t rows, int64_t cols, double deviation) {
-    Plan plan{std::move(name), {rows, cols}};
-    plan.scale = deviation;
-    return plan;
-  }
-  static Plan Norm(std::string name, int64_t size, double value) {
-    Plan plan{std::move(name), {size}};
-    plan.constant = value;
-    return plan;
-  }
-  double Unit(int in) const { return 1.0 / std::sqrt(in); }
-  // Output of a sublayer whose norm comes before it: the matrix itself must be small.
-  double Branch(int in) const { return (s_.olmo ? 1.0 : branch_) / std::sqrt(in); }
-
-  void RavenBlock(const std::string& at, std::vector<Plan>& out) const {
-    const int q = s_.heads * s_.head_dim, kv = s_.kv_heads * s_.head_dim;
-    const double norm = s_.olmo ? branch_ : 1.0;
-    out.push_back(Norm(at + "norm_1.weight", s_.hidden, norm));
-    out.push_back(Norm(at + "norm_2.weight", s_.hidden, norm));
-    if (s_.olmo) {
-      out.push_back(Norm(at + "attn.q_norm.weight", q, 1.0));
-      out.push_back(Norm(at + "attn.k_norm.weight", kv, 1.0));
-    }
-    out.push_back(Matrix(at + "attn.Wqkv.weight", q + 2 * kv, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "attn.proj.weight", s_.hidden, q, Branch(q)));
-    out.push_back(Matrix(at + "mlp.fc.weight", 2 * s_.ff, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "mlp.proj.weight", s_.hidden, s_.ff, Branch(s_.ff)));
-  }
-
-  void OuroBlock(const std::string& at, std::vector<Plan>& out) const {
-    const int q = s_.heads * s_.head_dim, kv = s_.kv_heads * s_.head_dim;
-    out.push_back(Norm(at + "input_layernorm.weight", s_.hidden, 1.0));
-    out.push_back(Norm(at + "input_layernorm_2.weight", s_.hidden, branch_));
-    out.push_back(Norm(at + "post_attention_layernorm.weight", s_.hidden, 1.0));
-    out.push_back(Norm(at + "post_attention_layernorm_2.weight", s_.hidden, branch_));
-    out.push_back(Matrix(at + "self_attn.q_proj.weight", q, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "self_attn.k_proj.weight", kv, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "self_attn.v_proj.weight", kv, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "self_attn.o_proj.weight", s_.hidden, q, Unit(q)));
-    out.push_back(Matrix(at + "mlp.gate_proj.weight", s_.ff, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "mlp.up_proj.weight", s_.ff, s_.hidden, Unit(s_.hidden)));
-    out.push_back(Matrix(at + "mlp.down_proj.weight", s_.hidden, s_.ff, Unit(s_.ff)));
-  }
-
-  Shape s_;
-  double branch_ = 0;  // size of a sublayer's contribution, beside a state of size one
-  double keep_ = 0;    // Raven: how much of the state a recurrence keeps
-};
-
 // Elements [begin, begin + count) of a tensor; `number` keys its noise.
-void Fill(const Plan& plan, uint64_t seed, uint32_t number, int64_t begin, size_t count,
+void Fill(const TensorPlan& plan, uint64_t seed, uint32_t number, int64_t begin, size_t count,
           uint16_t* out) {
   const float width = static_cast<float>(plan.scale * std::sqrt(3.0));
   for (size_t i = 0; i < count;) {
@@ -220,55 +42,86 @@ void Fill(const Plan& plan, uint64_t seed, uint32_t number, int64_t begin, size_
   }
 }
 
-void WriteShard(const std::filesystem::path& path, const std::vector<Plan>& plans, size_t first,
-                size_t last, uint64_t seed) {
+void WriteTensor(std::ostream& file, const TensorPlan& plan, uint64_t seed, uint32_t number) {
+  std::vector<uint16_t> piece(kPiece);
+  for (int64_t at = 0; at < plan.elements() && file; at += static_cast<int64_t>(kPiece)) {
+    const auto count = static_cast<size_t>(std::min<int64_t>(kPiece, plan.elements() - at));
+    Fill(plan, seed, number, at, count, piece.data());
+    file.write(reinterpret_cast<const char*>(piece.data()),
+               static_cast<std::streamsize>(count * 2));
+  }
+}
+
+// One file of the checkpoint: tensors [first, last) of the plans.
+struct Shard {
+  std::string name;
+  size_t first = 0, last = 0;
+  std::string header;  // padded, without its length
+
+  uint64_t DataStart() const { return 8 + header.size(); }
+};
+
+std::string Header(const std::vector<TensorPlan>& plans, size_t first, size_t last) {
   OrderedJson header;
   header["__metadata__"] = {{"format", "pt"}};
   uint64_t offset = 0;
   for (size_t i = first; i < last; ++i) {
-    const uint64_t end = offset + static_cast<uint64_t>(plans[i].elements()) * 2;
+    const uint64_t end = offset + plans[i].bytes();
     header[plans[i].name] = {
         {"dtype", "BF16"}, {"shape", plans[i].shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::ofstream file(path, std::ios::binary);
-  const auto length = static_cast<uint64_t>(text.size());
-  for (int byte = 0; byte < 8; ++byte) file.put(static_cast<char>(length >> (8 * byte) & 0xFF));
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  std::vector<uint16_t> piece(kPiece);
-  for (size_t i = first; i < last && file; ++i) {
-    for (int64_t at = 0; at < plans[i].elements() && file; at += static_cast<int64_t>(kPiece)) {
-      const size_t count = static_cast<size_t>(std::min<int64_t>(kPiece, plans[i].elements() - at));
-      Fill(plans[i], seed, static_cast<uint32_t>(i), at, count, piece.data());
-      file.write(reinterpret_cast<const char*>(piece.data()),
-                 static_cast<std::streamsize>(count * 2));
+  return text;
+}
+
+// Shards of at most kShardBytes; no tensor is larger.
+std::vector<Shard> Shards(const std::vector<TensorPlan>& plans) {
+  std::vector<size_t> cuts{0};
+  uint64_t filled = 0;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (filled > 0 && filled + plans[i].bytes() > kShardBytes) {
+      cuts.push_back(i);
+      filled = 0;
     }
+    filled += plans[i].bytes();
   }
+  cuts.push_back(plans.size());
+  std::vector<Shard> shards;
+  for (size_t f = 0; f + 1 < cuts.size(); ++f) {
+    shards.push_back({cuts.size() == 2
+                          ? std::string("model.safetensors")
+                          : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, cuts.size() - 1),
+                      cuts[f], cuts[f + 1], Header(plans, cuts[f], cuts[f + 1])});
+  }
+  return shards;
+}
+
+void WriteShard(const std::filesystem::path& path, const std::vector<TensorPlan>& plans,
+                const Shard& shard, uint64_t seed) {
+  std::ofstream file(path, std::ios::binary);
+  const auto length = static_cast<uint64_t>(shard.header.size());
+  for (int byte = 0; byte < 8; ++byte) file.put(static_cast<char>(length >> (8 * byte) & 0xFF));
+  file.write(shard.header.data(), static_cast<std::streamsize>(shard.header.size()));
+  for (size_t i = shard.first; i < shard.last && file; ++i)
+    WriteTensor(file, plans[i], seed, static_cast<uint32_t>(i));
   file.close();
   if (!file) Fail("{} cannot be written: is the disk full?", path.string());
 }
 
-void WriteJson(const std::filesystem::path& path, const OrderedJson& json) {
+void WriteText(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path);
-  file << json.dump(2) << '\n';
+  file << text;
   file.close();
   if (!file) Fail("{} cannot be written", path.string());
 }
 
-}  // namespace
-
-std::vector<std::string> SynthNames() {
-  std::vector<std::string> names;
-  for (const Shape& shape : kShapes) names.emplace_back(shape.name);
-  return names;
-}
-
-SynthResult WriteSynthetic(const SynthRequest& request) {
-  const auto* found = std::find_if(std::begin(kShapes), std::end(kShapes),
-                                   [&](const Shape& s) { return request.like == s.name; });
-  if (found == std::end(kShapes)) {
+TwinShape ShapeOf(const SynthRequest& request) {
+  const std::vector<TwinShape>& shapes = TwinShapes();
+  const auto found = std::find_if(shapes.begin(), shapes.end(),
+                                  [&](const TwinShape& s) { return request.like == s.name; });
+  if (found == shapes.end()) {
     Fail("there is no synthetic twin of {}, expected one of {}", request.like,
          fmt::join(SynthNames(), ", "));
   }
@@ -276,8 +129,53 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
     Fail("agreement is {}, expected 0 to 1", request.agreement);
   if (request.layers < 0 || request.layers > 4096)
     Fail("layers is {}, expected 1 to 4096", request.layers);
-  Shape shape = *found;
+  TwinShape shape = *found;
+  if (request.vocab != 0 && (request.vocab < 16 || request.vocab > shape.vocab))
+    Fail("vocab is {}, expected 16 to {} for {}", request.vocab, shape.vocab, shape.name);
   if (request.layers > 0) shape.core = request.layers;
+  if (request.vocab > 0) shape.vocab = request.vocab;
+  if (request.width != 0) shape.SetWidth(request.width);
+  return shape;
+}
+
+std::string Readme(const SynthRequest& request, const SynthAgreement* measured) {
+  std::string text = fmt::format(
+      "# A SYNTHETIC checkpoint\n\nRandom weights (seed {}) in the format of {}, written by "
+      "`loopspec synth` for timing where the real weights cannot be had. It was never trained: its "
+      "speed means something, its text does not.\n\nAsked: drafts that agree with the last depth "
+      "at "
+      "{:.1f} % of the positions. ",
+      request.seed, request.like, 100 * request.agreement);
+  if (measured == nullptr) return text + "Not measured.\n";
+  text += fmt::format("Measured over {} positions of random tokens:", measured->positions);
+  for (size_t i = 0; i < measured->depths.size(); ++i) {
+    text += fmt::format("{} {:.1f} % at depth {}", i == 0 ? "" : ",", 100 * measured->shares[i],
+                        measured->depths[i]);
+  }
+  return text + ".\n";
+}
+
+void WriteNotes(const SynthRequest& request, OrderedJson config, const SynthAgreement* measured) {
+  if (measured != nullptr) {
+    config["loopspec_agreement"] = {{"asked", request.agreement},
+                                    {"depths", measured->depths},
+                                    {"measured", measured->shares},
+                                    {"positions", measured->positions}};
+  }
+  WriteText(request.output / "config.json", config.dump(2) + "\n");
+  WriteText(request.output / "README.md", Readme(request, measured));
+}
+
+}  // namespace
+
+std::vector<std::string> SynthNames() {
+  std::vector<std::string> names;
+  for (const TwinShape& shape : TwinShapes()) names.emplace_back(shape.name);
+  return names;
+}
+
+SynthResult WriteSynthetic(const SynthRequest& request) {
+  const TwinShape shape = ShapeOf(request);
   std::error_code error;
   std::filesystem::create_directories(request.output, error);
   if (error) Fail("{} cannot be made: {}", request.output.string(), error.message());
@@ -287,39 +185,47 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
     }
   }
 
-  const Twin twin(shape, request.agreement);
-  const std::vector<Plan> plans = twin.Tensors();
   SynthResult result;
+  result.shift = Twin::GuessShift(shape, request.agreement);
+  const Twin twin(shape, result.shift);
+  const std::vector<TensorPlan> plans = twin.Tensors();
+  const std::vector<Shard> shards = Shards(plans);
   result.tensors = static_cast<int>(plans.size());
-  // Shards of at most kShardBytes; no tensor is larger.
-  std::vector<size_t> cuts{0};
-  uint64_t shard = 0;
-  for (size_t i = 0; i < plans.size(); ++i) {
-    const uint64_t bytes = static_cast<uint64_t>(plans[i].elements()) * 2;
-    if (shard > 0 && shard + bytes > kShardBytes) {
-      cuts.push_back(i);
-      shard = 0;
-    }
-    shard += bytes;
-    result.bytes += bytes;
-  }
-  cuts.push_back(plans.size());
-  result.files = static_cast<int>(cuts.size()) - 1;
+  result.files = static_cast<int>(shards.size());
+  for (const TensorPlan& plan : plans) result.bytes += plan.bytes();
   OrderedJson index;
   index["metadata"]["total_size"] = result.bytes;
-  for (int f = 0; f < result.files; ++f) {
-    const std::string name =
-        result.files == 1 ? std::string("model.safetensors")
-                          : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, result.files);
-    WriteShard(request.output / name, plans, cuts[static_cast<size_t>(f)],
-               cuts[static_cast<size_t>(f) + 1], request.seed);
-    for (size_t i = cuts[static_cast<size_t>(f)]; i < cuts[static_cast<size_t>(f) + 1]; ++i) {
-      index["weight_map"][plans[i].name] = name;
-    }
+  for (const Shard& shard : shards) {
+    WriteShard(request.output / shard.name, plans, shard, request.seed);
+    for (size_t i = shard.first; i < shard.last; ++i)
+      index["weight_map"][plans[i].name] = shard.name;
   }
-  if (result.files > 1) WriteJson(request.output / "model.safetensors.index.json", index);
-  WriteJson(request.output / "config.json", twin.Config());
+  if (result.files > 1)
+    WriteText(request.output / "model.safetensors.index.json", index.dump(2) + "\n");
+  WriteNotes(request, twin.Config(), nullptr);
   return result;
+}
+
+void RescaleSynthetic(const SynthRequest& request, double shift) {
+  const std::vector<TensorPlan> plans = Twin(ShapeOf(request), shift).Tensors();
+  for (const Shard& shard : Shards(plans)) {
+    const std::filesystem::path path = request.output / shard.name;
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    uint64_t offset = shard.DataStart();
+    for (size_t i = shard.first; i < shard.last && file; ++i) {
+      if (plans[i].has_shift) {
+        file.seekp(static_cast<std::streamoff>(offset));
+        WriteTensor(file, plans[i], request.seed, static_cast<uint32_t>(i));
+      }
+      offset += plans[i].bytes();
+    }
+    file.close();
+    if (!file) Fail("{} cannot be changed", path.string());
+  }
+}
+
+void NoteAgreement(const SynthRequest& request, const SynthAgreement& measured) {
+  WriteNotes(request, Twin(ShapeOf(request), 0).Config(), &measured);
 }
 
 }  // namespace loopspec

@@ -1,0 +1,42 @@
+// How often early depths choose the token that the last depth chooses, and synthetic twins scaled
+// until they do so about as often as asked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "model/synth.h"
+
+namespace loopspec {
+
+using BackendMaker =
+    std::function<std::unique_ptr<Backend>(const Model& model, const BackendOptions& options)>;
+// Called as positions are done; `round` counts from 1.
+using AgreementProgress = std::function<void(int round, int done, int total)>;
+
+// Reads `positions` random tokens (keyed by `seed`) as one text and compares the argmax at the
+// default proposal depths with the one at depth R.
+SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_backend, int positions,
+                                uint64_t seed, const std::function<void(int done)>& progress = {});
+
+struct TwinReport {
+  SynthAgreement agreement;  // of the checkpoint as it is left
+  int rounds = 0;            // measurements taken
+  bool reached = false;      // the first depth within the tolerance of what was asked
+};
+
+// Distance from the agreement asked that is good enough: 0.03, or one and a half standard
+// deviations of the measurement where that is more.
+double AgreementTolerance(double asked, int positions);
+
+// Measures a twin that WriteSynthetic has just written, and changes its shift and measures again
+// (on other tokens, so that nothing is fitted to what is reported) until the first proposal depth
+// agrees as often as asked, a few times at most. Notes the outcome in the folder. Throws Error.
+TwinReport CalibrateTwin(const SynthRequest& request, const SynthResult& written,
+                         const BackendMaker& make_backend, int positions,
+                         const AgreementProgress& progress = {});
+
+}  // namespace loopspec
