@@ -45,6 +45,7 @@ class LoopSpec {
   const DecodeStatistics& statistics() const { return statistics_; }
   const std::vector<TraceEvent>& trace() const { return trace_; }
   std::span<const int> depths() const { return request_.depths; }
+  const BranchTree& tree() const { return tree_; }
 
  private:
   int32_t Spawn(int32_t parent, int32_t token, int32_t position, int proposal);

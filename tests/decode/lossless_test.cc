@@ -2,9 +2,12 @@
 // target's own.
 //
 // The real decoder and the real Propose and Verify run on a model of five tokens; the choices are
-// enumerated. Choices of branches that cannot belong to the text in question do not matter to its
-// probability, if the algorithm is right: they are taken at random (LazyEnumeration), which keeps
-// the sum small, or enumerated as well (FullEnumeration), where supports are small.
+// enumerated. FullEnumeration takes all choices of all branches. Where those are too many, in large
+// trees of three proposals, LazyEnumeration asks for one text at a time: choices of branches that
+// cannot belong to it do not matter to its probability, if the algorithm is right, and are taken at
+// random.
+//
+// The paper's four kinds of second proposal are none, which is one proposal, and kVariants.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -92,8 +95,38 @@ void Targets(const Setting& s, FakeModel& model, std::vector<int32_t>& text, dou
 struct Tally {
   int64_t paths = 0;
   int64_t gate_opened = 0, gate_closed = 0;
-  std::array<int64_t, 4> sources{};
+  std::array<int64_t, 4> sources{};  // tokens by fallback and by proposal
+
+  void Add(const Tally& other) {
+    paths += other.paths;
+    gate_opened += other.gate_opened;
+    gate_closed += other.gate_closed;
+    for (size_t i = 0; i < sources.size(); ++i) sources[i] += other.sources[i];
+  }
+  void Add(const LoopSpec& decoder) {
+    gate_opened += decoder.statistics().gate_opened;
+    gate_closed += decoder.statistics().gate_evaluated - decoder.statistics().gate_opened;
+    for (const CommittedToken& token : decoder.output())
+      ++sources[static_cast<size_t>(token.source)];
+  }
 };
+
+std::vector<int32_t> TextOf(const LoopSpec& decoder) {
+  std::vector<int32_t> text;
+  for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
+  return text;
+}
+
+// The shapes that keep the gate shut, or open, by what they are.
+void CheckGate(const Setting& s, const Tally& run) {
+  if (s.shape == FakeShape::kEqualDrafts && s.later == LaterProposal::kGatedResidual) {
+    EXPECT_EQ(run.gate_opened, 0) << Text(s);
+  }
+  if (s.shape == FakeShape::kDisjoint && s.depths.size() == 2 &&
+      (s.depths[1] - s.depths[0]) % 2 == 1) {
+    EXPECT_EQ(run.gate_closed, 0) << Text(s);
+  }
+}
 
 // The probability that LoopSpec writes `text`.
 double ProbabilityOf(const Setting& s, FakeModel& model, const std::vector<int32_t>& text,
@@ -126,13 +159,8 @@ double ProbabilityOf(const Setting& s, FakeModel& model, const std::vector<int32
     Drive(backend, decoder, plan, off_path_seed % 2 == 1, &alive);
     ++run.paths;
     if (!alive) continue;
-    EXPECT_EQ(decoder.output().size(), text.size());
-    for (size_t i = 0; i < text.size(); ++i) {
-      EXPECT_EQ(decoder.output()[i].token, text[i]);
-      ++run.sources[static_cast<size_t>(decoder.output()[i].source)];
-    }
-    run.gate_opened += decoder.statistics().gate_opened;
-    run.gate_closed += decoder.statistics().gate_evaluated - decoder.statistics().gate_opened;
+    EXPECT_EQ(TextOf(decoder), text);
+    run.Add(decoder);
     probability += enumerator.weight();
   } while (enumerator.Next());
   EXPECT_EQ(ledger.cells().available(), 64);
@@ -153,6 +181,7 @@ Tally ExpectLossless(const Setting& s, uint64_t seed) {
     total += probability;
   }
   EXPECT_NEAR(total, 1.0, 1e-11) << Text(s);
+  CheckGate(s, run);
   return run;
 }
 
@@ -161,150 +190,177 @@ constexpr LaterProposal kVariants[] = {LaterProposal::kGatedResidual, LaterPropo
 constexpr FakeShape kShapes[] = {
     FakeShape::kRandom,   FakeShape::kSparse,        FakeShape::kEqual,    FakeShape::kEqualDrafts,
     FakeShape::kDisjoint, FakeShape::kOneTokenDraft, FakeShape::kOneToken, FakeShape::kNear};
-
-TEST(LazyEnumeration, NoProposals) {
-  for (const FakeShape shape : kShapes) ExpectLossless({shape, {}, 4}, 11);
-}
-
-TEST(LazyEnumeration, OneProposal) {
-  for (const FakeShape shape : kShapes) {
-    for (const auto& depths : {std::vector{1}, {2}, {3}}) {
-      for (const int rows : {0, 1, 2, 5})
-        ExpectLossless({shape, depths, 4, LaterProposal::kGatedResidual, rows}, 12);
-    }
-  }
-}
+constexpr FakeShape kNarrow[] = {FakeShape::kSparse, FakeShape::kOneTokenDraft,
+                                 FakeShape::kOneToken};
 
 using DepthSets = std::vector<std::pair<std::vector<int>, int>>;
 
-void TwoProposals(const DepthSets& depth_sets) {
+// Three proposals over full supports, in trees of any size: a hundred thousand paths and more for
+// each text.
+TEST(LongLazyEnumeration, ThreeProposals) {
   Tally all;
-  for (const FakeShape shape : kShapes) {
-    for (const LaterProposal later : kVariants) {
-      uint64_t seed = 100;
-      // Every budget in turn.
-      for (const auto& [depths, r] : depth_sets) {
-        const int rows = std::array{0, 1, 2, 5}[seed % 4];
-        const Tally run = ExpectLossless({shape, depths, r, later, rows}, ++seed);
-        all.paths += run.paths;
-        for (size_t i = 0; i < 4; ++i) all.sources[i] += run.sources[i];
-        if (shape == FakeShape::kEqualDrafts && later == LaterProposal::kGatedResidual) {
-          EXPECT_EQ(run.gate_opened, 0);
-        }
-        if (shape == FakeShape::kDisjoint && (depths[1] - depths[0]) % 2 == 1) {
-          EXPECT_EQ(run.gate_closed, 0);
-        }
-      }
-    }
-  }
-  // The cases were not all decided in one way.
-  EXPECT_GT(all.sources[0], 0);
-  EXPECT_GT(all.sources[1], 0);
-  EXPECT_GT(all.sources[2], 0);
-  testing::Test::RecordProperty("paths", static_cast<int>(all.paths));
-}
-
-// Multiples and not, adjacent and apart.
-TEST(LazyEnumeration, TwoProposals) {
-  TwoProposals({{{1, 2}, 4}, {{2, 3}, 5}});
-}
-TEST(LongEnumeration, TwoProposals) {
-  TwoProposals({{{1, 4}, 7}, {{2, 6}, 8}, {{3, 4}, 5}, {{1, 3}, 4}});
-}
-
-TEST(LongEnumeration, EveryBudgetWithTwoProposals) {
-  for (const int rows : {0, 1, 2, 3, 5}) {
-    for (const LaterProposal later : kVariants)
-      ExpectLossless({FakeShape::kNear, {1, 2}, 4, later, rows}, 31);
-  }
-}
-
-// Three proposals over full supports take a hundred thousand paths and more for each text.
-void ThreeProposals(std::initializer_list<FakeShape> shapes) {
-  Tally all;
-  for (const FakeShape shape : shapes) {
+  for (const FakeShape shape :
+       {FakeShape::kEqual, FakeShape::kEqualDrafts, FakeShape::kDisjoint, FakeShape::kNear}) {
     for (const LaterProposal later : kVariants) {
       uint64_t seed = 200;
-      for (const auto& [depths, r] :
-           {std::pair{std::vector{1, 2, 3}, 4}, {{1, 2, 4}, 6}, {{2, 3, 5}, 7}}) {
+      for (const auto& [depths, r] : DepthSets{{{1, 2, 3}, 4}, {{1, 2, 4}, 6}, {{2, 3, 5}, 7}}) {
         const int rows = std::array{0, 2, 5}[seed % 3];
-        const Tally run = ExpectLossless({shape, depths, r, later, rows}, ++seed);
-        for (size_t i = 0; i < 4; ++i) all.sources[i] += run.sources[i];
+        all.Add(ExpectLossless({shape, depths, r, later, rows}, ++seed));
       }
     }
   }
   EXPECT_GT(all.sources[3], 0);
 }
 
-TEST(LazyEnumeration, ThreeProposals) {
-  ThreeProposals({FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kOneToken});
-}
+// ---- All choices of all branches ----
 
-TEST(LongEnumeration, ThreeProposals) {
-  ThreeProposals(
-      {FakeShape::kEqual, FakeShape::kEqualDrafts, FakeShape::kDisjoint, FakeShape::kNear});
-}
-
-TEST(LazyEnumeration, StopTokens) {
-  for (const FakeShape shape :
-       {FakeShape::kRandom, FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kNear}) {
-    for (const LaterProposal later : kVariants) {
-      ExpectLossless({shape, {1, 2}, 4, later, 0, {2}}, 41);
-      ExpectLossless({shape, {1, 3}, 5, later, 2, {0, 4}}, 42);
+// Everything that the rest of a run depends on, beside the choices to come: the text, and the live
+// branches in their order with parent, depth and drafts. (What a draft was drawn from follows from
+// the prefix and the drafts before it; which cells and slots the branches lie in is all the same.)
+std::vector<int32_t> StateOf(const LoopSpec& decoder) {
+  std::vector<int32_t> state = TextOf(decoder);
+  const std::span<const int32_t> active = decoder.tree().active();
+  const auto place = [&](int32_t id) {
+    return static_cast<int32_t>(std::find(active.begin(), active.end(), id) - active.begin());
+  };
+  for (const int32_t id : active) {
+    const Branch& branch = decoder.tree()[id];
+    state.insert(state.end(),
+                 {branch.token, branch.depth, place(branch.parent), branch.proposal_count});
+    for (int i = 0; i < branch.proposal_count; ++i) {
+      const Proposal& draft = branch.proposals[i];
+      state.insert(state.end(), {draft.index, draft.token, place(draft.child)});
     }
   }
-  // Every token ends the text: one token each.
-  ExpectLossless({FakeShape::kRandom, {1, 2}, 4, LaterProposal::kGatedResidual, 0, {0, 1, 2, 3, 4}},
-                 43);
+  return state;
 }
 
-// Without any assumption about what matters: all choices of all branches.
-void ExpectLosslessInFull(const Setting& s, uint64_t seed) {
-  FakeModel model(seed, s.shape, s.recurrence);
-  std::map<std::vector<int32_t>, double> targets, found;
-  std::vector<int32_t> text;
-  Targets(s, model, text, 1.0, targets);
+// The texts of all paths with their probabilities, from token to token: most choices of a path lie
+// in branches that the next verdict prunes, and paths that it leaves in the same state have the
+// same future. They go on as one, with the sum of their weights.
+std::map<std::vector<int32_t>, double> AllTexts(const Setting& s, FakeModel& model, Tally& run) {
+  struct Waypoint {
+    double weight = 0;
+    Enumerator::Path path;  // one of those that lead here
+  };
   FakeBackend backend(model, s.depths, 64);
   KvLedger ledger(backend.pages(), 64);
   const DecodeRequest request = Request(s);
-  Enumerator enumerator;
-  backend.set_decider([&](const ReadoutPlan& plan, std::span<const int32_t>, double* p,
-                          const Recorded<double>* recorded) {
-    ScriptedDraw draw{&enumerator, {}};
-    return DecideByCascade(plan, p, recorded, draw);
-  });
+  std::map<std::vector<int32_t>, double> texts;
+  std::map<std::vector<int32_t>, Waypoint> here = {{{}, {1.0, {}}}};
   StepPlan plan;
-  do {
-    LoopSpec decoder(request, model.spec(), backend.options(), ledger);
-    Drive(backend, decoder, plan);
-    text.clear();
-    for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
-    found[text] += enumerator.weight();
-  } while (enumerator.Next());
+  for (int length = 1; !here.empty(); ++length) {
+    std::map<std::vector<int32_t>, Waypoint> there;
+    for (const auto& [state, from] : here) {
+      Enumerator enumerator(from.path);
+      do {
+        int verdicts = 0;
+        bool alive = true;
+        backend.set_decider([&](const ReadoutPlan& readout, std::span<const int32_t>, double* p,
+                                const Recorded<double>* recorded) {
+          if (readout.purpose == ReadoutPurpose::kVerify) alive = ++verdicts < length;
+          ScriptedDraw draw{&enumerator, {}};
+          return DecideByCascade(readout, p, recorded, draw);
+        });
+        LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+        Drive(backend, decoder, plan, false, &alive);
+        ++run.paths;
+        run.Add(decoder);
+        const double weight = from.weight * enumerator.weight();
+        if (decoder.finished()) {
+          texts[TextOf(decoder)] += weight;
+        } else {
+          Waypoint& to = there[StateOf(decoder)];
+          to.weight += weight;
+          to.path = enumerator.path();
+        }
+      } while (enumerator.Next());
+    }
+    here = std::move(there);
+  }
+  EXPECT_EQ(ledger.cells().available(), 64);
+  EXPECT_EQ(ledger.pages().available(), backend.pages());
+  return texts;
+}
+
+Tally ExpectLosslessInFull(const Setting& s, uint64_t seed) {
+  FakeModel model(seed, s.shape, s.recurrence);
+  std::map<std::vector<int32_t>, double> targets;
+  std::vector<int32_t> text;
+  Targets(s, model, text, 1.0, targets);
+  Tally run;
+  std::map<std::vector<int32_t>, double> found = AllTexts(s, model, run);
   for (const auto& [sequence, target] : targets)
-    EXPECT_NEAR(found[sequence], target, 1e-12) << Text(s);
+    EXPECT_NEAR(found[sequence], target, 1e-12) << Text(s) << fmt::format(" text {}", sequence);
   for (const auto& [sequence, probability] : found)
-    EXPECT_TRUE(targets.contains(sequence)) << fmt::format("{}", sequence);
+    EXPECT_TRUE(targets.contains(sequence)) << Text(s) << fmt::format(" text {}", sequence);
+  CheckGate(s, run);
+  return run;
+}
+
+// Every shape, variant and depth set at every budget.
+void InFull(std::span<const FakeShape> shapes, const DepthSets& depth_sets,
+            std::initializer_list<int> budgets) {
+  Tally all;
+  for (const FakeShape shape : shapes) {
+    for (const LaterProposal later : kVariants) {
+      uint64_t seed = 50;
+      for (const auto& [depths, r] : depth_sets) {
+        ++seed;
+        for (const int rows : budgets) {
+          all.Add(ExpectLosslessInFull({shape, depths, r, later, rows}, seed));
+        }
+      }
+    }
+  }
+  std::printf("%lld paths, %lld gates open, %lld closed, tokens by fallback and proposal %s\n",
+              static_cast<long long>(all.paths), static_cast<long long>(all.gate_opened),
+              static_cast<long long>(all.gate_closed), fmt::format("{}", all.sources).c_str());
+  // The cases were not all decided in one way.
+  for (size_t i = 0; i <= depth_sets[0].first.size(); ++i) EXPECT_GT(all.sources[i], 0) << i;
+}
+
+TEST(FullEnumeration, NoProposals) {
+  InFull(kShapes, {{{}, 4}}, {0});
 }
 
 TEST(FullEnumeration, OneProposal) {
-  for (const FakeShape shape :
-       {FakeShape::kRandom, FakeShape::kSparse, FakeShape::kNear, FakeShape::kOneToken}) {
-    for (const int rows : {0, 2}) {
-      ExpectLosslessInFull({shape, {2}, 4, LaterProposal::kGatedResidual, rows}, 51);
-      ExpectLosslessInFull({shape, {3}, 5, LaterProposal::kGatedResidual, rows, {1}}, 52);
-    }
-  }
+  InFull(kShapes, {{{1}, 4}, {{2}, 4}, {{3}, 4}, {{3}, 5}}, {0, 1, 2, 5});
 }
 
+// Multiples and not, adjacent and apart.
 TEST(FullEnumeration, TwoProposals) {
+  InFull(kShapes, {{{2, 3}, 4}, {{1, 2}, 3}, {{2, 3}, 5}}, {0, 1, 2});
+}
+TEST(LongFullEnumeration, TwoProposals) {
+  InFull(kShapes, {{{1, 3}, 4}, {{2, 4}, 6}, {{2, 6}, 8}, {{3, 4}, 5}}, {0, 1, 2, 3});
+}
+TEST(LongFullEnumeration, TwoProposalsInLargeTrees) {
+  InFull(kShapes, {{{1, 2}, 4}, {{1, 4}, 7}}, {0, 1, 2, 3});
+}
+
+TEST(FullEnumeration, ThreeProposals) {
+  InFull(kShapes, {{{2, 3, 4}, 5}, {{1, 2, 3}, 4}}, {1, 2});
+}
+TEST(FullEnumeration, ThreeProposalsOfFewTokens) {
+  InFull(kNarrow, {{{2, 3, 4}, 5}, {{1, 2, 3}, 4}, {{1, 2, 4}, 6}, {{2, 3, 5}, 7}}, {0, 5});
+}
+TEST(LongFullEnumeration, ThreeProposals) {
+  InFull(kShapes, {{{2, 3, 4}, 5}}, {0, 3});
+}
+
+TEST(FullEnumeration, StopTokens) {
   for (const FakeShape shape :
-       {FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kOneToken}) {
+       {FakeShape::kRandom, FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kNear}) {
     for (const LaterProposal later : kVariants) {
-      ExpectLosslessInFull({shape, {2, 3}, 4, later}, 61);
-      ExpectLosslessInFull({shape, {1, 2}, 3, later, 2, {3}}, 62);
+      ExpectLosslessInFull({shape, {3}, 5, later, 0, {1}}, 40);
+      ExpectLosslessInFull({shape, {1, 2}, 3, later, 0, {2}}, 41);
+      ExpectLosslessInFull({shape, {1, 3}, 5, later, 2, {0, 4}}, 42);
     }
   }
+  // Every token ends the text: one token each.
+  ExpectLosslessInFull(
+      {FakeShape::kRandom, {1, 2}, 4, LaterProposal::kGatedResidual, 0, {0, 1, 2, 3, 4}}, 43);
 }
 
 }  // namespace
