@@ -76,7 +76,7 @@ std::vector<std::vector<int32_t>> Prompts(const std::string& model, size_t count
 class Subject {
  public:
   Subject(const std::string& name, int recurrence, const std::vector<std::vector<int>>& depth_sets,
-          size_t prompts, ComputeMode compute = ComputeMode::kAuto)
+          size_t prompts, ComputeMode compute = ComputeMode::kAuto, int threads = 1)
       : model_(LoadTestModel(name, recurrence)), prompts_(Prompts(name, prompts)) {
     std::set<int> readouts = {model_.spec.recurrence};
     for (const auto& depths : depth_sets) readouts.insert(depths.begin(), depths.end());
@@ -84,7 +84,7 @@ class Subject {
     options.readout_depths.assign(readouts.begin(), readouts.end());
     options.kv_positions = 1024;
     options.compute = compute;
-    options.threads = 1;  // so that tests side by side do not wait for each other
+    options.threads = threads;  // one, so that tests side by side do not wait for each other
     backend_ = MakeTestBackend(model_, options);
     generator_ = std::make_unique<Generator>(*backend_);
   }
@@ -153,8 +153,9 @@ const ModelCase kRaven = {"raven-demo",
 // text to text: with four prompts and more, every depth set has had every budget. The same tokens
 // and bits as without proposals.
 void ExpectEqual(const ModelCase& which, const std::function<void(DecodeRequest&, size_t)>& shape,
-                 size_t prompts, int tokens, ComputeMode compute = ComputeMode::kAuto) {
-  Subject subject(which.name, which.recurrence, which.depth_sets, prompts, compute);
+                 size_t prompts, int tokens, ComputeMode compute = ComputeMode::kAuto,
+                 int threads = 1) {
+  Subject subject(which.name, which.recurrence, which.depth_sets, prompts, compute, threads);
   int64_t steps = 0, expected_steps = 0;
   for (size_t p = 0; p < prompts; ++p) {
     DecodeRequest request = subject.Request(p, tokens);
@@ -219,6 +220,13 @@ TEST(GreedyEquality, Raven) {
 TEST(GreedyEquality, RavenFloat32) {
   ExpectEqual({"raven-demo", 8, {{2}, {2, 4}, {1, 2, 4}, {3, 5}}}, Greedy, 1, 20,
               ComputeMode::kF32);
+}
+TEST(GreedyEquality, OuroOnTwoThreads) {
+  ExpectEqual(kOuro, Greedy, 1, 16, ComputeMode::kAuto, 2);
+}
+TEST(GreedyEquality, RavenOnTwoThreads) {
+  ExpectEqual({"raven-demo", 16, {{2, 4}, {3, 5}, {1, 2, 4}}}, Greedy, 1, 16, ComputeMode::kAuto,
+              2);
 }
 TEST(GreedyEquality, OuroPenaltiesAndBias) {
   ExpectEqual(kOuro, Penalised, 1, 30);
