@@ -1,0 +1,37 @@
+// Greedy LoopSpec is autoregressive decoding on the GPU too, ids and logits bit for bit; many more
+// tokens, and full-size twins, through gpu_check (scripts/gpu-check.sh).
+#include <gtest/gtest.h>
+
+#include "cuda_driver.h"
+#include "equality.h"
+
+namespace loopspec {
+namespace {
+
+class CudaEquality : public testing::TestWithParam<const char*> {};
+
+TEST_P(CudaEquality, LoopSpecIsAutoregressiveDecoding) {
+  LOOPSPEC_NEEDS_GPU();
+  EqualityRequest request;
+  request.folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam();
+  if (!std::filesystem::exists(request.folder / "config.json"))
+    GTEST_SKIP() << "the demo models are not here";
+  request.tokens = 600;
+  request.text = 120;
+  const EqualityResult result =
+      CompareDecoders(request, [](const Model& model, const BackendOptions& options) {
+        return MakeCudaBackend(model, options, 0);
+      });
+  EXPECT_EQ(result.tokens, request.tokens);
+  EXPECT_EQ(result.first_difference, "");
+  for (const EqualityResult::Set& set : result.sets) {
+    EXPECT_EQ(set.equal_tokens, result.tokens);
+    EXPECT_EQ(set.equal_logits, result.tokens);
+    EXPECT_LT(set.steps, result.autoregressive_steps) << "nothing was ever accepted";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Demo, CudaEquality, testing::Values("ouro-demo", "raven-demo"));
+
+}  // namespace
+}  // namespace loopspec
