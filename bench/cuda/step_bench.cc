@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -60,9 +61,11 @@ double Median(std::vector<double> values) {
 
 class Bench {
  public:
+  // `results`: takes a line "key value" for every figure that the table of scripts/gpu-check.sh
+  // needs.
   Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context,
-        double bandwidth)
-      : name_(name), context_(context), bandwidth_(bandwidth) {
+        double bandwidth, std::ostream& results)
+      : name_(name), context_(context), bandwidth_(bandwidth), results_(results) {
     BackendOptions options;
     options.readout_depths = std::move(depths);
     options.max_rows = 256;
@@ -193,22 +196,41 @@ class Bench {
     std::printf("  step %.4f ms, %4.1f %% outside the kernel, %5.1f %% of the floor\n", wall * 1e3,
                 (wall - p - b - c) / wall * 100, floor / wall * 100);
     std::fflush(stdout);
+    const std::string key = std::string(name_) + ".step.rows" + std::to_string(rows) + ".x" +
+                            std::to_string(recurrences) + (prelude || readout ? ".PC" : "") + ".";
+    results_ << key << "core_ms " << b * 1e3 << '\n'
+             << key << "core_share " << core / b / bandwidth_ << '\n'
+             << key << "ms " << wall * 1e3 << '\n'
+             << key << "floor_share " << floor / wall << '\n'
+             << key << "gap_share " << (wall - p - b - c) / wall << '\n'
+             << std::flush;
   }
 
   const char* name_;
   int context_;
   double bandwidth_;
+  std::ostream& results_;
   std::unique_ptr<cuda::CudaBackend> backend_;
   std::vector<int32_t> pages_;
 };
 
 int Main(int argc, char** argv) {
-  const std::string which = argc > 1 ? argv[1] : "all";
+  // [ouro|raven|all] [--results FILE]
+  std::string which = "all";
+  std::ofstream results;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) != "--results") {
+      which = argv[i];
+    } else if (i + 1 < argc) {
+      results.open(argv[++i], std::ios::app);
+    }
+  }
   cuda::Check(cudaSetDevice(0), "selecting the GPU");
   const double bandwidth = cuda::MeasureReadBandwidth();
   std::printf("read bandwidth %.3f TB/s\n", bandwidth * 1e-12);
+  results << "bandwidth_TBps " << bandwidth * 1e-12 << '\n';
   if (which == "all" || which == "ouro") {
-    Bench ouro("ouro-1.4b", Ouro14(), {1, 2, 4}, 1024, bandwidth);
+    Bench ouro("ouro-1.4b", Ouro14(), {1, 2, 4}, 1024, bandwidth, results);
     ouro.Run(1, 1, 1, false, false);
     ouro.Run(2, 2, 1, false, false);
     ouro.Run(4, 4, 1, false, false);
@@ -221,7 +243,7 @@ int Main(int argc, char** argv) {
     ouro.Run(32, 4, 1, true, true);
   }
   if (which == "all" || which == "raven") {
-    Bench raven("raven-llama", RavenLlama(), {2, 8, 32}, 1024, bandwidth);
+    Bench raven("raven-llama", RavenLlama(), {2, 8, 32}, 1024, bandwidth, results);
     raven.Run(1, 1, 1, false, false);
     raven.Run(16, 16, 1, false, false);
     raven.Run(32, 16, 1, false, false);
