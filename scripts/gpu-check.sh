@@ -1,30 +1,254 @@
 #!/usr/bin/env bash
-# Builds the CUDA backend alone, runs its tests and its benchmarks and prints one table; for a GPU host with a compiler,
-# CMake, CUDA and the header packages (nlohmann-json, fmt, spdlog, googletest) but no network.
-#   scripts/gpu-check.sh [BUILD_DIR]
-# LOOPSPEC_PEER=path/to/torch_step.py times the PyTorch peer in the same run.
-# LOOPSPEC_SANITIZER=1 runs the goldens under compute-sanitizer (memcheck and racecheck) as well.
-set -euo pipefail
+# Checks and times the CUDA backend on a GPU host with a compiler, CMake, CUDA and the header packages (nlohmann-json, fmt,
+# spdlog, googletest) but no network, and prints one table.
+#   scripts/gpu-check.sh [PART ...]     without parts: all of them, in this order
+#     build   the backend, its tests and its benchmarks (tests/cuda/standalone)
+#     tests   the GPU tests, and the GPU against the CPU where Highway is installed
+#     bench   steps at the shapes of the released models; LoopSpec on full-size synthetic twins at assumed acceptance
+#     peer    the PyTorch peer, where LOOPSPEC_PEER names its script
+#     twins   LoopSpec against autoregressive decoding bit for bit: demo models and twins
+#     table   what the results folder has, against what is asked
+# Figures are kept in the results folder, so that the table can be drawn from several calls; a part that is run again
+# replaces its own.
+#   LOOPSPEC_BUILD       build folder (build/gpu)         LOOPSPEC_RESULTS  results folder (build/gpu-results)
+#   LOOPSPEC_TWINS       where twins are made, 17 GB for all five (build/gpu-twins)
+#   LOOPSPEC_TWIN_NAMES  which (ouro-1.4b ouro-2.6b raven-llama raven-olmo raven-tinyllama)
+#   LOOPSPEC_BUDGET      seconds that one call may take (570); a part that does not fit is cut short or left out, and says so
+#   LOOPSPEC_PEER_RUNS   family:rows to time the peer at (ouro:1 raven:1 ouro:4 raven:32); those in the results are not repeated
+#   LOOPSPEC_SANITIZER=1 has `tests` run a few of them under compute-sanitizer, memcheck and racecheck
+#   CMAKE_PREFIX_PATH    where Highway lies when it is not installed in the system
+#   LOOPSPEC_CUDA_ARCHITECTURES  instead of the card's own
+# shellcheck disable=SC2317  # parts are called by name
+set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=${1:-$root/build/gpu}
-architecture=${LOOPSPEC_CUDA_ARCHITECTURES:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)-real}
+build=${LOOPSPEC_BUILD:-$root/build/gpu}
+results=${LOOPSPEC_RESULTS:-$root/build/gpu-results}
+twins=${LOOPSPEC_TWINS:-$root/build/gpu-twins}
+read -ra twin_names <<< "${LOOPSPEC_TWIN_NAMES:-ouro-1.4b ouro-2.6b raven-llama raven-olmo raven-tinyllama}"
+read -ra peer_runs <<< "${LOOPSPEC_PEER_RUNS:-ouro:1 raven:1 ouro:4 raven:32}"
+budget=${LOOPSPEC_BUDGET:-570}
+check=$build/tests/cuda/gpu_check
+failed=0
+declare -A twin_job=()
 
-mkdir -p "$(dirname "$build")"
-cmake -S "$root/tests/cuda/standalone" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" > "$build.configure.log" 2>&1 || { cat "$build.configure.log"; exit 1; }
-cmake --build "$build" --parallel > "$build.build.log" 2>&1 || { tail -60 "$build.build.log"; exit 1; }
+say() { printf '\n== %s (%d of %d s)\n' "$*" "$SECONDS" "$budget"; }
+left() { echo $((budget - SECONDS)); }
+fail() { echo "FAILED: $*"; failed=1; }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-"$build/tests/cuda/cuda_test" --gtest_brief=1
-if [ -n "${LOOPSPEC_SANITIZER:-}" ]; then
-  for tool in memcheck racecheck; do
-    compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/cuda/cuda_test" --gtest_brief=1 \
-      --gtest_filter='Families/CudaGolden.*:CudaSampling.Greedy*'
+# limited SECONDS COMMAND...: with what is left of the budget as the outer bound.
+limited() {
+  local seconds=$1 rest
+  shift
+  rest=$(left)
+  [ "$seconds" -lt "$rest" ] && rest=$seconds
+  if [ "$rest" -le 5 ]; then
+    echo "left out, no time left: $*"
+    return 125
+  fi
+  timeout --kill-after=5 "$rest" "$@"
+}
+
+part_build() {
+  local architecture=${LOOPSPEC_CUDA_ARCHITECTURES:-}
+  [ -n "$architecture" ] ||
+    architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)-real
+  say "build for $architecture"
+  mkdir -p "$build"
+  if ! cmake -S "$root/tests/cuda/standalone" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" > "$build/configure.log" 2>&1; then
+    cat "$build/configure.log"
+    fail "configuring"
+    return 1
+  fi
+  grep Highway "$build/configure.log"
+  if ! cmake --build "$build" --parallel > "$build/build.log" 2>&1; then
+    grep -v '^\[' "$build/build.log" | tail -60
+    fail "building"
+    return 1
+  fi
+}
+
+# Full-size twins, several at a time: writing them takes the processors, not the GPU.
+start_twins() {
+  local name
+  mkdir -p "$twins" "$results"
+  for name in "$@"; do
+    [ -n "${twin_job[$name]:-}" ] && continue  # under way
+    grep -qs Measured "$twins/$name/README.md" && continue
+    rm -rf "${twins:?}/$name"
+    rm -f "$results/synth-$name.txt"
+    timeout --kill-after=5 "$(left)" "$check" synth "$name" "$twins/$name" --results "$results/synth-$name.txt" \
+      > "$results/synth-$name.log" 2>&1 &
+    twin_job[$name]=$!
   done
+}
+
+# have_twin NAME: waits until it is written.
+have_twin() {
+  if [ -n "${twin_job[$1]:-}" ]; then
+    wait "${twin_job[$1]}" || true
+    cat "$results/synth-$1.log"
+    unset "twin_job[$1]"
+  fi
+  grep -qs Measured "$twins/$1/README.md" && return 0
+  fail "there is no twin of $1"
+  return 1
+}
+
+await_twins() {
+  local name
+  for name in "${!twin_job[@]}"; do have_twin "$name"; done
+}
+
+stop_twins() {
+  local job
+  for job in "${twin_job[@]}"; do kill "$job" 2> /dev/null; done
+}
+
+run_test() {
+  local name=$1 status=ok log=$results/$1.log
+  shift
+  limited 300 "$@" 2>&1 | grep -v '^Running main' | tee "$log"
+  if [ "${PIPESTATUS[0]}" != 0 ]; then
+    status=FAILED
+    fail "$name"
+  elif grep -q SKIPPED "$log"; then
+    status=partly-skipped
+  fi
+  echo "tests.$name $status" >> "$results/tests.txt"
+}
+
+part_tests() {
+  say "tests"
+  : > "$results/tests.txt"
+  local tool
+  run_test cuda_test "$build/tests/cuda/cuda_test" --gtest_brief=1
+  if [ -x "$build/tests/cuda/cuda_cpu_test" ]; then
+    run_test cuda_cpu_test "$build/tests/cuda/cuda_cpu_test" --gtest_brief=1
+  else
+    echo "Highway is not here: the GPU was NOT compared with the CPU"
+    echo "tests.cuda_cpu_test not-built" >> "$results/tests.txt"
+  fi
+  run_test cuda_equality_test "$build/tests/cuda/cuda_equality_test" --gtest_brief=1
+  if [ -n "${LOOPSPEC_SANITIZER:-}" ]; then
+    for tool in memcheck racecheck; do
+      run_test "sanitizer_$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/cuda/cuda_test" \
+        --gtest_brief=1 --gtest_filter='Families/CudaGolden.*:CudaSampling.Greedy*'
+    done
+  fi
+}
+
+part_bench() {
+  start_twins ouro-1.4b raven-llama
+  await_twins  # nothing else may run beside a timing
+  say "steps"
+  rm -f "$results/bench.txt" "$results/time.txt"
+  limited 120 "$build/bench/cuda/cuda_step_bench" ouro --results "$results/bench.txt" || fail "Ouro steps"
+  limited 120 "$build/bench/cuda/cuda_step_bench" raven --results "$results/bench.txt" || fail "Raven steps"
+  say "LoopSpec at assumed acceptance"
+  local context
+  if have_twin ouro-1.4b; then
+    for context in 128 1024; do
+      limited 120 "$check" time "$twins/ouro-1.4b" --context "$context" --depths 1,2 --assume 0.90,0.075 \
+        --tokens 512 --repeat 3 --results "$results/time.txt" || fail "timing at context $context"
+    done
+  fi
+  if have_twin raven-llama; then
+    limited 120 "$check" time "$twins/raven-llama" --context 1024 --depths 2,8 --assume 0.92,0.075 \
+      --tokens 512 --repeat 3 --results "$results/time.txt" || fail "timing at context 1024"
+  fi
+}
+
+# The peer takes a family; its list of rows is narrowed in a copy, since each entry is compiled for minutes.
+part_peer() {
+  if [ -z "${LOOPSPEC_PEER:-}" ]; then
+    say "peer: left out, LOOPSPEC_PEER names no script"
+    return
+  fi
+  await_twins
+  # In a call for everything, the parts after this one keep half of the time.
+  local run family rows log share=$(($(left) * ${1:-100} / 100)) until
+  until=$((SECONDS + share))
+  export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$build/inductor} PYTHONUNBUFFERED=1
+  for run in "${peer_runs[@]}"; do
+    family=${run%:*} rows=${run#*:}
+    log=$results/peer-$family-$rows.log
+    say "peer, $family, $rows row(s)"
+    if grep -qs " C rows=$rows .* ms=" "$log"; then
+      echo "measured before, see $log"
+    else
+      sed -e "/\"ouro\"/s/\[1, 4\]/[$rows]/" -e "/\"raven\"/s/\[1, 16, 32\]/[$rows]/" "$LOOPSPEC_PEER" > "$build/peer.py"
+      limited $((until - SECONDS)) python3 "$build/peer.py" "$family" 2> "$results/peer-$family-$rows.err" | tee "$log"
+    fi
+    grep -qs " B rows=$rows .* ms=" "$log" || echo "the peer gave nothing for $run (see peer-$family-$rows.err)"
+  done
+}
+
+part_twins() {
+  say "LoopSpec against autoregressive decoding, bit for bit"
+  start_twins "${twin_names[@]}"
+  local name folder tokens depths text seconds status models=(ouro-demo raven-demo "${twin_names[@]}")
+  local count=${#models[@]}
+  for name in "${models[@]}"; do
+    depths="" tokens=10000 text=500 folder=$root/models/$name
+    if [[ $name != *-demo ]]; then
+      folder=$twins/$name tokens=1000 text=250 depths="1,2;1;1,3"
+      [[ $name == raven* ]] && depths="2,8;4,8;3,7"
+      have_twin "$name" || { count=$((count - 1)); continue; }
+    fi
+    seconds=$(($(left) / count))
+    count=$((count - 1))
+    rm -f "$results/equal-$name.txt"
+    limited 600 "$check" equal "$folder" --tokens "${LOOPSPEC_TOKENS:-$tokens}" --text "$text" --seconds "$seconds" \
+      --depths "$depths" --results "$results/equal-$name.txt"
+    status=$?
+    [ "$status" = 0 ] || fail "equality on $name (exit code $status)"
+  done
+}
+
+part_table() {
+  say "table"
+  cat "$results/host.txt" 2> /dev/null
+  # The peer's lines become keys like ours.
+  { cat "$results"/{tests,bench,time}.txt "$results"/{synth,equal}-*.txt
+    sed -nE 's/^([^ ]+) ([BC]) rows=([0-9]+) .* ms=([0-9.]+) .* TBps=([0-9.]+).*/peer.\1.\2.rows\3.ms \4\npeer.\1.\2.rows\3.TBps \5/p' \
+      "$results"/peer-*.log
+  } 2> /dev/null | awk -v names="${twin_names[*]}" -f "$root/scripts/gpu-table.awk"
+}
+
+parts=("$@")
+share=100
+if [ ${#parts[@]} = 0 ]; then
+  parts=(build tests bench peer twins table)
+  share=50
 fi
-"$build/bench/cuda/cuda_step_bench" ouro
-"$build/bench/cuda/cuda_step_bench" raven
-if [ -n "${LOOPSPEC_PEER:-}" ]; then
-  echo "peer (PyTorch, compiled, CUDA graph):"
-  python3 "$LOOPSPEC_PEER"
-fi
+for part in "${parts[@]}"; do
+  case $part in
+    build | tests | bench | peer | twins | table) ;;
+    *)
+      echo "gpu-check.sh: $part is no part, expected build, tests, bench, peer, twins or table" >&2
+      exit 2
+      ;;
+  esac
+done
+mkdir -p "$results"
+# Whatever is still being made ends with this script.
+trap stop_twins EXIT
+for part in "${parts[@]}"; do
+  if [ "$part" != table ] && [ "$part" != build ]; then
+    if ! nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader > "$results/host.txt"; then
+      echo "gpu-check.sh: nvidia-smi finds no GPU here, which $part needs" >&2
+      exit 2
+    fi
+  fi
+  case $part in
+    build)
+      part_build || exit 1
+      # Made while the tests run.
+      [ $# = 0 ] && start_twins "${twin_names[@]}"
+      ;;
+    peer) part_peer "$share" ;;
+    *) "part_$part" ;;
+  esac
+done
+exit "$failed"
