@@ -14,9 +14,16 @@
 namespace loopspec::test {
 namespace {
 
+// Sanitizers are slow, and machines have other work.
+RunOptions Patient() {
+  RunOptions options;
+  options.timeout = 240;
+  return options;
+}
+
 std::vector<std::string> Small(const std::string& like, const std::string& output,
                                const std::vector<std::string>& more = {}) {
-  std::vector<std::string> all = {"synth",   "--like",   like,      "--layers", "2",
+  std::vector<std::string> all = {"synth",   "--like",   like,      "--layers", "1",
                                   "--width", "256",      "--vocab", "2000",     "--output",
                                   output,    "--device", "cpu"};
   all.insert(all.end(), more.begin(), more.end());
@@ -41,7 +48,8 @@ double AgreementByLogits(const std::string& model, int depth, int last, const Sc
   const std::string file = scratch / "logits.safetensors";
   const RunResult run = Call({"logits", "--model", model, "--device", "cpu", "--tokens",
                               fmt::format("{}", fmt::join(tokens, ",")), "--depths",
-                              fmt::format("{},{}", depth, last), "--output", file});
+                              fmt::format("{},{}", depth, last), "--output", file},
+                             Patient());
   EXPECT_EQ(run.code, 0) << run.err;
   const Checkpoint checkpoint = Checkpoint::OpenFile(file);
   const TensorView& logits = checkpoint.tensors().at("logits");
@@ -66,7 +74,7 @@ TEST_P(SynthAgreementTest, IsNearWhatWasAsked) {
   const double asked = std::stod(c.agreement);
   const Scratch scratch;
   const std::string twin = scratch / "twin";
-  const RunResult run = Call(Small(c.like, twin, {"--agreement", c.agreement}));
+  const RunResult run = Call(Small(c.like, twin, {"--agreement", c.agreement}), Patient());
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.out.find("SYNTHETIC"), std::string::npos) << run.out;
 
