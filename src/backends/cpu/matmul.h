@@ -23,6 +23,9 @@ struct MatMulCall {
   int rows;
   float* out;  // out[row * out_stride + i] for i in [0, count)
   int64_t out_stride;
+  // Weights that the same thread will read after these, if known: a kernel that fetches ahead goes
+  // on with them.
+  const std::byte* next = nullptr;
 };
 
 struct MatMulKernel {

@@ -80,6 +80,7 @@ struct RowSource {
       }
     }
   }
+  bool Fetches(const MatMulCall& call, int64_t n) const { return n + 2 * kTile <= call.count; }
   // The last inputs, padded: a load past the row could leave the file.
   void LoadTail(int64_t k, int64_t inputs, bfloat16x8_t (&low)[kTile / 2],
                 bfloat16x8_t (&high)[kTile / 2]) {
@@ -93,14 +94,24 @@ struct RowSource {
 };
 
 // ... or packed at load, eight rows together: [k/8][pair of rows][low, high half][8], one stream
-// per tile.
+// per tile. Fetched from two distances: near into the first level, and some 12 kB ahead into the
+// second, whole tiles on, past the end of the matrix into the one that comes next.
 template <int kTile>
 struct PackedSource {
   const uint16_t* w;
+  const char* far;  // the second distance, or null at the end of all
 
   PackedSource(const MatMulCall& call, int64_t n) {
     const int64_t padded = (call.k + 7) / 8 * 8;
     w = reinterpret_cast<const uint16_t*>(call.weights) + n / 8 * 8 * padded + n % 8 * 8;
+    constexpr int64_t kFar = 12288;
+    const int64_t tile_bytes = 16 * padded;
+    const int64_t ahead = std::max<int64_t>(1, kFar / tile_bytes);
+    const int64_t tile = n / 8 + ahead, tiles = (call.count + 7) / 8;
+    const std::byte* base = tile < tiles           ? call.weights + tile * tile_bytes
+                            : call.next != nullptr ? call.next + (tile - tiles) * tile_bytes
+                                                   : nullptr;
+    far = reinterpret_cast<const char*>(base);
   }
   [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2],
                                    bfloat16x8_t (&high)[kTile / 2]) const {
@@ -110,11 +121,16 @@ struct PackedSource {
     }
   }
   [[gnu::always_inline]] void Fetch(int64_t k, int64_t) const {
-    constexpr int64_t kAhead = 1024;  // bytes: the hardware looks further by itself
-    const char* at = reinterpret_cast<const char*>(w + k * 8) + kAhead;
-    __builtin_prefetch(at, 0, 3);
-    if (kTile == 8) __builtin_prefetch(at + 64, 0, 3);
+    constexpr int64_t kNear = 1024;
+    const char* near = reinterpret_cast<const char*>(w + k * 8) + kNear;
+    __builtin_prefetch(near, 0, 3);
+    __builtin_prefetch(far + 16 * k, 0, 2);
+    if (kTile == 8) {
+      __builtin_prefetch(near + 64, 0, 3);
+      __builtin_prefetch(far + 16 * k + 64, 0, 2);
+    }
   }
+  bool Fetches(const MatMulCall&, int64_t) const { return far != nullptr; }
   void LoadTail(int64_t k, int64_t, bfloat16x8_t (&low)[kTile / 2],
                 bfloat16x8_t (&high)[kTile / 2]) {
     Load(k, low, high);
@@ -171,7 +187,7 @@ void Tile(const MatMulCall& call, int64_t n, int first_row, const uint16_t* x,
   }
   bfloat16x8_t low[kTile / 2], high[kTile / 2];
   const int64_t whole = call.k / 8 * 8;
-  const bool fetch = first_row == 0 && n + 2 * kTile <= call.count;
+  const bool fetch = first_row == 0 && source.Fetches(call, n);
   int64_t k = 0;
   for (; k < whole; k += 8) {
     if (fetch) source.Fetch(k, call.k);

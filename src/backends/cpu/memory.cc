@@ -2,33 +2,53 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "base/error.h"
 
 namespace loopspec::cpu {
+namespace {
+
+constexpr size_t kLargePage = size_t{2} << 20;
+
+}  // namespace
 
 LazyBuffer::LazyBuffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+  // Large pages mean fewer address translations; the system gives whole ones at their own alignment
+  // only.
+  const bool large = bytes >= kLargePage;
+  mapped_ = large ? (bytes + kLargePage - 1) / kLargePage * kLargePage : bytes;
+  const size_t slack = large ? kLargePage : 0;
+  void* address = mmap(nullptr, mapped_ + slack, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
     Fail("cannot get {:.1f} GB of memory", static_cast<double>(bytes) / 1e9);
-  madvise(address, bytes,
-          MADV_HUGEPAGE);  // fewer address translations where large pages are to be had
   data_ = static_cast<std::byte*>(address);
+  if (large) {
+    const size_t past = reinterpret_cast<uintptr_t>(data_) % kLargePage;
+    const size_t before = past == 0 ? 0 : kLargePage - past;
+    if (before > 0) munmap(data_, before);
+    data_ += before;
+    if (before < slack) munmap(data_ + mapped_, slack - before);
+  }
+  madvise(data_, mapped_, MADV_HUGEPAGE);
 }
 
 LazyBuffer::~LazyBuffer() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ != nullptr) munmap(data_, mapped_);
 }
 
 LazyBuffer::LazyBuffer(LazyBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapped_(std::exchange(other.mapped_, 0)) {}
 
 LazyBuffer& LazyBuffer::operator=(LazyBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
   return *this;
 }
 

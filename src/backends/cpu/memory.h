@@ -29,6 +29,7 @@ class LazyBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  size_t mapped_ = 0;
 };
 
 // Pages: [page][plane][kv head][keys 64 x head_dim | values 64 x head_dim].

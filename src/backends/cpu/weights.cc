@@ -64,11 +64,23 @@ class Preparer {
       if (part.rows % kernel.grain != 0 || linear.in % kernel.k_block != 0) return;
     }
     for (Linear::Part& part : linear.parts) {
-      weights_.packed.emplace_back(kernel.packed_weight_bytes(part.rows, linear.in));
-      kernel.pack_weights(part.data, part.rows, linear.in, weights_.packed.back().data());
-      part.data = weights_.packed.back().data();
+      std::byte* to = PackedRoom(kernel.packed_weight_bytes(part.rows, linear.in));
+      kernel.pack_weights(part.data, part.rows, linear.in, to);
+      part.data = to;
     }
     linear.shuffled = true;
+  }
+
+  // Matrices one after another in blocks large enough for large pages.
+  std::byte* PackedRoom(size_t bytes) {
+    constexpr size_t kBlock = size_t{32} << 20;
+    if (weights_.packed.empty() || packed_used_ + bytes > weights_.packed.back().size()) {
+      weights_.packed.emplace_back(std::max(bytes, kBlock));
+      packed_used_ = 0;
+    }
+    std::byte* room = weights_.packed.back().data() + packed_used_;
+    packed_used_ += (bytes + 63) / 64 * 64;
+    return room;
   }
 
   // Where the file has it, unless the file packs it so tightly that elements lie across their own
@@ -94,22 +106,31 @@ class Preparer {
   const Model& model_;
   Weights& weights_;
   const bool small_;
+  size_t packed_used_ = 0;  // of the last block
 };
 
 }  // namespace
 
 void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to,
-                      int64_t stride) const {
+                      int64_t stride, const std::byte* next) const {
   int64_t first = 0;  // output index of the part's first row
   for (const Part& part : parts) {
     const int64_t from = std::max(begin, first), until = std::min(end, first + part.rows);
     if (from < until) {
-      (shuffled ? kernel->multiply_packed
-                : kernel->multiply)({part.data + (from - first) * row_bytes, until - from, in,
-                                     packed, rows, to + (from - begin), stride});
+      (shuffled ? kernel->multiply_packed : kernel->multiply)(
+          {part.data + (from - first) * row_bytes, until - from, in, packed, rows,
+           to + (from - begin), stride, until < end ? At(until) : next});
     }
     first += part.rows;
   }
+}
+
+const std::byte* Linear::At(int64_t begin) const {
+  for (const Part& part : parts) {
+    if (begin < part.rows) return part.data + begin * row_bytes;
+    begin -= part.rows;
+  }
+  return nullptr;
 }
 
 ComputeMode ResolveCompute(const Model& model, ComputeMode wanted) {

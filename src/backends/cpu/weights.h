@@ -27,8 +27,11 @@ struct Linear {
   std::vector<float> bias;  // empty: none
 
   // Outputs [begin, end) of every packed row: to[row * stride + i] for i in [0, end - begin).
+  // `next`: weights that the caller will want afterwards.
   void Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to,
-                int64_t stride) const;
+                int64_t stride, const std::byte* next = nullptr) const;
+  // Where the weights of output `begin` lie.
+  const std::byte* At(int64_t begin) const;
 };
 
 struct Block {
@@ -44,8 +47,8 @@ struct Weights {
   // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations),
   // and small ones packed for speed. All others stay where the checkpoint maps them.
   std::vector<std::unique_ptr<uint16_t[]>> converted;
-  std::vector<LazyBuffer> packed;
-  bool bf16 = false;  // activations and keys/values
+  std::vector<LazyBuffer> packed;  // blocks that several matrices share
+  bool bf16 = false;               // activations and keys/values
 
   Weights(const Model& model, ComputeMode compute);
 };
