@@ -14,12 +14,20 @@
 namespace loopspec::cpu {
 namespace {
 
+constexpr int64_t kFetchLimit = 64 << 10;  // elements of one head
+
 inline bfloat16x8_t Load(const uint16_t* at) {
   return vreinterpretq_bf16_u16(vld1q_u16(at));
 }
 
+// Asks for `bytes` of memory at `at`.
+inline void Fetch(const std::byte* at, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
 // Dot products of four positions with one query; head_dim is a multiple of 16.
-inline float32x4_t Dots(const uint16_t* q, const uint16_t* const (&keys)[4], int n) {
+[[gnu::always_inline]] inline float32x4_t Dots(const uint16_t* q, const uint16_t* const (&keys)[4],
+                                               int n) {
   float32x4_t a[4], b[4];
   for (int j = 0; j < 4; ++j) a[j] = b[j] = vdupq_n_f32(0.0f);
   for (int d = 0; d < n; d += 16) {
@@ -35,14 +43,28 @@ inline float32x4_t Dots(const uint16_t* q, const uint16_t* const (&keys)[4], int
 }
 
 // Scores of all positions, four at a time wherever they lie; the last four may repeat a position.
-void Scores(const AttentionCall& call, const uint16_t* q, float* scores) {
-  const int n = call.head_dim;
+// The values are fetched meanwhile. kDim: head_dim where it is known to the compiler, else 0.
+template <int kDim>
+void Scores(const AttentionCall& call, const uint16_t* q, bool fetch, float* scores) {
+  const int n = kDim > 0 ? kDim : call.head_dim;
   const uint16_t* keys[4];
   int pending = 0;
   for (const KvRun& run : call.runs) {
     const auto* key = reinterpret_cast<const uint16_t*>(run.keys);
-    for (int64_t j = 0; j < run.count; ++j, key += n) {
+    int64_t j = 0;
+    while (j < run.count) {
+      if (pending == 0 && run.count - j >= 4) {
+        if (fetch) Fetch(run.values + j * n * 2, 8 * n);
+        const uint16_t* const four[4] = {key, key + n, key + 2 * n, key + 3 * n};
+        vst1q_f32(scores, vmulq_n_f32(Dots(q, four, n), call.scale));
+        scores += 4;
+        key += 4 * n;
+        j += 4;
+        continue;
+      }
       keys[pending++] = key;
+      key += n;
+      ++j;
       if (pending < 4) continue;
       vst1q_f32(scores, vmulq_n_f32(Dots(q, keys, n), call.scale));
       scores += 4;
@@ -97,12 +119,14 @@ float Softmax(float* scores, int64_t n, uint16_t* weights) {
 // out[0, 8 kBlocks) = sum of weight * value over positions in order, for dimensions from d.
 template <int kBlocks>
 inline void WeightedValues(const AttentionCall& call, const uint16_t* weights, int d, float scale,
-                           float* out) {
+                           bool fetch, float* out) {
   float32x4_t even[kBlocks], odd[kBlocks];
   for (int i = 0; i < kBlocks; ++i) even[i] = odd[i] = vdupq_n_f32(0.0f);
   for (const KvRun& run : call.runs) {
     const auto* value = reinterpret_cast<const uint16_t*>(run.values) + d;
+    const std::byte* next = fetch ? run.next : nullptr;
     for (int64_t j = 0; j < run.count; ++j, value += call.head_dim) {
+      if (next != nullptr) Fetch(next + (j * call.head_dim + d) * 2, 16 * kBlocks);
       const bfloat16x8_t weight = vreinterpretq_bf16_u16(vdupq_n_u16(*weights++));
       for (int i = 0; i < kBlocks; ++i) {
         const bfloat16x8_t v = Load(value + 8 * i);
@@ -128,12 +152,17 @@ void Attention(const AttentionCall& call) {
     for (int d = 0; d < n; d += 4) {
       vst1_u16(query + d, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(call.q + g * n + d))));
     }
-    Scores(call, query, scores);
+    // What is fetched must still be there when it is wanted: not with thousands of positions.
+    const bool fetch = call.positions * n <= kFetchLimit;
+    (n == 64    ? Scores<64>
+     : n == 128 ? Scores<128>
+                : Scores<0>)(call, query, fetch && g == 0, scores);
     const float scale = 1.0f / Softmax(scores, call.positions, weights);
+    const bool last = fetch && g + 1 == call.group;
     float* out = call.out + g * n;
     int d = 0;
-    for (; d + 64 <= n; d += 64) WeightedValues<8>(call, weights, d, scale, out + d);
-    for (; d < n; d += 16) WeightedValues<2>(call, weights, d, scale, out + d);
+    for (; d + 64 <= n; d += 64) WeightedValues<8>(call, weights, d, scale, last, out + d);
+    for (; d < n; d += 16) WeightedValues<2>(call, weights, d, scale, last, out + d);
   }
 }
 

@@ -29,6 +29,8 @@ struct KvRun {
   const std::byte* keys;
   const std::byte* values;
   int64_t count;
+  // As many keys that the same thread will read next, to be fetched meanwhile; null: none known.
+  const std::byte* next = nullptr;
 };
 
 struct AttentionCall {

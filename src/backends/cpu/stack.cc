@@ -24,8 +24,8 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
       attention_(ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
       max_positions_(max_positions) {
   const Linear& any = weights.core[0].qkv;
-  const int64_t widest = std::max<int64_t>(2 * spec.hidden, spec.q_size());
-  packed_ = LazyBuffer(any.kernel->PackedBytes(max_rows, widest));
+  packed_ = LazyBuffer(any.kernel->PackedBytes(max_rows, (spec.adapter ? 2 : 1) * spec.hidden));
+  packed_att_ = LazyBuffer(any.kernel->PackedBytes(max_rows, spec.q_size()));
   packed_ff_ = LazyBuffer(any.kernel->PackedBytes(max_rows, spec.ff));
   qkv_.resize(static_cast<size_t>(max_rows) *
               static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
@@ -44,7 +44,8 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
 void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows) {
   for (size_t layer = 0; layer < blocks.size(); ++layer) {
     AttentionPart(worker, blocks[layer], rows, static_cast<int>(layer));
-    MlpPart(worker, blocks[layer], rows);
+    // After the last block most often comes the first again.
+    MlpPart(worker, blocks[layer], blocks[(layer + 1) % blocks.size()], rows);
   }
 }
 
@@ -68,10 +69,16 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
   }
   worker.Sync();
 
-  const Worker::Range outputs = worker.Share(qkv_size, block.qkv.kernel->grain);
-  block.qkv.Multiply(outputs.begin, outputs.end, packed_.data(), n, qkv_.data() + outputs.begin,
-                     qkv_size);
-  worker.Sync();
+  const Worker::Range hidden = worker.Share(h, block.attn_out.kernel->grain);
+  const HeadTasks tasks = ShareHeads(worker, n);
+  if (tasks.own) {
+    ProjectHeads(block, tasks.heads, n, block.attn_out.At(hidden.begin));
+  } else {
+    const Worker::Range outputs = worker.Share(qkv_size, block.qkv.kernel->grain);
+    block.qkv.Multiply(outputs.begin, outputs.end, packed_.data(), n, qkv_.data() + outputs.begin,
+                       qkv_size, block.attn_out.At(hidden.begin));
+    worker.Sync();
+  }
 
   if (spec_.qk_norm) {
     for (int64_t r = mine.begin; r < mine.end; ++r) {
@@ -83,41 +90,66 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     worker.Sync();
   }
 
-  // One task per row and key/value head. A live branch attends to ancestors, whose keys at this
-  // depth are older than this step, and to itself; a prompt's chunk attends to itself as well, so
-  // there all keys must be in place first.
-  const bool chunk = rows[0].cell < 0;
-  const Worker::Range tasks = worker.Share(int64_t{n} * spec_.kv_heads);
+  // A live branch attends to ancestors, whose keys at this depth are older than this step, and to
+  // itself; a prompt's chunk attends to itself as well, so there all keys of a head must be in
+  // place first.
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
-    const int64_t r = t / spec_.kv_heads;
-    StoreKeysValues(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads),
-                    qkv_.data() + r * qkv_size);
+    const BatchRow& row = rows[tasks.Row(t)];
+    StoreKeysValues(row, row.plane + layer, tasks.Head(t), qkv_.data() + tasks.Row(t) * qkv_size);
   }
-  if (chunk) worker.Sync();
+  if (rows[0].cell < 0 && !tasks.own) worker.Sync();
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
-    const int64_t r = t / spec_.kv_heads;
-    AttendOne(rows[r], rows[r].plane + layer, static_cast<int>(t % spec_.kv_heads),
-              qkv_.data() + r * qkv_size, worker.index(), static_cast<int>(r),
-              *block.attn_out.kernel);
+    const int64_t r = tasks.Row(t), following = std::min(t + 1, tasks.end - 1);
+    FindRuns(rows[r], rows[r].plane + layer, tasks.Head(t), rows[tasks.Row(following)],
+             rows[tasks.Row(following)].plane + layer, tasks.Head(following), scratch.runs);
+    AttendOne(rows[r], tasks.Head(t), qkv_.data() + r * qkv_size, worker.index(),
+              static_cast<int>(r), *block.attn_out.kernel);
   }
   worker.Sync();
   if (!HeadsPackAlone(*block.attn_out.kernel)) {
     for (int64_t r = mine.begin; r < mine.end; ++r) {
-      block.attn_out.kernel->pack(packed_.data(), static_cast<int>(r), spec_.q_size(), 0,
+      block.attn_out.kernel->pack(packed_att_.data(), static_cast<int>(r), spec_.q_size(), 0,
                                   qkv_.data() + r * qkv_size, spec_.q_size());
     }
     worker.Sync();
   }
 
-  const Worker::Range hidden = worker.Share(h, block.attn_out.kernel->grain);
-  block.attn_out.Multiply(hidden.begin, hidden.end, packed_.data(), n, sub_.data() + hidden.begin,
-                          h);
+  block.attn_out.Multiply(hidden.begin, hidden.end, packed_att_.data(), n,
+                          sub_.data() + hidden.begin, h,
+                          block.gate_up.At(ShareFf(worker, block).begin));
   worker.Sync();
 
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     float* sub = sub_.data() + r * h;
     if (!block.attn_norm_out.empty()) RmsNorm(sub, Data(block.attn_norm_out), eps, h, sub);
     AddTo(rows[r].x, sub, h);
+  }
+}
+
+// Heads that divide evenly stay with one worker from their projections to their output, and nobody
+// waits in between; otherwise pairs of row and head are dealt out once all projections are there.
+Stack::HeadTasks Stack::ShareHeads(const Worker& worker, int rows) const {
+  const int workers = worker.count(), grain = weights_.core[0].qkv.kernel->grain;
+  if (spec_.kv_heads % workers == 0 && spec_.head_dim % grain == 0 && !spec_.qk_norm) {
+    const Worker::Range heads = worker.Share(spec_.kv_heads);
+    return {true, heads, 0, rows * (heads.end - heads.begin)};
+  }
+  const Worker::Range tasks = worker.Share(int64_t{rows} * spec_.kv_heads);
+  return {false, {0, spec_.kv_heads}, tasks.begin, tasks.end};
+}
+
+// Queries, keys and values of the key/value heads [heads.begin, heads.end).
+void Stack::ProjectHeads(const Block& block, Worker::Range heads, int rows, const std::byte* next) {
+  const int64_t d = spec_.head_dim, group = spec_.heads / spec_.kv_heads;
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  const int64_t k = spec_.q_size(), v = k + spec_.kv_size();
+  const Worker::Range parts[] = {{heads.begin * group * d, heads.end * group * d},
+                                 {k + heads.begin * d, k + heads.end * d},
+                                 {v + heads.begin * d, v + heads.end * d}};
+  for (int i = 0; i < 3; ++i) {
+    block.qkv.Multiply(parts[i].begin, parts[i].end, packed_.data(), rows,
+                       qkv_.data() + parts[i].begin, qkv_size,
+                       i < 2 ? block.qkv.At(parts[i + 1].begin) : next);
   }
 }
 
@@ -145,38 +177,56 @@ bool Stack::HeadsPackAlone(const MatMulKernel& kernel) const {
   return spec_.heads / spec_.kv_heads * spec_.head_dim % kernel.k_block == 0;
 }
 
-// The query heads of one key/value head: rotate, attend, and pack the result as input of W_o.
-void Stack::AttendOne(const BatchRow& row, int plane, int head, float* qkv, int worker,
-                      int row_index, const MatMulKernel& kernel) {
+// Where the keys and values of one row and head lie, and where those that are wanted after them.
+void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row,
+                     int next_plane, int next_head, std::vector<KvRun>& runs) const {
+  runs.clear();
+  for (int64_t at = 0; at < row.page_positions; at += kPageSize) {
+    const KvMemory::Place place = kv_.InPage(row.pages[at / kPageSize], plane, head, 0);
+    const std::byte* next =
+        at < next_row.page_positions
+            ? kv_.InPage(next_row.pages[at / kPageSize], next_plane, next_head, 0).keys
+            : nullptr;
+    runs.push_back({place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at),
+                    next == place.keys ? nullptr : next});
+  }
+  for (int i = 0; i < row.cell_count; ++i) {
+    const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
+    runs.push_back({place.keys, place.values, 1});
+  }
+}
+
+// The query heads of one key/value head, over the runs just found: rotate, attend, and pack the
+// result as input of W_o.
+void Stack::AttendOne(const BatchRow& row, int head, float* qkv, int worker, int row_index,
+                      const MatMulKernel& kernel) {
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
   const int d = spec_.head_dim;
   const int group = spec_.heads / spec_.kv_heads;
   float* q = qkv + head * group * d;
   for (int g = 0; g < group; ++g) Rotate(q + g * d, row.cos, row.sin, d);
-
-  scratch.runs.clear();
-  for (int64_t at = 0; at < row.page_positions; at += kPageSize) {
-    const KvMemory::Place place = kv_.InPage(row.pages[at / kPageSize], plane, head, 0);
-    scratch.runs.push_back(
-        {place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at)});
-  }
-  for (int i = 0; i < row.cell_count; ++i) {
-    const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
-    scratch.runs.push_back({place.keys, place.values, 1});
-  }
   LOOPSPEC_CHECK(row.positions() <= max_positions_);
   attention_({q, group, d, 1.0f / std::sqrt(static_cast<float>(d)), scratch.runs, row.positions(),
               scratch.attention.data(), scratch.head_out.data()});
   if (HeadsPackAlone(kernel)) {
-    kernel.pack(packed_.data(), row_index, spec_.q_size(), int64_t{head} * group * d,
+    kernel.pack(packed_att_.data(), row_index, spec_.q_size(), int64_t{head} * group * d,
                 scratch.head_out.data(), group * d);
   } else {
     std::copy_n(scratch.head_out.data(), group * d, q);
   }
 }
 
+// A worker's share of gate and of up must be whole blocks of both kernels.
+int64_t Stack::FfGrain(const Block& block) const {
+  return std::max(block.gate_up.kernel->grain, block.down.kernel->k_block);
+}
+Worker::Range Stack::ShareFf(const Worker& worker, const Block& block) const {
+  return worker.Share(spec_.ff, FfGrain(block));
+}
+
 // x += norm_out(W_down swiglu(W_gate_up norm_in(x)))
-void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow> rows) {
+void Stack::MlpPart(Worker& worker, const Block& block, const Block& next,
+                    std::span<const BatchRow> rows) {
   Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
   const int n = static_cast<int>(rows.size());
   const int64_t h = spec_.hidden, ff = spec_.ff;
@@ -195,14 +245,16 @@ void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow
 
   // Gate and up of the same outputs meet in the worker's own scratch and leave as packed input of
   // `down`.
-  const int64_t grain = std::max(block.gate_up.kernel->grain, block.down.kernel->k_block);
-  const Worker::Range outputs = worker.Share(ff, grain);
-  const int64_t step = std::max(grain, kFfChunk / grain * grain);
+  const Worker::Range outputs = ShareFf(worker, block);
+  const Worker::Range hidden = worker.Share(h, block.down.kernel->grain);
+  const int64_t grain = FfGrain(block), step = std::max(grain, kFfChunk / grain * grain);
   for (int64_t at = outputs.begin; at < outputs.end; at += step) {
     const int64_t count = std::min(step, outputs.end - at);
-    block.gate_up.Multiply(at, at + count, packed_.data(), n, scratch.gate.data(), kFfChunk);
-    block.gate_up.Multiply(ff + at, ff + at + count, packed_.data(), n, scratch.up.data(),
-                           kFfChunk);
+    block.gate_up.Multiply(at, at + count, packed_.data(), n, scratch.gate.data(), kFfChunk,
+                           block.gate_up.At(ff + at));
+    block.gate_up.Multiply(
+        ff + at, ff + at + count, packed_.data(), n, scratch.up.data(), kFfChunk,
+        at + count < outputs.end ? block.gate_up.At(at + count) : block.down.At(hidden.begin));
     for (int r = 0; r < n; ++r) {
       float* gate = scratch.gate.data() + r * kFfChunk;
       SwiGlu(gate, scratch.up.data() + r * kFfChunk, count, gate);
@@ -211,9 +263,12 @@ void Stack::MlpPart(Worker& worker, const Block& block, std::span<const BatchRow
   }
   worker.Sync();
 
-  const Worker::Range hidden = worker.Share(h, block.down.kernel->grain);
-  block.down.Multiply(hidden.begin, hidden.end, packed_ff_.data(), n, sub_.data() + hidden.begin,
-                      h);
+  const HeadTasks tasks = ShareHeads(worker, n);
+  const int64_t first = tasks.own
+                            ? tasks.heads.begin * (spec_.heads / spec_.kv_heads) * spec_.head_dim
+                            : worker.Share(next.qkv.out, next.qkv.kernel->grain).begin;
+  block.down.Multiply(hidden.begin, hidden.end, packed_ff_.data(), n, sub_.data() + hidden.begin, h,
+                      next.qkv.At(first));
   worker.Sync();
 
   for (int64_t r = mine.begin; r < mine.end; ++r) {

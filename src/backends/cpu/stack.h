@@ -48,11 +48,30 @@ class Stack {
 
  private:
   void AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer);
-  void AttendOne(const BatchRow& row, int plane, int head, float* qkv, int worker, int row_index,
+  // A worker's part of attention: pairs of row and key/value head.
+  struct HeadTasks {
+    bool own;             // the worker has its heads to itself, for all rows
+    Worker::Range heads;  // the heads among which tasks count
+    int64_t begin, end;
+
+    int64_t Row(int64_t task) const { return task / (heads.end - heads.begin); }
+    int Head(int64_t task) const {
+      return static_cast<int>(heads.begin + task % (heads.end - heads.begin));
+    }
+  };
+  HeadTasks ShareHeads(const Worker& worker, int rows) const;
+  void ProjectHeads(const Block& block, Worker::Range heads, int rows, const std::byte* next);
+  void FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row, int next_plane,
+                int next_head, std::vector<KvRun>& runs) const;
+  void AttendOne(const BatchRow& row, int head, float* qkv, int worker, int row_index,
                  const MatMulKernel& kernel);
   bool HeadsPackAlone(const MatMulKernel& kernel) const;
   void StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv);
-  void MlpPart(Worker& worker, const Block& block, std::span<const BatchRow> rows);
+  int64_t FfGrain(const Block& block) const;
+  Worker::Range ShareFf(const Worker& worker, const Block& block) const;
+  // `next`: the block that most likely comes after this one.
+  void MlpPart(Worker& worker, const Block& block, const Block& next,
+               std::span<const BatchRow> rows);
 
   const ModelSpec& spec_;
   const Weights& weights_;
@@ -60,7 +79,8 @@ class Stack {
   AttentionFunction attention_;
   int64_t max_positions_;
 
-  LazyBuffer packed_;       // inputs of the next matrix product
+  LazyBuffer packed_;       // normed inputs of qkv, gate_up, the head; of the adapter
+  LazyBuffer packed_att_;   // inputs of W_o
   LazyBuffer packed_ff_;    // inputs of `down`
   std::vector<float> qkv_;  // [rows, q + 2 kv]
   std::vector<float> sub_;  // [rows, hidden]: output of a sublayer
