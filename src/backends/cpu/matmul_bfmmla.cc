@@ -111,7 +111,7 @@ struct PackedSource {
     const std::byte* base = tile < tiles           ? call.weights + tile * tile_bytes
                             : call.next != nullptr ? call.next + (tile - tiles) * tile_bytes
                                                    : nullptr;
-    far = reinterpret_cast<const char*>(base);
+    far = base == nullptr ? nullptr : reinterpret_cast<const char*>(base) + n % 8 * 16;
   }
   [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2],
                                    bfloat16x8_t (&high)[kTile / 2]) const {

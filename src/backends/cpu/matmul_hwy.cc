@@ -90,16 +90,18 @@ void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* v
   }
 }
 
+// HWY_UNROLL: the compiler must see every index of `acc` as a number, or it keeps the accumulators
+// in memory.
 template <class Weights, int kN, int kRows>
 HWY_INLINE void StepTile(const std::byte* const* w, const float* x, int64_t x_stride,
                          VF (&acc)[kN][kRows]) {
   VF first[kN], second[kN];
-  for (int t = 0; t < kN; ++t) Weights::Load(w[t], first[t], second[t]);
-  for (int r = 0; r < kRows; ++r) {
+  HWY_UNROLL(8) for (int t = 0; t < kN; ++t) Weights::Load(w[t], first[t], second[t]);
+  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
     const VF x0 = hn::LoadU(kD, x + r * x_stride);
-    for (int t = 0; t < kN; ++t) acc[t][r] = hn::MulAdd(first[t], x0, acc[t][r]);
+    HWY_UNROLL(8) for (int t = 0; t < kN; ++t) acc[t][r] = hn::MulAdd(first[t], x0, acc[t][r]);
     const VF x1 = hn::LoadU(kD, x + r * x_stride + kLanes);
-    for (int t = 0; t < kN; ++t) acc[t][r] = hn::MulAdd(second[t], x1, acc[t][r]);
+    HWY_UNROLL(8) for (int t = 0; t < kN; ++t) acc[t][r] = hn::MulAdd(second[t], x1, acc[t][r]);
   }
 }
 
@@ -109,30 +111,35 @@ void Tile(const MatMulCall& call, int64_t n, int first_row) {
   const int64_t x_stride = (call.k + kStep - 1) / kStep * kStep;
   const float* x = reinterpret_cast<const float*>(call.packed) + first_row * x_stride;
   const std::byte* w[kN];
-  for (int t = 0; t < kN; ++t) w[t] = call.weights + (n + t) * row_bytes;
+  HWY_UNROLL(8) for (int t = 0; t < kN; ++t) w[t] = call.weights + (n + t) * row_bytes;
   VF acc[kN][kRows];
-  for (auto& tile : acc) {
-    for (VF& a : tile) a = hn::Zero(kD);
+  HWY_UNROLL(8) for (auto& tile : acc) {
+    HWY_UNROLL(8) for (VF& a : tile) a = hn::Zero(kD);
   }
   int64_t k = 0;
-  const bool fetch = first_row == 0 && n + 2 * kN <= call.count;
-  for (; k + kStep <= call.k; k += kStep) {
-    if (fetch && (k * Weights::kBytes) % 64 < kStep * Weights::kBytes) {
-      for (int t = 0; t < kN; ++t) __builtin_prefetch(w[t] + kN * row_bytes, 0, 1);
+  if (first_row == 0 && n + 2 * kN <= call.count) {  // the first rows fetch for those after them
+    for (; k + kStep <= call.k; k += kStep) {
+      if ((k * Weights::kBytes) % 64 < kStep * Weights::kBytes) {
+        HWY_UNROLL(8) for (int t = 0; t < kN; ++t) __builtin_prefetch(w[t] + kN * row_bytes, 0, 1);
+      }
+      StepTile<Weights, kN, kRows>(w, x + k, x_stride, acc);
+      HWY_UNROLL(8) for (int t = 0; t < kN; ++t) w[t] += kStep * Weights::kBytes;
     }
+  }
+  HWY_UNROLL(2) for (; k + kStep <= call.k; k += kStep) {
     StepTile<Weights, kN, kRows>(w, x + k, x_stride, acc);
-    for (int t = 0; t < kN; ++t) w[t] += kStep * Weights::kBytes;
+    HWY_UNROLL(8) for (int t = 0; t < kN; ++t) w[t] += kStep * Weights::kBytes;
   }
   if (k < call.k) {
     alignas(64) std::byte tail[kN][kStep * Weights::kBytes] = {};
-    for (int t = 0; t < kN; ++t) {
+    HWY_UNROLL(8) for (int t = 0; t < kN; ++t) {
       std::memcpy(tail[t], w[t], static_cast<size_t>((call.k - k) * Weights::kBytes));
       w[t] = tail[t];
     }
     StepTile<Weights, kN, kRows>(w, x + k, x_stride, acc);
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int t = 0; t < kN; ++t) {
+  HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8) for (int t = 0; t < kN; ++t) {
       call.out[(first_row + r) * call.out_stride + n + t] =
           hn::GetLane(hn::SumOfLanes(kD, acc[t][r]));
     }
