@@ -54,8 +54,32 @@ ModelSpec RavenLike(bool olmo) {
   return spec;
 }
 
+// The widths of the released models, which have every multiprocessor at work on every layer: up to
+// four rows then go without barriers over the grid.
+ModelSpec AtWidthOfReleased(ModelSpec spec) {
+  spec.hidden = 2048;
+  spec.heads = spec.family == "ouro" ? 16 : 32;
+  spec.kv_heads = spec.family == "ouro" ? 16 : 8;
+  spec.head_dim = spec.family == "ouro" ? 128 : 64;
+  spec.ff = 2816;
+  return spec;
+}
+
 ModelSpec SpecOf(int which) {
-  return which == 0 ? OuroLike() : RavenLike(which == 2);
+  switch (which) {
+    case 0:
+      return OuroLike();
+    case 1:
+      return RavenLike(false);
+    case 2:
+      return RavenLike(true);
+    case 3:
+      return AtWidthOfReleased(OuroLike());
+    case 4:
+      return AtWidthOfReleased(RavenLike(false));
+    default:
+      return AtWidthOfReleased(RavenLike(true));
+  }
 }
 
 class CudaRows : public testing::TestWithParam<int> {
@@ -88,7 +112,7 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   Start(256);
   const int depths = backend_->spec().recurrence;
   std::vector<std::vector<float>> alone;
-  for (const int others : {0, 3, 8, 17, 40, 255}) {
+  for (const int others : {0, 1, 3, 8, 17, 40, 255}) {
     for (int d = 0; d < depths; ++d) {
       driver_->Begin(1);
       // The others start over whenever they are done; before the first step they have no state, so
@@ -215,7 +239,7 @@ TEST_P(CudaRows, PromptsAndStepsAgree) {
   EXPECT_LT(worst, 2e-2f * largest);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Range(0, 6));
 
 }  // namespace
 }  // namespace loopspec

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 #include "kv/ledger.h"
 
@@ -41,29 +42,26 @@ struct AttentionState {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Positions base ... base + 31; at[j] is position base + 8 j + g. A query sees positions up to
-  // its own (last0 for query g, last1 for g + 8).
-  __device__ __forceinline__ void Update(const KeyValue (&at)[4], int base, int last0, int last1,
-                                         float scale) {
+  // Weights s of positions base ... base + 8 kGroups - 1, whose keys LoadGroups left in `keys`;
+  // what was added up before shrinks as needed. A query sees positions up to its own (last0 for
+  // query g, last1 for g + 8).
+  template <int kGroups>
+  __device__ __forceinline__ void Weigh(const uint4 (&keys)[kGroups][kParts], int base, int last0,
+                                        int last1, float scale, float (&s)[kGroups][4]) {
     const int t = threadIdx.x % 4;
-    float s[4][4] = {};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      uint4 k[kParts];
+    for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) k[c] = LoadCoherent16(at[j].key + c * 32 + t * 8);
-#pragma unroll
-      for (int c = 0; c < kParts; ++c) Mma32(s[j], q[c][0], q[c][1], k[c]);
+      for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
     }
-    uint4 v[4][kParts];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) v[j][c] = LoadCoherent16(at[j].value + c * 32 + t * 8);
+      for (int c = 0; c < kParts; ++c) Mma32(s[j], q[c][0], q[c][1], keys[j][c]);
     }
     float top[2] = {maximum[0], maximum[1]};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kGroups; ++j) {
       const int position = base + 8 * j + 2 * t;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -85,7 +83,7 @@ struct AttentionState {
     }
     float added[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         s[j][e] = exp2f(s[j][e] - top[e / 2]);
@@ -106,16 +104,21 @@ struct AttentionState {
         for (int e = 0; e < 4; ++e) o[c][r][e] *= shrink[e / 2];
       }
     }
+  }
+
+  // Adds the positions' values with these weights.
+  template <int kGroups>
+  __device__ __forceinline__ void Add(const uint4 (&values)[kGroups][kParts],
+                                      const float (&s)[kGroups][4]) {
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      const float(&s0)[4] = s[2 * step];
-      const float(&s1)[4] = s[2 * step + 1];
-      const uint32_t a0 = PackBF16(s0[0], s0[1]), a1 = PackBF16(s0[2], s0[3]);
-      const uint32_t a2 = PackBF16(s1[0], s1[1]), a3 = PackBF16(s1[2], s1[3]);
+    for (int j = 0; j < kGroups; j += 2) {
+      const uint32_t a0 = PackBF16(s[j][0], s[j][1]), a1 = PackBF16(s[j][2], s[j][3]);
+      const uint32_t a2 = PackBF16(s[j + 1][0], s[j + 1][1]),
+                     a3 = PackBF16(s[j + 1][2], s[j + 1][3]);
 #pragma unroll
       for (int c = 0; c < kParts; ++c) {
-        const uint4& v0 = v[2 * step][c];
-        const uint4& v1 = v[2 * step + 1][c];
+        const uint4& v0 = values[j][c];
+        const uint4& v1 = values[j + 1][c];
         Mma(o[c][0], a0, a1, a2, a3, Transpose(v0.x), Transpose(v1.x));
         Mma(o[c][1], a0, a1, a2, a3, Transpose(v0.y), Transpose(v1.y));
         Mma(o[c][2], a0, a1, a2, a3, Transpose(v0.z), Transpose(v1.z));
@@ -131,6 +134,17 @@ struct AttentionState {
   }
 };
 
+// Keys or values of 8 kGroups positions; at(j) points to the one at place 8 j + g.
+template <int kGroups, int kParts, typename F>
+__device__ __forceinline__ void LoadGroups(uint4 (&to)[kGroups][kParts], F at) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    const bf16* from = at(j) + threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) to[j][c] = LoadCoherent16(from + c * 32);
+  }
+}
+
 // The page of a position holds [plane][kv_head][2][kPageSize][head_stride].
 __device__ inline KeyValue InPage(const DecodeParams& p, int page, int plane, int head, int slot) {
   const bf16* at =
@@ -138,51 +152,64 @@ __device__ inline KeyValue InPage(const DecodeParams& p, int page, int plane, in
                       (2 * kPageSize * p.head_stride);
   return {at + slot * p.head_stride, at + (kPageSize + slot) * p.head_stride};
 }
+// A lane's parts of one vector of `mail_qkv`; zeros for vector -1.
+template <int kParts>
+__device__ __forceinline__ void ReceiveVector(const Mail* mail, int vector, uint4 (&to)[kParts]) {
+#pragma unroll
+  for (int c = 0; c < kParts; ++c) to[c] = make_uint4(0, 0, 0, 0);
+  if (vector < 0) return;
+  const Mail* from = mail + static_cast<size_t>(vector) * (kParts * 16) + threadIdx.x % 4 * 4;
+  Receive<kParts>(
+      StampIn(), [&](int c) { return from + c * 16; }, [&](int c, const uint4& v) { to[c] = v; });
+}
+
 // One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial
-// results.
+// results. All keys and values of the split are on their way at once.
 template <int kHead>
-__device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset) {
+__device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset,
+                                           bool mail_in, bool mail_out) {
+  constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
   const AttentionUnit unit = *which;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int group = p.heads / p.kv_heads;
   const int queries = unit.count * group;
-  const int plane = unit.plane + plane_offset;
-  const int32_t* chain = context.chains + unit.chain;
-  const int begin = unit.split * p.split;
-  const int end = min(begin + p.split, unit.position + 1);
-  const size_t head_at = static_cast<size_t>(plane) * p.kv_heads + head;
+  const int begin = unit.split * kSplit;
+  const size_t head_at = static_cast<size_t>(unit.plane + plane_offset) * p.kv_heads + head;
   const size_t heads = static_cast<size_t>(p.planes) * p.kv_heads;
+  const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
+  const bf16* page = p.page_kv + (unit.page * heads + head_at) * (2 * kPageSize * kHead) +
+                     begin % kPageSize * kHead;
 
-  const auto locate = [&](int position) -> KeyValue {
-    position = min(position, unit.position);
-    if (position < unit.committed) {
-      const int page = position - begin < kPageSize ? unit.pages[0] : unit.pages[1];
-      const bf16* at = p.page_kv + (page * heads + head_at) * (2 * kPageSize * kHead) +
-                       position % kPageSize * kHead;
-      return {at, at + kPageSize * kHead};
-    }
-    const int cell = position == unit.position ? unit.cell : chain[position - unit.committed];
-    const bf16* at = p.cell_kv + (cell * heads + head_at) * (2 * kHead);
-    return {at, at + kHead};
-  };
-  // Keys of the first block are loaded at once; everything after them is on its way meanwhile.
-  for (int base = begin; base < end; base += kAttentionBlock) {
+  // Place 8 j + g of the split.
+  KeyValue at[kGroups];
+  if (begin + kSplit <= unit.committed) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const KeyValue at = locate(base + 8 * j + g);
-      if (t * 64 < kHead) {
-        Prefetch(at.key + t * 64);
-        Prefetch(at.value + t * 64);
+    for (int j = 0; j < kGroups; ++j) {
+      const bf16* key = page + (8 * j + g) * kHead;
+      at[j] = {key, key + kPageSize * kHead};
+    }
+  } else {
+    const int32_t* chain = context.chains + unit.chain;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      const int position = min(begin + 8 * j + g, unit.position);
+      const bf16* key = page + (position - begin) * kHead;
+      at[j] = {key, key + kPageSize * kHead};
+      if (position >= unit.committed) {
+        const int cell = position == unit.position ? unit.cell : chain[position - unit.committed];
+        key = p.cell_kv + (cell * heads + head_at) * (2 * kHead);
+        at[j] = {key, key + kHead};
       }
     }
   }
 
   for (int first = 0; first < queries; first += 16) {
     AttentionState<kHead> state;
-    state.Clear();
-    int slot[2], last[2];
+    uint4 keys[kGroups][kParts];
+    LoadGroups(keys, [&](int j) { return at[j].key; });
+    int slot[2], last[2], vector[2];  // vector: which of all query heads, -1 for none
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int query = first + g + 8 * i;
@@ -193,25 +220,70 @@ __device__ __noinline__ void AttendUnit(const AttentionUnit* which, int head, in
       const bool there = query < queries;
       slot[i] = there ? (row.partial + unit.split) * p.heads + query_head : -1;
       last[i] = row.position;
-      const bf16* source =
-          p.q + (static_cast<size_t>(row.row) * p.heads + query_head) * kHead + t * 8;
-#pragma unroll
-      for (int c = 0; c < kHead / 32; ++c) {
-        state.q[c][i] = there ? LoadCoherent16(source + c * 32) : make_uint4(0, 0, 0, 0);
-      }
-    }
-    for (int base = begin; base < end; base += kAttentionBlock) {
-      KeyValue at[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) at[j] = locate(base + 8 * j + g);
-      state.Update(at, base, last[0], last[1], p.attention_scale);
+      vector[i] = !there    ? -1
+                  : mail_in ? row.row * vectors + query_head
+                            : row.row * p.heads + query_head;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      uint4 q[kParts];
+      if (mail_in) {
+        ReceiveVector<kParts>(p.mail_qkv, vector[i], q);
+      } else {
+        const bf16* source = p.q + static_cast<size_t>(max(vector[i], 0)) * kHead + t * 8;
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) {
+          q[c] = vector[i] >= 0 ? LoadCoherent16(source + c * 32) : make_uint4(0, 0, 0, 0);
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) state.q[c][i] = q[c];
+    }
+    // The key and value of a lone row's own position are as new as its query.
+    const int own = unit.position - begin;
+    const int mine =
+        mail_in && own < kSplit && own % 8 == g ? unit.row * vectors + p.heads + head * 2 : -1;
+    const auto put = [&](const uint4(&vector_parts)[kParts], uint4(&to)[kGroups][kParts]) {
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+        for (int c = 0; c < kParts; ++c)
+          to[j][c] = mine >= 0 && j == own / 8 ? vector_parts[c] : to[j][c];
+      }
+    };
+    uint4 parts[kParts];
+    if (mail_in && own < kSplit) {
+      ReceiveVector<kParts>(p.mail_qkv, mine, parts);
+      put(parts, keys);
+      ReceiveVector<kParts>(p.mail_qkv, mine < 0 ? -1 : mine + 1, parts);
+    }
+    uint4 values[kGroups][kParts];
+    LoadGroups(values, [&](int j) { return at[j].value; });
+    state.Clear();
+    float weights[kGroups][4];
+    state.Weigh(keys, begin, last[0], last[1], p.attention_scale, weights);
+    if (mail_in && own < kSplit) put(parts, values);
+    state.Add(values, weights);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
       if (slot[i] < 0) continue;
+      if (mail_out) {
+        Mail* out = p.mail_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) {
+#pragma unroll
+          for (int k = 0; k < 8; k += 2) {
+            PostTwo(out + c * 32 + k, state.Output(c, i, k), state.Output(c, i, k + 1), StampOut());
+          }
+        }
+        if (t == 0)
+          PostTwo(p.mail_ml + static_cast<size_t>(slot[i]) * 2, state.maximum[i], state.sum[i],
+                  StampOut());
+        continue;
+      }
       float* out = p.attention_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
 #pragma unroll
-      for (int c = 0; c < kHead / 32; ++c) {
+      for (int c = 0; c < kParts; ++c) {
         float4* to = reinterpret_cast<float4*>(out + c * 32);
         to[0] = make_float4(state.Output(c, i, 0), state.Output(c, i, 1), state.Output(c, i, 2),
                             state.Output(c, i, 3));
@@ -249,67 +321,159 @@ __device__ __forceinline__ void CacheUnits() {
   __syncwarp();
 }
 
-__device__ __forceinline__ void AttentionOp(const Op& op) {
+__device__ __forceinline__ const AttentionUnit* UnitOfPiece(int piece, int n) {
   const BlockContext& context = Context();
+  return n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n]
+                          : context.set.all_units + piece / context.p.kv_heads;
+}
+__device__ __forceinline__ int PlaneOffset(const Op& op) {
+  return op.layer + Context().set.recurrence * Context().p.core_layers;
+}
+
+// Has the committed keys and values of the block's first pieces brought nearer, while the layer's
+// first matrix is at work.
+__device__ __forceinline__ void PrefetchKeys() {
+  const Op& op = CurrentOp();
+  const BlockContext& context = Context();
+  const DecodeParams& p = context.p;
+  const int thread = ThreadNow(), n = thread % 32, warp = thread / 32;
+  const int piece = static_cast<int>(blockIdx.x + gridDim.x * warp) + n * PieceStride();
+  if (n >= kCachedUnits || piece >= context.set.units * p.kv_heads) return;
+  const AttentionUnit& unit = context.unit_cache[warp][n];
+  const int begin = unit.split * p.split;
+  const int count = min(p.split, unit.committed - begin);
+  if (count <= 0) return;
+  const KeyValue at =
+      InPage(p, unit.page, unit.plane + PlaneOffset(op), piece % p.kv_heads, begin % kPageSize);
+  const int bytes = count * p.head_stride * static_cast<int>(sizeof(bf16));
+  Prefetch(at.key, bytes);
+  Prefetch(at.value, bytes);
+}
+
+template <int kHead>
+__device__ __noinline__ void AttendUnits() {
+  const BlockContext& context = Context();
+  const Op& op = CurrentOp();
   const int kv_heads = context.p.kv_heads;
-  const int plane_offset = op.layer + context.set.recurrence * context.p.core_layers;
   const int total = context.set.units * kv_heads;
   int n = 0;
+#pragma unroll 1
   for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
-    const AttentionUnit* unit = n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n]
-                                                 : context.set.all_units + i / kv_heads;
-    switch (context.p.head_stride) {
-      case 32:
-        AttendUnit<32>(unit, i % kv_heads, plane_offset);
-        break;
-      case 64:
-        AttendUnit<64>(unit, i % kv_heads, plane_offset);
-        break;
-      case 128:
-        AttendUnit<128>(unit, i % kv_heads, plane_offset);
-        break;
-      default:
-        AttendUnit<256>(unit, i % kv_heads, plane_offset);
-        break;
-    }
+    AttendUnit<kHead>(UnitOfPiece(i, n), i % kv_heads, PlaneOffset(op), MailsIn(op), MailsOut(op));
   }
 }
 
-// Adds up a row's splits in order and rounds to the next matrix's input. A warp takes 32 elements
-// of a head.
+__device__ __forceinline__ void AttentionOp() {
+  switch (Context().p.head_stride) {
+    case 32:
+      AttendUnits<32>();
+      break;
+    case 64:
+      AttendUnits<64>();
+      break;
+    case 128:
+      AttendUnits<128>();
+      break;
+    default:
+      AttendUnits<256>();
+      break;
+  }
+}
+
+// Adds up a row's splits and rounds to the next matrix's input. A warp takes 32 elements of a head:
+// eight lanes have four elements each, and four such groups of lanes take every fourth split; their
+// sums meet in a tree.
 __device__ __noinline__ inline void MergeOp() {
+  const bool mail = MailsIn(CurrentOp());
+  constexpr int kAtOnce = 32;  // splits
   const DecodeParams& p = Context().p;
   const RowInfo* infos = Context().set.infos;
   const int rows = Context().set.rows;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, phase = lane / 8;
   const int parts = (p.head_dim + 31) / 32;
   const int total = rows * p.heads * parts;
-  const int stride = static_cast<int>(gridDim.x) * kWarps;
-  for (int i = static_cast<int>(blockIdx.x) +
-               static_cast<int>(gridDim.x) * static_cast<int>(threadIdx.x / 32);
-       i < total; i += stride) {
+  for (int i = FirstPiece(); i < total; i += PieceStride()) {
     const int row = i / (p.heads * parts), head = i / parts % p.heads,
-              element = i % parts * 32 + lane;
+              element = i % parts * 32 + lane % 8 * 4;
     const int first = infos[row].partial, splits = infos[row].splits;
     const float2* ml = p.attention_ml + static_cast<size_t>(first) * p.heads + head;
     const float* o =
         p.attention_o + (static_cast<size_t>(first) * p.heads + head) * p.head_stride + element;
     float top = __int_as_float(0xFF800000);
-    for (int s = lane; s < splits; s += 32)
-      top = fmaxf(top, __ldcg(ml + static_cast<size_t>(s) * p.heads).x);
-    for (int mask = 1; mask < 32; mask <<= 1)
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, mask));
-    float sum = 0.0f, value = 0.0f;
-#pragma unroll 8
-    for (int s = 0; s < splits; ++s) {
-      const float2 part = __ldcg(ml + static_cast<size_t>(s) * p.heads);
-      const float weight = exp2f(part.x - top);
-      sum += part.y * weight;
-      value += __ldcg(o + static_cast<size_t>(s) * p.heads * p.head_stride) * weight;
+    float sum = 0.0f;
+    float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int base = 0; base < splits; base += kAtOnce) {
+      const int mine = base + lane;
+      float2 part = make_float2(__int_as_float(0xFF800000), 0.0f);
+      float4 out[kAtOnce / 4];
+      if (mail) {
+        // Past the last split it is asked for once more, and not used.
+        const auto slot = [&](int split) {
+          return static_cast<size_t>(first + min(split, splits - 1)) * p.heads + head;
+        };
+        Receive<kAtOnce / 4>(
+            StampIn(),
+            [&](int j) { return p.mail_o + slot(base + 4 * j + phase) * p.head_dim + element; },
+            [&](int j, const uint4& v) {
+              const bool there = base + 4 * j + phase < splits;
+              out[j] = make_float4(
+                  there ? __uint_as_float(v.x) : 0.0f, there ? __uint_as_float(v.y) : 0.0f,
+                  there ? __uint_as_float(v.z) : 0.0f, there ? __uint_as_float(v.w) : 0.0f);
+            });
+        uint4 both;
+        do {
+          both = Peek(p.mail_ml + slot(mine) * 2);
+        } while (!HasCome(both, StampIn()));
+        if (mine < splits) part = make_float2(__uint_as_float(both.x), __uint_as_float(both.z));
+      } else if (mine < splits) {
+        part = __ldcg(ml + static_cast<size_t>(mine) * p.heads);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce / 4 && !mail; ++j) {
+        const int split = base + 4 * j + phase;
+        out[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (split < splits) {
+          out[j] = __ldcg(reinterpret_cast<const float4*>(o + static_cast<size_t>(split) * p.heads *
+                                                                  p.head_stride));
+        }
+      }
+      float larger = part.x;
+#pragma unroll
+      for (int mask = 1; mask < 32; mask <<= 1)
+        larger = fmaxf(larger, __shfl_xor_sync(0xFFFFFFFFu, larger, mask));
+      larger = fmaxf(larger, top);
+      const float shrink = exp2f(top - larger), weight = exp2f(part.x - larger);
+      top = larger;
+      sum = sum * shrink + WarpSum(part.y * weight);
+      value = make_float4(value.x * shrink, value.y * shrink, value.z * shrink, value.w * shrink);
+#pragma unroll
+      for (int j = 0; j < kAtOnce / 4; ++j) {
+        const float w = __shfl_sync(0xFFFFFFFFu, weight, 4 * j + phase);
+        value.x = fmaf(out[j].x, w, value.x);
+        value.y = fmaf(out[j].y, w, value.y);
+        value.z = fmaf(out[j].z, w, value.z);
+        value.w = fmaf(out[j].w, w, value.w);
+      }
     }
-    if (element < p.head_dim) {
-      p.act_attention[static_cast<size_t>(row) * p.ld_attention + head * p.head_dim + element] =
-          __float2bfloat16(value / sum);
+    float v[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      v[e] += __shfl_down_sync(0xFFFFFFFFu, v[e], 16);
+      v[e] += __shfl_down_sync(0xFFFFFFFFu, v[e], 8);
+    }
+    if (phase == 0) {
+      bf16* to = p.act_attention + static_cast<size_t>(row) * p.ld_attention;
+      const int at = head * p.head_dim + element;
+      if (mail) {
+        Mail* pairs = p.mail_attention + static_cast<size_t>(row) * (p.ld_attention / 2);
+        Post(pairs + InputPlace(at) / 2, PackBF16(v[0] / sum, v[1] / sum), StampOut());
+        Post(pairs + InputPlace(at + 2) / 2, PackBF16(v[2] / sum, v[3] / sum), StampOut());
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (element + e < p.head_dim) to[InputPlace(at + e)] = __float2bfloat16(v[e] / sum);
+      }
     }
   }
 }

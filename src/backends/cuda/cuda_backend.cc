@@ -11,12 +11,6 @@ namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
 
-// Shared attention partials cost a write and a read per query, grouped queries share one read of
-// the keys: longer splits where several queries share a key head.
-int SplitFor(const ModelSpec& spec) {
-  return spec.heads == spec.kv_heads ? 64 : 128;
-}
-
 int HeadStride(const ModelSpec& spec) {
   for (const int stride : {32, 64, 128, 256}) {
     if (spec.head_dim <= stride) return stride;
@@ -47,7 +41,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
     : model_(std::move(model)),
       options_(Granted(options, model_.spec)),
       device_(device),
-      split_(SplitFor(model_.spec)),
+      split_(SplitPositions(HeadStride(model_.spec))),
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.blocks)),
@@ -103,14 +97,18 @@ void CudaBackend::UploadProgram() {
           "copying the program to the GPU");
   };
   maps_ = MakeTensorMaps(program_.weights, device_);
-  for (size_t i = 0; i < program_.shares.size() && maps_.size() > 0; ++i) {
-    program_.shares[i].map = maps_.data() + i % static_cast<size_t>(program_.matrices);
-  }
+  std::vector<MatrixSource> sources;
+  for (const DeviceMatrix& m : program_.weights) sources.push_back({m.data, m.ld});
   upload(program_.ops, ops_, "the program");
-  upload(program_.shares, shares_, "the program");
+  upload(sources, sources_, "the program");
+  for (const int narrow : {0, 1}) {
+    upload(program_.shares[narrow], shares_[narrow], "the program");
+    params_.shares[narrow] = shares_[narrow].data();
+  }
   upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");
   params_.ops = ops_.data();
-  params_.shares = shares_.data();
+  params_.sources = sources_.data();
+  params_.maps = maps_.data();
   params_.matrices = program_.matrices;
   params_.core_start = program_.core_start;
   params_.rope_frequencies = frequencies_.data();
@@ -130,6 +128,13 @@ void CudaBackend::AllocateRows() {
   };
   const auto n = [](int value) { return static_cast<size_t>(value); };
   make(coda_x_, rows * n(p.hidden), p.coda_x);
+  make(own_stream_, n(launch_.blocks) * n(kNarrowRows) * n(p.hidden), p.own_stream);
+  p.mail = program_.mail ? 1 : 0;
+  const size_t narrow = program_.mail ? n(kNarrowRows) : 0;
+  make(mail_sums_, narrow * n(p.hidden), p.mail_sums);
+  make(mail_ff_, narrow * n(p.ld_ff / 2), p.mail_ff);
+  make(mail_attention_, narrow * n(p.ld_attention / 2), p.mail_attention);
+  make(mail_qkv_, narrow * n(p.heads + 2 * p.kv_heads) * n(p.head_dim / 2), p.mail_qkv);
   make(act_hidden_, rows * n(p.ld_hidden), p.act_hidden);
   make(act_attention_, rows * n(p.ld_attention), p.act_attention);
   make(act_ff_, rows * n(p.ld_ff), p.act_ff);
@@ -231,6 +236,17 @@ void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
     params_.attention_o = attention_o_.data();
     params_.attention_ml = attention_ml_.data();
   }
+  const size_t mailed =
+      params_.mail != 0 ? static_cast<size_t>(step.narrow_partials) * n(params_.heads) : 0;
+  if (2 * mailed > mail_ml_.size()) {
+    stream_.Synchronize();
+    const size_t room = std::max<size_t>(2 * mailed, 256 * n(params_.heads));
+    mail_o_ = DeviceArray<Mail>();
+    mail_o_ = DeviceArray<Mail>(room * n(params_.head_dim), "attention partials", true);
+    mail_ml_ = DeviceArray<Mail>(2 * room, "attention partials", true);
+    params_.mail_o = mail_o_.data();
+    params_.mail_ml = mail_ml_.data();
+  }
   if (step.distributions && distributions_.size() == 0) {
     stream_.Synchronize();
     const size_t drafts = std::max<size_t>(1, options_.readout_depths.size() - 1);
@@ -239,12 +255,30 @@ void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
   }
 }
 
+// Numbers for the step's operations that none before had.
+void CudaBackend::StampStep(const StepPlan& plan, InFlight& flight) {
+  const auto operations = static_cast<uint32_t>(program_.ops.size());
+  const uint32_t needed = operations * static_cast<uint32_t>(plan.recurrences + 2);
+  if (next_stamp_ > 0xFFFFFFFFu - needed - 1) {
+    // Once in 2^32 operations the numbers start again, and old mail must not look new.
+    stream_.Synchronize();
+    for (DeviceArray<Mail>* mail :
+         {&mail_sums_, &mail_ff_, &mail_attention_, &mail_qkv_, &mail_o_, &mail_ml_}) {
+      if (mail->size() > 0) Check(cudaMemset(mail->data(), 0, mail->bytes()), "clearing mail");
+    }
+    next_stamp_ = 1;
+  }
+  reinterpret_cast<PlanHeader*>(flight.host_plan.data())->stamp = next_stamp_;
+  next_stamp_ += needed;
+}
+
 Ticket CudaBackend::Submit(const StepPlan& plan) {
   Check(cudaSetDevice(device_), "selecting the GPU");
   InFlight& flight = flights_[next_ticket_ % kInFlight];
   LOOPSPEC_CHECK(flight.ticket == 0);  // the step before the last has been awaited
   const EncodedStep step = encoder_.Encode(plan, flight.host_plan);
   ReserveForStep(step, flight);
+  StampStep(plan, flight);
   cudaStream_t stream = stream_.get();
   Check(cudaMemcpyAsync(flight.plan.data(), flight.host_plan.data(), step.bytes,
                         cudaMemcpyHostToDevice, stream),

@@ -10,32 +10,23 @@ namespace loopspec::cuda {
 namespace {
 
 // Every block arrives, then waits for all. The launch is cooperative, so all blocks are resident.
-class GridBarrier {
- public:
-  __device__ explicit GridBarrier(uint32_t* counter) : counter_(counter) {}
-
-  // `meanwhile` is run by the second warp while the first one waits.
-  template <typename F>
-  __device__ __forceinline__ void Sync(F meanwhile) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      target_ += gridDim.x;
-      // Released for the whole block: the barrier above put its writes before this.
-      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter_) : "memory");
-      uint32_t seen;
-      do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter_) : "memory");
-      } while (seen < target_);
-    } else if (threadIdx.x / 32 == 1) {
-      meanwhile();
-    }
-    __syncthreads();
+// `meanwhile` is run by all threads between arriving and waiting.
+template <typename F>
+__device__ __forceinline__ void GridBarrier(uint32_t* counter, F meanwhile) {
+  __syncthreads();
+  // Released for the whole block: the barrier above put its writes before this.
+  if (ThreadNow() == 0)
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+  meanwhile();
+  if (ThreadNow() == 0) {
+    const uint32_t target = Context().arrivals += gridDim.x;
+    uint32_t seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    } while (seen < target);
   }
-
- private:
-  uint32_t* counter_;
-  uint32_t target_ = 0;
-};
+  __syncthreads();
+}
 
 template <typename T>
 __device__ const T* At(const PlanHeader* plan, int32_t offset) {
@@ -45,8 +36,7 @@ __device__ const T* At(const PlanHeader* plan, int32_t offset) {
 template <int kSlots>
 constexpr size_t SharedBytes() {
   static_assert(kSlots <= kMaxSlots);
-  return static_cast<size_t>(kRingOffset<kSlots>) +
-         static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
+  return static_cast<size_t>(kRingOffset) + static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
 }
 
 template <typename T>
@@ -57,104 +47,104 @@ __device__ void CopyToShared(T* to, const T* from, int count) {
   }
 }
 
-__device__ __noinline__ void RowsOp(const Op* op) {
+// Rows dealt to the blocks.
+template <int kHidden>
+__device__ __noinline__ void RowsOp() {
   BlockContext& context = Context();
+  const Op* op = &CurrentOp();
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
-    if (op->type == OpType::kQkNorm) {
-      QkNormOp(context.p, *op, context.set.set, context.set.infos[row], row, context.set.recurrence,
-               context.scratch);
-    } else {
-      RowOp<2048>(context.p, *op, context.set.set, context.set.infos[row], row, context.scratch);
-    }
+    RowOp<kHidden, 1, false>(context.p, *op,
+                             {context.set.infos, context.set.set, row, 1, context.set.narrow, false,
+                              false, MailsIn(*op)},
+                             context.scratch);
   }
 }
-// The same for wide models, which take more registers.
-__device__ __noinline__ void WideRowsOp(const Op* op) {
+__device__ __noinline__ void QkNormRows() {
   BlockContext& context = Context();
+  const Op* op = &CurrentOp();
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
-    RowOp<kMaxHidden>(context.p, *op, context.set.set, context.set.infos[row], row,
-                      context.scratch);
+    QkNormOp(context.p, *op, context.set.set, context.set.infos[row], row, context.set.recurrence,
+             context.scratch);
   }
 }
-
-// Before the operations of a set: what they all look at comes into shared memory.
-__device__ __noinline__ void EnterSet(const PlanHeader* plan, int set) {
+// All rows by every block, for itself.
+template <int kRows>
+__device__ __noinline__ void OwnRowsOp() {
   BlockContext& context = Context();
-  const int rows = plan->rows[set];
-  const auto* infos = At<RowInfo>(plan, plan->row_at[set]);
-  if (threadIdx.x == 0) {
-    context.set.set = set;
-    context.set.rows = rows;
-    context.set.recurrence = 0;
-    context.set.units = plan->units[set];
-    context.set.infos = rows <= kCachedRows ? context.row_cache : infos;
-    context.set.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
-    context.set.all_units = At<AttentionUnit>(plan, plan->unit_at[set]);
-  }
-  if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
-  __syncthreads();
-  CacheUnits();
+  const Op* op = &CurrentOp();
+  RowOp<kOwnHidden, kRows, true>(
+      context.p, *op,
+      {context.set.infos, context.set.set, 0, context.set.rows, true, true, false, MailsIn(*op)},
+      context.scratch);
 }
 
-// The order of operations of one set: the stack's own, as often as the step says, after its start
-// (B).
-class OpCursor {
- public:
-  __device__ OpCursor(const DecodeParams& p, int set, int repeats)
-      : begin_(p.ops_begin[set]),
-        end_(p.ops_end[set]),
-        left_(repeats),
-        at_(set == kSetCore ? p.core_start : begin_) {
-    start_ = set == kSetCore;
-  }
-  // -1 after the last.
-  __device__ int index() const { return at_; }
-  __device__ void Next() {
-    if (at_ < 0) return;
-    at_ = start_ ? begin_ : at_ + 1;
-    start_ = false;
-    if (at_ == end_) at_ = --left_ > 0 ? begin_ : -1;
-  }
+// ---- The operations of one set in order: the stack's own, as often as the step says, for B after
+// the one that stands before them. They are fetched into shared memory ahead of their time. Their
+// state lies there too: a register that is live in the kernel's loop is one that every part has to
+// save.
 
- private:
-  int begin_, end_, left_, at_;
-  bool start_;
-};
-
-template <int kSlots>
-__device__ __forceinline__ void Run(const Op& op, bool wide) {
-  switch (op.type) {
-    case OpType::kMatrix:
-      MatrixOp<kSlots>(op);
-      return;
-    case OpType::kAttention:
-      AttentionOp(op);
-      return;
-    case OpType::kMerge:
-      MergeOp();
-      return;
-    case OpType::kQkNorm:
-      RowsOp(&op);
-      return;
-    case OpType::kRows:
-      if (wide) {
-        WideRowsOp(&op);
-      } else {
-        RowsOp(&op);
-      }
-      return;
-  }
+__device__ __forceinline__ bool EndsRecurrence() {
+  return Context().queue.at + 1 == Context().queue.end;
 }
 
+// By one thread.
+__device__ __forceinline__ void AdvanceQueue() {
+  QueueState& queue = Context().queue;
+  if (CurrentOp().type == OpType::kRows) Context().set.own_stream = false;
+  queue.place = (queue.place + 1) % kOpsHeld;
+  queue.own_inputs = false;
+  ++queue.stamp;
+  if (++queue.at < queue.end) return;
+  queue.at = queue.begin;
+  --queue.left;
+  ++Context().set.recurrence;
+}
+
+// By one warp, while no thread looks at operations beyond the current one and the next: those up to
+// kOpsAhead later are on their way from now on, those that were so before are there.
+__device__ __forceinline__ void FetchOps() {
+  WaitForCopies();
+  constexpr int kParts = sizeof(Op) / 16;
+  static_assert(kOpsAhead * kParts <= 32);
+  const QueueState& queue = Context().queue;
+  const int lane = ThreadNow() % 32, ahead = lane / kParts, part = lane % kParts;
+  int i = queue.at + ahead;
+  if (i >= queue.end) i = queue.left > 1 ? queue.begin + (i - queue.end) : queue.end;
+  if (ahead >= kOpsAhead || i >= queue.end) return;
+  CopyAsync16(SharedAddress(&Context().ops[(queue.place + ahead) % kOpsHeld]) +
+                  static_cast<uint32_t>(part * 16),
+              reinterpret_cast<const char*>(Context().p.ops + i) + part * 16);
+}
+
+// Between two operations: the next one comes up, and the rings are looked after.
 template <int kSlots>
-__global__ void __launch_bounds__(kThreads, 1)
-    DecodeKernel(const __grid_constant__ DecodeParams params) {
+__device__ __forceinline__ void GoOn() {
+  const int thread = ThreadNow(), warp = thread / 32;
+  if (warp == kWarps - 1) {
+    if (thread % 32 == 0) AdvanceQueue();
+    __syncwarp();
+    FetchOps();
+  }
+  if (NeedsCatchUp(warp)) CatchUp<kSlots>(warp);
+}
+
+__device__ __forceinline__ bool IsTimekeeper() {
+  return blockIdx.x == 0 && ThreadNow() == 0;
+}
+
+// What all operations look at comes into shared memory, and the weights start to flow.
+template <int kSlots>
+__device__ __forceinline__ void EnterStep(const DecodeParams& params, const PlanHeader* plan) {
   BlockContext& context = Context();
-  PlanHeader* plan = params.plan;
-  const bool timekeeper = blockIdx.x == 0 && threadIdx.x == 0;
   CopyToShared(&context.p, &params, 1);
-  CopyToShared(context.shares, params.shares + static_cast<size_t>(blockIdx.x) * params.matrices,
-               params.matrices);
+  int begin = 0;
+  for (int set = 0; set < kSets; ++set) {
+    const int end = params.matrices_end[set];
+    const MatrixShare* shares = params.shares[plan->rows[set] <= kNarrowRows ? 1 : 0] +
+                                static_cast<size_t>(blockIdx.x) * params.matrices;
+    CopyToShared(context.shares + begin, shares + begin, end - begin);
+    begin = end;
+  }
   const auto* chains = At<int32_t>(plan, plan->chains_at);
   if (plan->chain_count <= kCachedChain)
     CopyToShared(context.chain_cache, chains, plan->chain_count);
@@ -162,45 +152,123 @@ __global__ void __launch_bounds__(kThreads, 1)
     context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
     context.order.passes[threadIdx.x] = (plan->rows[threadIdx.x] + kPassRows - 1) / kPassRows;
     context.order.recurrences = plan->recurrences;
+    context.queue.stamp = plan->stamp;
+    context.set.set = -1;
+    context.traced = 0;
+    context.arrivals = 0;
     context.chains = plan->chain_count <= kCachedChain ? context.chain_cache : chains;
   }
   InitRings();
-  if (timekeeper) params.clock[0] = GlobalClock();
   __syncthreads();
-  RingFiller<kSlots>(RingAddress<kSlots>()).Start();
+  StartStream<kSlots>();
+}
 
-  GridBarrier barrier(&plan->barrier);
-  int traced = 0;
-  if (timekeeper && params.trace != nullptr) params.trace[0] = GlobalClock();
-  for (int set = 0; set < kSets; ++set) {
-    if (plan->rows[set] > 0) {
-      EnterSet(plan, set);
-      // Operations are fetched two ahead, while the grid's barrier is waited for.
-      OpCursor now(params, set, set == kSetCore ? plan->recurrences : 1);
-      OpCursor ahead = now;
-      CopyToShared(&context.ops[0], params.ops + ahead.index(), 1);
-      ahead.Next();
-      if (ahead.index() >= 0) CopyToShared(&context.ops[1], params.ops + ahead.index(), 1);
-      ahead.Next();
-      __syncthreads();
-      for (int parity = 0; now.index() >= 0; parity ^= 1) {
-        Run<kSlots>(context.ops[parity], params.hidden > 2048);
-        const bool again = set == kSetCore && now.index() == params.ops_end[set] - 1;
-        barrier.Sync([&] {
-          const int lane = threadIdx.x % 32;
-          constexpr int kWords = sizeof(Op) / sizeof(uint32_t);
-          if (ahead.index() >= 0 && lane < kWords) {
-            reinterpret_cast<uint32_t*>(&context.ops[parity])[lane] =
-                reinterpret_cast<const uint32_t*>(params.ops + ahead.index())[lane];
-          }
-          if (again && lane == 31) ++context.set.recurrence;
-        });
-        if (timekeeper && params.trace != nullptr) params.trace[++traced] = GlobalClock();
-        now.Next();
-        ahead.Next();
+// Goes on to the next set that has rows: what its operations look at comes into shared memory.
+// False when there is none.
+__device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
+  BlockContext& context = Context();
+  int set = context.set.set;
+  do {
+    if (IsTimekeeper()) context.p.clock[set + 1] = GlobalClock();
+    if (++set == kSets) return false;
+  } while (plan->rows[set] == 0);
+  const int rows = plan->rows[set];
+  __syncthreads();  // no one looks at the last set any more
+  const auto* infos = At<RowInfo>(plan, plan->row_at[set]);
+  if (threadIdx.x == 0) {
+    context.set.set = set;
+    context.set.rows = rows;
+    context.set.recurrence = 0;
+    const int begin = context.p.ops_begin[set];
+    context.queue = {begin,
+                     context.p.ops_end[set],
+                     set == kSetCore ? plan->recurrences : 1,
+                     set == kSetCore ? context.p.core_start : begin,
+                     0,
+                     context.queue.stamp,
+                     false};
+    context.set.units = plan->units[set];
+    context.set.narrow = rows <= kNarrowRows;
+    context.set.fuses = rows <= kNarrowRows && context.p.hidden <= kOwnHidden &&
+                        OwnInputsFit(rows, context.p.ld_hidden);
+    context.set.mails = context.set.fuses && context.p.mail != 0;
+    context.set.own_stream = false;
+    context.set.infos = rows <= kCachedRows ? context.row_cache : infos;
+    context.set.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
+    context.set.all_units = At<AttentionUnit>(plan, plan->unit_at[set]);
+  }
+  if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
+  __syncthreads();
+  CacheUnits();
+  FetchOps();
+  WaitForCopies();
+  __syncthreads();
+  return true;
+}
+
+__device__ __forceinline__ void TraceTime() {
+  BlockContext& context = Context();
+  if (IsTimekeeper() && context.p.trace != nullptr)
+    context.p.trace[context.traced++] = GlobalClock();
+}
+
+// The kernel's own function calls the operations, and they call nothing: what is kept across a
+// call, a return address among it, goes through memory that is always cold. So whatever lasts
+// longer than an operation lies in shared memory, and registers are the operations' alone.
+template <int kSlots>
+__global__ void __launch_bounds__(kThreads, 1)
+    DecodeKernel(const __grid_constant__ DecodeParams params) {
+  EnterStep<kSlots>(params, params.plan);
+  TraceTime();
+#pragma unroll 1
+  while (EnterNextSet(params.plan)) {
+#pragma unroll 1
+    while (Context().queue.left > 0) {
+      if (Context().set.fuses && (CurrentOp().flags & kOpFused) != 0 &&
+          !(EndsRecurrence() && Context().queue.left == 1)) {
+        if (Context().set.rows == 1) {
+          OwnRowsOp<1>();
+        } else {
+          OwnRowsOp<kNarrowRows>();
+        }
+        __syncthreads();
+        if (ThreadNow() == 0) {
+          AdvanceQueue();
+          Context().set.own_stream = Context().queue.own_inputs = true;
+        }
+        __syncthreads();
+        TraceTime();
       }
+      switch (CurrentOp().type) {
+        case OpType::kMatrix:
+          MatrixOp<kSlots>();
+          break;
+        case OpType::kAttention:
+          AttentionOp();
+          break;
+        case OpType::kMerge:
+          MergeOp();
+          break;
+        case OpType::kQkNorm:
+          QkNormRows();
+          break;
+        case OpType::kRows:
+          if (Context().p.hidden <= kOwnHidden) {
+            RowsOp<kOwnHidden>();
+          } else {
+            RowsOp<kMaxHidden>();
+          }
+          break;
+      }
+      if (MailsOut(CurrentOp())) {
+        __syncthreads();
+        GoOn<kSlots>();
+        __syncthreads();
+      } else {
+        GridBarrier(&params.plan->barrier, [] { GoOn<kSlots>(); });
+      }
+      TraceTime();
     }
-    if (timekeeper) params.clock[set + 1] = GlobalClock();
   }
 }
 
@@ -251,10 +319,10 @@ DecodeLaunch PrepareDecode(int device) {
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest).
-  if (Prepare<5>(limit, launch) || Prepare<3>(limit, launch) || Prepare<2>(limit, launch))
+  if (Prepare<3>(limit, launch) || Prepare<2>(limit, launch) || Prepare<1>(limit, launch))
     return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
-           " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<2>()));
+           " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<1>()));
 }
 
 void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, cudaStream_t stream) {

@@ -178,6 +178,12 @@ __global__ void FillRandom(bf16* out, size_t count, uint64_t seed, float scale) 
   }
 }
 
+__global__ void ClearPadding(DeviceMatrix m) {
+  bf16* row = const_cast<bf16*>(m.data) + static_cast<size_t>(blockIdx.x) * m.ld;
+  for (int i = m.cols + static_cast<int>(threadIdx.x); i < m.ld; i += blockDim.x)
+    row[i] = __float2bfloat16(0.0f);
+}
+
 __global__ void FillOnes(float* out, size_t count) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count) out[i] = 1.0f;
@@ -222,6 +228,15 @@ DeviceModel DeviceModel::Load(const Model& model) {
 DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
   DeviceModel device = Allocate(spec);
   FillRandom<<<1024, 256>>>(device.matrices.data(), device.matrices.size(), seed, 0.035f);
+  const auto clear = [](const DeviceMatrix& m) {
+    if (m.cols < m.ld) ClearPadding<<<static_cast<unsigned>(m.rows), 64>>>(m);
+  };
+  for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter}) clear(m);
+  for (const auto* stack : {&device.prelude, &device.core, &device.coda}) {
+    for (const DeviceBlock& block : *stack) {
+      for (const DeviceMatrix& m : {block.qkv, block.attn_out, block.gate_up, block.down}) clear(m);
+    }
+  }
   const size_t n = device.vectors.size();
   if (n > 0) FillOnes<<<static_cast<unsigned>((n + 255) / 256), 256>>>(device.vectors.data(), n);
   Check(cudaGetLastError(), "filling random weights");

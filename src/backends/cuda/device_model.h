@@ -15,7 +15,7 @@ using bf16 = __nv_bfloat16;
 
 // Inputs of matrix products come in blocks of this many elements; rows are padded to whole blocks
 // with zeros, so that no kernel has to ask where a row ends.
-inline constexpr int kBlockK = 128;
+inline constexpr int kBlockK = 256;
 inline int PaddedK(int k) {
   return (k + kBlockK - 1) / kBlockK * kBlockK;
 }

@@ -11,8 +11,7 @@ namespace loopspec::cuda {
 // c += a b: a 16 x 16 (weights or queries), b 16 x 8, bf16 in, float32 sums.
 __device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                            uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -26,10 +25,25 @@ __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high,
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
 }
 
+// The four 8 x 8 parts of a 16 x 16 operand `a`; each lane gives the address of one row of one
+// part.
+__device__ inline void LoadMatrix(uint32_t address, uint32_t (&a)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Where element i of a matrix's input is kept: the pairs of each 32 elements change places so that
+// the 16 contiguous bytes of a lane are its parts of operand `b` for two products over 16 elements.
+__host__ __device__ constexpr int InputPlace(int i) {
+  return (i & ~30) | (i >> 1 & 3) << 3 | (i >> 3 & 3) << 1;
+}
+
 // Transposes an 8 x 8 matrix of 16-bit elements held across the warp.
 __device__ inline uint32_t Transpose(uint32_t value) {
   uint32_t out;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
   return out;
 }
 
@@ -45,6 +59,10 @@ __device__ inline void CopyAsync16(uint32_t shared, const void* global) {
 // Arrives on a barrier when this thread's copies so far are done.
 __device__ inline void ArriveAfterCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ inline void WaitForCopies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // ---- Barriers in shared memory, and the copy engine (Hopper and later) ----
@@ -70,7 +88,7 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t phase) {
   uint32_t over;
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+      "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
       "p; }"
       : "=r"(over)
       : "r"(barrier), "r"(phase)
@@ -88,6 +106,12 @@ __device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
   while (!TestBarrier(barrier, phase)) {
   }
 }
+// Fetches a matrix's description ahead of its first copy.
+__device__ inline void PrefetchMap(const void* map) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
+}
 // A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once
 // per recurrence, so they are the first to leave the cache.
 __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row,
@@ -103,23 +127,20 @@ __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int
 #endif
 }
 
-__device__ inline uint4 LoadShared16(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-
 // Reads past the first-level cache, which is not coherent with what other blocks write.
 __device__ inline uint4 LoadCoherent16(const void* p) {
   return __ldcg(static_cast<const uint4*>(p));
 }
 
-// Fetches the line into the second-level cache, ahead of a load.
-__device__ inline void Prefetch(const void* p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+// Fetches `bytes` (a multiple of 16) into the second-level cache, ahead of loads.
+__device__ inline void Prefetch(const void* p, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#else
+  for (int i = 0; i < bytes; i += 128) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p) + i));
+  }
+#endif
 }
 
 // Norm weights are small and read in every recurrence: they stay while the matrices pass through

@@ -14,10 +14,11 @@ __global__ void __launch_bounds__(kThreads)
                 const RowInfo* infos, int first) {
   __shared__ float scratch[kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
-  if (p.hidden <= 2048) {
-    RowOp<2048>(p, op, set, infos[row], row, scratch);
+  const RowsAt at{infos, set, row, 1, false, false, true, false};
+  if (p.hidden <= kOwnHidden) {
+    RowOp<kOwnHidden, 1, false>(p, op, at, scratch);
   } else {
-    RowOp<kMaxHidden>(p, op, set, infos[row], row, scratch);
+    RowOp<kMaxHidden, 1, false>(p, op, at, scratch);
   }
 }
 
@@ -117,14 +118,20 @@ __global__ void __launch_bounds__(128)
                 : make_uint4(0, 0, 0, 0);
     }
   }
-  for (int at = 0; at < end; at += kAttentionBlock) {
-    KeyValue where[4];
+  constexpr int kGroups = 4;
+  for (int at = 0; at < end; at += 8 * kGroups) {
+    KeyValue where[kGroups];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kGroups; ++j) {
       const int position = min(at + 8 * j + g, end - 1);
       where[j] = InPage(p, pages[position / kPageSize], plane, kv_head, position % kPageSize);
     }
-    state.Update(where, at, seen[0], seen[1], p.attention_scale);
+    uint4 keys[kGroups][kHead / 32], values[kGroups][kHead / 32];
+    LoadGroups(keys, [&](int j) { return where[j].key; });
+    LoadGroups(values, [&](int j) { return where[j].value; });
+    float weights[kGroups][4];
+    state.Weigh(keys, at, seen[0], seen[1], p.attention_scale, weights);
+    state.Add(values, weights);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -265,7 +272,7 @@ void Prefiller::RunOps(int begin, int end, int set, int stack, const Chunk& chun
     const int plane_offset = op.layer + stack * layers;
     switch (op.type) {
       case OpType::kRows:
-        op.chunks = 1;
+        op.chunks[0] = 1;
         RowOpKernel<<<rows, kThreads, 0, stream_>>>(params_, op, set, infos_[set].data(),
                                                     chunk.first);
         break;

@@ -20,30 +20,32 @@ class Dealer {
  public:
   explicit Dealer(int blocks) : blocks_(blocks), load_(static_cast<size_t>(blocks), 0) {}
 
-  // One entry per block.
-  std::vector<MatrixShare> Deal(const MatrixShare& whole, int tiles, int chunks) {
-    const int k_blocks = whole.block_end;
-    std::vector<int> cuts(static_cast<size_t>(chunks) + 1);
-    for (int c = 0; c <= chunks; ++c) cuts[c] = std::min(k_blocks, c * kChunkBlocks);
-    if (chunks == 1) cuts[1] = k_blocks;
+  int blocks() const { return blocks_; }
+
+  // One entry per block. `teams`: how many groups of blocks the chunks of k are divided among, each
+  // group going through all tiles; 1 or the number of chunks.
+  std::vector<MatrixShare> Deal(const MatrixShare& whole, int tiles, int teams) {
+    const int chunks = whole.chunk_end;
+    std::vector<int> cuts;  // in blocks of k
+    for (int team = 0; team <= teams; ++team)
+      cuts.push_back(team == teams ? whole.blocks : team * kWarps);
 
     std::vector<MatrixShare> pieces;
-    const std::vector<int> teams = Teams(tiles, cuts);
-    for (int c = 0; c < chunks; ++c) {
-      for (int i = 0; i < teams[c]; ++i) {
-        const int begin = static_cast<int>(int64_t{tiles} * i / teams[c]);
-        const int end = static_cast<int>(int64_t{tiles} * (i + 1) / teams[c]);
+    const std::vector<int> sizes = TeamSizes(tiles, cuts);
+    for (int team = 0; team < teams; ++team) {
+      for (int i = 0; i < sizes[static_cast<size_t>(team)]; ++i) {
+        const int64_t size = sizes[static_cast<size_t>(team)];
         MatrixShare piece = whole;
-        piece.tile_begin = begin;
-        piece.tile_count = end - begin;
-        piece.block_begin = static_cast<int16_t>(cuts[c]);
-        piece.block_end = static_cast<int16_t>(cuts[c + 1]);
-        piece.chunk = static_cast<int16_t>(c);
+        piece.tile_begin = static_cast<int32_t>(int64_t{tiles} * i / size);
+        piece.tile_end = static_cast<int32_t>(int64_t{tiles} * (i + 1) / size);
+        piece.chunk_begin = static_cast<int16_t>(team);
+        piece.chunk_end = static_cast<int16_t>(teams == 1 ? chunks : team + 1);
         pieces.push_back(piece);
       }
     }
     const auto weight = [](const MatrixShare& s) {
-      return int64_t{s.tile_count} * (s.block_end - s.block_begin);
+      return int64_t{s.tile_end - s.tile_begin} *
+             (std::min<int>(s.blocks, s.chunk_end * kWarps) - s.chunk_begin * kWarps);
     };
     std::stable_sort(pieces.begin(), pieces.end(), [&](const MatrixShare& a, const MatrixShare& b) {
       return weight(a) > weight(b);
@@ -52,7 +54,7 @@ class Dealer {
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load_[a] < load_[b]; });
     std::vector<MatrixShare> shares(static_cast<size_t>(blocks_), whole);
-    for (MatrixShare& share : shares) share.tile_count = 0;
+    for (MatrixShare& share : shares) share.tile_end = share.tile_begin = 0;
     for (size_t i = 0; i < pieces.size(); ++i) {
       shares[order[i]] = pieces[i];
       load_[order[i]] += weight(pieces[i]);
@@ -63,7 +65,7 @@ class Dealer {
  private:
   // How many blocks work on each chunk of k: always one more for the chunk whose blocks have most
   // to read.
-  std::vector<int> Teams(int tiles, const std::vector<int>& cuts) const {
+  std::vector<int> TeamSizes(int tiles, const std::vector<int>& cuts) const {
     const size_t chunks = cuts.size() - 1;
     std::vector<int> teams(chunks, 1);
     LOOPSPEC_CHECK(static_cast<int>(chunks) <= blocks_);
@@ -90,7 +92,7 @@ class Dealer {
 class Builder {
  public:
   Builder(const DeviceModel& model, int blocks)
-      : model_(model), spec_(model.spec), dealer_(blocks) {}
+      : model_(model), spec_(model.spec), dealers_{Dealer(blocks), Dealer(blocks)} {}
 
   Program Build() {
     const bool raven = spec_.adapter;
@@ -116,16 +118,18 @@ class Builder {
     core.pre_norm = raven ? nullptr : model_.core[0].attn_norm_in;
     program_.core_start = static_cast<int>(program_.ops.size());
     program_.ops.push_back(core);
-    Begin(kSetCore);
+    Begin(kSetCore);  // right after its start
     if (raven) {
       Op add = Rows(RowSource::kReplace);
-      add.chunks = Partial(model_.adapter, Activation::kAdapter);
+      Partial(model_.adapter, Activation::kAdapter, add);
+      add.flags = FusedInto(model_.core[0].qkv) | kOpMailIn;
       add.bias = model_.adapter_bias;
       add.output = RowOutput::kNormed;
       add.pre_norm = model_.core[0].attn_norm_in;
       program_.ops.push_back(add);
     }
     Op again = Rows(RowSource::kAdd);
+    again.flags = FusedInto(raven ? model_.adapter : model_.core[0].qkv);
     again.loop_norm = model_.loop_norm;
     again.output = core.output;
     again.pre_norm = core.pre_norm;
@@ -141,21 +145,25 @@ class Builder {
     program_.ops.push_back(copy);
     if (!model_.coda.empty()) {
       Op final = Rows(RowSource::kAdd);
+      final.flags = FusedInto(model_.head);
       final.output = RowOutput::kNormed;
       final.pre_norm = model_.final_norm;
       Blocks(model_.coda, final);
     }
-    Matrix(model_.head, MatrixKind::kHead, Activation::kHidden, spec_.vocab, 1);
+    Matrix(model_.head, MatrixKind::kHead, Activation::kHidden);
     End(kSetCoda);
 
-    program_.matrices = static_cast<int>(dealt_.size());
+    program_.matrices = static_cast<int>(program_.weights.size());
     if (program_.matrices > kMaxMatrices) {
       Fail("the model has {} weight matrices, the CUDA backend takes at most {}", program_.matrices,
            kMaxMatrices);
     }
-    const size_t blocks = dealt_[0].size();
-    for (size_t b = 0; b < blocks; ++b) {
-      for (const auto& matrix : dealt_) program_.shares.push_back(matrix[b]);
+    program_.mail = MayMail();
+    for (const int narrow : {0, 1}) {
+      const auto& dealt = dealt_[narrow];
+      for (size_t b = 0; b < dealt[0].size(); ++b) {
+        for (const auto& matrix : dealt) program_.shares[narrow].push_back(matrix[b]);
+      }
     }
     return std::move(program_);
   }
@@ -164,7 +172,7 @@ class Builder {
   void Begin(RowSet set) { program_.ops_begin[set] = static_cast<int>(program_.ops.size()); }
   void End(RowSet set) {
     program_.ops_end[set] = static_cast<int>(program_.ops.size());
-    program_.matrices_end[set] = static_cast<int>(dealt_.size());
+    program_.matrices_end[set] = static_cast<int>(program_.weights.size());
   }
 
   static Op Rows(RowSource source) {
@@ -174,36 +182,80 @@ class Builder {
     return op;
   }
 
-  void Matrix(const DeviceMatrix& matrix, MatrixKind kind, Activation input, int outputs,
-              int chunks) {
+  void Matrix(const DeviceMatrix& matrix, MatrixKind kind, Activation input) {
     MatrixShare whole{};
-    whole.weights = matrix.data;
-    whole.ld = matrix.ld;
-    whole.outputs = outputs;
-    whole.block_end = static_cast<int16_t>(matrix.ld / kBlockK);
+    whole.blocks = static_cast<int16_t>(matrix.ld / kBlockK);
+    whole.chunk_end = static_cast<int16_t>(Ceil(whole.blocks, kWarps));
     whole.kind = kind;
     Op op{};
     op.type = OpType::kMatrix;
-    op.matrix = static_cast<int32_t>(dealt_.size());
+    op.matrix = static_cast<int32_t>(program_.weights.size());
     op.input = input;
     op.layer = layer_;
+    if (kind != MatrixKind::kHead && kind != MatrixKind::kQkvRaw) op.flags |= kOpMailOut;
+    if (input == Activation::kAttention || input == Activation::kFeedForward) op.flags |= kOpMailIn;
     program_.ops.push_back(op);
-    dealt_.push_back(dealer_.Deal(whole, matrix.tiles(), chunks));
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
-    program_.max_chunks = std::max(program_.max_chunks, chunks);
+    for (const int narrow : {0, 1}) {
+      Dealer& dealer = dealers_[narrow];
+      const int teams = Teams(matrix, kind, narrow != 0);
+      dealt_[narrow].push_back(dealer.Deal(whole, matrix.tiles(), teams));
+      program_.max_chunks = std::max(program_.max_chunks, teams);
+    }
   }
 
-  // A matrix whose sums go through the next row operation; returns the number of its chunks.
-  int Partial(const DeviceMatrix& matrix, Activation input) {
-    const int chunks = Ceil(matrix.ld / kBlockK, kChunkBlocks);
-    Matrix(matrix, MatrixKind::kPartial, input, spec_.hidden, chunks);
-    return chunks;
+  // Mail needs whole inputs (no padding that nobody posts), pairs that stay together, sums in one
+  // piece, and every block at work on the matrices that follow row operations: then what it posts
+  // there tells the others that it has read what they are about to overwrite.
+  bool MayMail() const {
+    bool may = spec_.hidden <= kChunkK && spec_.hidden % kBlockK == 0 &&
+               spec_.q_size() % kBlockK == 0 && spec_.ff % kBlockK == 0 &&
+               (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128);
+    for (size_t m = 0; m < program_.kinds.size(); ++m) {
+      const MatrixKind kind = program_.kinds[m];
+      for (const MatrixShare& share : dealt_[1][m]) {
+        const bool works = share.tile_begin < share.tile_end;
+        if (kind == MatrixKind::kPartial) {
+          may =
+              may && (!works || share.chunk_end - share.chunk_begin == Ceil(share.blocks, kWarps));
+        } else if (kind != MatrixKind::kHead) {
+          may = may && works;
+        }
+      }
+    }
+    return may;
   }
 
-  void Step(OpType type, const DeviceBlock& block) {
+  // Sums over several chunks of k are a block's own affair, or a partial sum each that the next row
+  // operation adds up. The latter spreads the work better, and a block needs the inputs of one
+  // chunk alone; the former spares narrow sets, where every block does the row operations, the
+  // reading of many partial sums.
+  int Teams(const DeviceMatrix& matrix, MatrixKind kind, bool narrow) const {
+    const int chunks = Ceil(matrix.ld / kBlockK, kWarps);
+    if (kind != MatrixKind::kPartial || chunks == 1) return 1;
+    const int blocks = dealers_[0].blocks(), tiles = matrix.tiles();
+    const bool even = 10 * tiles >= 9 * blocks * Ceil(tiles, blocks);
+    return (narrow && even) || chunks > blocks ? 1 : chunks;
+  }
+
+  // Whether a row operation can leave its results in each block for the matrix that follows: they
+  // lie where sums come to lie, so all of them must fit into the warps' registers at once.
+  static int32_t FusedInto(const DeviceMatrix& matrix) {
+    return matrix.ld <= kChunkK ? kOpFused : 0;
+  }
+
+  // A matrix whose sums go through the row operation `next`.
+  void Partial(const DeviceMatrix& matrix, Activation input, Op& next) {
+    Matrix(matrix, MatrixKind::kPartial, input);
+    for (const int narrow : {0, 1})
+      next.chunks[narrow] = Teams(matrix, MatrixKind::kPartial, narrow != 0);
+  }
+
+  void Step(OpType type, const DeviceBlock& block, int32_t flags) {
     Op op{};
     op.type = type;
+    op.flags = flags;
     op.layer = layer_;
     op.q_norm = block.q_norm;
     op.k_norm = block.k_norm;
@@ -214,29 +266,31 @@ class Builder {
   void Blocks(const std::vector<DeviceBlock>& blocks, const Op& after) {
     for (layer_ = 0; layer_ < static_cast<int>(blocks.size()); ++layer_) {
       const DeviceBlock& block = blocks[static_cast<size_t>(layer_)];
-      const int qkv_size = spec_.q_size() + 2 * spec_.kv_size();
-      Matrix(block.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv, Activation::kHidden,
-             qkv_size, 1);
+      Matrix(block.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv,
+             Activation::kHidden);
       program_.ops.back().q_norm = block.q_norm;
       program_.ops.back().k_norm = block.k_norm;
-      if (spec_.qk_norm) Step(OpType::kQkNorm, block);
-      Step(OpType::kAttention, block);
-      Step(OpType::kMerge, block);
+      if (spec_.qk_norm) Step(OpType::kQkNorm, block, 0);
+      Step(OpType::kAttention, block, kOpMailOut | (spec_.qk_norm ? 0 : kOpMailIn));
+      Step(OpType::kMerge, block, kOpMailIn | kOpMailOut);
       Op mid = Rows(RowSource::kAdd);
-      mid.chunks = Partial(block.attn_out, Activation::kAttention);
+      Partial(block.attn_out, Activation::kAttention, mid);
+      mid.flags = FusedInto(block.gate_up) | kOpMailIn;
       mid.post_norm = block.attn_norm_out;
       mid.output = RowOutput::kNormed;
       mid.pre_norm = block.mlp_norm_in;
       program_.ops.push_back(mid);
-      Matrix(block.gate_up, MatrixKind::kGateUp, Activation::kHidden, 2 * spec_.ff, 1);
+      Matrix(block.gate_up, MatrixKind::kGateUp, Activation::kHidden);
       Op end = after;
       const size_t next = static_cast<size_t>(layer_) + 1;
       if (next < blocks.size()) {
         end = Rows(RowSource::kAdd);
+        end.flags = FusedInto(blocks[next].qkv);
         end.output = RowOutput::kNormed;
         end.pre_norm = blocks[next].attn_norm_in;
       }
-      end.chunks = Partial(block.down, Activation::kFeedForward);
+      Partial(block.down, Activation::kFeedForward, end);
+      end.flags |= kOpMailIn;
       end.post_norm = block.mlp_norm_out;
       program_.ops.push_back(end);
     }
@@ -245,9 +299,9 @@ class Builder {
 
   const DeviceModel& model_;
   const ModelSpec& spec_;
-  Dealer dealer_;
+  Dealer dealers_[2];  // [narrow]
   Program program_;
-  std::vector<std::vector<MatrixShare>> dealt_;  // [matrix][block]
+  std::vector<std::vector<MatrixShare>> dealt_[2];  // [narrow]: [matrix][block]
   int layer_ = 0;
 };
 

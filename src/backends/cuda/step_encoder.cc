@@ -102,6 +102,8 @@ void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::b
     partials += info.splits;
   }
   step_.partials = std::max(step_.partials, partials);
+  if (static_cast<int>(infos_.size()) <= kNarrowRows)
+    step_.narrow_partials = std::max(step_.narrow_partials, partials);
   Group(plan);
 
   header_.rows[set] = static_cast<int32_t>(infos_.size());
@@ -168,10 +170,7 @@ AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int 
   unit.row = static_cast<int32_t>(lead);
   unit.partial = infos_[lead].partial;
   const int32_t* table = plan.sequences[static_cast<size_t>(row.sequence)].pages;
-  for (int i = 0; i < split_ / kPageSize; ++i) {
-    const int page = split * (split_ / kPageSize) + i;
-    if (page * kPageSize < unit.committed) unit.pages[i] = table[page];
-  }
+  if (split * split_ < unit.committed) unit.page = table[split * split_ / kPageSize];
   return unit;
 }
 

@@ -11,8 +11,9 @@ struct EncodedStep {
   size_t bytes = 0;
   int commits = 0;
   int readouts = 0;
-  int64_t partials = 0;        // slots of attention partials that the largest set takes
-  bool distributions = false;  // some readout compares distributions
+  int64_t partials = 0;         // slots of attention partials that the largest set takes
+  int64_t narrow_partials = 0;  // and the largest narrow one
+  bool distributions = false;   // some readout compares distributions
 };
 
 class StepEncoder {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "backends/cuda/device_model.h"
+#include "backends/cuda/tensor_maps.h"
 
 namespace loopspec::cuda {
 
@@ -16,12 +17,13 @@ inline constexpr int kThreads =
     256;  // of a block: eight warps that share the k dimension of every product
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kPassRows = 32;  // batch rows that one pass over the weights serves
-inline constexpr int kChunkBlocks =
-    16;  // blocks of k that the warps keep their inputs of in registers: 2048 elements
-inline constexpr int kMaxMatrices = 208;  // of one model
+// Rows of a narrow set: few enough for every block to do the row operations for itself, which saves
+// a barrier each.
+inline constexpr int kNarrowRows = 4;
+inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
+inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden =
     8192;  // a block holds one row of the residual stream in registers
-inline constexpr int kAttentionBlock = 32;  // positions that one softmax update covers
 
 // ---- The program: what the model does, laid down once
 // ------------------------------------------------------------------
@@ -34,19 +36,21 @@ enum class MatrixKind : int16_t {
   kHead,     // logits
 };
 
-// One block's share of one matrix.
+// One block's share of one matrix: tiles by chunks of k. Where the chunks are all there are, their
+// sums are added up at once; otherwise each leaves its own partial sum.
 struct alignas(16) MatrixShare {
-  const bf16* weights;
-  const void* map;  // the copy engine's description of the matrix, where there is one
-  int32_t ld;
-  int32_t outputs;  // that there are; the last tile may have rows beyond
-  int32_t tile_begin;
-  int32_t tile_count;
-  int16_t block_begin, block_end;  // of k, in units of kBlockK
+  int32_t tile_begin, tile_end;
+  int16_t chunk_begin, chunk_end;
+  int16_t blocks;  // of k in the whole matrix
   MatrixKind kind;
-  int16_t chunk;  // which partial sum
 };
-static_assert(sizeof(MatrixShare) == 48);
+static_assert(sizeof(MatrixShare) == 16);
+
+// Where a matrix lies, for copies without the copy engine.
+struct alignas(16) MatrixSource {
+  const bf16* weights;
+  int32_t ld;
+};
 
 enum class OpType : int32_t { kRows, kMatrix, kQkNorm, kAttention, kMerge };
 
@@ -70,8 +74,8 @@ struct alignas(16) Op {
   int32_t layer;  // within its stack: offset of the plane
   RowSource source;
   RowOutput output;
-  int32_t chunks;  // partial sums to add up
-  int32_t flags;   // kOp...
+  int32_t chunks[2];  // partial sums to add up, [narrow]
+  int32_t flags;      // kOp...
   const float* bias;
   const float* post_norm;  // on the sum of partials
   const float* loop_norm;  // on the stream itself
@@ -81,6 +85,10 @@ struct alignas(16) Op {
 };
 inline constexpr int32_t kOpRope = 1;           // also fills the row's rotary table
 inline constexpr int32_t kOpFinishPrelude = 2;  // e = x, x = initial state
+inline constexpr int32_t kOpFused = 4;  // what it leaves is the input of the matrix that follows
+// In sets whose blocks pass their results by mail (mail.cuh): what comes in, what goes out so.
+inline constexpr int32_t kOpMailIn = 8;
+inline constexpr int32_t kOpMailOut = 16;
 
 // ---- The plan: what one step does
 // ---------------------------------------------------------------------------------------
@@ -105,8 +113,10 @@ struct QueryRow {
   int32_t position;
 };
 
-inline constexpr int kMaxSplit = 128;  // positions of an attention partial
-inline constexpr int kSplitPages = kMaxSplit / 64;
+// Positions of an attention partial: as many as a warp can have on their way at once.
+inline constexpr int SplitPositions(int head_stride) {
+  return head_stride <= 64 ? 64 : 4096 / head_stride;
+}
 
 // One warp's piece of attention: `count` rows of one sequence and plane over the positions of one
 // split.
@@ -120,7 +130,7 @@ struct alignas(16) AttentionUnit {
   int32_t committed;  // positions below lie in pages
   int32_t cell;       // of the first row
   int32_t chain;      // its chain: index into the plan's chains
-  int32_t pages[kSplitPages];
+  int32_t page;
   int32_t row, partial;  // of the first row, as in QueryRow
 };
 static_assert(sizeof(AttentionUnit) == 48);
@@ -131,8 +141,15 @@ struct CommitInfo {
   int32_t slot;  // position within the page
 };
 
+// A value between blocks, with the number of the operation that made it.
+struct alignas(8) Mail {
+  uint32_t value;
+  uint32_t stamp;
+};
+
 struct PlanHeader {
   uint32_t barrier;  // arrivals of blocks; zero when a step begins
+  uint32_t stamp;    // of the step's first operation; no operation before had it
   int32_t recurrences;
   int32_t commits;
   int32_t rows[kSets];
@@ -155,7 +172,9 @@ struct DecodeParams {
   const Op* ops;
   int32_t ops_begin[kSets], ops_end[kSets];  // per stack
   int32_t core_start;                        // the operation before the first recurrence
-  const MatrixShare* shares;                 // [block][matrix]
+  const MatrixShare* shares[2];              // [narrow]: [block][matrix]
+  const MatrixSource* sources;               // [matrix]
+  const TensorMap* maps;                     // [matrix]: for the copy engine, where there is one
   int32_t matrices;
   int32_t matrices_end[kSets];  // matrices are numbered P, B, C
 
@@ -182,6 +201,7 @@ struct DecodeParams {
 
   // Memory by row.
   float* coda_x;         // [row][hidden]
+  float* own_stream;     // [block][narrow row][hidden]: each block's copy in narrow sets
   bf16* act_hidden;      // [row][ld_hidden]
   bf16* act_attention;   // [row][ld_attention]
   bf16* act_ff;          // [row][ld_ff]
@@ -193,6 +213,15 @@ struct DecodeParams {
   float* attention_o;    // [slot][head][head_stride]
   float2* attention_ml;  // [slot][head]: maximum and sum
   float* logits;         // [readout][vocab]
+
+  // Mail between the blocks, of narrow sets; inputs of matrices by pairs of elements.
+  int32_t mail;          // whether the model's shapes allow it
+  Mail* mail_sums;       // [row][hidden]
+  Mail* mail_ff;         // [row][ld_ff / 2]
+  Mail* mail_attention;  // [row][ld_attention / 2]
+  Mail* mail_qkv;        // [row][heads + 2 kv_heads][head_dim / 2]: q, then k and v of each head
+  Mail* mail_o;          // [slot][head][head_dim]
+  Mail* mail_ml;         // [slot][head][2]
 
   PlanHeader* plan;
   uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C

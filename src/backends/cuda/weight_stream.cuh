@@ -3,9 +3,9 @@
 // Which weights a warp reads, and in what order, does not depend on any activation. So each warp
 // has a ring of shared memory that is kept filled from its own list, ahead of the barriers between
 // operations: memory stays busy while the arithmetic waits. A slot holds kTileRows rows by kBlockK
-// elements (4 KiB); a barrier per slot says when it is full. When a warp has read its part of a
-// tile it has the slots refilled: from Hopper on by the copy engine, one instruction per slot;
-// before, by its own asynchronous copies.
+// elements (8 KiB), the warp's part of one tile and one chunk of k; a barrier per slot says when it
+// is full. When a warp has read a slot it has it refilled: from Hopper on by the copy engine, with
+// one instruction; before, by its own asynchronous copies.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -15,19 +15,13 @@
 namespace loopspec::cuda {
 
 inline constexpr int kSlotBytes = kTileRows * kBlockK * static_cast<int>(sizeof(bf16));
+inline constexpr int kGroupBytes = kTileRows * 128;  // of a slot: 64 elements of k
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define LOOPSPEC_COPY_ENGINE 1
 #else
 #define LOOPSPEC_COPY_ENGINE 0
 #endif
-
-// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are
-// exchanged by r % 8. The rows that lanes (g, t) read are ordered so that eight neighbouring lanes
-// touch every bank once.
-__device__ __forceinline__ int RowOfLane(int g) {
-  return g >> 1 | (g & 1) << 2;
-}
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -49,15 +43,19 @@ __device__ __forceinline__ void InitRings() {
 // ---- Reading
 // ------------------------------------------------------------------------------------------------------------
 
+// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are
+// exchanged by r % 8, so that neither the copy engine nor the reading of a part of eight rows meets
+// a bank twice.
 template <int kSlots>
 class RingReader {
  public:
   // Takes up the warp's ring where Save left it.
-  __device__ __forceinline__ explicit RingReader(uint32_t rings)
-      : at_(Context().readers[threadIdx.x / 32]) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = RowOfLane(g);
-    fragments_ = rings + threadIdx.x / 32 * kSlots * kSlotBytes +
-                 static_cast<uint32_t>(row * 128 + (t ^ row) * 16);
+  __device__ __forceinline__ RingReader() : at_(Context().readers[threadIdx.x / 32]) {
+    const int lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
+    ring_ = SharedAddress(shared_memory) +
+            static_cast<uint32_t>(kRingOffset +
+                                  static_cast<int>(threadIdx.x / 32) * kSlots * kSlotBytes +
+                                  row * 128 + (half ^ row % 8) * 16);
     full_ = FullBarrier(static_cast<int>(threadIdx.x / 32), 0);
   }
 
@@ -66,16 +64,17 @@ class RingReader {
     __syncwarp();
   }
 
-  // Waits for the next slot and reads this lane's fragments: two rows, four quarters of the block.
-  __device__ __forceinline__ void Read(uint4 (&low)[4], uint4 (&high)[4]) {
-    WaitBarrier(full_ + at_.slot * 8, at_.phase);
-    const uint32_t at = fragments_ + at_.slot * kSlotBytes;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t quarter = (i % 2 == 0 ? at : at ^ 64) + i / 2 * 2048;
-      low[i] = LoadShared16(quarter);
-      high[i] = LoadShared16(quarter + 1024);
-    }
+  // Waits for the next slot to be full; returns where this lane's rows begin.
+  __device__ __forceinline__ uint32_t Wait() const {
+    WaitBarrier(full_ + static_cast<uint32_t>(at_.slot) * 8, at_.phase);
+    return ring_ + static_cast<uint32_t>(at_.slot * kSlotBytes);
+  }
+  // The 16 x 16 operand of elements 16 i ... of the slot.
+  static __device__ __forceinline__ void Read(uint32_t slot, int i, uint32_t (&a)[4]) {
+    LoadMatrix(
+        (slot ^ static_cast<uint32_t>(i % 4 * 32)) + static_cast<uint32_t>(i / 4 * kGroupBytes), a);
+  }
+  __device__ __forceinline__ void Next() {
     if (++at_.slot == kSlots) {
       at_.slot = 0;
       at_.phase ^= 1;
@@ -84,118 +83,179 @@ class RingReader {
 
  private:
   RingPosition at_;
-  uint32_t fragments_, full_;
+  uint32_t ring_, full_;
 };
 
 // ---- Filling
 // ------------------------------------------------------------------------------------------------------------
 
+// Chunks of a share that a warp has a block of k in: the last one may be too short for all warps.
+__device__ __forceinline__ int ChunksOfWarp(const MatrixShare& share, int warp) {
+  return min(static_cast<int>(share.chunk_end), (share.blocks - warp + kWarps - 1) / kWarps) -
+         share.chunk_begin;
+}
+
+// Starts the copy of the current block of `pass` into slot `slot` of a warp's ring. By a whole
+// warp, not necessarily the one whose ring it is.
+template <int kSlots>
+__device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int warp) {
+  const uint32_t to = SharedAddress(shared_memory) +
+                      static_cast<uint32_t>(kRingOffset + (warp * kSlots + slot) * kSlotBytes);
+  const uint32_t full = FullBarrier(warp, slot);
+  const int block = pass.chunk * kWarps + warp;
+  if constexpr (LOOPSPEC_COPY_ENGINE) {
+    if (threadIdx.x % 32 == 0) {
+      ExpectBytes(full, kSlotBytes);
+      CopyTile(to, Context().p.maps + pass.matrix, block * (kBlockK / 64), pass.tile * kTileRows,
+               full);
+    }
+  } else {
+    const MatrixSource source = Context().p.sources[pass.matrix];
+    const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
+    const bf16* from = source.weights +
+                       (static_cast<size_t>(pass.tile) * kTileRows + r) * source.ld +
+                       block * kBlockK + part * 8;
+#pragma unroll
+    for (int i = 0; i < kBlockK / 16; ++i) {
+      const int row = r + 4 * (i % 4);
+      CopyAsync16(to + i / 4 * kGroupBytes + row * 128 + (part ^ (row & 7)) * 16,
+                  from + static_cast<size_t>(i % 4 * 4) * source.ld + i / 4 * 64);
+    }
+    ArriveAfterCopies(full);  // every lane's arrival follows its copies
+  }
+}
+
+// Goes to the next block; false when there is none.
+__device__ __forceinline__ bool StepPass(StreamPass& pass) {
+  if (++pass.chunk < pass.chunk_end) return true;
+  pass.chunk = pass.chunk_begin;
+  return ++pass.tile < pass.tile_end;
+}
+
+// A warp's next pass over a matrix that it has a share of.
+__device__ __forceinline__ StreamPass NextPass(FillerState& at, int warp) {
+  const BlockContext& context = Context();
+  const StreamOrder& order = context.order;
+  StreamPass pass{};
+  if (at.matrix >= 0 && ++at.pass < order.passes[at.set]) {
+    pass.matrix = at.matrix;
+  } else {
+    at.pass = 0;
+    for (pass.matrix = kNotPrepared; pass.matrix == kNotPrepared;) {
+      ++at.matrix;
+      if (order.passes[at.set] == 0) at.matrix = order.end[at.set];
+      if (at.matrix < order.end[at.set]) {
+        const MatrixShare& share = context.shares[at.matrix];
+        if (share.tile_begin < share.tile_end && ChunksOfWarp(share, warp) > 0)
+          pass.matrix = at.matrix;
+      } else if (at.set == kSetCore && order.passes[at.set] > 0 &&
+                 ++at.repeat < order.recurrences) {
+        at.matrix = order.end[kSetPrelude] - 1;
+      } else {
+        at.matrix = order.end[at.set] - 1;
+        if (++at.set == kSets) pass.matrix = kStreamEnd;
+      }
+    }
+  }
+  if (pass.matrix == kStreamEnd) return pass;
+  const MatrixShare& share = context.shares[pass.matrix];
+  pass.tile = share.tile_begin;
+  pass.tile_end = share.tile_end;
+  pass.chunk = pass.chunk_begin = share.chunk_begin;
+  pass.chunk_end = share.chunk_begin + ChunksOfWarp(share, warp);
+  return pass;
+}
+
+__device__ __forceinline__ bool NeedsCatchUp(int warp) {
+  const FillerState& at = Context().fillers[warp];
+  return at.next.matrix == kNotPrepared;
+}
+
+// Works out the next pass of a warp's ring and makes up for what the ring is owed. By a whole warp,
+// not necessarily the one whose ring it is, while no other uses the ring's state.
+template <int kSlots>
+__device__ __noinline__ void CatchUp(int warp) {
+  FillerState at = Context().fillers[warp];
+  __syncwarp();
+  for (;;) {
+    if (at.next.matrix == kNotPrepared) at.next = NextPass(at, warp);
+    if (at.now.matrix == kNotPrepared) {
+      at.now = at.next;
+      if (at.now.matrix == kStreamEnd) break;
+      at.next.matrix = kNotPrepared;
+      continue;
+    }
+    if (at.owed == 0 || at.now.matrix == kStreamEnd) break;
+    CopyBlock<kSlots>(at.now, at.slot, warp);
+    at.slot = at.slot + 1 == kSlots ? 0 : at.slot + 1;
+    --at.owed;
+    if (!StepPass(at.now)) at.now.matrix = kNotPrepared;
+  }
+  if (threadIdx.x % 32 == 0) {
+    Context().fillers[warp] = at;
+    if (LOOPSPEC_COPY_ENGINE && at.next.matrix >= 0) PrefetchMap(Context().p.maps + at.next.matrix);
+  }
+  __syncwarp();
+}
+
+// Before the first operation of a step: every warp fills its ring.
+template <int kSlots>
+__device__ __forceinline__ void StartStream() {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  if (threadIdx.x % 32 == 0) {
+    FillerState at{};
+    at.now.matrix = at.next.matrix = kNotPrepared;
+    at.owed = kSlots;
+    at.matrix = -1;
+    Context().fillers[warp] = at;
+  }
+  __syncwarp();
+  CatchUp<kSlots>(warp);
+}
+
+// A warp's own ring, refilled in the course of an operation. Few registers, no calls.
 template <int kSlots>
 class RingFiller {
  public:
-  // Takes up the warp's ring where Save left it.
-  __device__ __forceinline__ explicit RingFiller(uint32_t rings)
-      : at_(Context().fillers[threadIdx.x / 32]), ring_(static_cast<int>(threadIdx.x / 32)) {
-    slots_ = rings + threadIdx.x / 32 * kSlots * kSlotBytes;
+  // Takes up the ring where Save left it.
+  __device__ __forceinline__ RingFiller() : warp_(static_cast<int>(threadIdx.x / 32)) {
+    const FillerState& state = Context().fillers[warp_];
+    now_ = state.now;
+    slot_ = state.slot;
+    owed_ = state.owed;
   }
   __device__ __forceinline__ void Save() const {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) Context().fillers[ring_] = at_;
-    __syncwarp();
-  }
-
-  // Before the first operation of a step.
-  __device__ __forceinline__ void Start() {
-    at_ = {};
-    at_.matrix = -1;
-    NextPass();
-    Fill(kSlots);
-    Save();
-  }
-
-  // Starts the copies into the ring's next `slots` slots, which the warp has read.
-  __device__ __forceinline__ void Fill(int slots) {
-    __syncwarp();
-#pragma unroll 1
-    for (int i = 0; i < slots && at_.matrix >= 0; ++i) {
-      const MatrixShare& share = Context().shares[at_.matrix];
-      const uint32_t to = slots_ + static_cast<uint32_t>(at_.slot) * kSlotBytes,
-                     full = FullBarrier(ring_, at_.slot);
-      if constexpr (LOOPSPEC_COPY_ENGINE) {
-        if (threadIdx.x % 32 == 0) {
-          ExpectBytes(full, kSlotBytes);
-          CopyTile(to, share.map, at_.block * (kBlockK / 64), at_.tile * kTileRows, full);
-        }
-      } else {
-        CopySlot(share, at_.tile, at_.block, to, full);
-      }
-      Step();
+    if (threadIdx.x % 32 == 0) {
+      FillerState& state = Context().fillers[warp_];
+      state.now = now_;
+      state.slot = slot_;
+      state.owed = owed_;
     }
+    __syncwarp();
+  }
+
+  // Starts the copy into the ring's next slot, which the warp has read. What comes after the next
+  // pass has to wait for CatchUp: it belongs to a later operation.
+  __device__ __forceinline__ void Fill() {
+    __syncwarp();
+    if (now_.matrix < 0) {
+      ++owed_;
+      return;
+    }
+    CopyBlock<kSlots>(now_, slot_, warp_);
+    slot_ = slot_ + 1 == kSlots ? 0 : slot_ + 1;
+    if (StepPass(now_)) return;
+    StreamPass& next = Context().fillers[warp_].next;
+    now_ = next;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) next.matrix = kNotPrepared;
   }
 
  private:
-  // The warp's own copies of one slot; every lane's arrival on `full` follows its copies.
-  static __device__ __forceinline__ void CopySlot(const MatrixShare& share, int tile, int block,
-                                                  uint32_t to, uint32_t full) {
-    const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
-    const bf16* from = share.weights + (static_cast<size_t>(tile) * kTileRows + r) * share.ld +
-                       block * kBlockK + part * 8;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int row = r + 4 * (i % 4);
-      CopyAsync16(to + i / 4 * 2048 + row * 128 + (part ^ (row & 7)) * 16,
-                  from + static_cast<size_t>(i % 4 * 4) * share.ld + i / 4 * 64);
-    }
-    ArriveAfterCopies(full);
-  }
-
-  __device__ __forceinline__ void Step() {
-    at_.slot = at_.slot + 1 == kSlots ? 0 : at_.slot + 1;
-    at_.block += kWarps;
-    if (at_.block < at_.block_end) return;
-    if (++at_.tile == at_.tile_end) {
-      NextPass();
-    } else {
-      at_.block = Context().shares[at_.matrix].block_begin + ring_;
-    }
-  }
-
-  // Moves on to the warp's next pass over a matrix that it has a share of.
-  __device__ __forceinline__ void NextPass() {
-    const BlockContext& context = Context();
-    const StreamOrder& order = context.order;
-    if (at_.matrix < 0 || ++at_.pass >= order.passes[at_.set]) {
-      at_.pass = 0;
-      for (;;) {
-        ++at_.matrix;
-        if (order.passes[at_.set] == 0) at_.matrix = order.end[at_.set];
-        if (at_.matrix == order.end[at_.set]) {
-          if (at_.set == kSetCore && order.passes[at_.set] > 0 &&
-              ++at_.repeat < order.recurrences) {
-            at_.matrix = order.end[kSetPrelude] - 1;
-            continue;
-          }
-          at_.matrix = order.end[at_.set] - 1;
-          if (++at_.set == kSets) {
-            at_.matrix = -1;
-            return;
-          }
-          continue;
-        }
-        const MatrixShare& share = context.shares[at_.matrix];
-        if (share.tile_count > 0 && share.block_begin + ring_ < share.block_end) break;
-      }
-    }
-    const MatrixShare& share = context.shares[at_.matrix];
-    at_.tile = share.tile_begin;
-    at_.tile_end = share.tile_begin + share.tile_count;
-    at_.block = share.block_begin + ring_;
-    at_.block_end = share.block_end;
-  }
-
-  FillerState at_;
-  uint32_t slots_;
-  int ring_;
+  StreamPass now_;
+  int slot_, owed_;
+  int warp_;
 };
 
 }  // namespace loopspec::cuda
