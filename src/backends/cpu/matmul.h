@@ -23,8 +23,9 @@ struct MatMulCall {
   int rows;
   float* out;  // out[row * out_stride + i] for i in [0, count)
   int64_t out_stride;
-  // Weights that the same thread will read after these, if known: a kernel that fetches ahead goes
-  // on with them.
+  // True for weights too many to stay in a cache from one use to the next: worth fetching from far
+  // ahead, and on into `next`, those that the same thread will read afterwards, if known.
+  bool from_memory = false;
   const std::byte* next = nullptr;
 };
 

@@ -94,16 +94,17 @@ struct RowSource {
 };
 
 // ... or packed at load, eight rows together: [k/8][pair of rows][low, high half][8], one stream
-// per tile. Fetched from two distances: near into the first level, and some 12 kB ahead into the
-// second, whole tiles on, past the end of the matrix into the one that comes next.
+// per tile. Fetched from two distances: near into the first level, and, when they come from memory,
+// some 12 kB ahead into the second, whole tiles on, past the end of the matrix into the next one.
 template <int kTile>
 struct PackedSource {
   const uint16_t* w;
-  const char* far;  // the second distance, or null at the end of all
+  const char* far = nullptr;  // the second distance
 
   PackedSource(const MatMulCall& call, int64_t n) {
     const int64_t padded = (call.k + 7) / 8 * 8;
     w = reinterpret_cast<const uint16_t*>(call.weights) + n / 8 * 8 * padded + n % 8 * 8;
+    if (!call.from_memory) return;
     constexpr int64_t kFar = 12288;
     const int64_t tile_bytes = 16 * padded;
     const int64_t ahead = std::max<int64_t>(1, kFar / tile_bytes);
@@ -111,7 +112,7 @@ struct PackedSource {
     const std::byte* base = tile < tiles           ? call.weights + tile * tile_bytes
                             : call.next != nullptr ? call.next + (tile - tiles) * tile_bytes
                                                    : nullptr;
-    far = base == nullptr ? nullptr : reinterpret_cast<const char*>(base) + n % 8 * 16;
+    if (base != nullptr) far = reinterpret_cast<const char*>(base) + n % 8 * 16;
   }
   [[gnu::always_inline]] void Load(int64_t k, bfloat16x8_t (&low)[kTile / 2],
                                    bfloat16x8_t (&high)[kTile / 2]) const {
@@ -124,13 +125,12 @@ struct PackedSource {
     constexpr int64_t kNear = 1024;
     const char* near = reinterpret_cast<const char*>(w + k * 8) + kNear;
     __builtin_prefetch(near, 0, 3);
+    if (kTile == 8) __builtin_prefetch(near + 64, 0, 3);
+    if (far == nullptr) return;
     __builtin_prefetch(far + 16 * k, 0, 2);
-    if (kTile == 8) {
-      __builtin_prefetch(near + 64, 0, 3);
-      __builtin_prefetch(far + 16 * k + 64, 0, 2);
-    }
+    if (kTile == 8) __builtin_prefetch(far + 16 * k + 64, 0, 2);
   }
-  bool Fetches(const MatMulCall&, int64_t) const { return far != nullptr; }
+  bool Fetches(const MatMulCall&, int64_t) const { return true; }
   void LoadTail(int64_t k, int64_t, bfloat16x8_t (&low)[kTile / 2],
                 bfloat16x8_t (&high)[kTile / 2]) {
     Load(k, low, high);

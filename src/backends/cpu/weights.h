@@ -24,6 +24,7 @@ struct Linear {
   int64_t in = 0, out = 0;
   int64_t row_bytes = 0;
   bool shuffled = false;    // parts are in the kernel's own order
+  bool from_memory = true;  // no cache keeps them from one use to the next
   std::vector<float> bias;  // empty: none
 
   // Outputs [begin, end) of every packed row: to[row * stride + i] for i in [0, end - begin).
