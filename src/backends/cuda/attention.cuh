@@ -173,7 +173,7 @@ __device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head,
   const DecodeParams& p = context.p;
   const AttentionUnit unit = *which;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int group = p.heads / p.kv_heads;
+  const int group = p.group;
   const int queries = unit.count * group;
   const int begin = unit.split * kSplit;
   const size_t head_at = static_cast<size_t>(unit.plane + plane_offset) * p.kv_heads + head;
@@ -214,9 +214,11 @@ __device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head,
     for (int i = 0; i < 2; ++i) {
       const int query = first + g + 8 * i;
       QueryRow row{unit.row, unit.partial, unit.position};
-      if (unit.count > 1 && query < queries)
+      int query_head = head * group + query;
+      if (unit.count > 1 && query < queries) {
         row = context.set.query_rows[unit.first + query / group];
-      const int query_head = head * group + query % group;
+        query_head = head * group + query % group;
+      }
       const bool there = query < queries;
       slot[i] = there ? (row.partial + unit.split) * p.heads + query_head : -1;
       last[i] = row.position;
@@ -309,42 +311,39 @@ __device__ __forceinline__ void CacheUnits() {
   BlockContext& context = Context();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   constexpr int kWords = sizeof(AttentionUnit) / sizeof(uint32_t);
+  const int kv_heads = context.p.kv_heads;
 #pragma unroll
   for (int n = 0; n < kCachedUnits; ++n) {
     const int piece = FirstPiece() + n * PieceStride();
-    if (piece < context.set.units * context.p.kv_heads && lane < kWords) {
+    if (piece < context.set.units * kv_heads && lane < kWords) {
       reinterpret_cast<uint32_t*>(&context.unit_cache[warp][n])[lane] =
-          reinterpret_cast<const uint32_t*>(context.set.all_units +
-                                            piece / context.p.kv_heads)[lane];
+          reinterpret_cast<const uint32_t*>(context.set.all_units + piece / kv_heads)[lane];
     }
+    __syncwarp();
+    if (lane == 0) context.unit_cache[warp][n].head = piece % kv_heads;
   }
   __syncwarp();
 }
 
-__device__ __forceinline__ const AttentionUnit* UnitOfPiece(int piece, int n) {
-  const BlockContext& context = Context();
-  return n < kCachedUnits ? &context.unit_cache[threadIdx.x / 32][n]
-                          : context.set.all_units + piece / context.p.kv_heads;
-}
+// The plane of the current operation's layer, from the row's first.
 __device__ __forceinline__ int PlaneOffset(const Op& op) {
   return op.layer + Context().set.recurrence * Context().p.core_layers;
 }
 
-// Has the committed keys and values of the block's first pieces brought nearer, while the layer's
-// first matrix is at work.
-__device__ __forceinline__ void PrefetchKeys() {
-  const Op& op = CurrentOp();
+// Has the committed keys and values of the warp's first pieces brought nearer, for the next layer.
+// By one lane per piece.
+__device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
-  const int thread = ThreadNow(), n = thread % 32, warp = thread / 32;
-  const int piece = static_cast<int>(blockIdx.x + gridDim.x * warp) + n * PieceStride();
+  const int n = threadIdx.x % 32;
+  const int piece = FirstPiece() + n * PieceStride();
   if (n >= kCachedUnits || piece >= context.set.units * p.kv_heads) return;
-  const AttentionUnit& unit = context.unit_cache[warp][n];
+  const AttentionUnit& unit = context.unit_cache[threadIdx.x / 32][n];
   const int begin = unit.split * p.split;
   const int count = min(p.split, unit.committed - begin);
-  if (count <= 0) return;
-  const KeyValue at =
-      InPage(p, unit.page, unit.plane + PlaneOffset(op), piece % p.kv_heads, begin % kPageSize);
+  const int plane = unit.plane + plane_offset;
+  if (count <= 0 || plane >= p.planes) return;
+  const KeyValue at = InPage(p, unit.page, plane, unit.head, begin % kPageSize);
   const int bytes = count * p.head_stride * static_cast<int>(sizeof(bf16));
   Prefetch(at.key, bytes);
   Prefetch(at.value, bytes);
@@ -359,7 +358,11 @@ __device__ __noinline__ void AttendUnits() {
   int n = 0;
 #pragma unroll 1
   for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
-    AttendUnit<kHead>(UnitOfPiece(i, n), i % kv_heads, PlaneOffset(op), MailsIn(op), MailsOut(op));
+    const bool cached = n < kCachedUnits;
+    const AttentionUnit* unit = cached ? &context.unit_cache[threadIdx.x / 32][n]
+                                       : context.set.all_units + i / kv_heads;
+    AttendUnit<kHead>(unit, cached ? unit->head : i % kv_heads, PlaneOffset(op), MailsIn(op),
+                      MailsOut(op));
   }
 }
 
@@ -390,11 +393,13 @@ __device__ __noinline__ inline void MergeOp() {
   const RowInfo* infos = Context().set.infos;
   const int rows = Context().set.rows;
   const int lane = threadIdx.x % 32, phase = lane / 8;
-  const int parts = (p.head_dim + 31) / 32;
-  const int total = rows * p.heads * parts;
+  const int parts = (p.head_dim + 31) / 32, per_row = p.heads * parts;
+  const int total = rows * per_row;
+  // The next layer's keys have the time until its attention to come; memory has little to do now.
+  PrefetchKeys(PlaneOffset(CurrentOp()) + 1);
   for (int i = FirstPiece(); i < total; i += PieceStride()) {
-    const int row = i / (p.heads * parts), head = i / parts % p.heads,
-              element = i % parts * 32 + lane % 8 * 4;
+    const int row = i < per_row ? 0 : i / per_row, part = i - row * per_row,
+              head = Quotient(part, parts), element = (part - head * parts) * 32 + lane % 8 * 4;
     const int first = infos[row].partial, splits = infos[row].splits;
     const float2* ml = p.attention_ml + static_cast<size_t>(first) * p.heads + head;
     const float* o =
@@ -461,18 +466,19 @@ __device__ __noinline__ inline void MergeOp() {
       v[e] += __shfl_down_sync(0xFFFFFFFFu, v[e], 16);
       v[e] += __shfl_down_sync(0xFFFFFFFFu, v[e], 8);
     }
+    sum = 1.0f / sum;
     if (phase == 0) {
       bf16* to = p.act_attention + static_cast<size_t>(row) * p.ld_attention;
       const int at = head * p.head_dim + element;
       if (mail) {
         Mail* pairs = p.mail_attention + static_cast<size_t>(row) * (p.ld_attention / 2);
-        Post(pairs + InputPlace(at) / 2, PackBF16(v[0] / sum, v[1] / sum), StampOut());
-        Post(pairs + InputPlace(at + 2) / 2, PackBF16(v[2] / sum, v[3] / sum), StampOut());
+        Post(pairs + InputPlace(at) / 2, PackBF16(v[0] * sum, v[1] * sum), StampOut());
+        Post(pairs + InputPlace(at + 2) / 2, PackBF16(v[2] * sum, v[3] * sum), StampOut());
         continue;
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        if (element + e < p.head_dim) to[InputPlace(at + e)] = __float2bfloat16(v[e] / sum);
+        if (element + e < p.head_dim) to[InputPlace(at + e)] = __float2bfloat16(v[e] * sum);
       }
     }
   }

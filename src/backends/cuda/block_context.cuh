@@ -38,12 +38,12 @@ struct StreamPass {
   int chunk, chunk_begin, chunk_end;  // that the warp has a block of k in
 };
 
-// Where the copies into a warp's ring stand. The pass after the current one is worked out ahead, in
-// times of waiting.
+// Where the copies into a warp's ring stand.
 struct FillerState {
-  StreamPass now, next;
+  StreamPass now;
   int slot;
-  int owed;                       // slots that are free but wait for `next`
+  int owed;  // slots that are free but wait for the next pass to be worked out
+  int last;  // matrix up to which one follows the other in a single pass
   int set, matrix, repeat, pass;  // of the last pass that was worked out
 };
 
@@ -53,6 +53,7 @@ struct QueueState {
   int left;         // times that they are still gone through
   int at;           // the current operation
   int place;        // and where it is held
+  int held;         // operations fetched from it on
   uint32_t stamp;   // and its number
   bool own_inputs;  // its inputs were made by the block for itself
 };

@@ -55,6 +55,8 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.kv_heads = spec.kv_heads;
   p.head_dim = spec.head_dim;
   p.head_stride = HeadStride(spec);
+  p.group = spec.heads / spec.kv_heads;
+  p.one_over_hidden = 1.0f / static_cast<float>(spec.hidden);
   p.q_size = spec.q_size();
   p.kv_size = spec.kv_size();
   p.ff = spec.ff;

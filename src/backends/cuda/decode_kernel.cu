@@ -92,6 +92,7 @@ __device__ __forceinline__ void AdvanceQueue() {
   QueueState& queue = Context().queue;
   if (CurrentOp().type == OpType::kRows) Context().set.own_stream = false;
   queue.place = (queue.place + 1) % kOpsHeld;
+  --queue.held;
   queue.own_inputs = false;
   ++queue.stamp;
   if (++queue.at < queue.end) return;
@@ -100,20 +101,26 @@ __device__ __forceinline__ void AdvanceQueue() {
   ++Context().set.recurrence;
 }
 
-// By one warp, while no thread looks at operations beyond the current one and the next: those up to
-// kOpsAhead later are on their way from now on, those that were so before are there.
+// By one warp: when half of the operations held are done, as many more are on their way. At most two
+// come up between two calls, so they are there in time.
 __device__ __forceinline__ void FetchOps() {
   WaitForCopies();
   constexpr int kParts = sizeof(Op) / 16;
-  static_assert(kOpsAhead * kParts <= 32);
-  const QueueState& queue = Context().queue;
-  const int lane = ThreadNow() % 32, ahead = lane / kParts, part = lane % kParts;
+  static_assert(kOpsAhead * kParts <= 32 && kOpsHeld == 2 * kOpsAhead);
+  QueueState& queue = Context().queue;
+  const int held = queue.held;
+  if (held > kOpsAhead) return;
+  const int lane = ThreadNow() % 32, part = lane % kParts, ahead = held + lane / kParts;
   int i = queue.at + ahead;
   if (i >= queue.end) i = queue.left > 1 ? queue.begin + (i - queue.end) : queue.end;
-  if (ahead >= kOpsAhead || i >= queue.end) return;
-  CopyAsync16(SharedAddress(&Context().ops[(queue.place + ahead) % kOpsHeld]) +
-                  static_cast<uint32_t>(part * 16),
-              reinterpret_cast<const char*>(Context().p.ops + i) + part * 16);
+  if (lane < kOpsAhead * kParts && i < queue.end) {
+    CopyAsync16(SharedAddress(&Context().ops[(queue.place + ahead) % kOpsHeld]) +
+                    static_cast<uint32_t>(part * 16),
+                reinterpret_cast<const char*>(Context().p.ops + i) + part * 16);
+  }
+  __syncwarp();
+  if (lane == 0) queue.held = held + kOpsAhead;
+  __syncwarp();
 }
 
 // Between two operations: the next one comes up, and the rings are looked after.
@@ -185,6 +192,7 @@ __device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
                      set == kSetCore ? plan->recurrences : 1,
                      set == kSetCore ? context.p.core_start : begin,
                      0,
+                     0,
                      context.queue.stamp,
                      false};
     context.set.units = plan->units[set];
@@ -200,8 +208,11 @@ __device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
   if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
   __syncthreads();
   CacheUnits();
-  FetchOps();
-  WaitForCopies();
+  if (threadIdx.x < 32) {
+    FetchOps();
+    FetchOps();
+    WaitForCopies();
+  }
   __syncthreads();
   return true;
 }

@@ -17,6 +17,11 @@ __device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// n / d for n >= 0; a shift where d is a power of two, as it nearly always is.
+__device__ inline int Quotient(int n, int d) {
+  return (d & (d - 1)) == 0 ? n >> (__ffs(d) - 1) : n / d;
+}
+
 // Two such products over 32 elements of k. A thread holds 16 contiguous bytes of each of its rows,
 // which fixes the order in which the instruction meets the elements of k: the same for every
 // operand loaded this way.
@@ -50,6 +55,11 @@ __device__ inline uint32_t Transpose(uint32_t value) {
 __device__ inline uint32_t PackBF16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// SwiGLU.
+__device__ inline float Gated(float gate, float up) {
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
 }
 
 __device__ inline void CopyAsync16(uint32_t shared, const void* global) {

@@ -60,8 +60,8 @@ class Epilogue {
   // Loads what Store will need, early enough for the latency to pass behind the products.
   __device__ __forceinline__ void Prepare(int tile, int g) {
     if (live_ && kind_ == MatrixKind::kQkv) {
-      const int head = tile / per_head_;
-      const int i = tile % per_head_ * 8 + g;
+      const int head = Quotient(tile, per_head_);
+      const int i = (tile - head * per_head_) * 8 + g;
       if (head < qk_heads_ && i < p_.head_dim / 2) cos_sin_ = __ldcg(rope_ + i);
     }
   }
@@ -73,7 +73,7 @@ class Epilogue {
       return;
     }
     if (kind_ == MatrixKind::kGateUp) {
-      StoreGated(tile * 8 + g, low / (1.0f + __expf(-low)) * high);
+      StoreGated(tile * 8 + g, Gated(low, high));
       return;
     }
     if (!live_) return;
@@ -120,11 +120,11 @@ class Epilogue {
   // the cell for later steps.
   __device__ __forceinline__ void StoreQkv(int tile, int g, float low, float high) const {
     const int half = p_.head_dim / 2;
-    int head = tile / per_head_, i = tile % per_head_ * 8 + g, other = i + half;
+    int head = Quotient(tile, per_head_), i = (tile - head * per_head_) * 8 + g, other = i + half;
     if (head >= qk_heads_) {  // sixteen values as they come
       const int value = (tile - qk_heads_ * per_head_) * kTileRows + g;
-      head = value / p_.head_dim;
-      i = value % p_.head_dim;
+      head = Quotient(value, p_.head_dim);
+      i = value - head * p_.head_dim;
       StoreValue(value, low);
       StoreValue(value + 8, high);
       other = i + 8;
@@ -160,14 +160,14 @@ class Epilogue {
 
   __device__ __forceinline__ void StoreRaw(int tile, int g, float low, float high) const {
     const int half = p_.head_dim / 2;
-    const int head = tile / per_head_;
+    const int head = Quotient(tile, per_head_);
     if (head >= qk_heads_) {
       const int i = (tile - qk_heads_ * per_head_) * kTileRows + g;
       StoreValue(i, low);
       StoreValue(i + 8, high);
       return;
     }
-    const int i = tile % per_head_ * 8 + g;
+    const int i = (tile - head * per_head_) * 8 + g;
     if (i >= half) return;
     float* out =
         p_.qk_raw + static_cast<size_t>(row_) * (p_.q_size + p_.kv_size) + head * p_.head_dim;
@@ -177,8 +177,8 @@ class Epilogue {
 
   __device__ __forceinline__ void StoreValue(int i, float value) const {
     if (!live_ || i >= p_.kv_size) return;
-    const int head = i / p_.head_dim;
-    cell_[(head * 2 + 1) * p_.head_stride + i % p_.head_dim] = __float2bfloat16(value);
+    const int head = Quotient(i, p_.head_dim);
+    cell_[(head * 2 + 1) * p_.head_stride + i - head * p_.head_dim] = __float2bfloat16(value);
   }
 
   const DecodeParams& p_;
@@ -464,7 +464,6 @@ template <int kSlots>
 __device__ __forceinline__ void MatrixOp() {
   const BlockContext& context = Context();
   const MatrixShare& share = context.shares[CurrentOp().matrix];
-  if (share.kind == MatrixKind::kQkv || share.kind == MatrixKind::kQkvRaw) PrefetchKeys();
   if (share.tile_begin == share.tile_end) return;
   if (share.chunk_end - share.chunk_begin == 1) {
     RunMatrix<false, kSlots>();

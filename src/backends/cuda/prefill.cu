@@ -85,7 +85,7 @@ __global__ void SwiGluKernel(const __grid_constant__ DecodeParams p, const float
   const float* at = gate_up + static_cast<size_t>(row) * ld + i / 8 * kTileRows + i % 8;
   const float gate = at[0], up = at[8];
   p.act_ff[static_cast<size_t>(row) * p.ld_ff + i] =
-      __float2bfloat16(gate / (1.0f + __expf(-gate)) * up);
+      __float2bfloat16(Gated(gate, up));
 }
 
 // A warp per 16 positions and head; the positions' keys and values are in their pages.

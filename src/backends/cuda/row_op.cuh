@@ -66,19 +66,19 @@ struct RowRegisters {
 // RMSNorm of several rows. Here and below, a product that is added to is written so that the
 // compiler cannot fuse the two in one instance of a template and leave them apart in another.
 template <int kHidden, int kRows>
-__device__ __forceinline__ void Normalise(RowRegisters<kHidden> (&x)[kRows], int hidden, float eps,
+__device__ __forceinline__ void Normalise(RowRegisters<kHidden> (&x)[kRows], const DecodeParams& p,
                                           const RowRegisters<kHidden>& weights, float* scratch) {
   float squares[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    x[r].ForEach(hidden, [&](float4& v, int) {
+    x[r].ForEach(p.hidden, [&](float4& v, int) {
       squares[r] = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, squares[r]))));
     });
   }
   BlockSums(squares, scratch);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const float scale = rsqrtf(squares[r] / static_cast<float>(hidden) + eps);
+    const float scale = rsqrtf(fmaf(squares[r], p.one_over_hidden, p.eps));
 #pragma unroll
     for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
       const float4 v = x[r].v[j], w = weights.v[j];
@@ -271,7 +271,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     }
   }
   if (op.source == RowSource::kAdd) {
-    if (op.post_norm != nullptr) Normalise(x, h, p.eps, post, scratch);
+    if (op.post_norm != nullptr) Normalise(x, p, post, scratch);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -282,7 +282,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
       }
     }
   }
-  if (op.loop_norm != nullptr) Normalise(x, h, p.eps, loop, scratch);
+  if (op.loop_norm != nullptr) Normalise(x, p, loop, scratch);
   if (op.source != RowSource::kState) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -301,7 +301,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   }
   if (op.output == RowOutput::kNone) return;
   if (op.output == RowOutput::kNormed && op.pre_norm != nullptr)
-    Normalise(x, h, p.eps, pre, scratch);
+    Normalise(x, p, pre, scratch);
   StoreInputs(p, op, at, x);
 }
 

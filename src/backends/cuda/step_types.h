@@ -132,6 +132,7 @@ struct alignas(16) AttentionUnit {
   int32_t chain;      // its chain: index into the plan's chains
   int32_t page;
   int32_t row, partial;  // of the first row, as in QueryRow
+  int32_t head;          // of the piece; filled in by the kernel
 };
 static_assert(sizeof(AttentionUnit) == 48);
 
@@ -180,6 +181,8 @@ struct DecodeParams {
 
   // Shapes.
   int32_t hidden, heads, kv_heads, head_dim, head_stride;  // head_stride: head_dim padded
+  int32_t group;                                           // query heads of a kv head
+  float one_over_hidden;
   int32_t q_size, kv_size, ff, vocab;
   int32_t core_layers, prelude_layers, planes;
   int32_t split;     // positions per attention partial, at fixed absolute places

@@ -132,43 +132,39 @@ __device__ __forceinline__ bool StepPass(StreamPass& pass) {
   return ++pass.tile < pass.tile_end;
 }
 
+// The pass over a warp's share of a matrix; no chunks where it has none.
+__device__ __forceinline__ StreamPass PassOver(int matrix, int warp) {
+  const MatrixShare share = Context().shares[matrix];
+  const int chunks = share.tile_begin < share.tile_end ? ChunksOfWarp(share, warp) : 0;
+  return {matrix,           share.tile_begin,  share.tile_end,
+          share.chunk_begin, share.chunk_begin, share.chunk_begin + chunks};
+}
+__device__ __forceinline__ bool IsEmpty(const StreamPass& pass) {
+  return pass.chunk_begin >= pass.chunk_end;
+}
+
 // A warp's next pass over a matrix that it has a share of.
 __device__ __forceinline__ StreamPass NextPass(FillerState& at, int warp) {
-  const BlockContext& context = Context();
-  const StreamOrder& order = context.order;
-  StreamPass pass{};
-  if (at.matrix >= 0 && ++at.pass < order.passes[at.set]) {
-    pass.matrix = at.matrix;
-  } else {
-    at.pass = 0;
-    for (pass.matrix = kNotPrepared; pass.matrix == kNotPrepared;) {
-      ++at.matrix;
-      if (order.passes[at.set] == 0) at.matrix = order.end[at.set];
-      if (at.matrix < order.end[at.set]) {
-        const MatrixShare& share = context.shares[at.matrix];
-        if (share.tile_begin < share.tile_end && ChunksOfWarp(share, warp) > 0)
-          pass.matrix = at.matrix;
-      } else if (at.set == kSetCore && order.passes[at.set] > 0 &&
-                 ++at.repeat < order.recurrences) {
-        at.matrix = order.end[kSetPrelude] - 1;
-      } else {
-        at.matrix = order.end[at.set] - 1;
-        if (++at.set == kSets) pass.matrix = kStreamEnd;
-      }
+  const StreamOrder& order = Context().order;
+  if (at.matrix >= 0 && ++at.pass < order.passes[at.set]) return PassOver(at.matrix, warp);
+  at.pass = 0;
+  for (;;) {
+    ++at.matrix;
+    if (order.passes[at.set] == 0) at.matrix = order.end[at.set];
+    if (at.matrix < order.end[at.set]) {
+      const StreamPass pass = PassOver(at.matrix, warp);
+      if (!IsEmpty(pass)) return pass;
+    } else if (at.set == kSetCore && order.passes[at.set] > 0 && ++at.repeat < order.recurrences) {
+      at.matrix = order.end[kSetPrelude] - 1;
+    } else {
+      at.matrix = order.end[at.set] - 1;
+      if (++at.set == kSets) return {kStreamEnd, 0, 0, 0, 0, 0};
     }
   }
-  if (pass.matrix == kStreamEnd) return pass;
-  const MatrixShare& share = context.shares[pass.matrix];
-  pass.tile = share.tile_begin;
-  pass.tile_end = share.tile_end;
-  pass.chunk = pass.chunk_begin = share.chunk_begin;
-  pass.chunk_end = share.chunk_begin + ChunksOfWarp(share, warp);
-  return pass;
 }
 
 __device__ __forceinline__ bool NeedsCatchUp(int warp) {
-  const FillerState& at = Context().fillers[warp];
-  return at.next.matrix == kNotPrepared;
+  return Context().fillers[warp].now.matrix == kNotPrepared;
 }
 
 // Works out the next pass of a warp's ring and makes up for what the ring is owed. By a whole warp,
@@ -178,12 +174,11 @@ __device__ __noinline__ void CatchUp(int warp) {
   FillerState at = Context().fillers[warp];
   __syncwarp();
   for (;;) {
-    if (at.next.matrix == kNotPrepared) at.next = NextPass(at, warp);
     if (at.now.matrix == kNotPrepared) {
-      at.now = at.next;
-      if (at.now.matrix == kStreamEnd) break;
-      at.next.matrix = kNotPrepared;
-      continue;
+      at.now = NextPass(at, warp);
+      at.last = at.now.matrix >= 0 && Context().order.passes[at.set] == 1
+                    ? Context().order.end[at.set] - 1
+                    : -1;
     }
     if (at.owed == 0 || at.now.matrix == kStreamEnd) break;
     CopyBlock<kSlots>(at.now, at.slot, warp);
@@ -191,10 +186,7 @@ __device__ __noinline__ void CatchUp(int warp) {
     --at.owed;
     if (!StepPass(at.now)) at.now.matrix = kNotPrepared;
   }
-  if (threadIdx.x % 32 == 0) {
-    Context().fillers[warp] = at;
-    if (LOOPSPEC_COPY_ENGINE && at.next.matrix >= 0) PrefetchMap(Context().p.maps + at.next.matrix);
-  }
+  if (threadIdx.x % 32 == 0) Context().fillers[warp] = at;
   __syncwarp();
 }
 
@@ -204,7 +196,7 @@ __device__ __forceinline__ void StartStream() {
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (threadIdx.x % 32 == 0) {
     FillerState at{};
-    at.now.matrix = at.next.matrix = kNotPrepared;
+    at.now.matrix = kNotPrepared;
     at.owed = kSlots;
     at.matrix = -1;
     Context().fillers[warp] = at;
@@ -223,6 +215,8 @@ class RingFiller {
     now_ = state.now;
     slot_ = state.slot;
     owed_ = state.owed;
+    last_ = state.last;
+    matrix_ = state.matrix;
   }
   __device__ __forceinline__ void Save() const {
     __syncwarp();
@@ -231,12 +225,14 @@ class RingFiller {
       state.now = now_;
       state.slot = slot_;
       state.owed = owed_;
+      // Matrices gone through on the way count as worked out.
+      state.matrix = now_.matrix >= 0 ? now_.matrix : matrix_;
     }
     __syncwarp();
   }
 
-  // Starts the copy into the ring's next slot, which the warp has read. What comes after the next
-  // pass has to wait for CatchUp: it belongs to a later operation.
+  // Starts the copy into the ring's next slot, which the warp has read. Beyond the simple case, one
+  // matrix after the other, the next pass has to wait for CatchUp: it belongs to a later operation.
   __device__ __forceinline__ void Fill() {
     __syncwarp();
     if (now_.matrix < 0) {
@@ -246,15 +242,18 @@ class RingFiller {
     CopyBlock<kSlots>(now_, slot_, warp_);
     slot_ = slot_ + 1 == kSlots ? 0 : slot_ + 1;
     if (StepPass(now_)) return;
-    StreamPass& next = Context().fillers[warp_].next;
-    now_ = next;
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) next.matrix = kNotPrepared;
+    matrix_ = now_.matrix;
+    if (now_.matrix < last_) {
+      now_ = PassOver(now_.matrix + 1, warp_);
+      if (!IsEmpty(now_)) return;
+    }
+    now_.matrix = kNotPrepared;
   }
 
  private:
   StreamPass now_;
-  int slot_, owed_;
+  int slot_, owed_, last_;
+  int matrix_;  // the last one gone through
   int warp_;
 };
 
