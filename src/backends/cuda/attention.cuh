@@ -166,8 +166,7 @@ __device__ __forceinline__ void ReceiveVector(const Mail* mail, int vector, uint
 // One unit: the rows' query heads that share KV head `head`, over one split. Leaves partial
 // results. All keys and values of the split are on their way at once.
 template <int kHead>
-__device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset,
-                                           bool mail_in, bool mail_out) {
+__device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head, int plane_offset) {
   constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
@@ -222,14 +221,14 @@ __device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head,
       const bool there = query < queries;
       slot[i] = there ? (row.partial + unit.split) * p.heads + query_head : -1;
       last[i] = row.position;
-      vector[i] = !there    ? -1
-                  : mail_in ? row.row * vectors + query_head
-                            : row.row * p.heads + query_head;
+      vector[i] = !there            ? -1
+                  : ArrivesByMail() ? row.row * vectors + query_head
+                                    : row.row * p.heads + query_head;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       uint4 q[kParts];
-      if (mail_in) {
+      if (ArrivesByMail()) {
         ReceiveVector<kParts>(p.mail_qkv, vector[i], q);
       } else {
         const bf16* source = p.q + static_cast<size_t>(max(vector[i], 0)) * kHead + t * 8;
@@ -243,8 +242,7 @@ __device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head,
     }
     // The key and value of a lone row's own position are as new as its query.
     const int own = unit.position - begin;
-    const int mine =
-        mail_in && own < kSplit && own % 8 == g ? unit.row * vectors + p.heads + head * 2 : -1;
+    const int mine = own < kSplit && own % 8 == g ? unit.row * vectors + p.heads + head * 2 : -1;
     const auto put = [&](const uint4(&vector_parts)[kParts], uint4(&to)[kGroups][kParts]) {
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
@@ -253,23 +251,26 @@ __device__ __forceinline__ void AttendUnit(const AttentionUnit* which, int head,
           to[j][c] = mine >= 0 && j == own / 8 ? vector_parts[c] : to[j][c];
       }
     };
-    uint4 parts[kParts];
-    if (mail_in && own < kSplit) {
+    if (own < kSplit && ArrivesByMail()) {
+      uint4 parts[kParts];
       ReceiveVector<kParts>(p.mail_qkv, mine, parts);
       put(parts, keys);
-      ReceiveVector<kParts>(p.mail_qkv, mine < 0 ? -1 : mine + 1, parts);
     }
     uint4 values[kGroups][kParts];
     LoadGroups(values, [&](int j) { return at[j].value; });
     state.Clear();
     float weights[kGroups][4];
     state.Weigh(keys, begin, last[0], last[1], p.attention_scale, weights);
-    if (mail_in && own < kSplit) put(parts, values);
+    if (own < kSplit && ArrivesByMail()) {
+      uint4 parts[kParts];
+      ReceiveVector<kParts>(p.mail_qkv, mine < 0 ? -1 : mine + 1, parts);
+      put(parts, values);
+    }
     state.Add(values, weights);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (slot[i] < 0) continue;
-      if (mail_out) {
+      if (MailsOut(CurrentOp())) {
         Mail* out = p.mail_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
 #pragma unroll
         for (int c = 0; c < kParts; ++c) {
@@ -352,17 +353,15 @@ __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
 template <int kHead>
 __device__ __noinline__ void AttendUnits() {
   const BlockContext& context = Context();
-  const Op& op = CurrentOp();
   const int kv_heads = context.p.kv_heads;
   const int total = context.set.units * kv_heads;
   int n = 0;
 #pragma unroll 1
   for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
     const bool cached = n < kCachedUnits;
-    const AttentionUnit* unit = cached ? &context.unit_cache[threadIdx.x / 32][n]
-                                       : context.set.all_units + i / kv_heads;
-    AttendUnit<kHead>(unit, cached ? unit->head : i % kv_heads, PlaneOffset(op), MailsIn(op),
-                      MailsOut(op));
+    const AttentionUnit* unit =
+        cached ? &context.unit_cache[threadIdx.x / 32][n] : context.set.all_units + i / kv_heads;
+    AttendUnit<kHead>(unit, cached ? unit->head : i % kv_heads, PlaneOffset(CurrentOp()));
   }
 }
 
@@ -387,7 +386,7 @@ __device__ __forceinline__ void AttentionOp() {
 // eight lanes have four elements each, and four such groups of lanes take every fourth split; their
 // sums meet in a tree.
 __device__ __noinline__ inline void MergeOp() {
-  const bool mail = MailsIn(CurrentOp());
+  const bool mail = ArrivesByMail();
   constexpr int kAtOnce = 32;  // splits
   const DecodeParams& p = Context().p;
   const RowInfo* infos = Context().set.infos;

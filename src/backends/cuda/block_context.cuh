@@ -42,8 +42,8 @@ struct StreamPass {
 struct FillerState {
   StreamPass now;
   int slot;
-  int owed;  // slots that are free but wait for the next pass to be worked out
-  int last;  // matrix up to which one follows the other in a single pass
+  int owed;                       // slots that are free but wait for the next pass to be worked out
+  int last;                       // matrix up to which one follows the other in a single pass
   int set, matrix, repeat, pass;  // of the last pass that was worked out
 };
 
@@ -56,6 +56,7 @@ struct QueueState {
   int held;         // operations fetched from it on
   uint32_t stamp;   // and its number
   bool own_inputs;  // its inputs were made by the block for itself
+  bool mailed;      // the results of the operation before went by mail
 };
 
 // The rows that go through a stack in this step.
@@ -65,7 +66,7 @@ struct SetContext {
   int recurrence;  // of B, from 0
   int units;
   bool narrow;
-  bool fuses;            // narrow, and what a row operation leaves fits into the blocks
+  bool fuses;            // one row: the blocks do its row operations for themselves
   bool mails;            // results go by mail where the operation says so
   bool own_stream;       // the blocks have their own copies of the stream
   const RowInfo* infos;  // in `row_cache` where they fit
@@ -82,7 +83,7 @@ struct BlockContext {
   RingPosition readers[kWarps];
   FillerState fillers[kWarps];
   const int32_t* chains;  // in `chain_cache` where they fit
-  float scratch[kNarrowRows * kWarps];
+  float scratch[kWarps];
   uint32_t arrivals;                  // of blocks at the grid's barrier, so far
   int traced;                         // clock readings
   uint64_t full[kWarps * kMaxSlots];  // barriers of the rings' slots
@@ -113,12 +114,16 @@ __device__ __forceinline__ int ThreadNow() {
 __device__ __forceinline__ const Op& CurrentOp() {
   return Context().ops[Context().queue.place];
 }
-// Whether what the operation takes comes by mail, and with which number.
-__device__ __forceinline__ bool MailsIn(const Op& op) {
-  return Context().set.mails && (op.flags & kOpMailIn) != 0;
-}
+// Whether the operation's results go by mail, and whether those of the one before did.
 __device__ __forceinline__ bool MailsOut(const Op& op) {
-  return Context().set.mails && (op.flags & kOpMailOut) != 0;
+  const SetContext& set = Context().set;
+  if (!set.mails || (op.flags & kOpMailOut) == 0) return false;
+  // What ends a set is for all to see.
+  const QueueState& queue = Context().queue;
+  return op.type != OpType::kRows || !(queue.at + 1 == queue.end && queue.left == 1);
+}
+__device__ __forceinline__ bool ArrivesByMail() {
+  return Context().queue.mailed;
 }
 __device__ __forceinline__ uint32_t StampIn() {
   return Context().queue.stamp - 1;
@@ -139,12 +144,7 @@ __device__ __forceinline__ float* Sums() {
 __device__ __forceinline__ bf16* OwnInputs() {
   return reinterpret_cast<bf16*>(shared_memory + kContextBytes);
 }
-__host__ __device__ constexpr int OwnInputStride(int ld) {
-  return ld + 8;  // off each other's banks
-}
-__host__ __device__ constexpr bool OwnInputsFit(int rows, int ld) {
-  return rows * OwnInputStride(ld) * static_cast<int>(sizeof(bf16)) <= kSumBytes;
-}
+static_assert(kChunkK * static_cast<int>(sizeof(bf16)) <= kSumBytes);
 
 inline constexpr int kRingOffset = kContextBytes + kSumBytes;
 static_assert(kRingOffset % 1024 == 0);

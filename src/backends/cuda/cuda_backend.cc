@@ -130,10 +130,11 @@ void CudaBackend::AllocateRows() {
   };
   const auto n = [](int value) { return static_cast<size_t>(value); };
   make(coda_x_, rows * n(p.hidden), p.coda_x);
-  make(own_stream_, n(launch_.blocks) * n(kNarrowRows) * n(p.hidden), p.own_stream);
+  make(own_stream_, n(launch_.blocks) * n(p.hidden), p.own_stream);
   p.mail = program_.mail ? 1 : 0;
   const size_t narrow = program_.mail ? n(kNarrowRows) : 0;
   make(mail_sums_, narrow * n(p.hidden), p.mail_sums);
+  make(mail_hidden_, narrow * n(p.ld_hidden / 2), p.mail_hidden);
   make(mail_ff_, narrow * n(p.ld_ff / 2), p.mail_ff);
   make(mail_attention_, narrow * n(p.ld_attention / 2), p.mail_attention);
   make(mail_qkv_, narrow * n(p.heads + 2 * p.kv_heads) * n(p.head_dim / 2), p.mail_qkv);
@@ -264,8 +265,8 @@ void CudaBackend::StampStep(const StepPlan& plan, InFlight& flight) {
   if (next_stamp_ > 0xFFFFFFFFu - needed - 1) {
     // Once in 2^32 operations the numbers start again, and old mail must not look new.
     stream_.Synchronize();
-    for (DeviceArray<Mail>* mail :
-         {&mail_sums_, &mail_ff_, &mail_attention_, &mail_qkv_, &mail_o_, &mail_ml_}) {
+    for (DeviceArray<Mail>* mail : {&mail_sums_, &mail_hidden_, &mail_ff_, &mail_attention_,
+                                    &mail_qkv_, &mail_o_, &mail_ml_}) {
       if (mail->size() > 0) Check(cudaMemset(mail->data(), 0, mail->bytes()), "clearing mail");
     }
     next_stamp_ = 1;

@@ -86,7 +86,8 @@ class CudaBackend final : public Backend {
   DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_,
       act_adapter_, q_;
 
-  DeviceArray<Mail> mail_sums_, mail_ff_, mail_attention_, mail_qkv_, mail_o_, mail_ml_;
+  DeviceArray<Mail> mail_sums_, mail_hidden_, mail_ff_, mail_attention_, mail_qkv_, mail_o_,
+      mail_ml_;
   uint32_t next_stamp_ = 1;
 
   InFlight flights_[kInFlight];

@@ -53,10 +53,9 @@ __device__ __noinline__ void RowsOp() {
   BlockContext& context = Context();
   const Op* op = &CurrentOp();
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
-    RowOp<kHidden, 1, false>(context.p, *op,
-                             {context.set.infos, context.set.set, row, 1, context.set.narrow, false,
-                              false, MailsIn(*op)},
-                             context.scratch);
+    RowOp<kHidden, false>(context.p, *op,
+                          {context.set.infos, context.set.set, row, false, false, ArrivesByMail()},
+                          context.scratch);
   }
 }
 __device__ __noinline__ void QkNormRows() {
@@ -67,15 +66,13 @@ __device__ __noinline__ void QkNormRows() {
              context.scratch);
   }
 }
-// All rows by every block, for itself.
-template <int kRows>
+// The only row by every block, for itself.
 __device__ __noinline__ void OwnRowsOp() {
   BlockContext& context = Context();
   const Op* op = &CurrentOp();
-  RowOp<kOwnHidden, kRows, true>(
-      context.p, *op,
-      {context.set.infos, context.set.set, 0, context.set.rows, true, true, false, MailsIn(*op)},
-      context.scratch);
+  RowOp<kOwnHidden, true>(context.p, *op,
+                          {context.set.infos, context.set.set, 0, true, false, ArrivesByMail()},
+                          context.scratch);
 }
 
 // ---- The operations of one set in order: the stack's own, as often as the step says, for B after
@@ -90,6 +87,7 @@ __device__ __forceinline__ bool EndsRecurrence() {
 // By one thread.
 __device__ __forceinline__ void AdvanceQueue() {
   QueueState& queue = Context().queue;
+  queue.mailed = MailsOut(CurrentOp());
   if (CurrentOp().type == OpType::kRows) Context().set.own_stream = false;
   queue.place = (queue.place + 1) % kOpsHeld;
   --queue.held;
@@ -101,8 +99,8 @@ __device__ __forceinline__ void AdvanceQueue() {
   ++Context().set.recurrence;
 }
 
-// By one warp: when half of the operations held are done, as many more are on their way. At most two
-// come up between two calls, so they are there in time.
+// By one warp: when half of the operations held are done, as many more are on their way. At most
+// two come up between two calls, so they are there in time.
 __device__ __forceinline__ void FetchOps() {
   WaitForCopies();
   constexpr int kParts = sizeof(Op) / 16;
@@ -194,12 +192,12 @@ __device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
                      0,
                      0,
                      context.queue.stamp,
+                     false,
                      false};
     context.set.units = plan->units[set];
     context.set.narrow = rows <= kNarrowRows;
-    context.set.fuses = rows <= kNarrowRows && context.p.hidden <= kOwnHidden &&
-                        OwnInputsFit(rows, context.p.ld_hidden);
-    context.set.mails = context.set.fuses && context.p.mail != 0;
+    context.set.mails = context.set.narrow && context.p.mail != 0;
+    context.set.fuses = rows == 1 && context.p.hidden <= kOwnHidden;
     context.set.own_stream = false;
     context.set.infos = rows <= kCachedRows ? context.row_cache : infos;
     context.set.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
@@ -237,11 +235,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     while (Context().queue.left > 0) {
       if (Context().set.fuses && (CurrentOp().flags & kOpFused) != 0 &&
           !(EndsRecurrence() && Context().queue.left == 1)) {
-        if (Context().set.rows == 1) {
-          OwnRowsOp<1>();
-        } else {
-          OwnRowsOp<kNarrowRows>();
-        }
+        OwnRowsOp();
         __syncthreads();
         if (ThreadNow() == 0) {
           AdvanceQueue();

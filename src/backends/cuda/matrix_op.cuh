@@ -297,17 +297,15 @@ class MatrixPass {
     share_ = context.shares[op.matrix];
     own_ = context.queue.own_inputs;
     input_ = Input(context.p, op.input, ld_);
-    if (own_) {
-      ld_ = OwnInputStride(ld_);
-      input_ = OwnInputs();
-    }
+    if (own_) input_ = OwnInputs();
     const size_t first = static_cast<size_t>(first_row + threadIdx.x % 32 / 4) * ld_ +
                          Warp() * kBlockK + threadIdx.x % 4 * 8;
     mail_ = nullptr;
-    if (kTiles == 1 && MailsIn(op)) {
-      mail_ =
-          (op.input == Activation::kFeedForward ? context.p.mail_ff : context.p.mail_attention) +
-          first / 2;
+    if (kTiles == 1 && !own_ && ArrivesByMail()) {
+      mail_ = (op.input == Activation::kFeedForward ? context.p.mail_ff
+               : op.input == Activation::kAttention ? context.p.mail_attention
+                                                    : context.p.mail_hidden) +
+              first / 2;
     }
     input_ += first;
   }

@@ -14,11 +14,11 @@ __global__ void __launch_bounds__(kThreads)
                 const RowInfo* infos, int first) {
   __shared__ float scratch[kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
-  const RowsAt at{infos, set, row, 1, false, false, true, false};
+  const RowAt at{infos, set, row, false, true, false};
   if (p.hidden <= kOwnHidden) {
-    RowOp<kOwnHidden, 1, false>(p, op, at, scratch);
+    RowOp<kOwnHidden, false>(p, op, at, scratch);
   } else {
-    RowOp<kMaxHidden, 1, false>(p, op, at, scratch);
+    RowOp<kMaxHidden, false>(p, op, at, scratch);
   }
 }
 
@@ -84,8 +84,7 @@ __global__ void SwiGluKernel(const __grid_constant__ DecodeParams p, const float
   if (i >= p.ff) return;
   const float* at = gate_up + static_cast<size_t>(row) * ld + i / 8 * kTileRows + i % 8;
   const float gate = at[0], up = at[8];
-  p.act_ff[static_cast<size_t>(row) * p.ld_ff + i] =
-      __float2bfloat16(Gated(gate, up));
+  p.act_ff[static_cast<size_t>(row) * p.ld_ff + i] = __float2bfloat16(Gated(gate, up));
 }
 
 // A warp per 16 positions and head; the positions' keys and values are in their pages.

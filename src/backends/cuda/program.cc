@@ -122,7 +122,7 @@ class Builder {
     if (raven) {
       Op add = Rows(RowSource::kReplace);
       Partial(model_.adapter, Activation::kAdapter, add);
-      add.flags = FusedInto(model_.core[0].qkv) | kOpMailIn;
+      add.flags = FusedInto(model_.core[0].qkv) | kOpMailOut;
       add.bias = model_.adapter_bias;
       add.output = RowOutput::kNormed;
       add.pre_norm = model_.core[0].attn_norm_in;
@@ -130,6 +130,7 @@ class Builder {
     }
     Op again = Rows(RowSource::kAdd);
     again.flags = FusedInto(raven ? model_.adapter : model_.core[0].qkv);
+    if (!raven) again.flags |= kOpMailOut;
     again.loop_norm = model_.loop_norm;
     again.output = core.output;
     again.pre_norm = core.pre_norm;
@@ -145,7 +146,7 @@ class Builder {
     program_.ops.push_back(copy);
     if (!model_.coda.empty()) {
       Op final = Rows(RowSource::kAdd);
-      final.flags = FusedInto(model_.head);
+      final.flags = FusedInto(model_.head) | kOpMailOut;
       final.output = RowOutput::kNormed;
       final.pre_norm = model_.final_norm;
       Blocks(model_.coda, final);
@@ -193,7 +194,6 @@ class Builder {
     op.input = input;
     op.layer = layer_;
     if (kind != MatrixKind::kHead && kind != MatrixKind::kQkvRaw) op.flags |= kOpMailOut;
-    if (input == Activation::kAttention || input == Activation::kFeedForward) op.flags |= kOpMailIn;
     program_.ops.push_back(op);
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
@@ -271,11 +271,11 @@ class Builder {
       program_.ops.back().q_norm = block.q_norm;
       program_.ops.back().k_norm = block.k_norm;
       if (spec_.qk_norm) Step(OpType::kQkNorm, block, 0);
-      Step(OpType::kAttention, block, kOpMailOut | (spec_.qk_norm ? 0 : kOpMailIn));
-      Step(OpType::kMerge, block, kOpMailIn | kOpMailOut);
+      Step(OpType::kAttention, block, kOpMailOut);
+      Step(OpType::kMerge, block, kOpMailOut);
       Op mid = Rows(RowSource::kAdd);
       Partial(block.attn_out, Activation::kAttention, mid);
-      mid.flags = FusedInto(block.gate_up) | kOpMailIn;
+      mid.flags = FusedInto(block.gate_up) | kOpMailOut;
       mid.post_norm = block.attn_norm_out;
       mid.output = RowOutput::kNormed;
       mid.pre_norm = block.mlp_norm_in;
@@ -290,7 +290,7 @@ class Builder {
         end.pre_norm = blocks[next].attn_norm_in;
       }
       Partial(block.down, Activation::kFeedForward, end);
-      end.flags |= kOpMailIn;
+      if (next < blocks.size()) end.flags |= kOpMailOut;
       end.post_norm = block.mlp_norm_out;
       program_.ops.push_back(end);
     }

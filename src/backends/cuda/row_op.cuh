@@ -1,6 +1,6 @@
-// Operations on whole rows of the residual stream, a block for one row or a few: adding up a
-// sublayer's partial sums, norms, the embedding, the initial state, and the bf16 inputs of the next
-// matrix. Everything float32, and the same bits however many rows a block takes at once.
+// Operations on whole rows of the residual stream, a block for each row: adding up a sublayer's
+// partial sums, norms, the embedding, the initial state, and the bf16 inputs of the next matrix.
+// Everything float32.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -14,29 +14,16 @@ namespace loopspec::cuda {
 inline constexpr int kOwnHidden =
     2048;  // widest stream of which a block takes several rows at once
 
-// The same sums in every thread: lanes in a tree, then the warps in order. `scratch`:
-// [kRows][kWarps].
-template <int kRows>
-__device__ __forceinline__ void BlockSums(float (&value)[kRows], float* scratch) {
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) value[r] = WarpSum(value[r]);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) scratch[r * kWarps + threadIdx.x / 32] = value[r];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    value[r] = 0.0f;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) value[r] += scratch[r * kWarps + w];
-  }
-}
+// The same sum in every thread: lanes in a tree, then the warps in order.
 __device__ inline float BlockSum(float value, float* scratch) {
-  float values[1] = {value};
-  BlockSums(values, scratch);
-  return values[0];
+  value = WarpSum(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += scratch[w];
+  return sum;
 }
 
 __device__ inline float4 LoadCoherent(const float* p) {
@@ -63,28 +50,21 @@ struct RowRegisters {
   }
 };
 
-// RMSNorm of several rows. Here and below, a product that is added to is written so that the
-// compiler cannot fuse the two in one instance of a template and leave them apart in another.
-template <int kHidden, int kRows>
-__device__ __forceinline__ void Normalise(RowRegisters<kHidden> (&x)[kRows], const DecodeParams& p,
+// RMSNorm. Here and below, a product that is added to is written so that the compiler cannot fuse
+// the two in one instance of a template and leave them apart in another.
+template <int kHidden>
+__device__ __forceinline__ void Normalise(RowRegisters<kHidden>& x, const DecodeParams& p,
                                           const RowRegisters<kHidden>& weights, float* scratch) {
-  float squares[kRows] = {};
+  float squares = 0.0f;
+  x.ForEach(p.hidden, [&](float4& v, int) {
+    squares = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, squares))));
+  });
+  const float scale = rsqrtf(fmaf(BlockSum(squares, scratch), p.one_over_hidden, p.eps));
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    x[r].ForEach(p.hidden, [&](float4& v, int) {
-      squares[r] = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, squares[r]))));
-    });
-  }
-  BlockSums(squares, scratch);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float scale = rsqrtf(fmaf(squares[r], p.one_over_hidden, p.eps));
-#pragma unroll
-    for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
-      const float4 v = x[r].v[j], w = weights.v[j];
-      x[r].v[j] =
-          make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
-    }
+  for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
+    const float4 v = x.v[j], w = weights.v[j];
+    x.v[j] =
+        make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
   }
 }
 
@@ -132,176 +112,163 @@ __device__ __noinline__ inline void StartWithoutPrelude(const DecodeParams& p, c
   __syncthreads();
 }
 
-// Which rows a block works on, and where it leaves what it makes.
-struct RowsAt {
+// Which row a block works on, and where it leaves what it makes.
+struct RowAt {
   const RowInfo* infos;  // of row 0
   int set;
-  int first, count;  // rows; at most kRows of them
-  bool narrow;
+  int row;
   bool own;      // the inputs of the next matrix stay in the block (OwnInputs)
   bool natural;  // they are in the order of the elements, not of InputPlace
   bool mail;     // sums come by mail
 
-  // The residual stream of row `row`. `of_block`: the block's own copy of it.
-  __device__ __forceinline__ float* Stream(const DecodeParams& p, int row, bool of_block) const {
-    if (of_block)
-      return p.own_stream + (static_cast<size_t>(blockIdx.x) * kNarrowRows + row) * p.hidden;
+  // The row's residual stream. `of_block`: the block's own copy of it.
+  __device__ __forceinline__ float* Stream(const DecodeParams& p, bool of_block) const {
+    if (of_block) return p.own_stream + static_cast<size_t>(blockIdx.x) * p.hidden;
     return set == kSetCoda ? p.coda_x + static_cast<size_t>(row) * p.hidden
                            : p.state + static_cast<size_t>(infos[row].cell) * p.hidden;
   }
-  __device__ __forceinline__ bf16* Out(bf16* rows, int ld, int row) const {
-    return own ? OwnInputs() + static_cast<size_t>(row) * OwnInputStride(ld)
-               : rows + static_cast<size_t>(row) * ld;
-  }
 };
 
-// Elements i ... i + 3 of an input, i a multiple of 4.
-__device__ __forceinline__ void StoreInput(bf16* row, int i, uint2 v, bool natural) {
-  *reinterpret_cast<uint32_t*>(row + (natural ? i : InputPlace(i))) = v.x;
-  *reinterpret_cast<uint32_t*>(row + (natural ? i + 2 : InputPlace(i + 2))) = v.y;
-}
-
-template <int kHidden, int kRows>
-__device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op, const RowsAt& at,
-                                            RowRegisters<kHidden> (&x)[kRows]) {
-  const int h = p.hidden;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= at.count) break;
-    const int row = at.first + r;
+// Elements i ... i + 3 of the next matrix's input, i a multiple of 4.
+class InputWriter {
+ public:
+  __device__ __forceinline__ InputWriter(const DecodeParams& p, const Op& op, const RowAt& at)
+      : natural_(at.natural) {
     const bool adapter = op.output == RowOutput::kAdapter;
     const int ld = adapter ? p.ld_adapter : p.ld_hidden;
-    bf16* out = at.Out(adapter ? p.act_adapter : p.act_hidden, ld, row);
-    x[r].ForEach(h, [&](float4& v, int i) {
-      StoreInput(out, i, make_uint2(PackBF16(v.x, v.y), PackBF16(v.z, v.w)), at.natural);
-    });
-    if (adapter) {
-      const bf16* e = p.prelude_out + static_cast<size_t>(at.infos[row].cell) * h;
-      x[r].ForEach(h, [&](float4&, int i) {
-        StoreInput(out, h + i, __ldcg(reinterpret_cast<const uint2*>(e + i)), at.natural);
-      });
+    row_ = at.own ? OwnInputs()
+                  : (adapter ? p.act_adapter : p.act_hidden) + static_cast<size_t>(at.row) * ld;
+    if (!at.natural && !at.own && MailsOut(op))
+      mail_ = p.mail_hidden + static_cast<size_t>(at.row) * (ld / 2);
+  }
+  __device__ __forceinline__ void Write(int i, uint2 v) const {
+    const int first = natural_ ? i : InputPlace(i), second = natural_ ? i + 2 : InputPlace(i + 2);
+    if (mail_ != nullptr) {
+      Post(mail_ + first / 2, v.x, StampOut());
+      Post(mail_ + second / 2, v.y, StampOut());
+    } else {
+      *reinterpret_cast<uint32_t*>(row_ + first) = v.x;
+      *reinterpret_cast<uint32_t*>(row_ + second) = v.y;
     }
-    if (at.own) {  // the rows' own buffers have their padding zeroed once
-      for (int i = (adapter ? 2 * h : h) / 32 * 32 + static_cast<int>(threadIdx.x); i < ld;
-           i += kThreads) {
-        if (i >= (adapter ? 2 * h : h)) out[InputPlace(i)] = __float2bfloat16(0.0f);
-      }
+  }
+
+ private:
+  bool natural_;
+  bf16* row_;
+  Mail* mail_ = nullptr;
+};
+
+template <int kHidden>
+__device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op, const RowAt& at,
+                                            RowRegisters<kHidden>& x) {
+  const int h = p.hidden;
+  const InputWriter writer(p, op, at);
+  x.ForEach(h, [&](float4& v, int i) {
+    writer.Write(i, make_uint2(PackBF16(v.x, v.y), PackBF16(v.z, v.w)));
+  });
+  if (op.output == RowOutput::kAdapter) {
+    const bf16* e = p.prelude_out + static_cast<size_t>(at.infos[at.row].cell) * h;
+    x.ForEach(h, [&](float4&, int i) {
+      writer.Write(h + i, __ldcg(reinterpret_cast<const uint2*>(e + i)));
+    });
+  }
+  if (at.own) {  // the rows' own buffers have their padding zeroed once
+    const bool adapter = op.output == RowOutput::kAdapter;
+    for (int i = (adapter ? 2 * h : h) + static_cast<int>(threadIdx.x);
+         i < (adapter ? p.ld_adapter : p.ld_hidden); i += kThreads) {
+      OwnInputs()[InputPlace(i)] = __float2bfloat16(0.0f);
     }
   }
 }
 
-// The sums of all rows, as they come. What lies outside the rows or the row is asked for inside.
-template <int kHidden, int kRows>
-__device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowsAt& at,
-                                            RowRegisters<kHidden> (&x)[kRows]) {
-  constexpr int kParts = RowRegisters<kHidden>::kParts;
+// The row's sums, as they come. What lies past the end of the row is asked for inside.
+template <int kHidden>
+__device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowAt& at,
+                                            RowRegisters<kHidden>& x) {
   const auto element = [](int j) { return (j * kThreads + static_cast<int>(threadIdx.x)) * 4; };
-  Receive<kRows * kParts>(
-      StampIn(),
-      [&](int i) {
-        const int row = at.first + min(i / kParts, at.count - 1);
-        return p.mail_sums + static_cast<size_t>(row) * p.hidden +
-               min(element(i % kParts), p.hidden - 4);
-      },
-      [&](int i, const uint4& v) {
-        if (element(i % kParts) < p.hidden) {
-          x[i / kParts].v[i % kParts] = make_float4(__uint_as_float(v.x), __uint_as_float(v.y),
-                                                    __uint_as_float(v.z), __uint_as_float(v.w));
+  const Mail* sums = p.mail_sums + static_cast<size_t>(at.row) * p.hidden;
+  Receive<RowRegisters<kHidden>::kParts>(
+      StampIn(), [&](int j) { return sums + min(element(j), p.hidden - 4); },
+      [&](int j, const uint4& v) {
+        if (element(j) < p.hidden) {
+          x.v[j] = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+                               __uint_as_float(v.w));
         }
       });
 }
 
 // Everything a row operation reads is asked for before anything is waited for: the time is latency.
 // kSums: the operation is known to take a matrix's sums, and nothing else is compiled.
-template <int kHidden, int kRows, bool kSums>
-__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowsAt& at,
+template <int kHidden, bool kSums>
+__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at,
                                       float* scratch) {
-  const int h = p.hidden;
-  if constexpr (!kSums) {  // what starts a stack is done row by row
-    static_assert(kRows == 1);
-    const RowInfo& info = at.infos[at.first];
-    if (op.flags & kOpRope) FillRope(p, at.set, at.first, info.position);
+  const int h = p.hidden, row = at.row;
+  const RowInfo& info = at.infos[row];
+  if constexpr (!kSums) {
+    if (op.flags & kOpRope) FillRope(p, at.set, row, info.position);
     if (op.source == RowSource::kState && info.depth == 0 && p.prelude_layers == 0)
       StartWithoutPrelude(p, info, p.state + static_cast<size_t>(info.cell) * h);
   }
 
-  RowRegisters<kHidden> x[kRows], before[kRows], post, loop, pre;
+  RowRegisters<kHidden> x, before, post, loop, pre;
   post.LoadWeights(h, op.post_norm);
   loop.LoadWeights(h, op.loop_norm);
   pre.LoadWeights(h, op.pre_norm);
-  const bool sums = kSums || op.source == RowSource::kAdd || op.source == RowSource::kReplace;
-  const size_t stride = static_cast<size_t>(p.max_rows) * h;
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= at.count) break;
-    const int row = at.first + r;
-    const float* stream = at.Stream(p, row, at.narrow && Context().set.own_stream);
-    if (op.source == RowSource::kAdd) {
-      before[r].ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
-    }
-    if (!kSums && op.source == RowSource::kEmbed) {
-      LoadEmbedding(p, at.infos[row].token, x[r]);
-    } else if (!(sums && at.mail)) {
-      const float* from = sums ? p.partials + static_cast<size_t>(row) * h
-                               : p.state + static_cast<size_t>(at.infos[row].cell) * h;
-      x[r].ForEach(h, [&](float4& v, int i) { v = LoadCoherent(from + i); });
-    }
-    if (sums && !at.mail) {
-      const float* partial = p.partials + static_cast<size_t>(row) * h;
+  if (op.source == RowSource::kAdd) {
+    const float* stream = at.Stream(p, !at.natural && Context().set.own_stream);
+    before.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
+  }
+  if (kSums || op.source == RowSource::kAdd || op.source == RowSource::kReplace) {
+    const float* sums = p.partials + static_cast<size_t>(row) * h;
+    const int chunks = op.chunks[!at.natural && Context().set.narrow];
+    if (kHidden <= kOwnHidden && at.mail) {  // mail has no wider rows
+      ReceiveSums(p, at, x);
+    } else {
+      x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(sums + i); });
 #pragma unroll 1
-      for (int c = 1; c < op.chunks[at.narrow]; ++c) {
-        x[r].ForEach(h, [&](float4& v, int i) {
-          const float4 y = LoadCoherent(partial + c * stride + i);
+      for (int c = 1; c < chunks; ++c) {
+        sums += static_cast<size_t>(p.max_rows) * h;
+        x.ForEach(h, [&](float4& v, int i) {
+          const float4 y = LoadCoherent(sums + i);
           v = make_float4(v.x + y.x, v.y + y.y, v.z + y.z, v.w + y.w);
         });
       }
     }
-  }
-  if constexpr (kHidden <= kOwnHidden) {  // mail has no wider rows
-    if (sums && at.mail) ReceiveSums(p, at, x);
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (r >= at.count) break;
     if (op.bias != nullptr) {
-      x[r].ForEach(h, [&](float4& v, int i) {
+      x.ForEach(h, [&](float4& v, int i) {
         const float4 b = *reinterpret_cast<const float4*>(op.bias + i);
         v = make_float4(v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w);
       });
     }
+  } else if (op.source == RowSource::kEmbed) {
+    LoadEmbedding(p, info.token, x);
+  } else {
+    const float* state = p.state + static_cast<size_t>(info.cell) * h;
+    x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(state + i); });
   }
   if (op.source == RowSource::kAdd) {
     if (op.post_norm != nullptr) Normalise(x, p, post, scratch);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-      for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
-        const float4 a = before[r].v[j], b = x[r].v[j];
-        x[r].v[j] = make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
-                                __fadd_rn(a.w, b.w));
-      }
+    for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
+      const float4 a = before.v[j], b = x.v[j];
+      x.v[j] = make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
+                           __fadd_rn(a.w, b.w));
     }
   }
   if (op.loop_norm != nullptr) Normalise(x, p, loop, scratch);
   if (op.source != RowSource::kState) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= at.count) break;
-      float* stream = at.Stream(p, at.first + r, at.own);
-      x[r].ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
-    }
+    float* stream = at.Stream(p, at.own);
+    x.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
   }
   if constexpr (!kSums) {
     if ((op.flags & kOpFinishPrelude) && p.adapter) {
-      const RowInfo& info = at.infos[at.first];
       __syncthreads();
       FinishPrelude(p, info.cell, info.position, p.state + static_cast<size_t>(info.cell) * h);
       return;
     }
   }
   if (op.output == RowOutput::kNone) return;
-  if (op.output == RowOutput::kNormed && op.pre_norm != nullptr)
-    Normalise(x, p, pre, scratch);
+  if (op.output == RowOutput::kNormed && op.pre_norm != nullptr) Normalise(x, p, pre, scratch);
   StoreInputs(p, op, at, x);
 }
 

@@ -16,10 +16,8 @@ namespace loopspec::cuda {
 inline constexpr int kThreads =
     256;  // of a block: eight warps that share the k dimension of every product
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kPassRows = 32;  // batch rows that one pass over the weights serves
-// Rows of a narrow set: few enough for every block to do the row operations for itself, which saves
-// a barrier each.
-inline constexpr int kNarrowRows = 4;
+inline constexpr int kPassRows = 32;   // batch rows that one pass over the weights serves
+inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go by mail (mail.cuh)
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden =
@@ -85,10 +83,8 @@ struct alignas(16) Op {
 };
 inline constexpr int32_t kOpRope = 1;           // also fills the row's rotary table
 inline constexpr int32_t kOpFinishPrelude = 2;  // e = x, x = initial state
-inline constexpr int32_t kOpFused = 4;  // what it leaves is the input of the matrix that follows
-// In sets whose blocks pass their results by mail (mail.cuh): what comes in, what goes out so.
-inline constexpr int32_t kOpMailIn = 8;
-inline constexpr int32_t kOpMailOut = 16;
+inline constexpr int32_t kOpFused = 4;    // its results can stay in the blocks, for the next matrix
+inline constexpr int32_t kOpMailOut = 8;  // in sets that use mail: what it makes goes so
 
 // ---- The plan: what one step does
 // ---------------------------------------------------------------------------------------
@@ -204,7 +200,7 @@ struct DecodeParams {
 
   // Memory by row.
   float* coda_x;         // [row][hidden]
-  float* own_stream;     // [block][narrow row][hidden]: each block's copy in narrow sets
+  float* own_stream;     // [block][hidden]: each block's copy, for sets of one row
   bf16* act_hidden;      // [row][ld_hidden]
   bf16* act_attention;   // [row][ld_attention]
   bf16* act_ff;          // [row][ld_ff]
@@ -220,6 +216,7 @@ struct DecodeParams {
   // Mail between the blocks, of narrow sets; inputs of matrices by pairs of elements.
   int32_t mail;          // whether the model's shapes allow it
   Mail* mail_sums;       // [row][hidden]
+  Mail* mail_hidden;     // [row][ld_hidden / 2]
   Mail* mail_ff;         // [row][ld_ff / 2]
   Mail* mail_attention;  // [row][ld_attention / 2]
   Mail* mail_qkv;        // [row][heads + 2 kv_heads][head_dim / 2]: q, then k and v of each head

@@ -136,8 +136,12 @@ __device__ __forceinline__ bool StepPass(StreamPass& pass) {
 __device__ __forceinline__ StreamPass PassOver(int matrix, int warp) {
   const MatrixShare share = Context().shares[matrix];
   const int chunks = share.tile_begin < share.tile_end ? ChunksOfWarp(share, warp) : 0;
-  return {matrix,           share.tile_begin,  share.tile_end,
-          share.chunk_begin, share.chunk_begin, share.chunk_begin + chunks};
+  return {matrix,
+          share.tile_begin,
+          share.tile_end,
+          share.chunk_begin,
+          share.chunk_begin,
+          share.chunk_begin + chunks};
 }
 __device__ __forceinline__ bool IsEmpty(const StreamPass& pass) {
   return pass.chunk_begin >= pass.chunk_end;
