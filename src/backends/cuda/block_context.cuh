@@ -9,7 +9,7 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kMaxSlots = 3;       // of a warp's ring
+inline constexpr int kMaxSlots = 2;       // of a warp's ring
 inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept at hand
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
 inline constexpr int kCachedUnits = 4;    // attention units of each warp, likewise

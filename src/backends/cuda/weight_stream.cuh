@@ -125,6 +125,12 @@ __device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int 
   }
 }
 
+// The description of the matrix after this one is needed next, and takes long to come.
+__device__ __forceinline__ void PrefetchMapAfter(int matrix) {
+  if (LOOPSPEC_COPY_ENGINE && threadIdx.x % 32 == 0 && matrix + 1 < Context().p.matrices)
+    PrefetchMap(Context().p.maps + matrix + 1);
+}
+
 // Goes to the next block; false when there is none.
 __device__ __forceinline__ bool StepPass(StreamPass& pass) {
   if (++pass.chunk < pass.chunk_end) return true;
@@ -183,6 +189,7 @@ __device__ __noinline__ void CatchUp(int warp) {
       at.last = at.now.matrix >= 0 && Context().order.passes[at.set] == 1
                     ? Context().order.end[at.set] - 1
                     : -1;
+      if (at.now.matrix >= 0) PrefetchMapAfter(at.now.matrix);
     }
     if (at.owed == 0 || at.now.matrix == kStreamEnd) break;
     CopyBlock<kSlots>(at.now, at.slot, warp);
@@ -249,6 +256,7 @@ class RingFiller {
     matrix_ = now_.matrix;
     if (now_.matrix < last_) {
       now_ = PassOver(now_.matrix + 1, warp_);
+      PrefetchMapAfter(matrix_ + 1);
       if (!IsEmpty(now_)) return;
     }
     now_.matrix = kNotPrepared;
