@@ -60,6 +60,10 @@ struct Pipe {
   argv.push_back(nullptr);
   std::vector<std::string> settings = {"HOME=/nonexistent", "LC_ALL=C.UTF-8", "NO_COLOR=1",
                                        "PATH=/usr/bin:/bin"};
+  for (const char* sanitizer : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(sanitizer); value != nullptr)
+      settings.push_back(std::string(sanitizer) + "=" + value);
+  }
   for (const auto& [name, value] : options.environment) settings.push_back(name + "=" + value);
   std::vector<char*> envp;
   for (std::string& setting : settings) envp.push_back(setting.data());
