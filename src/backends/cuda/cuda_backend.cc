@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cuda/read_bandwidth.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -340,6 +341,11 @@ void CudaBackend::ReadLogits(int readout, std::span<float> out) {
   Check(cudaMemcpy(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(),
                    out.size_bytes(), cudaMemcpyDeviceToHost),
         "copying logits");
+}
+
+double CudaBackend::ReadBandwidth() {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  return MeasureReadBandwidth();
 }
 
 }  // namespace loopspec::cuda

@@ -34,6 +34,7 @@ class CudaBackend final : public Backend {
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
   void ReadLogits(int readout, std::span<float> out) override;
+  double ReadBandwidth() override;
 
   const DeviceModel& model() const { return model_; }
   const Program& program() const { return program_; }
