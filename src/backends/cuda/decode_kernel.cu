@@ -1,5 +1,3 @@
-#include <cooperative_groups.h>
-
 #include "backends/cuda/attention.cuh"
 #include "backends/cuda/decode_kernel.h"
 #include "backends/cuda/matrix_op.cuh"

@@ -2,8 +2,9 @@
 // where all memory is.
 //
 // The kernel is persistent: one block per multiprocessor runs the whole step, operation by
-// operation, with a barrier over the grid between them. Nothing in a launch depends on the step but
-// the contents of the plan, so no launch is special.
+// operation. Between them stands a barrier over the grid; where few rows are under way, results go
+// from block to block by mail instead (mail.cuh). Nothing in a launch depends on the step but the
+// contents of the plan, so no launch is special.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,13 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kThreads =
-    256;  // of a block: eight warps that share the k dimension of every product
+inline constexpr int kThreads = 256;  // of a block: eight warps share the k of every product
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kPassRows = 32;   // batch rows that one pass over the weights serves
 inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go by mail (mail.cuh)
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
-inline constexpr int kMaxHidden =
-    8192;  // a block holds one row of the residual stream in registers
+inline constexpr int kMaxHidden = 8192;           // a block holds a row of the stream in registers
 
 // ---- The program: what the model does, laid down once
 // ------------------------------------------------------------------
