@@ -95,7 +95,8 @@ inline float32x4_t Exp(float32x4_t x) {
   return vmulq_f32(p, vreinterpretq_f32_s32(power));
 }
 
-// scores -> bf16 weights exp(score - max) beside them; returns the sum of the rounded weights.
+// scores -> bf16 weights exp(score - max) beside them; returns their sum before rounding, which is
+// what the GPU divides by.
 float Softmax(float* scores, int64_t n, uint16_t* weights) {
   const float least = -std::numeric_limits<float>::infinity();
   for (int64_t i = n; i < (n + 3) / 4 * 4; ++i) scores[i] = least;
@@ -109,9 +110,8 @@ float Softmax(float* scores, int64_t n, uint16_t* weights) {
     const uint32x4_t kept = vcgtq_f32(shifted, cut);
     const float32x4_t weight =
         vreinterpretq_f32_u32(vandq_u32(kept, vreinterpretq_u32_f32(Exp(vmaxq_f32(shifted, cut)))));
-    const bfloat16x4_t half = vcvt_bf16_f32(weight);
-    vst1_u16(weights + i, vreinterpret_u16_bf16(half));
-    sum = vaddq_f32(sum, vcvt_f32_bf16(half));
+    vst1_u16(weights + i, vreinterpret_u16_bf16(vcvt_bf16_f32(weight)));
+    sum = vaddq_f32(sum, weight);
   }
   return vaddvq_f32(sum);
 }

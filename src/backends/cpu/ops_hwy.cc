@@ -175,7 +175,8 @@ HWY_INLINE void WeightedValues(const AttentionCall& call, const float* weights, 
   for (int i = 0; i < kVectors; ++i) hn::StoreU(acc[i], kD, out + i * kLanes);
 }
 
-// scores -> exp(score - max), in place, rounded like a matrix input; returns their sum.
+// scores -> exp(score - max), in place, rounded like a matrix input; returns their sum before
+// rounding, which is what the GPU divides by.
 template <class Kv>
 float Softmax(float* scores, int64_t n) {
   VF top = hn::Set(kD, -std::numeric_limits<float>::infinity());
@@ -189,6 +190,7 @@ float Softmax(float* scores, int64_t n) {
     const VF shifted = hn::Sub(hn::LoadU(kD, scores + i), peak);
     VF weight = hn::IfThenElseZero(hn::Gt(shifted, hn::Set(kD, -80.0f)),
                                    hn::Exp(kD, hn::Max(shifted, hn::Set(kD, -80.0f))));
+    sum = hn::Add(sum, weight);
     if constexpr (Kv::kRound) {
       const auto bits = hn::BitCast(du, weight);
       const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
@@ -196,7 +198,6 @@ float Softmax(float* scores, int64_t n) {
       weight = hn::BitCast(kD, hn::And(rounded, hn::Set(du, 0xFFFF0000u)));
     }
     hn::StoreU(weight, kD, scores + i);
-    sum = hn::Add(sum, weight);
   }
   return hn::GetLane(hn::SumOfLanes(kD, sum));
 }
