@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "decode/depths.h"
 #include "kv/ledger.h"
@@ -11,7 +12,7 @@ namespace loopspec {
 namespace {
 
 constexpr int kRounds = 6;
-constexpr double kSmallestShift = 1e-4;
+constexpr double kGuessPositions = 16;  // what a guess is worth beside a measurement
 
 std::vector<int32_t> RandomTokens(int count, int vocab, uint64_t seed) {
   std::vector<int32_t> tokens;
@@ -26,28 +27,43 @@ int32_t ArgMax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-// Narrows in on the shift: agreement falls as it grows, misses about in proportion.
-class ShiftSearch {
- public:
-  explicit ShiftSearch(double asked) : misses_asked_(1.0 - asked) {}
-
-  double Next(double shift, double agreement, int positions) {
-    const double misses = 1.0 - agreement;
-    (misses > misses_asked_ ? high_ : low_) = shift;
-    const double floor = 0.5 / positions;  // none seen is not none
-    double next =
-        shift * std::clamp(std::max(misses_asked_, floor) / std::max(misses, floor), 0.125, 8.0);
-    if (high_ > 0 && next >= high_) next = std::sqrt(std::max(low_, kSmallestShift) * high_);
-    if (next <= low_) next = high_ > 0 ? std::sqrt(low_ * high_) : 2.0 * low_;
-    return std::max(next, kSmallestShift);
-  }
-
- private:
-  double misses_asked_;
-  double low_ = 0, high_ = 0;  // shifts known to agree too often and too rarely; 0: none yet
-};
-
 }  // namespace
+
+// No agreement at all has no shift, nor has a full one.
+ShiftSearch::ShiftSearch(double asked, double guess)
+    : asked_(std::clamp(asked, 0.02, 0.98)),
+      measurements_{{std::max(guess, kSmallestShift), asked_, kGuessPositions}} {}
+
+void ShiftSearch::Add(double shift, double agreement, int positions) {
+  measurements_.push_back(
+      {std::max(shift, kSmallestShift), agreement, static_cast<double>(positions)});
+}
+
+double ShiftSearch::Expected(double shift) const {
+  return std::exp(-Rate() * shift);
+}
+
+double ShiftSearch::Next() const {
+  return std::max(-std::log(asked_) / Rate(), kSmallestShift);
+}
+
+// The rate under which what was measured is most likely, by bisection: the slope of the likelihood
+// falls as the rate grows.
+double ShiftSearch::Rate() const {
+  const double last = measurements_.back().shift;
+  double low = 1e-3, high = 1e6;
+  for (int i = 0; i < 60; ++i) {
+    const double rate = std::sqrt(low * high);
+    double slope = 0;
+    for (const Measurement& m : measurements_) {
+      const double nearness = std::min(m.shift / last, last / m.shift);
+      slope += nearness * m.positions * m.shift *
+               ((1.0 - m.agreement) / std::expm1(rate * m.shift) - m.agreement);
+    }
+    (slope > 0 ? low : high) = rate;
+  }
+  return std::sqrt(low * high);
+}
 
 double AgreementTolerance(double asked, int positions) {
   return std::max(0.03, 1.5 * std::sqrt(asked * (1.0 - asked) / positions));
@@ -90,7 +106,7 @@ TwinReport CalibrateTwin(const SynthRequest& request, const SynthResult& written
                          const BackendMaker& make_backend, int positions,
                          const AgreementProgress& progress) {
   TwinReport report;
-  ShiftSearch search(request.agreement);
+  ShiftSearch search(request.agreement, written.shift);
   double shift = written.shift;
   while (true) {
     ++report.rounds;
@@ -103,10 +119,21 @@ TwinReport CalibrateTwin(const SynthRequest& request, const SynthResult& written
                                           });
     }
     const double first = report.agreement.shares.at(0);
-    report.reached = std::fabs(first - request.agreement) <=
-                     AgreementTolerance(request.agreement, report.agreement.positions);
-    if (report.reached || report.rounds == kRounds) break;
-    shift = search.Next(shift, first, report.agreement.positions);
+    const int measured = report.agreement.positions;
+    const double tolerance = AgreementTolerance(request.agreement, measured);
+    report.reached = std::fabs(first - request.agreement) <= tolerance;
+    // Rounding costs a few percent at most.
+    if (shift <= kSmallestShift && first < std::min(request.agreement, 0.95) - tolerance) {
+      Fail(
+          "{}: depth {} agrees with the last at {:.1f} % of {} positions, expected nearly all of "
+          "them with a shift of {}: the device that measures computes this model wrongly",
+          request.output.string(), report.agreement.depths.at(0), 100 * first, measured, shift);
+    }
+    // A measurement may be near by chance: together they have to be nearer.
+    search.Add(shift, first, measured);
+    const bool sure = std::fabs(search.Expected(shift) - request.agreement) <= tolerance / 2;
+    if ((report.reached && sure) || report.rounds == kRounds) break;
+    shift = search.Next();
     RescaleSynthetic(request, shift);
   }
   NoteAgreement(request, report.agreement);
