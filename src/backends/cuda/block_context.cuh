@@ -12,21 +12,16 @@ namespace loopspec::cuda {
 inline constexpr int kMaxSlots = 2;       // of a warp's ring
 inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept at hand
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
-inline constexpr int kCachedUnits = 4;    // attention units of each warp, likewise
+inline constexpr int kCachedPieces = 4;   // of attention, of each warp, likewise
 inline constexpr int kOpsAhead = 4;       // operations fetched ahead
 inline constexpr int kOpsHeld = 8;
+inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
 
 // The step's matrices in order, with how often each is gone through.
 struct StreamOrder {
   int end[kSets];     // of the set's matrices
   int passes[kSets];  // over each of them; 0: the set has no rows
   int recurrences;
-};
-
-// The next slot that a warp reads, and the parity of its barrier.
-struct RingPosition {
-  int slot;
-  uint32_t phase;
 };
 
 // One pass of a warp over its share of a matrix, and what of it is copied next.
@@ -38,58 +33,80 @@ struct StreamPass {
   int chunk, chunk_begin, chunk_end;  // that the warp has a block of k in
 };
 
-// Where the copies into a warp's ring stand.
-struct FillerState {
-  StreamPass now;
-  int slot;
-  int owed;                       // slots that are free but wait for the next pass to be worked out
+// Where a warp's ring stands.
+struct alignas(16) RingState {
+  StreamPass now;                 // the copies
+  uint32_t reads;                 // slots read so far, counted from the ring's size
+  uint32_t owed;                  // slots that are free but wait for the next pass to be worked out
   int last;                       // matrix up to which one follows the other in a single pass
   int set, matrix, repeat, pass;  // of the last pass that was worked out
 };
 
-// Where the operations of a set stand.
-struct QueueState {
-  int begin, end;   // of the stack's operations
-  int left;         // times that they are still gone through
-  int at;           // the current operation
-  int place;        // and where it is held
-  int held;         // operations fetched from it on
-  uint32_t stamp;   // and its number
-  bool own_inputs;  // its inputs were made by the block for itself
-  bool mailed;      // the results of the operation before went by mail
+// How far a warp has come in the operations of a set. Every warp counts for itself, so that none
+// waits for another to count.
+struct alignas(16) Cursor {
+  uint32_t n;  // operations before the current one
+  int at;      // the current one's place in the program
+  int left;    // times that the stack is still gone through, this one included; 0: none
+  int flags;   // kRun...: what the operations before leave it
 };
 
-// The rows that go through a stack in this step.
-struct SetContext {
-  int set;
-  int rows;
+// An operation as it is being run.
+struct alignas(16) Run {
+  int place;  // where it is held
+  uint32_t
+      stamp;  // its number, which its mail carries; what comes to it by mail has the one before
+  int flags;  // kRun...
   int recurrence;  // of B, from 0
+};
+inline constexpr int kRunMailIn = 1;            // its inputs come by mail
+inline constexpr int kRunOwnInputs = 2;         // its inputs were made by the block for itself
+inline constexpr int kRunFused = kOpFused;      // a row operation that every block does for itself
+inline constexpr int kRunMailOut = kOpMailOut;  // its results go by mail
+inline constexpr int kRunOwnStream = 16;  // the blocks have their own copies of the residual stream
+
+// The rows that go through a stack in this step.
+struct alignas(16) SetContext {
+  int begin, end;  // of the stack's operations
+  int times;       // that they are gone through
+  uint32_t stamp;  // of the first
+  int allowed;     // kRunFused and kRunMailOut, as far as operations may be run so
+  int rows;
+  int set;
   int units;
+  int merge_lanes;  // see merge_op.cuh
   bool narrow;
-  bool fuses;            // one row: the blocks do its row operations for themselves
-  bool mails;            // results go by mail where the operation says so
-  bool own_stream;       // the blocks have their own copies of the stream
   const RowInfo* infos;  // in `row_cache` where they fit
   const QueryRow* query_rows;
   const AttentionUnit* all_units;
 };
 
+// One warp's piece of attention: the rows of a unit, one KV head.
+struct alignas(16) AttentionPiece {
+  const bf16* page;  // the first position's key, in the plane of the stack's first layer
+  const bf16* cell;  // likewise the key in the first row's cell
+  int begin;         // the first position
+  int position, committed, first, count, chain, plane, split, row;  // as in AttentionUnit
+  int head;
+  int slot;  // of the first query's partial results
+};
+
 struct BlockContext {
   DecodeParams p;
   Op ops[kOpsHeld];  // the current operation and the next ones
-  QueueState queue;
   SetContext set;
+  Cursor cursors[kWarps];
+  Run runs[kWarps];
+  RingState rings[kWarps];
   StreamOrder order;
-  RingPosition readers[kWarps];
-  FillerState fillers[kWarps];
   const int32_t* chains;  // in `chain_cache` where they fit
-  float scratch[kWarps];
+  float scratch[kNormsOfRow][kWarps];
   uint32_t arrivals;                  // of blocks at the grid's barrier, so far
   int traced;                         // clock readings
   uint64_t full[kWarps * kMaxSlots];  // barriers of the rings' slots
   RowInfo row_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
-  AttentionUnit unit_cache[kWarps][kCachedUnits];
+  AttentionPiece piece_cache[kWarps][kCachedPieces];
   MatrixShare shares[kMaxMatrices];
 };
 
@@ -105,46 +122,45 @@ __device__ __forceinline__ BlockContext& Context() {
 }
 // threadIdx.x where the kernel's loop needs it: what is derived from it there is derived anew each
 // time instead of being kept across calls.
-__device__ __forceinline__ int ThreadNow() {
-  int thread;
+__device__ __forceinline__ uint32_t ThreadNow() {
+  uint32_t thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
+// Likewise gridDim.x.
+__device__ __forceinline__ uint32_t BlocksNow() {
+  uint32_t blocks;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+  return blocks;
+}
 
-__device__ __forceinline__ const Op& CurrentOp() {
-  return Context().ops[Context().queue.place];
+// What the warp is at. The operations look here for it: arguments would have to be kept by their
+// caller, and so, on the way, by them.
+__device__ __forceinline__ Run CurrentRun() {
+  return Context().runs[ThreadNow() / 32];
 }
-// Whether the operation's results go by mail, and whether those of the one before did.
-__device__ __forceinline__ bool MailsOut(const Op& op) {
-  const SetContext& set = Context().set;
-  if (!set.mails || (op.flags & kOpMailOut) == 0) return false;
-  // What ends a set is for all to see.
-  const QueueState& queue = Context().queue;
-  return op.type != OpType::kRows || !(queue.at + 1 == queue.end && queue.left == 1);
+__device__ __forceinline__ const Op& OpOf(const Run& run) {
+  return Context().ops[run.place];
 }
-__device__ __forceinline__ bool ArrivesByMail() {
-  return Context().queue.mailed;
-}
-__device__ __forceinline__ uint32_t StampIn() {
-  return Context().queue.stamp - 1;
-}
-__device__ __forceinline__ uint32_t StampOut() {
-  return Context().queue.stamp;
+// The plane of the operation's layer, from the row's first.
+__device__ __forceinline__ int PlaneOffset(const Run& run) {
+  return OpOf(run).layer + run.recurrence * Context().p.core_layers;
 }
 
 // Sums of the warps, [piece][warp][row][kSumStride]: the padding keeps a warp's stores off each
-// other's banks. A piece has 8, 16 or 32 rows, a group of pieces always 32.
+// other's banks. Pieces times rows are always kPassRows.
 inline constexpr int kSumStride = kTileRows + 4;
 inline constexpr int kSumBytes = kWarps * kPassRows * kSumStride * static_cast<int>(sizeof(float));
 __device__ __forceinline__ float* Sums() {
   return reinterpret_cast<float*>(shared_memory + kContextBytes);
 }
 
-// Before the sums, the same place takes the inputs of a matrix that the block made for itself.
+// The inputs of a matrix that the block made for itself, for a single row. They lie in the second
+// half of the sums, of which a single row needs the first only.
 __device__ __forceinline__ bf16* OwnInputs() {
-  return reinterpret_cast<bf16*>(shared_memory + kContextBytes);
+  return reinterpret_cast<bf16*>(shared_memory + kContextBytes + kSumBytes / 2);
 }
-static_assert(kChunkK * static_cast<int>(sizeof(bf16)) <= kSumBytes);
+static_assert(kChunkK * static_cast<int>(sizeof(bf16)) <= kSumBytes / 2);
 
 inline constexpr int kRingOffset = kContextBytes + kSumBytes;
 static_assert(kRingOffset % 1024 == 0);

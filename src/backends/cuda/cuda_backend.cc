@@ -268,7 +268,7 @@ void CudaBackend::StampStep(const StepPlan& plan, InFlight& flight) {
     stream_.Synchronize();
     for (DeviceArray<Mail>* mail : {&mail_sums_, &mail_hidden_, &mail_ff_, &mail_attention_,
                                     &mail_qkv_, &mail_o_, &mail_ml_}) {
-      if (mail->size() > 0) Check(cudaMemset(mail->data(), 0, mail->bytes()), "clearing mail");
+      if (mail->size() > 0) Clear(mail->data(), mail->bytes());
     }
     next_stamp_ = 1;
   }

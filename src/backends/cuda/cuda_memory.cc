@@ -30,4 +30,9 @@ size_t FreeMemory() {
   return free;
 }
 
+void Clear(void* memory, size_t bytes) {
+  Check(cudaMemset(memory, 0, bytes), "clearing device memory");
+  Check(cudaStreamSynchronize(cudaStreamLegacy), "clearing device memory");
+}
+
 }  // namespace loopspec::cuda

@@ -25,6 +25,10 @@ inline void Check(cudaError_t status, std::string_view doing) {
 // Bytes free for allocation on the current device.
 size_t FreeMemory();
 
+// Sets device memory to zero, and returns when that is done: the streams of this backend do not
+// wait for the default one, which does it.
+void Clear(void* memory, size_t bytes);
+
 // An array on the device. `what` names it when memory does not suffice.
 template <typename T>
 class DeviceArray {
@@ -38,7 +42,7 @@ class DeviceArray {
       FailMemory(bytes(), what);
     }
     data_ = static_cast<T*>(memory);
-    if (zeroed) Check(cudaMemset(data_, 0, bytes()), "clearing device memory");
+    if (zeroed) Clear(data_, bytes());
   }
   ~DeviceArray() { cudaFree(data_); }
   DeviceArray(DeviceArray&& other) noexcept

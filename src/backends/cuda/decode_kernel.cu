@@ -1,30 +1,14 @@
-#include "backends/cuda/attention.cuh"
 #include "backends/cuda/decode_kernel.h"
+
+#include "backends/cuda/attention_op.cuh"
 #include "backends/cuda/matrix_op.cuh"
+#include "backends/cuda/merge_op.cuh"
+#include "backends/cuda/op_queue.cuh"
 #include "backends/cuda/row_op.cuh"
 #include "backends/cuda/weight_stream.cuh"
 
 namespace loopspec::cuda {
 namespace {
-
-// Every block arrives, then waits for all. The launch is cooperative, so all blocks are resident.
-// `meanwhile` is run by all threads between arriving and waiting.
-template <typename F>
-__device__ __forceinline__ void GridBarrier(uint32_t* counter, F meanwhile) {
-  __syncthreads();
-  // Released for the whole block: the barrier above put its writes before this.
-  if (ThreadNow() == 0)
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-  meanwhile();
-  if (ThreadNow() == 0) {
-    const uint32_t target = Context().arrivals += gridDim.x;
-    uint32_t seen;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    } while (seen < target);
-  }
-  __syncthreads();
-}
 
 template <typename T>
 __device__ const T* At(const PlanHeader* plan, int32_t offset) {
@@ -33,7 +17,6 @@ __device__ const T* At(const PlanHeader* plan, int32_t offset) {
 
 template <int kSlots>
 constexpr size_t SharedBytes() {
-  static_assert(kSlots <= kMaxSlots);
   return static_cast<size_t>(kRingOffset) + static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
 }
 
@@ -45,90 +28,38 @@ __device__ void CopyToShared(T* to, const T* from, int count) {
   }
 }
 
+__device__ __forceinline__ RowAt AtRow(const Run& run, int row) {
+  BlockContext& context = Context();
+  return {context.set.infos,  context.set.set, row,       false,
+          context.set.narrow, run.flags,       run.stamp, &context.scratch[0][0]};
+}
+
 // Rows dealt to the blocks.
 template <int kHidden>
 __device__ __noinline__ void RowsOp() {
-  BlockContext& context = Context();
-  const Op* op = &CurrentOp();
-  for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
-    RowOp<kHidden, false>(context.p, *op,
-                          {context.set.infos, context.set.set, row, false, false, ArrivesByMail()},
-                          context.scratch);
+  const Run run = CurrentRun();
+  for (int row = blockIdx.x; row < Context().set.rows; row += gridDim.x) {
+    RowOp<kHidden, false>(Context().p, OpOf(run), AtRow(run, row));
+    __syncthreads();
   }
 }
 __device__ __noinline__ void QkNormRows() {
+  const Run run = CurrentRun();
   BlockContext& context = Context();
-  const Op* op = &CurrentOp();
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
-    QkNormOp(context.p, *op, context.set.set, context.set.infos[row], row, context.set.recurrence,
-             context.scratch);
+    QkNormOp(context.p, OpOf(run), context.set.set, context.set.infos[row], row, run.recurrence,
+             &context.scratch[0][0]);
+    __syncthreads();
   }
 }
 // The only row by every block, for itself.
 __device__ __noinline__ void OwnRowsOp() {
-  BlockContext& context = Context();
-  const Op* op = &CurrentOp();
-  RowOp<kOwnHidden, true>(context.p, *op,
-                          {context.set.infos, context.set.set, 0, true, false, ArrivesByMail()},
-                          context.scratch);
-}
-
-// ---- The operations of one set in order: the stack's own, as often as the step says, for B after
-// the one that stands before them. They are fetched into shared memory ahead of their time. Their
-// state lies there too: a register that is live in the kernel's loop is one that every part has to
-// save.
-
-__device__ __forceinline__ bool EndsRecurrence() {
-  return Context().queue.at + 1 == Context().queue.end;
-}
-
-// By one thread.
-__device__ __forceinline__ void AdvanceQueue() {
-  QueueState& queue = Context().queue;
-  queue.mailed = MailsOut(CurrentOp());
-  if (CurrentOp().type == OpType::kRows) Context().set.own_stream = false;
-  queue.place = (queue.place + 1) % kOpsHeld;
-  --queue.held;
-  queue.own_inputs = false;
-  ++queue.stamp;
-  if (++queue.at < queue.end) return;
-  queue.at = queue.begin;
-  --queue.left;
-  ++Context().set.recurrence;
-}
-
-// By one warp: when half of the operations held are done, as many more are on their way. At most
-// two come up between two calls, so they are there in time.
-__device__ __forceinline__ void FetchOps() {
-  WaitForCopies();
-  constexpr int kParts = sizeof(Op) / 16;
-  static_assert(kOpsAhead * kParts <= 32 && kOpsHeld == 2 * kOpsAhead);
-  QueueState& queue = Context().queue;
-  const int held = queue.held;
-  if (held > kOpsAhead) return;
-  const int lane = ThreadNow() % 32, part = lane % kParts, ahead = held + lane / kParts;
-  int i = queue.at + ahead;
-  if (i >= queue.end) i = queue.left > 1 ? queue.begin + (i - queue.end) : queue.end;
-  if (lane < kOpsAhead * kParts && i < queue.end) {
-    CopyAsync16(SharedAddress(&Context().ops[(queue.place + ahead) % kOpsHeld]) +
-                    static_cast<uint32_t>(part * 16),
-                reinterpret_cast<const char*>(Context().p.ops + i) + part * 16);
+  const Run run = CurrentRun();
+  if (Context().p.hidden == kOwnHidden) {
+    RowOp<kOwnHidden, true, true>(Context().p, OpOf(run), AtRow(run, 0));
+  } else {
+    RowOp<kOwnHidden, true>(Context().p, OpOf(run), AtRow(run, 0));
   }
-  __syncwarp();
-  if (lane == 0) queue.held = held + kOpsAhead;
-  __syncwarp();
-}
-
-// Between two operations: the next one comes up, and the rings are looked after.
-template <int kSlots>
-__device__ __forceinline__ void GoOn() {
-  const int thread = ThreadNow(), warp = thread / 32;
-  if (warp == kWarps - 1) {
-    if (thread % 32 == 0) AdvanceQueue();
-    __syncwarp();
-    FetchOps();
-  }
-  if (NeedsCatchUp(warp)) CatchUp<kSlots>(warp);
 }
 
 __device__ __forceinline__ bool IsTimekeeper() {
@@ -155,7 +86,7 @@ __device__ __forceinline__ void EnterStep(const DecodeParams& params, const Plan
     context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
     context.order.passes[threadIdx.x] = (plan->rows[threadIdx.x] + kPassRows - 1) / kPassRows;
     context.order.recurrences = plan->recurrences;
-    context.queue.stamp = plan->stamp;
+    context.set.stamp = plan->stamp;
     context.set.set = -1;
     context.traced = 0;
     context.arrivals = 0;
@@ -178,73 +109,71 @@ __device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
   const int rows = plan->rows[set];
   __syncthreads();  // no one looks at the last set any more
   const auto* infos = At<RowInfo>(plan, plan->row_at[set]);
+  const int begin = context.p.ops_begin[set], times = set == kSetCore ? plan->recurrences : 1;
   if (threadIdx.x == 0) {
-    context.set.set = set;
-    context.set.rows = rows;
-    context.set.recurrence = 0;
-    const int begin = context.p.ops_begin[set];
-    context.queue = {begin,
-                     context.p.ops_end[set],
-                     set == kSetCore ? plan->recurrences : 1,
-                     set == kSetCore ? context.p.core_start : begin,
-                     0,
-                     0,
-                     context.queue.stamp,
-                     false,
-                     false};
-    context.set.units = plan->units[set];
-    context.set.narrow = rows <= kNarrowRows;
-    context.set.mails = context.set.narrow && context.p.mail != 0;
-    context.set.fuses = rows == 1 && context.p.hidden <= kOwnHidden;
-    context.set.own_stream = false;
-    context.set.infos = rows <= kCachedRows ? context.row_cache : infos;
-    context.set.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
-    context.set.all_units = At<AttentionUnit>(plan, plan->unit_at[set]);
+    SetContext& now = context.set;
+    if (now.set >= 0) now.stamp += context.cursors[0].n;
+    now.begin = begin;
+    now.end = context.p.ops_end[set];
+    now.times = times;
+    now.set = set;
+    now.rows = rows;
+    now.units = plan->units[set];
+    now.merge_lanes = MergeLanes(rows);
+    now.narrow = rows <= kNarrowRows;
+    now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |
+                  (rows == 1 && context.p.hidden <= kOwnHidden ? kRunFused : 0);
+    now.infos = rows <= kCachedRows ? context.row_cache : infos;
+    now.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
+    now.all_units = At<AttentionUnit>(plan, plan->unit_at[set]);
   }
   if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
   __syncthreads();
-  CacheUnits();
-  if (threadIdx.x < 32) {
-    FetchOps();
-    FetchOps();
-    WaitForCopies();
-  }
+  CachePieces();
+  StartQueue({0, set == kSetCore ? context.p.core_start : begin, times, 0});
   __syncthreads();
   return true;
 }
 
 __device__ __forceinline__ void TraceTime() {
   BlockContext& context = Context();
-  if (IsTimekeeper() && context.p.trace != nullptr)
-    context.p.trace[context.traced++] = GlobalClock();
+  if (IsTimekeeper()) context.p.trace[context.traced++] = GlobalClock();
+}
+
+// Every block arrives, then waits for all. The launch is cooperative, so all blocks are resident.
+__device__ __forceinline__ void GridBarrier(uint32_t* counter) {
+  __syncthreads();
+  if (ThreadNow() == 0) {
+    // Released for the whole block: the barrier above put its writes before this.
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    const uint32_t target = Context().arrivals += BlocksNow();
+    uint32_t seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    } while (seen < target);
+  }
+  __syncthreads();
 }
 
 // The kernel's own function calls the operations, and they call nothing: what is kept across a
-// call, a return address among it, goes through memory that is always cold. So whatever lasts
+// call, a return address among it, goes through memory that is often cold. So whatever lasts
 // longer than an operation lies in shared memory, and registers are the operations' alone.
+//
+// Every operation ends with a barrier of the block, or of the grid where it has to be.
 template <int kSlots>
 __global__ void __launch_bounds__(kThreads, 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
   EnterStep<kSlots>(params, params.plan);
-  TraceTime();
+  if (params.trace != nullptr) TraceTime();
 #pragma unroll 1
   while (EnterNextSet(params.plan)) {
+    OpHead op;
 #pragma unroll 1
-    while (Context().queue.left > 0) {
-      if (Context().set.fuses && (CurrentOp().flags & kOpFused) != 0 &&
-          !(EndsRecurrence() && Context().queue.left == 1)) {
-        OwnRowsOp();
-        __syncthreads();
-        if (ThreadNow() == 0) {
-          AdvanceQueue();
-          Context().set.own_stream = Context().queue.own_inputs = true;
-        }
-        __syncthreads();
-        TraceTime();
-      }
-      switch (CurrentOp().type) {
+    while (NextRun(op)) {
+      switch (op.type) {
         case OpType::kMatrix:
-          MatrixOp<kSlots>();
+          MatrixOp<kSlots>(op.flags);
+          if (NeedsCatchUp()) CatchUp<kSlots>(static_cast<int>(ThreadNow() / 32));
           break;
         case OpType::kAttention:
           AttentionOp();
@@ -256,21 +185,21 @@ __global__ void __launch_bounds__(kThreads, 1)
           QkNormRows();
           break;
         case OpType::kRows:
-          if (Context().p.hidden <= kOwnHidden) {
+          if ((CurrentRun().flags & kRunFused) != 0) {
+            OwnRowsOp();
+          } else if (Context().p.hidden <= kOwnHidden) {
             RowsOp<kOwnHidden>();
           } else {
             RowsOp<kMaxHidden>();
           }
           break;
       }
-      if (MailsOut(CurrentOp())) {
-        __syncthreads();
-        GoOn<kSlots>();
-        __syncthreads();
+      if (NeedsGrid()) {
+        GridBarrier(&params.plan->barrier);
       } else {
-        GridBarrier(&params.plan->barrier, [] { GoOn<kSlots>(); });
+        __syncthreads();
       }
-      TraceTime();
+      if (params.trace != nullptr) TraceTime();
     }
   }
 }
@@ -321,8 +250,8 @@ DecodeLaunch PrepareDecode(int device) {
   }
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
-  // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot would
-  // fit the first, but what lies longer in the queue delays everything else that is read.
+  // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). The first would
+  // have room for a third slot, which gains nothing: what waits in it delays all other reads.
   if (Prepare<2>(limit, launch) || Prepare<1>(limit, launch)) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
            " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<1>()));

@@ -57,9 +57,20 @@ __device__ inline uint32_t PackBF16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// 2^x; what would be denormal is zero.
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // SwiGLU.
 __device__ inline float Gated(float gate, float up) {
   return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 __device__ inline void CopyAsync16(uint32_t shared, const void* global) {

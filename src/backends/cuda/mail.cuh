@@ -19,6 +19,11 @@ __device__ __forceinline__ void Post(Mail* to, uint32_t value, uint32_t stamp) {
 __device__ __forceinline__ void Post(Mail* to, float value, uint32_t stamp) {
   Post(to, __float_as_uint(value), stamp);
 }
+// Where a row's sums have element i: readers take four elements each, in two halves that lie apart,
+// so that what neighbouring threads ask for at once lies together.
+__device__ __forceinline__ int SumPlace(int i, int hidden) {
+  return (i >> 2) * 2 + (i & 1) + (i & 2) * (hidden >> 2);
+}
 // Two neighbouring values; `to` is even.
 __device__ __forceinline__ void PostTwo(Mail* to, float first, float second, uint32_t stamp) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to),
@@ -35,31 +40,48 @@ __device__ __forceinline__ uint4 Peek(const Mail* from) {
                : "memory");
   return v;
 }
-__device__ __forceinline__ bool HasCome(const uint4& mail, uint32_t stamp) {
-  return mail.y == stamp && mail.w == stamp;
+// Zero when both have come.
+__device__ __forceinline__ uint32_t Missing(const uint4& mail, uint32_t stamp) {
+  return (mail.y ^ stamp) | (mail.w ^ stamp);
 }
 
-// Waits until kCount groups of four values have come, group i from from(i); to(i, values) takes
-// them. All are asked for at once, again and again.
-template <int kCount, typename From, typename To>
-__device__ __forceinline__ void Receive(uint32_t stamp, From from, To to) {
-  uint4 mail[kCount][2];
-  bool all;
-  do {
+// Four values from kCount places each, as they come: asked for all at once, again and again. What
+// is asked for early is there when it is needed.
+template <int kCount>
+class MailBox {
+ public:
+  // The third and fourth value of a group stand `apart` from the first two.
+  explicit __device__ __forceinline__ MailBox(int apart = 2) : apart_(apart) {}
+
+  // place(i): of group i.
+  template <typename F>
+  __device__ __forceinline__ void Ask(F place) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const Mail* at = from(i);
-      mail[i][0] = Peek(at);
-      mail[i][1] = Peek(at + 2);
+      const Mail* at = place(i);
+      mail_[i][0] = Peek(at);
+      mail_[i][1] = Peek(at + apart_);
     }
-    all = true;
+  }
+  // After Ask at the same places.
+  template <typename F>
+  __device__ __forceinline__ void Wait(uint32_t stamp, F place) {
+    for (;;) {
+      uint32_t missing = 0;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      all = all && HasCome(mail[i][0], stamp) && HasCome(mail[i][1], stamp);
-  } while (!all);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    to(i, make_uint4(mail[i][0].x, mail[i][0].z, mail[i][1].x, mail[i][1].z));
-}
+      for (int i = 0; i < kCount; ++i)
+        missing |= Missing(mail_[i][0], stamp) | Missing(mail_[i][1], stamp);
+      if (missing == 0) return;
+      Ask(place);
+    }
+  }
+  __device__ __forceinline__ uint4 Values(int i) const {
+    return make_uint4(mail_[i][0].x, mail_[i][0].z, mail_[i][1].x, mail_[i][1].z);
+  }
+
+ private:
+  int apart_;
+  uint4 mail_[kCount][2];
+};
 
 }  // namespace loopspec::cuda

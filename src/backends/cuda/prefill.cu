@@ -12,13 +12,13 @@ namespace {
 __global__ void __launch_bounds__(kThreads)
     RowOpKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op, int set,
                 const RowInfo* infos, int first) {
-  __shared__ float scratch[kWarps];
+  __shared__ float scratch[kNormsOfRow * kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
-  const RowAt at{infos, set, row, false, true, false};
+  const RowAt at{infos, set, row, true, false, 0, 0, scratch};
   if (p.hidden <= kOwnHidden) {
-    RowOp<kOwnHidden, false>(p, op, at, scratch);
+    RowOp<kOwnHidden, false>(p, op, at);
   } else {
-    RowOp<kMaxHidden, false>(p, op, at, scratch);
+    RowOp<kMaxHidden, false>(p, op, at);
   }
 }
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
     QkvKernel(const __grid_constant__ DecodeParams p, const float* qkv, int ld, const float* q_norm,
               const float* k_norm, int set, int plane_offset, const RowInfo* infos,
               const int32_t* pages, int first) {
-  __shared__ float scratch[kWarps];
+  __shared__ float scratch[2][kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
   const RowInfo info = infos[row];
   const float* from = qkv + static_cast<size_t>(row) * ld;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
         const float* x = from + PairRow(first_head + pair / half, half, pair % half);
         squares += x[0] * x[0] + x[8] * x[8];
       }
-      scale = rsqrtf(BlockSum(squares, scratch) / static_cast<float>(size) + p.eps);
+      scale = rsqrtf(BlockSum(squares, scratch[part]) / static_cast<float>(size) + p.eps);
     }
     for (int pair = threadIdx.x; pair < size / 2; pair += kThreads) {
       const int head = pair / half, i = pair % half, at = head * p.head_dim + i;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(128)
     LoadGroups(keys, [&](int j) { return where[j].key; });
     LoadGroups(values, [&](int j) { return where[j].value; });
     float weights[kGroups][4];
-    state.Weigh(keys, at, seen[0], seen[1], p.attention_scale, weights);
+    state.Weigh(keys, at, seen[0], seen[1], false, p.attention_scale, weights);
     state.Add(values, weights);
   }
 #pragma unroll

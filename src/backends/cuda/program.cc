@@ -200,6 +200,7 @@ class Builder {
     for (const int narrow : {0, 1}) {
       Dealer& dealer = dealers_[narrow];
       const int teams = Teams(matrix, kind, narrow != 0);
+      if (teams == 1 && whole.chunk_end > 1) program_.ops.back().flags |= kOpChunks << narrow;
       dealt_[narrow].push_back(dealer.Deal(whole, matrix.tiles(), teams));
       program_.max_chunks = std::max(program_.max_chunks, teams);
     }

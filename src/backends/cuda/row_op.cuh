@@ -14,10 +14,10 @@ namespace loopspec::cuda {
 inline constexpr int kOwnHidden =
     2048;  // widest stream of which a block takes several rows at once
 
-// The same sum in every thread: lanes in a tree, then the warps in order.
+// The same sum in every thread: lanes in a tree, then the warps in order. No thread may be reading
+// `scratch` from before.
 __device__ inline float BlockSum(float value, float* scratch) {
   value = WarpSum(value);
-  __syncthreads();
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0.0f;
@@ -31,9 +31,10 @@ __device__ inline float4 LoadCoherent(const float* p) {
 }
 // A row of the stream, spread over the block's threads: thread i holds elements 4 (i + kThreads j)
 // ...
-template <int kHidden>  // at most so many elements
+template <int kHidden, bool kExact = false>  // at most so many elements; kExact: just so many
 struct RowRegisters {
   static constexpr int kParts = kHidden / (4 * kThreads);
+  static constexpr bool kWhole = kExact;
   float4 v[kParts] = {};  // zero past the end of the row
 
   template <typename F>  // f(float4& part, int element)
@@ -41,7 +42,7 @@ struct RowRegisters {
 #pragma unroll
     for (int j = 0; j < kParts; ++j) {
       const int i = (j * kThreads + static_cast<int>(threadIdx.x)) * 4;
-      if (i < hidden) f(v[j], i);
+      if (kExact || i < hidden) f(v[j], i);
     }
   }
   __device__ __forceinline__ void LoadWeights(int hidden, const float* weights) {
@@ -52,16 +53,16 @@ struct RowRegisters {
 
 // RMSNorm. Here and below, a product that is added to is written so that the compiler cannot fuse
 // the two in one instance of a template and leave them apart in another.
-template <int kHidden>
-__device__ __forceinline__ void Normalise(RowRegisters<kHidden>& x, const DecodeParams& p,
-                                          const RowRegisters<kHidden>& weights, float* scratch) {
+template <typename Row>
+__device__ __forceinline__ void Normalise(Row& x, const DecodeParams& p, const Row& weights,
+                                          float* scratch) {
   float squares = 0.0f;
   x.ForEach(p.hidden, [&](float4& v, int) {
     squares = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, squares))));
   });
   const float scale = rsqrtf(fmaf(BlockSum(squares, scratch), p.one_over_hidden, p.eps));
 #pragma unroll
-  for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
+  for (int j = 0; j < Row::kParts; ++j) {
     const float4 v = x.v[j], w = weights.v[j];
     x.v[j] =
         make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
@@ -78,8 +79,8 @@ __device__ __noinline__ inline void FillRope(const DecodeParams& p, int set, int
   }
 }
 
-template <int kHidden>
-__device__ inline void LoadEmbedding(const DecodeParams& p, int token, RowRegisters<kHidden>& x) {
+template <typename Row>
+__device__ inline void LoadEmbedding(const DecodeParams& p, int token, Row& x) {
   const bf16* from = p.embedding.data + static_cast<size_t>(token) * p.embedding.ld;
   x.ForEach(p.hidden, [&](float4& v, int i) {
     v = make_float4(__bfloat162float(from[i]) * p.embed_scale,
@@ -112,14 +113,18 @@ __device__ __noinline__ inline void StartWithoutPrelude(const DecodeParams& p, c
   __syncthreads();
 }
 
-// Which row a block works on, and where it leaves what it makes.
+// Which row a block works on, where what it takes comes from, and where it leaves what it makes.
 struct RowAt {
   const RowInfo* infos;  // of row 0
   int set;
   int row;
-  bool own;      // the inputs of the next matrix stay in the block (OwnInputs)
-  bool natural;  // they are in the order of the elements, not of InputPlace
-  bool mail;     // sums come by mail
+  bool natural;    // the next matrix's inputs are in the order of the elements, not of InputPlace
+  bool narrow;     // which number of partial sums there is
+  int flags;       // kRun...
+  uint32_t stamp;  // of mail that goes out
+  float* scratch;  // [kNormsOfRow][kWarps]
+
+  __device__ __forceinline__ bool Is(int flag) const { return (flags & flag) != 0; }
 
   // The row's residual stream. `of_block`: the block's own copy of it.
   __device__ __forceinline__ float* Stream(const DecodeParams& p, bool of_block) const {
@@ -136,16 +141,18 @@ class InputWriter {
       : natural_(at.natural) {
     const bool adapter = op.output == RowOutput::kAdapter;
     const int ld = adapter ? p.ld_adapter : p.ld_hidden;
-    row_ = at.own ? OwnInputs()
-                  : (adapter ? p.act_adapter : p.act_hidden) + static_cast<size_t>(at.row) * ld;
-    if (!at.natural && !at.own && MailsOut(op))
+    row_ = at.Is(kRunFused)
+               ? OwnInputs()
+               : (adapter ? p.act_adapter : p.act_hidden) + static_cast<size_t>(at.row) * ld;
+    if (at.Is(kRunMailOut) && !at.Is(kRunFused))
       mail_ = p.mail_hidden + static_cast<size_t>(at.row) * (ld / 2);
+    stamp_ = at.stamp;
   }
   __device__ __forceinline__ void Write(int i, uint2 v) const {
     const int first = natural_ ? i : InputPlace(i), second = natural_ ? i + 2 : InputPlace(i + 2);
     if (mail_ != nullptr) {
-      Post(mail_ + first / 2, v.x, StampOut());
-      Post(mail_ + second / 2, v.y, StampOut());
+      Post(mail_ + first / 2, v.x, stamp_);
+      Post(mail_ + second / 2, v.y, stamp_);
     } else {
       *reinterpret_cast<uint32_t*>(row_ + first) = v.x;
       *reinterpret_cast<uint32_t*>(row_ + second) = v.y;
@@ -156,11 +163,12 @@ class InputWriter {
   bool natural_;
   bf16* row_;
   Mail* mail_ = nullptr;
+  uint32_t stamp_;
 };
 
-template <int kHidden>
+template <typename Row>
 __device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op, const RowAt& at,
-                                            RowRegisters<kHidden>& x) {
+                                            Row& x) {
   const int h = p.hidden;
   const InputWriter writer(p, op, at);
   x.ForEach(h, [&](float4& v, int i) {
@@ -172,7 +180,7 @@ __device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op,
       writer.Write(h + i, __ldcg(reinterpret_cast<const uint2*>(e + i)));
     });
   }
-  if (at.own) {  // the rows' own buffers have their padding zeroed once
+  if (at.Is(kRunFused)) {  // the rows' own buffers have their padding zeroed once
     const bool adapter = op.output == RowOutput::kAdapter;
     for (int i = (adapter ? 2 * h : h) + static_cast<int>(threadIdx.x);
          i < (adapter ? p.ld_adapter : p.ld_hidden); i += kThreads) {
@@ -182,26 +190,33 @@ __device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op,
 }
 
 // The row's sums, as they come. What lies past the end of the row is asked for inside.
-template <int kHidden>
-__device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowAt& at,
-                                            RowRegisters<kHidden>& x) {
+template <typename Row>
+__device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowAt& at, Row& x) {
+  constexpr int kParts = Row::kParts;
   const auto element = [](int j) { return (j * kThreads + static_cast<int>(threadIdx.x)) * 4; };
   const Mail* sums = p.mail_sums + static_cast<size_t>(at.row) * p.hidden;
-  Receive<RowRegisters<kHidden>::kParts>(
-      StampIn(), [&](int j) { return sums + min(element(j), p.hidden - 4); },
-      [&](int j, const uint4& v) {
-        if (element(j) < p.hidden) {
-          x.v[j] = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
-                               __uint_as_float(v.w));
-        }
-      });
+  const auto place = [&](int j) {
+    return sums + (Row::kWhole ? element(j) : min(element(j), p.hidden - 4)) / 2;
+  };
+  MailBox<kParts> box(p.hidden / 2);
+  box.Ask(place);
+  box.Wait(at.stamp - 1, place);
+#pragma unroll
+  for (int j = 0; j < kParts; ++j) {
+    const uint4 v = box.Values(j);
+    if (Row::kWhole || element(j) < p.hidden) {
+      x.v[j] = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+                           __uint_as_float(v.w));
+    }
+  }
 }
 
 // Everything a row operation reads is asked for before anything is waited for: the time is latency.
-// kSums: the operation is known to take a matrix's sums, and nothing else is compiled.
-template <int kHidden, bool kSums>
-__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at,
-                                      float* scratch) {
+// kSums: the operation is known to take a matrix's sums, and nothing else is compiled. kExact: the
+// row has kHidden elements.
+template <int kHidden, bool kSums, bool kExact = false>
+__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at) {
+  float* const scratch = at.scratch;
   const int h = p.hidden, row = at.row;
   const RowInfo& info = at.infos[row];
   if constexpr (!kSums) {
@@ -210,18 +225,18 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
       StartWithoutPrelude(p, info, p.state + static_cast<size_t>(info.cell) * h);
   }
 
-  RowRegisters<kHidden> x, before, post, loop, pre;
+  RowRegisters<kHidden, kExact> x, before, post, loop, pre;
   post.LoadWeights(h, op.post_norm);
   loop.LoadWeights(h, op.loop_norm);
   pre.LoadWeights(h, op.pre_norm);
   if (op.source == RowSource::kAdd) {
-    const float* stream = at.Stream(p, !at.natural && Context().set.own_stream);
+    const float* stream = at.Stream(p, at.Is(kRunOwnStream));
     before.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
   }
   if (kSums || op.source == RowSource::kAdd || op.source == RowSource::kReplace) {
     const float* sums = p.partials + static_cast<size_t>(row) * h;
-    const int chunks = op.chunks[!at.natural && Context().set.narrow];
-    if (kHidden <= kOwnHidden && at.mail) {  // mail has no wider rows
+    const int chunks = op.chunks[at.narrow ? 1 : 0];
+    if (kHidden <= kOwnHidden && at.Is(kRunMailIn)) {  // mail has no wider rows
       ReceiveSums(p, at, x);
     } else {
       x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(sums + i); });
@@ -249,15 +264,15 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   if (op.source == RowSource::kAdd) {
     if (op.post_norm != nullptr) Normalise(x, p, post, scratch);
 #pragma unroll
-    for (int j = 0; j < RowRegisters<kHidden>::kParts; ++j) {
+    for (int j = 0; j < x.kParts; ++j) {
       const float4 a = before.v[j], b = x.v[j];
       x.v[j] = make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
                            __fadd_rn(a.w, b.w));
     }
   }
-  if (op.loop_norm != nullptr) Normalise(x, p, loop, scratch);
+  if (op.loop_norm != nullptr) Normalise(x, p, loop, scratch + kWarps);
   if (op.source != RowSource::kState) {
-    float* stream = at.Stream(p, at.own);
+    float* stream = at.Stream(p, at.Is(kRunFused));
     x.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
   }
   if constexpr (!kSums) {
@@ -268,7 +283,8 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     }
   }
   if (op.output == RowOutput::kNone) return;
-  if (op.output == RowOutput::kNormed && op.pre_norm != nullptr) Normalise(x, p, pre, scratch);
+  if (op.output == RowOutput::kNormed && op.pre_norm != nullptr)
+    Normalise(x, p, pre, scratch + 2 * kWarps);
   StoreInputs(p, op, at, x);
 }
 
@@ -292,7 +308,8 @@ __device__ __forceinline__ void QkNormOp(const DecodeParams& p, const Op& op, in
       const float v = __ldcg(from + i);
       squares += v * v;
     }
-    const float scale = rsqrtf(BlockSum(squares, scratch) / static_cast<float>(size) + p.eps);
+    const float scale =
+        rsqrtf(BlockSum(squares, scratch + part * kWarps) / static_cast<float>(size) + p.eps);
     for (int pair = threadIdx.x; pair < size / 2; pair += kThreads) {
       const int head = pair / half, i = pair % half;
       const int at = head * p.head_dim + i;

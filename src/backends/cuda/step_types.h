@@ -64,15 +64,17 @@ enum class RowOutput : int32_t { kNone, kNormed, kAdapter };
 // Inputs of a matrix product.
 enum class Activation : int32_t { kHidden, kAttention, kFeedForward, kAdapter };
 
-struct alignas(16) Op {
+struct alignas(16) OpHead {
   OpType type;
+  int32_t flags;   // kOp...
   int32_t matrix;  // kMatrix: index into the shares
+  int32_t layer;   // within its stack: offset of the plane
+};
+struct alignas(16) Op : OpHead {
   Activation input;
-  int32_t layer;  // within its stack: offset of the plane
   RowSource source;
   RowOutput output;
   int32_t chunks[2];  // partial sums to add up, [narrow]
-  int32_t flags;      // kOp...
   const float* bias;
   const float* post_norm;  // on the sum of partials
   const float* loop_norm;  // on the stream itself
@@ -84,6 +86,8 @@ inline constexpr int32_t kOpRope = 1;           // also fills the row's rotary t
 inline constexpr int32_t kOpFinishPrelude = 2;  // e = x, x = initial state
 inline constexpr int32_t kOpFused = 4;    // its results can stay in the blocks, for the next matrix
 inline constexpr int32_t kOpMailOut = 8;  // in sets that use mail: what it makes goes so
+inline constexpr int32_t kOpChunks = 32;  // shares of wide sets have several chunks of k;
+                                          // those of narrow ones likewise: the bit after it
 
 // ---- The plan: what one step does
 // ---------------------------------------------------------------------------------------
@@ -127,9 +131,7 @@ struct alignas(16) AttentionUnit {
   int32_t chain;      // its chain: index into the plan's chains
   int32_t page;
   int32_t row, partial;  // of the first row, as in QueryRow
-  int32_t head;          // of the piece; filled in by the kernel
 };
-static_assert(sizeof(AttentionUnit) == 48);
 
 struct CommitInfo {
   int32_t cell;

@@ -23,9 +23,6 @@ inline constexpr int kGroupBytes = kTileRows * 128;  // of a slot: 64 elements o
 #define LOOPSPEC_COPY_ENGINE 0
 #endif
 
-__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 // Barrier of slot `slot` of a warp's ring.
 __device__ __forceinline__ uint32_t FullBarrier(int warp, int slot) {
   return SharedAddress(&Context().full[warp * kMaxSlots + slot]);
@@ -36,58 +33,8 @@ __device__ __forceinline__ void InitRings() {
   for (int i = threadIdx.x; i < kWarps * kMaxSlots; i += kThreads) {
     InitBarrier(SharedAddress(&Context().full[i]), LOOPSPEC_COPY_ENGINE ? 1 : 32);
   }
-  if (threadIdx.x < kWarps) Context().readers[threadIdx.x] = {0, 0};
   FenceBarrierInit();
 }
-
-// ---- Reading
-// ------------------------------------------------------------------------------------------------------------
-
-// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are
-// exchanged by r % 8, so that neither the copy engine nor the reading of a part of eight rows meets
-// a bank twice.
-template <int kSlots>
-class RingReader {
- public:
-  // Takes up the warp's ring where Save left it.
-  __device__ __forceinline__ RingReader() : at_(Context().readers[threadIdx.x / 32]) {
-    const int lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
-    ring_ = SharedAddress(shared_memory) +
-            static_cast<uint32_t>(kRingOffset +
-                                  static_cast<int>(threadIdx.x / 32) * kSlots * kSlotBytes +
-                                  row * 128 + (half ^ row % 8) * 16);
-    full_ = FullBarrier(static_cast<int>(threadIdx.x / 32), 0);
-  }
-
-  __device__ __forceinline__ void Save() const {
-    if (threadIdx.x % 32 == 0) Context().readers[threadIdx.x / 32] = at_;
-    __syncwarp();
-  }
-
-  // Waits for the next slot to be full; returns where this lane's rows begin.
-  __device__ __forceinline__ uint32_t Wait() const {
-    WaitBarrier(full_ + static_cast<uint32_t>(at_.slot) * 8, at_.phase);
-    return ring_ + static_cast<uint32_t>(at_.slot * kSlotBytes);
-  }
-  // The 16 x 16 operand of elements 16 i ... of the slot.
-  static __device__ __forceinline__ void Read(uint32_t slot, int i, uint32_t (&a)[4]) {
-    LoadMatrix(
-        (slot ^ static_cast<uint32_t>(i % 4 * 32)) + static_cast<uint32_t>(i / 4 * kGroupBytes), a);
-  }
-  __device__ __forceinline__ void Next() {
-    if (++at_.slot == kSlots) {
-      at_.slot = 0;
-      at_.phase ^= 1;
-    }
-  }
-
- private:
-  RingPosition at_;
-  uint32_t ring_, full_;
-};
-
-// ---- Filling
-// ------------------------------------------------------------------------------------------------------------
 
 // Chunks of a share that a warp has a block of k in: the last one may be too short for all warps.
 __device__ __forceinline__ int ChunksOfWarp(const MatrixShare& share, int warp) {
@@ -154,7 +101,7 @@ __device__ __forceinline__ bool IsEmpty(const StreamPass& pass) {
 }
 
 // A warp's next pass over a matrix that it has a share of.
-__device__ __forceinline__ StreamPass NextPass(FillerState& at, int warp) {
+__device__ __forceinline__ StreamPass NextPass(RingState& at, int warp) {
   const StreamOrder& order = Context().order;
   if (at.matrix >= 0 && ++at.pass < order.passes[at.set]) return PassOver(at.matrix, warp);
   at.pass = 0;
@@ -173,15 +120,14 @@ __device__ __forceinline__ StreamPass NextPass(FillerState& at, int warp) {
   }
 }
 
-__device__ __forceinline__ bool NeedsCatchUp(int warp) {
-  return Context().fillers[warp].now.matrix == kNotPrepared;
+__device__ __forceinline__ bool NeedsCatchUp() {
+  return Context().rings[ThreadNow() / 32].now.matrix == kNotPrepared;
 }
 
-// Works out the next pass of a warp's ring and makes up for what the ring is owed. By a whole warp,
-// not necessarily the one whose ring it is, while no other uses the ring's state.
+// Works out the next pass of a warp's ring and makes up for what the ring is owed. By a whole warp.
 template <int kSlots>
 __device__ __noinline__ void CatchUp(int warp) {
-  FillerState at = Context().fillers[warp];
+  RingState at = Context().rings[warp];
   __syncwarp();
   for (;;) {
     if (at.now.matrix == kNotPrepared) {
@@ -192,12 +138,11 @@ __device__ __noinline__ void CatchUp(int warp) {
       if (at.now.matrix >= 0) PrefetchMapAfter(at.now.matrix);
     }
     if (at.owed == 0 || at.now.matrix == kStreamEnd) break;
-    CopyBlock<kSlots>(at.now, at.slot, warp);
-    at.slot = at.slot + 1 == kSlots ? 0 : at.slot + 1;
+    CopyBlock<kSlots>(at.now, static_cast<int>((at.reads - at.owed) % kSlots), warp);
     --at.owed;
     if (!StepPass(at.now)) at.now.matrix = kNotPrepared;
   }
-  if (threadIdx.x % 32 == 0) Context().fillers[warp] = at;
+  if (threadIdx.x % 32 == 0) Context().rings[warp] = at;
   __syncwarp();
 }
 
@@ -206,35 +151,44 @@ template <int kSlots>
 __device__ __forceinline__ void StartStream() {
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (threadIdx.x % 32 == 0) {
-    FillerState at{};
+    RingState at{};
     at.now.matrix = kNotPrepared;
-    at.owed = kSlots;
+    at.reads = at.owed = kSlots;  // as if all had been read
     at.matrix = -1;
-    Context().fillers[warp] = at;
+    Context().rings[warp] = at;
   }
   __syncwarp();
   CatchUp<kSlots>(warp);
 }
 
-// A warp's own ring, refilled in the course of an operation. Few registers, no calls.
+// A warp's own ring in the course of an operation. Few registers, no calls.
+//
+// A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are
+// exchanged by r % 8, so that neither the copy engine nor the reading of a part of eight rows meets
+// a bank twice.
 template <int kSlots>
-class RingFiller {
+class Ring {
  public:
   // Takes up the ring where Save left it.
-  __device__ __forceinline__ RingFiller() : warp_(static_cast<int>(threadIdx.x / 32)) {
-    const FillerState& state = Context().fillers[warp_];
+  __device__ __forceinline__ Ring() : warp_(static_cast<int>(threadIdx.x / 32)) {
+    const RingState& state = Context().rings[warp_];
     now_ = state.now;
-    slot_ = state.slot;
+    reads_ = state.reads;
     owed_ = state.owed;
     last_ = state.last;
     matrix_ = state.matrix;
+    const int lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
+    ring_ = SharedAddress(shared_memory) +
+            static_cast<uint32_t>(kRingOffset + warp_ * kSlots * kSlotBytes + row * 128 +
+                                  (half ^ row % 8) * 16);
+    full_ = FullBarrier(warp_, 0);
   }
   __device__ __forceinline__ void Save() const {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      FillerState& state = Context().fillers[warp_];
+      RingState& state = Context().rings[warp_];
       state.now = now_;
-      state.slot = slot_;
+      state.reads = reads_;
       state.owed = owed_;
       // Matrices gone through on the way count as worked out.
       state.matrix = now_.matrix >= 0 ? now_.matrix : matrix_;
@@ -242,16 +196,28 @@ class RingFiller {
     __syncwarp();
   }
 
-  // Starts the copy into the ring's next slot, which the warp has read. Beyond the simple case, one
-  // matrix after the other, the next pass has to wait for CatchUp: it belongs to a later operation.
-  __device__ __forceinline__ void Fill() {
-    __syncwarp();
+  // Waits for slot `ahead` of those not yet read to be full; returns where this lane's rows begin.
+  __device__ __forceinline__ uint32_t Wait(int ahead) const {
+    const uint32_t read = reads_ + static_cast<uint32_t>(ahead), slot = read % kSlots;
+    WaitBarrier(full_ + slot * 8, (read / kSlots + 1) & 1);
+    return ring_ + slot * static_cast<uint32_t>(kSlotBytes);
+  }
+  // The 16 x 16 operand of elements 16 i ... of the slot.
+  static __device__ __forceinline__ void Read(uint32_t slot, int i, uint32_t (&a)[4]) {
+    LoadMatrix(
+        (slot ^ static_cast<uint32_t>(i % 4 * 32)) + static_cast<uint32_t>(i / 4 * kGroupBytes), a);
+  }
+
+  // The next slot has been read by the whole warp: starts the copy that fills it again. Beyond the
+  // simple case, one matrix after the other, the next pass has to wait for CatchUp: it belongs to a
+  // later operation.
+  __device__ __forceinline__ void Refill() {
+    const auto slot = static_cast<int>(reads_++ % kSlots);
     if (now_.matrix < 0) {
       ++owed_;
       return;
     }
-    CopyBlock<kSlots>(now_, slot_, warp_);
-    slot_ = slot_ + 1 == kSlots ? 0 : slot_ + 1;
+    CopyBlock<kSlots>(now_, slot, warp_);
     if (StepPass(now_)) return;
     matrix_ = now_.matrix;
     if (now_.matrix < last_) {
@@ -264,9 +230,11 @@ class RingFiller {
 
  private:
   StreamPass now_;
-  int slot_, owed_, last_;
+  uint32_t reads_, owed_;
+  int last_;
   int matrix_;  // the last one gone through
   int warp_;
+  uint32_t ring_, full_;
 };
 
 }  // namespace loopspec::cuda

@@ -1,0 +1,269 @@
+// Attention of a set's rows: every warp takes pieces, the queries of a few rows that share one KV
+// head over the positions of one split, and leaves partial results for merge_op.cuh to add up.
+#pragma once
+
+#include "backends/cuda/attention.cuh"
+#include "backends/cuda/block_context.cuh"
+#include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/mail.cuh"
+#include "backends/cuda/step_types.h"
+#include "kv/ledger.h"
+
+namespace loopspec::cuda {
+
+// Piece i of attention is head i % kv_heads of unit i / kv_heads; neighbouring pieces go to
+// different multiprocessors.
+__device__ __forceinline__ int FirstPiece() {
+  return static_cast<int>(blockIdx.x + gridDim.x * (threadIdx.x / 32));
+}
+__device__ __forceinline__ int PieceStride() {
+  return static_cast<int>(gridDim.x) * kWarps;
+}
+
+// A piece of the set's attention, in the plane of its stack's first layer.
+__device__ __forceinline__ AttentionPiece MakePiece(const AttentionUnit& unit, int head) {
+  const DecodeParams& p = Context().p;
+  const size_t heads = static_cast<size_t>(p.planes) * p.kv_heads;
+  const size_t head_at = static_cast<size_t>(unit.plane) * p.kv_heads + head;
+  AttentionPiece piece;
+  piece.begin = unit.split * p.split;
+  piece.page = p.page_kv + (unit.page * heads + head_at) * (2 * kPageSize * p.head_stride) +
+               piece.begin % kPageSize * p.head_stride;
+  piece.cell = p.cell_kv + (unit.cell * heads + head_at) * (2 * p.head_stride);
+  piece.position = unit.position;
+  piece.committed = unit.committed;
+  piece.first = unit.first;
+  piece.count = unit.count;
+  piece.chain = unit.chain;
+  piece.head = head;
+  piece.plane = unit.plane;
+  piece.split = unit.split;
+  piece.slot = (unit.partial + unit.split) * p.heads + head * p.group;
+  piece.row = unit.row;
+  return piece;
+}
+
+// Keeps the warp's first pieces at hand: they are the same in every layer. By whole warps, one lane
+// a piece.
+__device__ __forceinline__ void CachePieces() {
+  BlockContext& context = Context();
+  const int n = threadIdx.x % 32, kv_heads = context.p.kv_heads;
+  const int piece = FirstPiece() + n * PieceStride();
+  if (n < kCachedPieces && piece < context.set.units * kv_heads) {
+    context.piece_cache[threadIdx.x / 32][n] =
+        MakePiece(context.set.all_units[piece / kv_heads], piece % kv_heads);
+  }
+  __syncwarp();
+}
+
+// Has the committed keys and values of the warp's first pieces brought nearer, for the next layer.
+// By one lane per piece.
+__device__ __forceinline__ void PrefetchKeys(int plane_offset) {
+  const BlockContext& context = Context();
+  const DecodeParams& p = context.p;
+  const int n = threadIdx.x % 32;
+  if (n >= kCachedPieces || FirstPiece() + n * PieceStride() >= context.set.units * p.kv_heads)
+    return;
+  const AttentionPiece& piece = context.piece_cache[threadIdx.x / 32][n];
+  const int count = min(p.split, piece.committed - piece.begin);
+  if (count <= 0 || piece.plane + plane_offset >= p.planes) return;
+  const bf16* keys =
+      piece.page + static_cast<size_t>(plane_offset) * p.kv_heads * (2 * kPageSize * p.head_stride);
+  const int bytes = count * p.head_stride * static_cast<int>(sizeof(bf16));
+  Prefetch(keys, bytes);
+  Prefetch(keys + kPageSize * p.head_stride, bytes);
+}
+
+// Where a lane's parts of a vector of `mail_qkv` are.
+template <int kParts>
+__device__ __forceinline__ auto PartsOf(const Mail* mail, int vector) {
+  const Mail* from = mail + static_cast<size_t>(vector) * (kParts * 16) + threadIdx.x % 4 * 4;
+  return [from](int c) { return from + c * 16; };
+}
+
+// The parts go to place `own` of the split, in the lanes that hold it.
+template <int kGroups, int kParts>
+__device__ __forceinline__ void Put(const MailBox<kParts>& box, int own,
+                                    uint4 (&to)[kGroups][kParts]) {
+  const bool mine = own % 8 == static_cast<int>(threadIdx.x % 32 / 4);
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    const bool here = mine && j == own / 8;
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+      const uint4 v = box.Values(c);
+      to[j][c] = here ? v : to[j][c];
+    }
+  }
+}
+
+// All keys and values of the split are on their way at once.
+template <int kHead>
+__device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run) {
+  constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
+  const BlockContext& context = Context();
+  const DecodeParams& p = context.p;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int group = p.group, queries = piece.count * group;
+  const int begin = piece.begin, own = piece.position - begin;
+  const bool mail_in = (run.flags & kRunMailIn) != 0, mail_out = (run.flags & kRunMailOut) != 0;
+  const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
+  const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.kv_heads;
+  const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
+
+  // Place 8 j + g of the split.
+  KeyValue at[kGroups];
+  const bool whole = begin + kSplit <= piece.committed;
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    const bf16* key = page + (8 * j + g) * kHead;
+    at[j] = {key, key + kPageSize * kHead};
+  }
+  if (!whole) {
+    const bf16* cell = piece.cell + plane_heads * (2 * kHead);
+    const bf16* cells =
+        p.cell_kv +
+        ((static_cast<size_t>(piece.plane) * p.kv_heads + piece.head) + plane_heads) * (2 * kHead);
+    const size_t cell_stride = static_cast<size_t>(p.planes) * p.kv_heads * (2 * kHead);
+    const int32_t* chain = context.chains + piece.chain;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      const int position = min(begin + 8 * j + g, piece.position);
+      const bf16* key = page + (position - begin) * kHead;
+      at[j] = {key, key + kPageSize * kHead};
+      if (position >= piece.committed) {
+        key = position == piece.position ? cell
+                                         : cells + chain[position - piece.committed] * cell_stride;
+        at[j] = {key, key + kHead};
+      }
+    }
+  }
+
+#pragma unroll 1
+  for (int first = 0; first < queries; first += 16) {
+    AttentionState<kHead> state;
+    uint4 keys[kGroups][kParts];
+    LoadGroups(keys, [&](int j) { return at[j].key; });
+    int slot[2], last[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      slot[i] = -1;
+      last[i] = piece.position;
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) state.q[c][i] = make_uint4(0, 0, 0, 0);
+      if (first + 8 * i >= queries) continue;
+      const int query = first + 8 * i + g;
+      if (query >= queries) continue;
+      int row = piece.row, head = piece.head * group + query;
+      slot[i] = piece.slot + query;
+      if (piece.count > 1) {
+        const QueryRow other = context.set.query_rows[piece.first + query / group];
+        row = other.row;
+        head = piece.head * group + query % group;
+        slot[i] = (other.partial + piece.split) * p.heads + head;
+        last[i] = other.position;
+      }
+      if (mail_in) {
+        MailBox<kParts> box;
+        const auto parts = PartsOf<kParts>(p.mail_qkv, row * vectors + head);
+        box.Ask(parts);
+        box.Wait(run.stamp - 1, parts);
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) state.q[c][i] = box.Values(c);
+      } else {
+        const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) state.q[c][i] = LoadCoherent16(source + c * 32);
+      }
+    }
+    __syncwarp();
+    // The key and value of a lone row's own position are as new as its query.
+    const bool comes = own < kSplit && mail_in;
+    const auto own_parts = [&](int which) {
+      return PartsOf<kParts>(p.mail_qkv, piece.row * vectors + p.heads + piece.head * 2 + which);
+    };
+    if (comes) {
+      MailBox<kParts> box;
+      box.Ask(own_parts(0));
+      box.Wait(run.stamp - 1, own_parts(0));
+      Put(box, own, keys);
+    }
+    uint4 values[kGroups][kParts];
+    LoadGroups(values, [&](int j) { return at[j].value; });
+    state.Clear();
+    float weights[kGroups][4];
+    state.Weigh(keys, begin, last[0], last[1], whole, p.attention_scale, weights);
+    if (comes) {
+      MailBox<kParts> box;
+      box.Ask(own_parts(1));
+      box.Wait(run.stamp - 1, own_parts(1));
+      Put(box, own, values);
+    }
+    state.Add(values, weights);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (first + 8 * i >= queries) continue;
+      if (slot[i] < 0) continue;
+      if (mail_out) {
+        Mail* out = p.mail_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
+#pragma unroll
+        for (int c = 0; c < kParts; ++c) {
+#pragma unroll
+          for (int k = 0; k < 8; k += 2) {
+            PostTwo(out + c * 32 + k, state.Output(c, i, k), state.Output(c, i, k + 1), run.stamp);
+          }
+        }
+        if (t == 0)
+          PostTwo(p.mail_ml + static_cast<size_t>(slot[i]) * 2, state.maximum[i], state.sum[i],
+                  run.stamp);
+        continue;
+      }
+      float* out = p.attention_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) {
+        float4* to = reinterpret_cast<float4*>(out + c * 32);
+        to[0] = make_float4(state.Output(c, i, 0), state.Output(c, i, 1), state.Output(c, i, 2),
+                            state.Output(c, i, 3));
+        to[1] = make_float4(state.Output(c, i, 4), state.Output(c, i, 5), state.Output(c, i, 6),
+                            state.Output(c, i, 7));
+      }
+      if (t == 0) p.attention_ml[slot[i]] = make_float2(state.maximum[i], state.sum[i]);
+    }
+    __syncwarp();
+  }
+}
+
+template <int kHead>
+__device__ __noinline__ void AttendPieces() {
+  const Run run = CurrentRun();
+  const BlockContext& context = Context();
+  const int kv_heads = context.p.kv_heads;
+  const int total = context.set.units * kv_heads;
+  int n = 0;
+#pragma unroll 1
+  for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
+    const AttentionPiece piece = n < kCachedPieces
+                                     ? context.piece_cache[threadIdx.x / 32][n]
+                                     : MakePiece(context.set.all_units[i / kv_heads], i % kv_heads);
+    Attend<kHead>(piece, run);
+  }
+}
+
+__device__ __forceinline__ void AttentionOp() {
+  switch (Context().p.head_stride) {
+    case 32:
+      AttendPieces<32>();
+      break;
+    case 64:
+      AttendPieces<64>();
+      break;
+    case 128:
+      AttendPieces<128>();
+      break;
+    default:
+      AttendPieces<256>();
+      break;
+  }
+}
+
+}  // namespace loopspec::cuda

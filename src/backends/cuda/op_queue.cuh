@@ -1,0 +1,91 @@
+// The operations of one set in order: the stack's own, as often as the step says, for B after the
+// one that stands before them. They are fetched into shared memory ahead of their time.
+//
+// Every warp keeps its own place, and works out for itself what an operation does with its inputs
+// and results: an operation takes a few microseconds, and one thread doing this for all of them
+// between two barriers took a fifth of that.
+#pragma once
+
+#include "backends/cuda/block_context.cuh"
+#include "backends/cuda/device_ops.cuh"
+
+namespace loopspec::cuda {
+
+// Place of the operation `ahead` of the cursor's; the set's end when there is none.
+__device__ __forceinline__ int PlaceAhead(const SetContext& set, const Cursor& cursor, int ahead) {
+  const int i = cursor.at + ahead;
+  if (i < set.end) return i;
+  return cursor.left > 1 ? set.begin + (i - set.end) : set.end;
+}
+
+// The first operations of a set. By all threads; a barrier of the block follows.
+__device__ __forceinline__ void StartQueue(const Cursor& first) {
+  BlockContext& context = Context();
+  if (threadIdx.x % 32 == 0) context.cursors[threadIdx.x / 32] = first;
+  constexpr int kWords = sizeof(Op) / sizeof(uint32_t);
+  for (int i = threadIdx.x; i < kOpsAhead * kWords; i += kThreads) {
+    const int at = PlaceAhead(context.set, first, i / kWords);
+    if (at < context.set.end) {
+      reinterpret_cast<uint32_t*>(&context.ops[i / kWords])[i % kWords] =
+          reinterpret_cast<const uint32_t*>(context.p.ops + at)[i % kWords];
+    }
+  }
+}
+
+// By one warp, at the start of an operation: what it asked for then is there at the next one's
+// start, and the barrier at that one's end makes it known to all.
+__device__ __forceinline__ void FetchAhead(const Cursor& cursor) {
+  constexpr uint32_t kParts = sizeof(Op) / 16;
+  WaitForCopies();
+  BlockContext& context = Context();
+  const uint32_t part = ThreadNow() % 32;
+  const int at = PlaceAhead(context.set, cursor, kOpsAhead);
+  if (part < kParts && at < context.set.end) {
+    CopyAsync16(SharedAddress(&context.ops[(cursor.n + kOpsAhead) % kOpsHeld]) + part * 16,
+                reinterpret_cast<const char*>(context.p.ops + at) + part * 16);
+  }
+}
+
+// Lays down what the current operation does (CurrentRun), and takes the warp's step to the next
+// one. `op` gets its type and flags. False when there is none. By whole warps.
+__device__ __forceinline__ bool NextRun(OpHead& op) {
+  BlockContext& context = Context();
+  const uint32_t warp = ThreadNow() / 32;
+  const Cursor cursor = context.cursors[warp];
+  if (cursor.left == 0) return false;
+  const SetContext& set = context.set;
+  Run run;
+  run.place = static_cast<int>(cursor.n % kOpsHeld);
+  run.stamp = set.stamp + cursor.n;
+  run.recurrence = set.times - cursor.left;
+  op = context.ops[run.place];
+
+  const bool ends_stack = cursor.at + 1 == set.end;
+  const bool ends_set = ends_stack && cursor.left == 1;  // what ends a set is for all to see
+  const int how = ends_set ? 0 : op.flags & set.allowed;
+  run.flags = cursor.flags | how;
+
+  Cursor next;
+  next.n = cursor.n + 1;
+  next.at = ends_stack ? set.begin : cursor.at + 1;
+  next.left = ends_stack ? cursor.left - 1 : cursor.left;
+  next.flags = (how & kRunFused) != 0     ? kRunOwnInputs | kRunOwnStream
+               : (how & kRunMailOut) != 0 ? kRunMailIn
+                                          : 0;
+  if (op.type != OpType::kRows) next.flags |= cursor.flags & kRunOwnStream;
+  __syncwarp();
+  if (ThreadNow() % 32 == 0) {
+    context.cursors[warp] = next;
+    context.runs[warp] = run;
+  }
+  if (warp == kWarps - 1) FetchAhead(cursor);
+  __syncwarp();
+  return true;
+}
+
+// Whether the operation before the cursor's left anything that other blocks have to be waited for.
+__device__ __forceinline__ bool NeedsGrid() {
+  return (Context().cursors[ThreadNow() / 32].flags & (kRunOwnInputs | kRunMailIn)) == 0;
+}
+
+}  // namespace loopspec::cuda
