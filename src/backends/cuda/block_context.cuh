@@ -13,8 +13,8 @@ inline constexpr int kMaxSlots = 2;       // of a warp's ring
 inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept at hand
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
 inline constexpr int kCachedPieces = 4;   // of attention, of each warp, likewise
-inline constexpr int kOpsAhead = 4;       // operations fetched ahead
-inline constexpr int kOpsHeld = 8;
+inline constexpr int kOpsAtOnce = 8;      // operations fetched at once, ahead of their time
+inline constexpr int kOpsHeld = 2 * kOpsAtOnce;
 inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
 
 // The step's matrices in order, with how often each is gone through.
@@ -93,6 +93,7 @@ struct alignas(16) AttentionPiece {
 
 struct BlockContext {
   DecodeParams p;
+  PlanHeader plan;
   Op ops[kOpsHeld];  // the current operation and the next ones
   SetContext set;
   Cursor cursors[kWarps];

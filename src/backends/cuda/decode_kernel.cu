@@ -68,48 +68,51 @@ __device__ __forceinline__ bool IsTimekeeper() {
 
 // What all operations look at comes into shared memory, and the weights start to flow.
 template <int kSlots>
-__device__ __forceinline__ void EnterStep(const DecodeParams& params, const PlanHeader* plan) {
+__device__ __noinline__ void EnterStep(const DecodeParams& params) {
   BlockContext& context = Context();
   CopyToShared(&context.p, &params, 1);
+  CopyToShared(&context.plan, params.plan, 1);
+  InitRings();
+  __syncthreads();
+  const PlanHeader& plan = context.plan;
   int begin = 0;
   for (int set = 0; set < kSets; ++set) {
     const int end = params.matrices_end[set];
-    const MatrixShare* shares = params.shares[plan->rows[set] <= kNarrowRows ? 1 : 0] +
+    const MatrixShare* shares = params.shares[plan.rows[set] <= kNarrowRows ? 1 : 0] +
                                 static_cast<size_t>(blockIdx.x) * params.matrices;
     CopyToShared(context.shares + begin, shares + begin, end - begin);
     begin = end;
   }
-  const auto* chains = At<int32_t>(plan, plan->chains_at);
-  if (plan->chain_count <= kCachedChain)
-    CopyToShared(context.chain_cache, chains, plan->chain_count);
+  const auto* chains = At<int32_t>(params.plan, plan.chains_at);
+  if (plan.chain_count <= kCachedChain) CopyToShared(context.chain_cache, chains, plan.chain_count);
   if (threadIdx.x < kSets) {
     context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
-    context.order.passes[threadIdx.x] = (plan->rows[threadIdx.x] + kPassRows - 1) / kPassRows;
-    context.order.recurrences = plan->recurrences;
-    context.set.stamp = plan->stamp;
+    context.order.passes[threadIdx.x] = (plan.rows[threadIdx.x] + kPassRows - 1) / kPassRows;
+    context.order.recurrences = plan.recurrences;
+    context.set.stamp = plan.stamp;
     context.set.set = -1;
     context.traced = 0;
     context.arrivals = 0;
-    context.chains = plan->chain_count <= kCachedChain ? context.chain_cache : chains;
+    context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
   }
-  InitRings();
   __syncthreads();
   StartStream<kSlots>();
 }
 
 // Goes on to the next set that has rows: what its operations look at comes into shared memory.
 // False when there is none.
-__device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
+__device__ __noinline__ bool EnterNextSet() {
   BlockContext& context = Context();
+  const PlanHeader& plan = context.plan;
   int set = context.set.set;
   do {
     if (IsTimekeeper()) context.p.clock[set + 1] = GlobalClock();
     if (++set == kSets) return false;
-  } while (plan->rows[set] == 0);
-  const int rows = plan->rows[set];
+  } while (plan.rows[set] == 0);
+  const int rows = plan.rows[set];
   __syncthreads();  // no one looks at the last set any more
-  const auto* infos = At<RowInfo>(plan, plan->row_at[set]);
-  const int begin = context.p.ops_begin[set], times = set == kSetCore ? plan->recurrences : 1;
+  const auto* infos = At<RowInfo>(context.p.plan, plan.row_at[set]);
+  const int begin = context.p.ops_begin[set], times = set == kSetCore ? plan.recurrences : 1;
   if (threadIdx.x == 0) {
     SetContext& now = context.set;
     if (now.set >= 0) now.stamp += context.cursors[0].n;
@@ -118,14 +121,14 @@ __device__ __noinline__ bool EnterNextSet(const PlanHeader* plan) {
     now.times = times;
     now.set = set;
     now.rows = rows;
-    now.units = plan->units[set];
+    now.units = plan.units[set];
     now.merge_lanes = MergeLanes(rows);
     now.narrow = rows <= kNarrowRows;
     now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |
                   (rows == 1 && context.p.hidden <= kOwnHidden ? kRunFused : 0);
     now.infos = rows <= kCachedRows ? context.row_cache : infos;
-    now.query_rows = At<QueryRow>(plan, plan->query_rows_at[set]);
-    now.all_units = At<AttentionUnit>(plan, plan->unit_at[set]);
+    now.query_rows = At<QueryRow>(context.p.plan, plan.query_rows_at[set]);
+    now.all_units = At<AttentionUnit>(context.p.plan, plan.unit_at[set]);
   }
   if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
   __syncthreads();
@@ -163,10 +166,10 @@ __device__ __forceinline__ void GridBarrier(uint32_t* counter) {
 template <int kSlots>
 __global__ void __launch_bounds__(kThreads, 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
-  EnterStep<kSlots>(params, params.plan);
+  EnterStep<kSlots>(params);
   if (params.trace != nullptr) TraceTime();
 #pragma unroll 1
-  while (EnterNextSet(params.plan)) {
+  while (EnterNextSet()) {
     OpHead op;
 #pragma unroll 1
     while (NextRun(op)) {

@@ -15,34 +15,37 @@ namespace loopspec::cuda {
 __device__ __forceinline__ int PlaceAhead(const SetContext& set, const Cursor& cursor, int ahead) {
   const int i = cursor.at + ahead;
   if (i < set.end) return i;
-  return cursor.left > 1 ? set.begin + (i - set.end) : set.end;
+  const int over = i - set.end, stack = set.end - set.begin, times = over / stack;
+  return times + 1 < cursor.left ? set.begin + (over - times * stack) : set.end;
+}
+
+// Part i of the operations from `ahead` of the cursor's on is asked for.
+__device__ __forceinline__ void FetchPart(const Cursor& cursor, int ahead, uint32_t i) {
+  constexpr uint32_t kParts = sizeof(Op) / 16;
+  BlockContext& context = Context();
+  const uint32_t n = static_cast<uint32_t>(ahead) + i / kParts, part = i % kParts;
+  const int at = PlaceAhead(context.set, cursor, static_cast<int>(n));
+  if (i >= kOpsAtOnce * kParts || at >= context.set.end) return;
+  CopyAsync16(SharedAddress(&context.ops[(cursor.n + n) % kOpsHeld]) + part * 16,
+              reinterpret_cast<const char*>(context.p.ops + at) + part * 16);
 }
 
 // The first operations of a set. By all threads; a barrier of the block follows.
 __device__ __forceinline__ void StartQueue(const Cursor& first) {
-  BlockContext& context = Context();
-  if (threadIdx.x % 32 == 0) context.cursors[threadIdx.x / 32] = first;
-  constexpr int kWords = sizeof(Op) / sizeof(uint32_t);
-  for (int i = threadIdx.x; i < kOpsAhead * kWords; i += kThreads) {
-    const int at = PlaceAhead(context.set, first, i / kWords);
-    if (at < context.set.end) {
-      reinterpret_cast<uint32_t*>(&context.ops[i / kWords])[i % kWords] =
-          reinterpret_cast<const uint32_t*>(context.p.ops + at)[i % kWords];
-    }
-  }
+  if (threadIdx.x % 32 == 0) Context().cursors[threadIdx.x / 32] = first;
+  FetchPart(first, 0, threadIdx.x);
+  WaitForCopies();
 }
 
-// By one warp, at the start of an operation: what it asked for then is there at the next one's
-// start, and the barrier at that one's end makes it known to all.
+// By one warp, at the start of an operation. Every few operations, as many are asked for; some
+// operations later they are there, and the barrier at the end of that one makes them known to all.
 __device__ __forceinline__ void FetchAhead(const Cursor& cursor) {
-  constexpr uint32_t kParts = sizeof(Op) / 16;
-  WaitForCopies();
-  BlockContext& context = Context();
-  const uint32_t part = ThreadNow() % 32;
-  const int at = PlaceAhead(context.set, cursor, kOpsAhead);
-  if (part < kParts && at < context.set.end) {
-    CopyAsync16(SharedAddress(&context.ops[(cursor.n + kOpsAhead) % kOpsHeld]) + part * 16,
-                reinterpret_cast<const char*>(context.p.ops + at) + part * 16);
+  const uint32_t phase = cursor.n % kOpsAtOnce;
+  if (phase == 0) {
+    FetchPart(cursor, kOpsAtOnce, ThreadNow() % 32);
+    FetchPart(cursor, kOpsAtOnce, ThreadNow() % 32 + 32);
+  } else if (phase == kOpsAtOnce / 2) {
+    WaitForCopies();
   }
 }
 
