@@ -1,7 +1,8 @@
 // Attention of a few queries to many positions, one warp at a time, on matrix instructions straight
 // from memory.
 //
-// Up to 16 queries are the long side of the instruction, positions the short one: S = Q K^T in
+// Up to 16 queries are the long side of the instruction (8 leave half of it empty, and half of the
+// arithmetic between the products out), positions the short one: S = Q K^T in
 // pieces of 8 positions. The fragment of S that a thread holds is, rounded to bf16, the fragment of
 // P that P V needs; values are loaded by rows like keys and transposed in registers. A thread needs
 // no more than a pointer to each position's key and value, so it makes no difference to any bit
@@ -20,12 +21,13 @@ struct KeyValue {
   const bf16* value;
 };
 
-template <int kHead>
+template <int kHead, int kQueries>  // 8 or 16
 struct AttentionState {
   static constexpr int kParts = kHead / 32;
-  uint4 q[kParts][2];     // queries g and g + 8: elements 32 c + 8 t ... + 7
+  static constexpr int kHalves = kQueries / 8;
+  uint4 q[kParts][2];     // queries g and g + 8: elements 32 c + 8 t ... + 7; zeros past kQueries
   float o[kParts][4][4];  // [c][r]: columns 32 c + 8 t' + 2 r ...
-  float maximum[2], sum[2];
+  float maximum[kHalves], sum[kHalves];
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
@@ -36,16 +38,19 @@ struct AttentionState {
         for (int e = 0; e < 4; ++e) o[c][r][e] = 0.0f;
       }
     }
-    maximum[0] = maximum[1] = __int_as_float(0xFF800000);
-    sum[0] = sum[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kHalves; ++i) {
+      maximum[i] = __int_as_float(0xFF800000);
+      sum[i] = 0.0f;
+    }
   }
 
   // Weights s of positions base ... base + 8 kGroups - 1, whose keys LoadGroups left in `keys`;
-  // what was added up before shrinks as needed. A query sees positions up to its own (last0 for
-  // query g, last1 for g + 8); where none of them ends here, `whole` spares the looking.
-  template <int kGroups>
-  __device__ __forceinline__ void Weigh(const uint4 (&keys)[kGroups][kParts], int base, int last0,
-                                        int last1, bool whole, float scale,
+  // what was added up before shrinks as needed; kFirst: there is nothing yet. A query sees
+  // positions up to its own (last); where none of them ends here, `whole` spares the looking.
+  template <bool kFirst, int kGroups>
+  __device__ __forceinline__ void Weigh(const uint4 (&keys)[kGroups][kParts], int base,
+                                        const int (&last)[kHalves], bool whole, float scale,
                                         float (&s)[kGroups][4]) {
     const int t = threadIdx.x % 4;
 #pragma unroll
@@ -61,27 +66,31 @@ struct AttentionState {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[j][e] *= scale;
+      for (int e = 0; e < 2 * kHalves; ++e) s[j][e] *= scale;
     }
     if (!whole) {
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
         const int position = base + 8 * j + 2 * t;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          if (position + (e & 1) > (e < 2 ? last0 : last1)) s[j][e] = __int_as_float(0xFF800000);
+        for (int e = 0; e < 2 * kHalves; ++e) {
+          if (position + (e & 1) > last[e / 2]) s[j][e] = __int_as_float(0xFF800000);
         }
       }
     }
-    float top[2] = {maximum[0], maximum[1]};
+    float top[kHalves], shrink[kHalves], added[kHalves];
+#pragma unroll
+    for (int i = 0; i < kHalves; ++i) {
+      top[i] = maximum[i];
+      added[i] = 0.0f;
+    }
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], s[j][e]);
+      for (int e = 0; e < 2 * kHalves; ++e) top[e / 2] = fmaxf(top[e / 2], s[j][e]);
     }
-    float shrink[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kHalves; ++i) {
       top[i] = fmaxf(top[i], __shfl_xor_sync(0xFFFFFFFFu, top[i], 1));
       top[i] = fmaxf(top[i], __shfl_xor_sync(0xFFFFFFFFu, top[i], 2));
       // A query with no position yet (padding of the tile) must not turn into NaN.
@@ -90,27 +99,28 @@ struct AttentionState {
       maximum[i] = top[i];
       top[i] = finite;
     }
-    float added[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < 2 * kHalves; ++e) {
         s[j][e] = Exp2(s[j][e] - top[e / 2]);
         added[e / 2] += s[j][e];
       }
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kHalves; ++i) {
       added[i] += __shfl_xor_sync(0xFFFFFFFFu, added[i], 1);
       added[i] += __shfl_xor_sync(0xFFFFFFFFu, added[i], 2);
-      sum[i] = sum[i] * shrink[i] + added[i];
+      sum[i] = kFirst ? added[i] : sum[i] * shrink[i] + added[i];
     }
+    if constexpr (!kFirst) {
 #pragma unroll
-    for (int c = 0; c < kParts; ++c) {
+      for (int c = 0; c < kParts; ++c) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
+        for (int r = 0; r < 4; ++r) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[c][r][e] *= shrink[e / 2];
+          for (int e = 0; e < 2 * kHalves; ++e) o[c][r][e] *= shrink[e / 2];
+        }
       }
     }
   }
@@ -121,9 +131,9 @@ struct AttentionState {
                                       const float (&s)[kGroups][4]) {
 #pragma unroll
     for (int j = 0; j < kGroups; j += 2) {
-      const uint32_t a0 = PackBF16(s[j][0], s[j][1]), a1 = PackBF16(s[j][2], s[j][3]);
-      const uint32_t a2 = PackBF16(s[j + 1][0], s[j + 1][1]),
-                     a3 = PackBF16(s[j + 1][2], s[j + 1][3]);
+      const uint32_t a0 = PackBF16(s[j][0], s[j][1]), a2 = PackBF16(s[j + 1][0], s[j + 1][1]);
+      const uint32_t a1 = kHalves == 2 ? PackBF16(s[j][2], s[j][3]) : 0,
+                     a3 = kHalves == 2 ? PackBF16(s[j + 1][2], s[j + 1][3]) : 0;
 #pragma unroll
       for (int c = 0; c < kParts; ++c) {
         const uint4& v0 = values[j][c];

@@ -97,6 +97,39 @@ __device__ __forceinline__ void Put(const MailBox<kParts>& box, int own,
   }
 }
 
+// A query's partial results: the lane's eight elements of each part, and the weights' maximum and
+// sum.
+template <int kHead>
+__device__ __forceinline__ void StorePartial(const Run& run, int slot,
+                                             const AttentionState<kHead, kUnitQueries>& state) {
+  constexpr int kParts = kHead / 32;
+  const DecodeParams& p = Context().p;
+  const int t = threadIdx.x % 4;
+  const size_t at = static_cast<size_t>(slot);
+  if ((run.flags & kRunMailOut) != 0) {
+    Mail* out = p.mail_o + at * kHead + t * 8;
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+#pragma unroll
+      for (int k = 0; k < 8; k += 2)
+        PostTwo(out + c * 32 + k, state.Output(c, 0, k), state.Output(c, 0, k + 1), run.stamp);
+    }
+    if (t == 0) PostTwo(p.mail_ml + at * 2, state.maximum[0], state.sum[0], run.stamp);
+    return;
+  }
+  float* out = p.attention_o + at * kHead + t * 8;
+#pragma unroll
+  for (int c = 0; c < kParts; ++c) {
+    float4* to = reinterpret_cast<float4*>(out + c * 32);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      to[k] = make_float4(state.Output(c, 0, 4 * k), state.Output(c, 0, 4 * k + 1),
+                          state.Output(c, 0, 4 * k + 2), state.Output(c, 0, 4 * k + 3));
+    }
+  }
+  if (t == 0) p.attention_ml[at] = make_float2(state.maximum[0], state.sum[0]);
+}
+
 // All keys and values of the split are on their way at once.
 template <int kHead>
 __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run) {
@@ -106,7 +139,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int group = p.group, queries = piece.count * group;
   const int begin = piece.begin, own = piece.position - begin;
-  const bool mail_in = (run.flags & kRunMailIn) != 0, mail_out = (run.flags & kRunMailOut) != 0;
+  const bool mail_in = (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
   const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.kv_heads;
   const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
@@ -140,28 +173,23 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   }
 
 #pragma unroll 1
-  for (int first = 0; first < queries; first += 16) {
-    AttentionState<kHead> state;
+  for (int first = 0; first < queries; first += kUnitQueries) {
+    AttentionState<kHead, kUnitQueries> state;
     uint4 keys[kGroups][kParts];
     LoadGroups(keys, [&](int j) { return at[j].key; });
-    int slot[2], last[2];
+    const int query = first + g;
+    int slot = -1, last[1] = {piece.position};
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      slot[i] = -1;
-      last[i] = piece.position;
-#pragma unroll
-      for (int c = 0; c < kParts; ++c) state.q[c][i] = make_uint4(0, 0, 0, 0);
-      if (first + 8 * i >= queries) continue;
-      const int query = first + 8 * i + g;
-      if (query >= queries) continue;
+    for (int c = 0; c < kParts; ++c) state.q[c][0] = state.q[c][1] = make_uint4(0, 0, 0, 0);
+    if (query < queries) {
       int row = piece.row, head = piece.head * group + query;
-      slot[i] = piece.slot + query;
+      slot = piece.slot + query;
       if (piece.count > 1) {
         const QueryRow other = context.set.query_rows[piece.first + query / group];
         row = other.row;
         head = piece.head * group + query % group;
-        slot[i] = (other.partial + piece.split) * p.heads + head;
-        last[i] = other.position;
+        slot = (other.partial + piece.split) * p.heads + head;
+        last[0] = other.position;
       }
       if (mail_in) {
         MailBox<kParts> box;
@@ -169,11 +197,11 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
         box.Ask(parts);
         box.Wait(run.stamp - 1, parts);
 #pragma unroll
-        for (int c = 0; c < kParts; ++c) state.q[c][i] = box.Values(c);
+        for (int c = 0; c < kParts; ++c) state.q[c][0] = box.Values(c);
       } else {
         const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
 #pragma unroll
-        for (int c = 0; c < kParts; ++c) state.q[c][i] = LoadCoherent16(source + c * 32);
+        for (int c = 0; c < kParts; ++c) state.q[c][0] = LoadCoherent16(source + c * 32);
       }
     }
     __syncwarp();
@@ -192,7 +220,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     LoadGroups(values, [&](int j) { return at[j].value; });
     state.Clear();
     float weights[kGroups][4];
-    state.Weigh(keys, begin, last[0], last[1], whole, p.attention_scale, weights);
+    state.template Weigh<true>(keys, begin, last, whole, p.attention_scale, weights);
     if (comes) {
       MailBox<kParts> box;
       box.Ask(own_parts(1));
@@ -200,35 +228,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
       Put(box, own, values);
     }
     state.Add(values, weights);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (first + 8 * i >= queries) continue;
-      if (slot[i] < 0) continue;
-      if (mail_out) {
-        Mail* out = p.mail_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
-#pragma unroll
-        for (int c = 0; c < kParts; ++c) {
-#pragma unroll
-          for (int k = 0; k < 8; k += 2) {
-            PostTwo(out + c * 32 + k, state.Output(c, i, k), state.Output(c, i, k + 1), run.stamp);
-          }
-        }
-        if (t == 0)
-          PostTwo(p.mail_ml + static_cast<size_t>(slot[i]) * 2, state.maximum[i], state.sum[i],
-                  run.stamp);
-        continue;
-      }
-      float* out = p.attention_o + static_cast<size_t>(slot[i]) * kHead + t * 8;
-#pragma unroll
-      for (int c = 0; c < kParts; ++c) {
-        float4* to = reinterpret_cast<float4*>(out + c * 32);
-        to[0] = make_float4(state.Output(c, i, 0), state.Output(c, i, 1), state.Output(c, i, 2),
-                            state.Output(c, i, 3));
-        to[1] = make_float4(state.Output(c, i, 4), state.Output(c, i, 5), state.Output(c, i, 6),
-                            state.Output(c, i, 7));
-      }
-      if (t == 0) p.attention_ml[slot[i]] = make_float2(state.maximum[i], state.sum[i]);
-    }
+    if (slot >= 0) StorePartial<kHead>(run, slot, state);
     __syncwarp();
   }
 }

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(128)
   const int end = base + min(last, tile_row + 16);  // positions below are attended to
   const int plane = infos[first].plane + plane_offset;
 
-  AttentionState<kHead> state;
+  AttentionState<kHead, 16> state;
   state.Clear();
   int seen[2];
 #pragma unroll
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(128)
     LoadGroups(keys, [&](int j) { return where[j].key; });
     LoadGroups(values, [&](int j) { return where[j].value; });
     float weights[kGroups][4];
-    state.Weigh(keys, at, seen[0], seen[1], false, p.attention_scale, weights);
+    state.template Weigh<false>(keys, at, seen, false, p.attention_scale, weights);
     state.Add(values, weights);
   }
 #pragma unroll

@@ -134,7 +134,7 @@ void StepEncoder::Group(const StepPlan& plan) {
     query_rows_.push_back({i, info.partial, info.position});
   }
   units_.clear();
-  const int per_unit = std::max(1, 16 / (spec_.heads / spec_.kv_heads));
+  const int per_unit = std::max(1, kUnitQueries / (spec_.heads / spec_.kv_heads));
   const int count = static_cast<int>(order_.size());
   // Units of one row's own come first: they look up cells and take longest.
   for (int i = 0; i < count; ++i) {

@@ -117,6 +117,10 @@ inline constexpr int SplitPositions(int head_stride) {
   return head_stride <= 64 ? 64 : 4096 / head_stride;
 }
 
+// Queries that a warp takes at once: a unit has as many rows as make so many query heads of a KV
+// head, or one.
+inline constexpr int kUnitQueries = 8;
+
 // One warp's piece of attention: `count` rows of one sequence and plane over the positions of one
 // split.
 struct alignas(16) AttentionUnit {
