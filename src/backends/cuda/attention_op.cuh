@@ -130,10 +130,56 @@ __device__ __forceinline__ void StorePartial(const Run& run, int slot,
   if (t == 0) p.attention_ml[at] = make_float2(state.maximum[0], state.sum[0]);
 }
 
-// All keys and values of the split are on their way at once.
+// Where a piece's keys and values are, place 8 j + g of the split, and the keys on their way.
 template <int kHead>
-__device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run) {
-  constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
+struct PieceKeys {
+  static constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
+  const bf16* at[kGroups];
+  uint32_t in_cell;  // bit j: the place is in a cell, whose value follows its key at once
+  uint4 keys[kGroups][kParts];
+
+  __device__ __forceinline__ void Fetch(const AttentionPiece& piece, const Run& run) {
+    const BlockContext& context = Context();
+    const DecodeParams& p = context.p;
+    const int g = threadIdx.x % 32 / 4, begin = piece.begin;
+    const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.kv_heads;
+    const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
+    in_cell = 0;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) at[j] = page + (8 * j + g) * kHead;
+    if (begin + kSplit > piece.committed) {
+      const bf16* cell = piece.cell + plane_heads * (2 * kHead);
+      const bf16* cells =
+          p.cell_kv +
+          (static_cast<size_t>(piece.plane) * p.kv_heads + piece.head + plane_heads) * (2 * kHead);
+      const size_t stride = static_cast<size_t>(p.planes) * p.kv_heads * (2 * kHead);
+      const int32_t* chain = context.chains + piece.chain;
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) {
+        const int position = min(begin + 8 * j + g, piece.position);
+        at[j] = page + (position - begin) * kHead;
+        if (position < piece.committed) continue;
+        at[j] =
+            position == piece.position ? cell : cells + chain[position - piece.committed] * stride;
+        in_cell |= 1u << j;
+      }
+    }
+    LoadGroups(keys, [&](int j) { return at[j]; });
+  }
+  __device__ __forceinline__ void FetchValues(uint4 (&values)[kGroups][kParts]) const {
+    LoadGroups(values, [&](int j) {
+      return at[j] + ((in_cell >> j & 1) != 0 ? kHead : kPageSize * kHead);
+    });
+  }
+};
+
+// All keys and values of the piece are on their way at once. When the keys have been used, `then`
+// may fetch others into their place.
+template <int kHead, typename F>
+__device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run,
+                                       PieceKeys<kHead>& at, F then) {
+  constexpr int kGroups = PieceKeys<kHead>::kGroups, kParts = PieceKeys<kHead>::kParts,
+                kSplit = PieceKeys<kHead>::kSplit;
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -141,42 +187,11 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const int begin = piece.begin, own = piece.position - begin;
   const bool mail_in = (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
-  const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.kv_heads;
-  const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
-
-  // Place 8 j + g of the split.
-  KeyValue at[kGroups];
-  const bool whole = begin + kSplit <= piece.committed;
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) {
-    const bf16* key = page + (8 * j + g) * kHead;
-    at[j] = {key, key + kPageSize * kHead};
-  }
-  if (!whole) {
-    const bf16* cell = piece.cell + plane_heads * (2 * kHead);
-    const bf16* cells =
-        p.cell_kv +
-        ((static_cast<size_t>(piece.plane) * p.kv_heads + piece.head) + plane_heads) * (2 * kHead);
-    const size_t cell_stride = static_cast<size_t>(p.planes) * p.kv_heads * (2 * kHead);
-    const int32_t* chain = context.chains + piece.chain;
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      const int position = min(begin + 8 * j + g, piece.position);
-      const bf16* key = page + (position - begin) * kHead;
-      at[j] = {key, key + kPageSize * kHead};
-      if (position >= piece.committed) {
-        key = position == piece.position ? cell
-                                         : cells + chain[position - piece.committed] * cell_stride;
-        at[j] = {key, key + kHead};
-      }
-    }
-  }
-
 #pragma unroll 1
   for (int first = 0; first < queries; first += kUnitQueries) {
+    uint4 values[kGroups][kParts];
+    at.FetchValues(values);
     AttentionState<kHead, kUnitQueries> state;
-    uint4 keys[kGroups][kParts];
-    LoadGroups(keys, [&](int j) { return at[j].key; });
     const int query = first + g;
     int slot = -1, last[1] = {piece.position};
 #pragma unroll
@@ -206,27 +221,23 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     }
     __syncwarp();
     // The key and value of a lone row's own position are as new as its query.
-    const bool comes = own < kSplit && mail_in;
-    const auto own_parts = [&](int which) {
-      return PartsOf<kParts>(p.mail_qkv, piece.row * vectors + p.heads + piece.head * 2 + which);
-    };
-    if (comes) {
+    if (own < kSplit && mail_in) {
+      const int vector = piece.row * vectors + p.heads + piece.head * 2;
+      const auto key = PartsOf<kParts>(p.mail_qkv, vector);
+      const auto value = PartsOf<kParts>(p.mail_qkv, vector + 1);
       MailBox<kParts> box;
-      box.Ask(own_parts(0));
-      box.Wait(run.stamp - 1, own_parts(0));
-      Put(box, own, keys);
-    }
-    uint4 values[kGroups][kParts];
-    LoadGroups(values, [&](int j) { return at[j].value; });
-    state.Clear();
-    float weights[kGroups][4];
-    state.template Weigh<true>(keys, begin, last, whole, p.attention_scale, weights);
-    if (comes) {
-      MailBox<kParts> box;
-      box.Ask(own_parts(1));
-      box.Wait(run.stamp - 1, own_parts(1));
+      box.Ask(key);
+      box.Wait(run.stamp - 1, key);
+      Put(box, own, at.keys);
+      box.Ask(value);
+      box.Wait(run.stamp - 1, value);
       Put(box, own, values);
     }
+    state.Clear();
+    float weights[kGroups][4];
+    state.template Weigh<true>(at.keys, begin, last, begin + kSplit <= piece.committed,
+                               p.attention_scale, weights);
+    if (first + kUnitQueries >= queries) then();
     state.Add(values, weights);
     if (slot >= 0) StorePartial<kHead>(run, slot, state);
     __syncwarp();
@@ -237,15 +248,24 @@ template <int kHead>
 __device__ __noinline__ void AttendPieces() {
   const Run run = CurrentRun();
   const BlockContext& context = Context();
-  const int kv_heads = context.p.kv_heads;
-  const int total = context.set.units * kv_heads;
-  int n = 0;
+  const int kv_heads = context.p.kv_heads, total = context.set.units * kv_heads;
+  const auto piece_of = [&](int i, int n) {
+    return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
+                             : MakePiece(context.set.all_units[i / kv_heads], i % kv_heads);
+  };
+  int i = FirstPiece();
+  if (i >= total) return;
+  AttentionPiece piece = piece_of(i, 0);
+  PieceKeys<kHead> at;
+  at.Fetch(piece, run);
 #pragma unroll 1
-  for (int i = FirstPiece(); i < total; i += PieceStride(), ++n) {
-    const AttentionPiece piece = n < kCachedPieces
-                                     ? context.piece_cache[threadIdx.x / 32][n]
-                                     : MakePiece(context.set.all_units[i / kv_heads], i % kv_heads);
-    Attend<kHead>(piece, run);
+  for (int n = 1;; ++n) {
+    i += PieceStride();
+    Attend<kHead>(piece, run, at, [&] {
+      if (i < total) at.Fetch(piece_of(i, n), run);
+    });
+    if (i >= total) return;
+    piece = piece_of(i, n);  // once more: to keep it would take registers
   }
 }
 
