@@ -158,6 +158,18 @@ __device__ __forceinline__ void GridBarrier(uint32_t* counter) {
   __syncthreads();
 }
 
+// Whether the kernel with rings of so many slots is there in what is compiled for an architecture
+// (90 is 9.0): each takes a while to compile, and chips do not need all. Those with 100 KiB of
+// shared memory run what is compiled for 8.0, or for 12.0 and later.
+__host__ __device__ constexpr bool IsCompiled(int architecture, int slots) {
+  return slots == 1 ? architecture < 90 || architecture >= 120 : architecture < 120;
+}
+#ifdef __CUDA_ARCH__
+inline constexpr int kArchitecture = __CUDA_ARCH__ / 10;
+#else
+inline constexpr int kArchitecture = 80;
+#endif
+
 // The kernel's own function calls the operations, and they call nothing: what is kept across a
 // call, a return address among it, goes through memory that is often cold. So whatever lasts
 // longer than an operation lies in shared memory, and registers are the operations' alone.
@@ -166,43 +178,45 @@ __device__ __forceinline__ void GridBarrier(uint32_t* counter) {
 template <int kSlots>
 __global__ void __launch_bounds__(kThreads, 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
-  EnterStep<kSlots>(params);
-  if (params.trace != nullptr) TraceTime();
+  if constexpr (IsCompiled(kArchitecture, kSlots)) {
+    EnterStep<kSlots>(params);
+    if (params.trace != nullptr) TraceTime();
 #pragma unroll 1
-  while (EnterNextSet()) {
-    OpHead op;
+    while (EnterNextSet()) {
+      OpHead op;
 #pragma unroll 1
-    while (NextRun(op)) {
-      switch (op.type) {
-        case OpType::kMatrix:
-          MatrixOp<kSlots>(op.flags);
-          if (NeedsCatchUp()) CatchUp<kSlots>(static_cast<int>(ThreadNow() / 32));
-          break;
-        case OpType::kAttention:
-          AttentionOp();
-          break;
-        case OpType::kMerge:
-          MergeOp();
-          break;
-        case OpType::kQkNorm:
-          QkNormRows();
-          break;
-        case OpType::kRows:
-          if ((CurrentRun().flags & kRunFused) != 0) {
-            OwnRowsOp();
-          } else if (Context().p.hidden <= kOwnHidden) {
-            RowsOp<kOwnHidden>();
-          } else {
-            RowsOp<kMaxHidden>();
-          }
-          break;
+      while (NextRun(op)) {
+        switch (op.type) {
+          case OpType::kMatrix:
+            MatrixOp<kSlots>(op.flags);
+            if (NeedsCatchUp()) CatchUp<kSlots>(static_cast<int>(ThreadNow() / 32));
+            break;
+          case OpType::kAttention:
+            AttentionOp();
+            break;
+          case OpType::kMerge:
+            MergeOp();
+            break;
+          case OpType::kQkNorm:
+            QkNormRows();
+            break;
+          case OpType::kRows:
+            if ((CurrentRun().flags & kRunFused) != 0) {
+              OwnRowsOp();
+            } else if (Context().p.hidden <= kOwnHidden) {
+              RowsOp<kOwnHidden>();
+            } else {
+              RowsOp<kMaxHidden>();
+            }
+            break;
+        }
+        if (NeedsGrid()) {
+          GridBarrier(&params.plan->barrier);
+        } else {
+          __syncthreads();
+        }
+        if (params.trace != nullptr) TraceTime();
       }
-      if (NeedsGrid()) {
-        GridBarrier(&params.plan->barrier);
-      } else {
-        __syncthreads();
-      }
-      if (params.trace != nullptr) TraceTime();
     }
   }
 }
@@ -230,6 +244,9 @@ template <int kSlots>
 bool Prepare(int limit, DecodeLaunch& launch) {
   if (SharedBytes<kSlots>() > static_cast<size_t>(limit)) return false;
   launch.kernel = reinterpret_cast<const void*>(&DecodeKernel<kSlots>);
+  cudaFuncAttributes attributes{};
+  Check(cudaFuncGetAttributes(&attributes, launch.kernel), "looking for the decode kernel");
+  if (!IsCompiled(attributes.ptxVersion, kSlots)) return false;
   launch.shared_bytes = SharedBytes<kSlots>();
   Check(cudaFuncSetAttribute(launch.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(launch.shared_bytes)),

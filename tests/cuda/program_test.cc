@@ -1,0 +1,164 @@
+// The decode kernel's program for models of many shapes, without a GPU: every tile of every matrix
+// is read by exactly one block, and what the kernel takes for granted about its operations holds.
+#include "backends/cuda/program.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <vector>
+
+namespace loopspec::cuda {
+namespace {
+
+DeviceMatrix Matrix(int rows, int cols) {
+  return {nullptr, rows, cols, PaddedK(cols)};
+}
+
+// Shapes alone: a program never looks at the weights.
+DeviceModel ShapesOf(const ModelSpec& spec) {
+  DeviceModel model;
+  model.spec = spec;
+  DeviceBlock block;
+  block.qkv = Matrix(TileLayout::Qkv(spec).rows(), spec.hidden);
+  block.attn_out = Matrix(TileLayout::Plain(spec.hidden).rows(), spec.q_size());
+  block.gate_up = Matrix(TileLayout::GateUp(spec).rows(), spec.hidden);
+  block.down = Matrix(TileLayout::Plain(spec.hidden).rows(), spec.ff);
+  model.prelude.assign(static_cast<size_t>(spec.prelude_layers), block);
+  model.core.assign(static_cast<size_t>(spec.core_layers), block);
+  model.coda.assign(static_cast<size_t>(spec.coda_layers), block);
+  model.head = Matrix(TileLayout::Plain(spec.vocab).rows(), spec.hidden);
+  if (spec.adapter) model.adapter = Matrix(TileLayout::Plain(spec.hidden).rows(), 2 * spec.hidden);
+  return model;
+}
+
+ModelSpec RandomSpec(std::mt19937& random) {
+  const auto among = [&](std::initializer_list<int> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  ModelSpec spec;
+  spec.hidden = among({64, 256, 320, 384, 1024, 2048, 2560, 4096});
+  spec.head_dim = among({32, 64, 80, 128});
+  spec.kv_heads = among({1, 2, 8, 16});
+  spec.heads = spec.kv_heads * among({1, 2, 4});
+  spec.ff = among({96, 704, 1000, 5632, 8192, 11008});
+  spec.vocab = among({3, 777, 8192, 49152});
+  spec.core_layers = among({1, 2, 6});
+  spec.recurrence = 4;
+  spec.norms = NormPlacement::kSandwich;
+  spec.family = "ouro";
+  if (random() % 2 == 0) {
+    spec.family = "raven";
+    spec.adapter = true;
+    spec.prelude_layers = among({1, 2});
+    spec.coda_layers = among({1, 2});
+    spec.norms = random() % 2 == 0 ? NormPlacement::kPre : NormPlacement::kPost;
+    spec.qk_norm = spec.norms == NormPlacement::kPost;
+  }
+  return spec;
+}
+
+// How often each (tile, chunk of k) of a matrix is read.
+std::vector<int> Readers(const Program& program, int narrow, int blocks, int matrix, int chunks) {
+  const int tiles = program.weights[static_cast<size_t>(matrix)].tiles();
+  std::vector<int> readers(static_cast<size_t>(tiles) * static_cast<size_t>(chunks), 0);
+  for (int block = 0; block < blocks; ++block) {
+    const MatrixShare& share =
+        program.shares[narrow][static_cast<size_t>(block * program.matrices + matrix)];
+    for (int tile = share.tile_begin; tile < share.tile_end; ++tile) {
+      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk)
+        ++readers.at(static_cast<size_t>(tile * chunks + chunk));
+    }
+  }
+  return readers;
+}
+
+TEST(Program, DealsEveryTileOnce) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 60; ++i) {
+    const ModelSpec spec = RandomSpec(random);
+    const int blocks = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
+    const Program program = BuildProgram(ShapesOf(spec), blocks);
+    for (int matrix = 0; matrix < program.matrices; ++matrix) {
+      const int k = program.weights[static_cast<size_t>(matrix)].ld / kBlockK;
+      const int chunks = (k + kWarps - 1) / kWarps;
+      for (const int narrow : {0, 1}) {
+        for (const int readers : Readers(program, narrow, blocks, matrix, chunks))
+          ASSERT_EQ(readers, 1) << "model " << i << ", matrix " << matrix << ", narrow " << narrow;
+      }
+    }
+  }
+}
+
+// The kernel calls one function for shares of a single chunk of k and another for several, by the
+// operation's flags alone.
+TEST(Program, SaysWhichSharesHaveSeveralChunks) {
+  std::mt19937 random(6);
+  for (int i = 0; i < 60; ++i) {
+    const int blocks = 132;
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), blocks);
+    for (const Op& op : program.ops) {
+      if (op.type != OpType::kMatrix) continue;
+      for (const int narrow : {0, 1}) {
+        const bool several = (op.flags & kOpChunks << narrow) != 0;
+        for (int block = 0; block < blocks; ++block) {
+          const MatrixShare& share =
+              program.shares[narrow][static_cast<size_t>(block * program.matrices + op.matrix)];
+          if (share.tile_begin == share.tile_end) continue;
+          ASSERT_EQ(share.chunk_end - share.chunk_begin > 1, several)
+              << "model " << i << ", matrix " << op.matrix << ", narrow " << narrow;
+        }
+      }
+    }
+  }
+}
+
+// Row operations that the blocks do for themselves are followed by no barrier: the matrix after one
+// must not write what other blocks may still be reading for it. Around the end of B as well, where
+// the adapter comes after the last layer.
+TEST(Program, KeepsNoRowOperationInTheBlocksBeforeSumsAreOverwritten) {
+  std::mt19937 random(7);
+  int fused = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), 132);
+    for (int set = 0; set < kSets; ++set) {
+      const int begin = program.ops_begin[set], end = program.ops_end[set];
+      for (int at = begin; at < end; ++at) {
+        const Op& op = program.ops[static_cast<size_t>(at)];
+        if ((op.flags & kOpFused) == 0) continue;
+        ++fused;
+        const Op& next = program.ops[static_cast<size_t>(at + 1 < end ? at + 1 : begin)];
+        ASSERT_EQ(op.type, OpType::kRows);
+        ASSERT_EQ(next.type, OpType::kMatrix);
+        ASSERT_NE(program.kinds[static_cast<size_t>(next.matrix)], MatrixKind::kPartial);
+      }
+    }
+  }
+  EXPECT_GT(fused, 100);
+}
+
+// What one block posts tells the others that it has read what they are about to overwrite: with
+// mail, every block has a share of every matrix that takes a row operation's results.
+TEST(Program, HasAllBlocksAtWorkWhereThereIsMail) {
+  std::mt19937 random(8);
+  int with_mail = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const int blocks = 132;
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), blocks);
+    if (!program.mail) continue;
+    ++with_mail;
+    for (int matrix = 0; matrix < program.matrices; ++matrix) {
+      const MatrixKind kind = program.kinds[static_cast<size_t>(matrix)];
+      if (kind == MatrixKind::kPartial || kind == MatrixKind::kHead) continue;
+      for (int block = 0; block < blocks; ++block) {
+        const MatrixShare& share =
+            program.shares[1][static_cast<size_t>(block * program.matrices + matrix)];
+        ASSERT_LT(share.tile_begin, share.tile_end) << "model " << i << ", block " << block;
+      }
+    }
+  }
+  EXPECT_GT(with_mail, 5);
+}
+
+}  // namespace
+}  // namespace loopspec::cuda
