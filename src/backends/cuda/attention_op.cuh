@@ -97,37 +97,51 @@ __device__ __forceinline__ void Put(const MailBox<kParts>& box, int own,
   }
 }
 
-// A query's partial results: the lane's eight elements of each part, and the weights' maximum and
-// sum.
-template <int kHead>
-__device__ __forceinline__ void StorePartial(const Run& run, int slot,
-                                             const AttentionState<kHead, kUnitQueries>& state) {
-  constexpr int kParts = kHead / 32;
+// The values times their weights (a row of them for each query), a part of 32 elements at a time,
+// to the query's partial results: the lane's eight elements of each part. slot -1: none.
+template <int kGroups, int kParts>
+__device__ __forceinline__ void StoreWeighted(const uint4 (&values)[kGroups][kParts],
+                                              const float (&weights)[kGroups][4], const Run& run,
+                                              int slot) {
   const DecodeParams& p = Context().p;
   const int t = threadIdx.x % 4;
-  const size_t at = static_cast<size_t>(slot);
-  if ((run.flags & kRunMailOut) != 0) {
-    Mail* out = p.mail_o + at * kHead + t * 8;
+  const size_t at = static_cast<size_t>(max(slot, 0)) * (kParts * 32) + t * 8;
+  uint32_t a[kGroups];
 #pragma unroll
-    for (int c = 0; c < kParts; ++c) {
-#pragma unroll
-      for (int k = 0; k < 8; k += 2)
-        PostTwo(out + c * 32 + k, state.Output(c, 0, k), state.Output(c, 0, k + 1), run.stamp);
-    }
-    if (t == 0) PostTwo(p.mail_ml + at * 2, state.maximum[0], state.sum[0], run.stamp);
-    return;
-  }
-  float* out = p.attention_o + at * kHead + t * 8;
+  for (int j = 0; j < kGroups; ++j) a[j] = PackBF16(weights[j][0], weights[j][1]);
 #pragma unroll
   for (int c = 0; c < kParts; ++c) {
-    float4* to = reinterpret_cast<float4*>(out + c * 32);
+    float o[4][4] = {};
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      to[k] = make_float4(state.Output(c, 0, 4 * k), state.Output(c, 0, 4 * k + 1),
-                          state.Output(c, 0, 4 * k + 2), state.Output(c, 0, 4 * k + 3));
+    for (int j = 0; j < kGroups; j += 2) {
+      const uint4& v0 = values[j][c];
+      const uint4& v1 = values[j + 1][c];
+      Mma(o[0], a[j], 0, a[j + 1], 0, Transpose(v0.x), Transpose(v1.x));
+      Mma(o[1], a[j], 0, a[j + 1], 0, Transpose(v0.y), Transpose(v1.y));
+      Mma(o[2], a[j], 0, a[j + 1], 0, Transpose(v0.z), Transpose(v1.z));
+      Mma(o[3], a[j], 0, a[j + 1], 0, Transpose(v0.w), Transpose(v1.w));
+    }
+    if (slot < 0) continue;
+    if ((run.flags & kRunMailOut) != 0) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        PostTwo(p.mail_o + at + c * 32 + 2 * k, o[k][0], o[k][1], run.stamp);
+    } else {
+      auto* to = reinterpret_cast<float4*>(p.attention_o + at + c * 32);
+      to[0] = make_float4(o[0][0], o[0][1], o[1][0], o[1][1]);
+      to[1] = make_float4(o[2][0], o[2][1], o[3][0], o[3][1]);
     }
   }
-  if (t == 0) p.attention_ml[at] = make_float2(state.maximum[0], state.sum[0]);
+}
+// Their maximum and sum.
+__device__ __forceinline__ void StoreWeight(const Run& run, int slot, float maximum, float sum) {
+  const DecodeParams& p = Context().p;
+  if (slot < 0 || threadIdx.x % 4 != 0) return;
+  if ((run.flags & kRunMailOut) != 0) {
+    PostTwo(p.mail_ml + static_cast<size_t>(slot) * 2, maximum, sum, run.stamp);
+  } else {
+    p.attention_ml[slot] = make_float2(maximum, sum);
+  }
 }
 
 // Where a piece's keys and values are, place 8 j + g of the split, and the keys on their way.
@@ -175,7 +189,7 @@ struct PieceKeys {
 
 // All keys and values of the piece are on their way at once. When the keys have been used, `then`
 // may fetch others into their place.
-template <int kHead, typename F>
+template <int kHead, bool kEarlyValues, typename F>
 __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run,
                                        PieceKeys<kHead>& at, F then) {
   constexpr int kGroups = PieceKeys<kHead>::kGroups, kParts = PieceKeys<kHead>::kParts,
@@ -187,10 +201,11 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const int begin = piece.begin, own = piece.position - begin;
   const bool mail_in = (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
+  // Beside a copier a unit has no more than are taken at once (Program::mail).
 #pragma unroll 1
-  for (int first = 0; first < queries; first += kUnitQueries) {
+  for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
     uint4 values[kGroups][kParts];
-    at.FetchValues(values);
+    if constexpr (kEarlyValues) at.FetchValues(values);
     AttentionState<kHead, kUnitQueries> state;
     const int query = first + g;
     int slot = -1, last[1] = {piece.position};
@@ -229,22 +244,40 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
       box.Ask(key);
       box.Wait(run.stamp - 1, key);
       Put(box, own, at.keys);
-      box.Ask(value);
-      box.Wait(run.stamp - 1, value);
-      Put(box, own, values);
+      if constexpr (kEarlyValues) {
+        box.Ask(value);
+        box.Wait(run.stamp - 1, value);
+        Put(box, own, values);
+      }
     }
     state.Clear();
     float weights[kGroups][4];
     state.template Weigh<true>(at.keys, begin, last, begin + kSplit <= piece.committed,
                                p.attention_scale, weights);
-    if (first + kUnitQueries >= queries) then();
-    state.Add(values, weights);
-    if (slot >= 0) StorePartial<kHead>(run, slot, state);
+    if constexpr (!kEarlyValues) {
+      at.FetchValues(values);
+      if (own < kSplit && mail_in) {
+        const auto value =
+            PartsOf<kParts>(p.mail_qkv, piece.row * vectors + p.heads + piece.head * 2 + 1);
+        MailBox<kParts> box;
+        box.Ask(value);
+        box.Wait(run.stamp - 1, value);
+        Put(box, own, values);
+      }
+    }
+    StoreWeight(run, slot, state.maximum[0], state.sum[0]);
+    if constexpr (kEarlyValues) {
+      if (first + kUnitQueries >= queries) then();
+    }
+    StoreWeighted(values, weights, run, slot);
     __syncwarp();
+    if constexpr (!kEarlyValues) {
+      if (first + kUnitQueries >= queries) then();
+    }
   }
 }
 
-template <int kHead>
+template <int kHead, bool kEarlyValues>
 __device__ __noinline__ void AttendPieces() {
   const Run run = CurrentRun();
   const BlockContext& context = Context();
@@ -254,34 +287,47 @@ __device__ __noinline__ void AttendPieces() {
                              : MakePiece(context.set.all_units[i / kv_heads], i % kv_heads);
   };
   int i = FirstPiece();
-  if (i >= total) return;
-  AttentionPiece piece = piece_of(i, 0);
-  PieceKeys<kHead> at;
-  at.Fetch(piece, run);
+  if constexpr (!kEarlyValues) {
 #pragma unroll 1
-  for (int n = 1;; ++n) {
-    i += PieceStride();
-    Attend<kHead>(piece, run, at, [&] {
-      if (i < total) at.Fetch(piece_of(i, n), run);
-    });
+    for (int n = 0; i < total; i += PieceStride(), ++n) {
+      const AttentionPiece piece = piece_of(i, n);
+      PieceKeys<kHead> at;
+      at.Fetch(piece, run);
+      Attend<kHead, false>(piece, run, at, [] {});
+    }
+  } else {
     if (i >= total) return;
-    piece = piece_of(i, n);  // once more: to keep it would take registers
+    AttentionPiece piece = piece_of(i, 0);
+    PieceKeys<kHead> at;
+    at.Fetch(piece, run);
+#pragma unroll 1
+    for (int n = 1;; ++n) {
+      i += PieceStride();
+      Attend<kHead, true>(piece, run, at, [&] {
+        if (i < total) at.Fetch(piece_of(i, n), run);
+      });
+      if (i >= total) return;
+      piece = piece_of(i, n);  // once more: to keep it would take registers
+    }
   }
 }
 
+template <typename Kind>
 __device__ __forceinline__ void AttentionOp() {
+  // Beside a copier there are fewer registers, and head sizes that mail has.
+  constexpr bool kEarly = !Kind::kCopier;
   switch (Context().p.head_stride) {
     case 32:
-      AttendPieces<32>();
+      AttendPieces<32, true>();
       break;
     case 64:
-      AttendPieces<64>();
+      AttendPieces<64, kEarly>();
       break;
     case 128:
-      AttendPieces<128>();
+      AttendPieces<128, kEarly>();
       break;
     default:
-      AttendPieces<256>();
+      if constexpr (kEarly) AttendPieces<256, true>();
       break;
   }
 }

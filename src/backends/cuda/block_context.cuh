@@ -9,7 +9,7 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kMaxSlots = 2;       // of a warp's ring
+inline constexpr int kMaxSlots = 3;       // of a warp's ring
 inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept at hand
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
 inline constexpr int kCachedPieces = 4;   // of attention, of each warp, likewise
@@ -105,6 +105,7 @@ struct BlockContext {
   uint32_t arrivals;                  // of blocks at the grid's barrier, so far
   int traced;                         // clock readings
   uint64_t full[kWarps * kMaxSlots];  // barriers of the rings' slots
+  uint64_t free[kWarps * kMaxSlots];  // likewise, where a warp of its own copies
   RowInfo row_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
   AttentionPiece piece_cache[kWarps][kCachedPieces];
@@ -165,5 +166,13 @@ static_assert(kChunkK * static_cast<int>(sizeof(bf16)) <= kSumBytes / 2);
 
 inline constexpr int kRingOffset = kContextBytes + kSumBytes;
 static_assert(kRingOffset % 1024 == 0);
+
+// Slots of each warp's ring, and who fills them: the warp itself, or a ninth one that does nothing
+// else (copier.cuh).
+template <int kRingSlots, bool kWithCopier>
+struct RingKind {
+  static constexpr int kSlots = kRingSlots;
+  static constexpr bool kCopier = kWithCopier;
+};
 
 }  // namespace loopspec::cuda

@@ -292,7 +292,8 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   params.clock = flight.clock.data();
   std::fill_n(flight.clock.data(), 4, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
-  if (!plan.rows.empty()) LaunchDecode(launch_, params, stream);
+  params.copy_interval = launch_.copy_interval;
+  if (!plan.rows.empty()) LaunchDecode(launch_, params, step.narrow, stream);
   SamplingBuffers sampling{};
   sampling.plan = params.plan;
   sampling.vocab = params.vocab;

@@ -1,6 +1,9 @@
 #include "backends/cuda/decode_kernel.h"
 
+#include <algorithm>
+
 #include "backends/cuda/attention_op.cuh"
+#include "backends/cuda/copier.cuh"
 #include "backends/cuda/matrix_op.cuh"
 #include "backends/cuda/merge_op.cuh"
 #include "backends/cuda/op_queue.cuh"
@@ -15,9 +18,9 @@ __device__ const T* At(const PlanHeader* plan, int32_t offset) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(plan) + offset);
 }
 
-template <int kSlots>
+template <typename Kind>
 constexpr size_t SharedBytes() {
-  return static_cast<size_t>(kRingOffset) + static_cast<size_t>(kSlots) * kWarps * kSlotBytes;
+  return static_cast<size_t>(kRingOffset) + static_cast<size_t>(Kind::kSlots) * kWarps * kSlotBytes;
 }
 
 template <typename T>
@@ -40,7 +43,7 @@ __device__ __noinline__ void RowsOp() {
   const Run run = CurrentRun();
   for (int row = blockIdx.x; row < Context().set.rows; row += gridDim.x) {
     RowOp<kHidden, false>(Context().p, OpOf(run), AtRow(run, row));
-    __syncthreads();
+    BlockSync();
   }
 }
 __device__ __noinline__ void QkNormRows() {
@@ -49,7 +52,7 @@ __device__ __noinline__ void QkNormRows() {
   for (int row = blockIdx.x; row < context.set.rows; row += gridDim.x) {
     QkNormOp(context.p, OpOf(run), context.set.set, context.set.infos[row], row, run.recurrence,
              &context.scratch[0][0]);
-    __syncthreads();
+    BlockSync();
   }
 }
 // The only row by every block, for itself.
@@ -67,7 +70,7 @@ __device__ __forceinline__ bool IsTimekeeper() {
 }
 
 // What all operations look at comes into shared memory, and the weights start to flow.
-template <int kSlots>
+template <typename Kind>
 __device__ __noinline__ void EnterStep(const DecodeParams& params) {
   BlockContext& context = Context();
   CopyToShared(&context.p, &params, 1);
@@ -96,7 +99,7 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
     context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
   }
   __syncthreads();
-  StartStream<kSlots>();
+  if (threadIdx.x < kThreads) StartStream<Kind>();
 }
 
 // Goes on to the next set that has rows: what its operations look at comes into shared memory.
@@ -110,7 +113,7 @@ __device__ __noinline__ bool EnterNextSet() {
     if (++set == kSets) return false;
   } while (plan.rows[set] == 0);
   const int rows = plan.rows[set];
-  __syncthreads();  // no one looks at the last set any more
+  BlockSync();  // no one looks at the last set any more
   const auto* infos = At<RowInfo>(context.p.plan, plan.row_at[set]);
   const int begin = context.p.ops_begin[set], times = set == kSetCore ? plan.recurrences : 1;
   if (threadIdx.x == 0) {
@@ -131,10 +134,10 @@ __device__ __noinline__ bool EnterNextSet() {
     now.all_units = At<AttentionUnit>(context.p.plan, plan.unit_at[set]);
   }
   if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
-  __syncthreads();
+  BlockSync();
   CachePieces();
   StartQueue({0, set == kSetCore ? context.p.core_start : begin, times, 0});
-  __syncthreads();
+  BlockSync();
   return true;
 }
 
@@ -145,7 +148,7 @@ __device__ __forceinline__ void TraceTime() {
 
 // Every block arrives, then waits for all. The launch is cooperative, so all blocks are resident.
 __device__ __forceinline__ void GridBarrier(uint32_t* counter) {
-  __syncthreads();
+  BlockSync();
   if (ThreadNow() == 0) {
     // Released for the whole block: the barrier above put its writes before this.
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -155,14 +158,16 @@ __device__ __forceinline__ void GridBarrier(uint32_t* counter) {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     } while (seen < target);
   }
-  __syncthreads();
+  BlockSync();
 }
 
 // Whether the kernel with rings of so many slots is there in what is compiled for an architecture
 // (90 is 9.0): each takes a while to compile, and chips do not need all. Those with 100 KiB of
 // shared memory run what is compiled for 8.0, or for 12.0 and later.
-__host__ __device__ constexpr bool IsCompiled(int architecture, int slots) {
-  return slots == 1 ? architecture < 90 || architecture >= 120 : architecture < 120;
+template <typename Kind>
+__host__ __device__ constexpr bool IsCompiled(int architecture) {
+  if (Kind::kCopier) return architecture >= 90 && architecture < 120;
+  return Kind::kSlots == 1 ? architecture < 90 || architecture >= 120 : architecture < 120;
 }
 #ifdef __CUDA_ARCH__
 inline constexpr int kArchitecture = __CUDA_ARCH__ / 10;
@@ -175,11 +180,21 @@ inline constexpr int kArchitecture = 80;
 // longer than an operation lies in shared memory, and registers are the operations' alone.
 //
 // Every operation ends with a barrier of the block, or of the grid where it has to be.
-template <int kSlots>
-__global__ void __launch_bounds__(kThreads, 1)
+template <typename Kind>
+constexpr int ThreadsOf() {
+  return kThreads + (Kind::kCopier ? kCopierThreads : 0);
+}
+template <typename Kind>
+__global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
-  if constexpr (IsCompiled(kArchitecture, kSlots)) {
-    EnterStep<kSlots>(params);
+  if constexpr (IsCompiled<Kind>(kArchitecture)) {
+    EnterStep<Kind>(params);
+    if constexpr (Kind::kCopier) {
+      if (ThreadNow() >= kThreads) {
+        CopyStream<Kind>();
+        return;
+      }
+    }
     if (params.trace != nullptr) TraceTime();
 #pragma unroll 1
     while (EnterNextSet()) {
@@ -188,11 +203,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       while (NextRun(op)) {
         switch (op.type) {
           case OpType::kMatrix:
-            MatrixOp<kSlots>(op.flags);
-            if (NeedsCatchUp()) CatchUp<kSlots>(static_cast<int>(ThreadNow() / 32));
+            MatrixOp<Kind>(op.flags);
+            if constexpr (!Kind::kCopier) {
+              if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
+            }
             break;
           case OpType::kAttention:
-            AttentionOp();
+            AttentionOp<Kind>();
             break;
           case OpType::kMerge:
             MergeOp();
@@ -203,9 +220,9 @@ __global__ void __launch_bounds__(kThreads, 1)
           case OpType::kRows:
             if ((CurrentRun().flags & kRunFused) != 0) {
               OwnRowsOp();
-            } else if (Context().p.hidden <= kOwnHidden) {
+            } else if (Kind::kCopier || Context().p.hidden <= kOwnHidden) {
               RowsOp<kOwnHidden>();
-            } else {
+            } else if constexpr (!Kind::kCopier) {
               RowsOp<kMaxHidden>();
             }
             break;
@@ -213,7 +230,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (NeedsGrid()) {
           GridBarrier(&params.plan->barrier);
         } else {
-          __syncthreads();
+          BlockSync();
         }
         if (params.trace != nullptr) TraceTime();
       }
@@ -240,18 +257,34 @@ __global__ void CommitKernel(const __grid_constant__ DecodeParams p) {
   }
 }
 
-template <int kSlots>
-bool Prepare(int limit, DecodeLaunch& launch) {
-  if (SharedBytes<kSlots>() > static_cast<size_t>(limit)) return false;
-  launch.kernel = reinterpret_cast<const void*>(&DecodeKernel<kSlots>);
+template <typename Kind>
+bool Prepare(int limit, DecodeKernelLaunch& launch) {
+  if (SharedBytes<Kind>() > static_cast<size_t>(limit)) return false;
+  const void* kernel = reinterpret_cast<const void*>(&DecodeKernel<Kind>);
   cudaFuncAttributes attributes{};
-  Check(cudaFuncGetAttributes(&attributes, launch.kernel), "looking for the decode kernel");
-  if (!IsCompiled(attributes.ptxVersion, kSlots)) return false;
-  launch.shared_bytes = SharedBytes<kSlots>();
-  Check(cudaFuncSetAttribute(launch.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  Check(cudaFuncGetAttributes(&attributes, kernel), "looking for the decode kernel");
+  if (!IsCompiled<Kind>(attributes.ptxVersion)) return false;
+  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>()};
+  Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(launch.shared_bytes)),
         "setting the shared memory of the decode kernel");
   return true;
+}
+
+// Cycles in which memory delivers one slot to each of `blocks` rings, at the share of its rate that
+// a copier asks for.
+int CopyInterval(int device, int blocks) {
+  constexpr double kShare = 0.85;
+  int memory_khz = 0, bus_bits = 0, core_khz = 0;
+  Check(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, device),
+        "reading the device");
+  Check(cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, device),
+        "reading the device");
+  Check(cudaDeviceGetAttribute(&core_khz, cudaDevAttrClockRate, device), "reading the device");
+  const double bytes_per_ms = 2.0 * memory_khz * bus_bits / 8;
+  if (bytes_per_ms <= 0) return 1;
+  return std::max(1, static_cast<int>(core_khz * static_cast<double>(kSlotBytes) * blocks /
+                                      (bytes_per_ms * kShare)));
 }
 
 }  // namespace
@@ -272,15 +305,25 @@ DecodeLaunch PrepareDecode(int device) {
   launch.blocks = multiprocessors;
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). The first would
   // have room for a third slot, which gains nothing: what waits in it delays all other reads.
-  if (Prepare<2>(limit, launch) || Prepare<1>(limit, launch)) return launch;
+  launch.copy_interval = CopyInterval(device, multiprocessors);
+  (void)Prepare<RingKind<3, true>>(limit, launch.narrow);
+  using Least = RingKind<1, false>;
+  if (Prepare<RingKind<2, false>>(limit, launch.any) || Prepare<Least>(limit, launch.any))
+    return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
-           " bytes of shared memory per block, decoding needs " + std::to_string(SharedBytes<1>()));
+           " bytes of shared memory per block, decoding needs " +
+           std::to_string(SharedBytes<Least>()));
 }
 
-void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, cudaStream_t stream) {
+void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, bool narrow,
+                  cudaStream_t stream) {
   void* arguments[] = {const_cast<DecodeParams*>(&params)};
-  Check(cudaLaunchCooperativeKernel(launch.kernel, dim3(static_cast<unsigned>(launch.blocks)),
-                                    dim3(kThreads), arguments, launch.shared_bytes, stream),
+  // Beside a copier, results go by mail.
+  const DecodeKernelLaunch& kernel =
+      narrow && params.mail != 0 && launch.narrow.kernel != nullptr ? launch.narrow : launch.any;
+  Check(cudaLaunchCooperativeKernel(kernel.kernel, dim3(static_cast<unsigned>(launch.blocks)),
+                                    dim3(static_cast<unsigned>(kernel.threads)), arguments,
+                                    kernel.shared_bytes, stream),
         "launching the decode kernel");
 }
 

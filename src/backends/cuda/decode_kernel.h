@@ -6,16 +6,24 @@
 namespace loopspec::cuda {
 
 // How the kernel runs on a device: one block per multiprocessor, as much shared memory as there is.
+struct DecodeKernelLaunch {
+  const void* kernel = nullptr;
+  int threads = 0;
+  size_t shared_bytes = 0;
+};
 struct DecodeLaunch {
   int blocks = 0;
-  const void* kernel = nullptr;
-  size_t shared_bytes = 0;
+  DecodeKernelLaunch any;     // takes any step
+  DecodeKernelLaunch narrow;  // with a warp that copies, for narrow sets; null where there is none
+  int copy_interval = 1;      // of that warp
 };
 
 // Throws Error when the device has too little shared memory.
 DecodeLaunch PrepareDecode(int device);
 
-void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, cudaStream_t stream);
+// `narrow`: all sets of the step are.
+void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, bool narrow,
+                  cudaStream_t stream);
 // Copies the plan's committed cells into their pages.
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream);
 

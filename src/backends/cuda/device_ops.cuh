@@ -82,6 +82,11 @@ __device__ inline void ArriveAfterCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+// Of the threads that compute, beside which there may be others that copy.
+__device__ inline void BlockSync() {
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
 __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -96,6 +101,11 @@ __device__ inline void FenceBarrierInit() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ inline void Arrive(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
 __device__ inline void ExpectBytes(uint32_t barrier, uint32_t bytes) {

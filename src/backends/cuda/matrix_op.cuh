@@ -21,12 +21,11 @@ namespace loopspec::cuda {
 
 // kPieces parts of pieces, one slot each, added in two running sums apiece: an instruction need not
 // wait for the last one. Weights are read from the slot well before they are multiplied.
-template <int kPieces, int kTiles, typename Ring>
+template <int kPieces, int kTiles, int kEarly, typename Ring>
 __device__ __forceinline__ void MultiplyBlocks(const uint32_t (&slots)[kPieces],
                                                const BlockInputs<kTiles>& in,
                                                float (&c)[kPieces][kTiles][2][4]) {
   constexpr int kSteps = kBlockK / 16;
-  constexpr int kEarly = kTiles == 1 ? 8 : 2;  // as far as registers allow
   uint32_t a[kEarly][kPieces][4];
 #pragma unroll
   for (int i = 0; i < kEarly; ++i) {
@@ -100,10 +99,12 @@ __device__ __forceinline__ float2 AddSums(int piece, const OutputOfThread<kRows>
 
 // A warp's way through the block's share of an operation, for rows [first_row, first_row + rows),
 // at most kRows of them.
-template <int kRows, Inputs kInputs, int kSlots>
+template <int kRows, Inputs kInputs, typename Kind>
 class MatrixPass {
  public:
   static constexpr int kTiles = (kRows + 7) / 8;
+  // Steps that weights are read ahead: as far as registers allow.
+  static constexpr int kEarly = kTiles > 1 ? 2 : Kind::kCopier ? 4 : 8;
 
   __device__ __forceinline__ MatrixPass(const Run& run, int first_row, int rows)
       : share_(Context().shares[OpOf(run).matrix]), source_(run, first_row, rows) {}
@@ -120,7 +121,7 @@ class MatrixPass {
       uint32_t slots[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) slots[i] = ring_.Wait(i);
-      MultiplyBlocks<kPieces, kTiles, Ring<kSlots>>(slots, in_, c);
+      MultiplyBlocks<kPieces, kTiles, kEarly, Ring<Kind>>(slots, in_, c);
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) ring_.Refill();
@@ -144,7 +145,7 @@ class MatrixPass {
   MatrixShare share_;
   InputSource<kRows, kInputs> source_;
   BlockInputs<kTiles> in_;
-  Ring<kSlots> ring_;
+  Ring<Kind> ring_;
 };
 
 // The loops are short and not unrolled, and decisions inside them few: the kernel's parts are run
@@ -152,11 +153,11 @@ class MatrixPass {
 // execute, and conditions that are kept for later end up in memory.
 
 // Tiles of one chunk; up to kGroup of them before the warps' sums meet.
-template <int kRows, Inputs kInputs, int kSlots>
+template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows) {
   // Two at a time where they are in the ring together and leave the registers for it.
-  constexpr int kPieces = kRows <= 8 && kSlots >= 2 ? 2 : 1;
-  MatrixPass<kRows, kInputs, kSlots> pass(run, first_row, rows);
+  constexpr int kPieces = kRows <= 8 && Kind::kSlots >= 2 ? 2 : 1;
+  MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;
   pass.Ask(chunk);
@@ -172,7 +173,7 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
     for (; piece + kPieces <= count; piece += kPieces)
       pass.template Multiply<kPieces>(chunk, piece);
     if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece);
-    __syncthreads();
+    BlockSync();
     if (mine.first_piece < count) {
       const float2 sum = AddSums<kRows>(mine.piece, mine);
       epilogue.Store(first + mine.piece, mine.column, sum.x, sum.y, mine.piece < count);
@@ -180,16 +181,16 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
     // The last sums are safe until the next operation or pass, which begins with a barrier.
     if (first + mine.kGroup < end) {
       epilogue.Prepare(first + mine.kGroup + mine.piece, mine.column);
-      __syncthreads();
+      BlockSync();
     }
   }
   pass.Save();
 }
 
 // Several chunks of each tile; their sums are added in order.
-template <int kRows, Inputs kInputs, int kSlots>
+template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int rows) {
-  MatrixPass<kRows, kInputs, kSlots> pass(run, first_row, rows);
+  MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int begin = pass.share().chunk_begin, end = pass.share().chunk_end;
   pass.Ask(begin);
@@ -212,7 +213,7 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
         }
         pass.template Multiply<1>(first + piece, piece);
       }
-      __syncthreads();
+      BlockSync();
       if (mine.piece == 0) {
 #pragma unroll 1
         for (int piece = 0; piece < count; ++piece) {
@@ -220,81 +221,83 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
           sum = first + piece == begin ? part : make_float2(sum.x + part.x, sum.y + part.y);
         }
       }
-      if (first + mine.kGroup < end || tile + 1 < pass.share().tile_end) __syncthreads();
+      if (first + mine.kGroup < end || tile + 1 < pass.share().tile_end) BlockSync();
     }
     if (mine.first_piece == 0) epilogue.Store(tile, mine.column, sum.x, sum.y, mine.piece == 0);
   }
   pass.Save();
 }
 
-template <int kRows, bool kChunks, Inputs kInputs, int kSlots>
+template <int kRows, bool kChunks, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunShare(const Run& run, int first_row, int rows) {
   if constexpr (kChunks) {
-    RunChunks<kRows, kInputs, kSlots>(run, first_row, rows);
+    RunChunks<kRows, kInputs, Kind>(run, first_row, rows);
   } else {
-    RunTiles<kRows, kInputs, kSlots>(run, first_row, rows);
+    RunTiles<kRows, kInputs, Kind>(run, first_row, rows);
   }
 }
 
 // Functions of their own, so that each has all registers.
-template <int kRows, bool kChunks, int kSlots>
+template <int kRows, bool kChunks, typename Kind>
 __device__ __noinline__ void OnePass() {
   const Run run = CurrentRun();
   const int rows = Context().set.rows;
   if constexpr (kRows == 1 && !kChunks) {
     if ((run.flags & kRunOwnInputs) != 0) {
-      RunShare<kRows, kChunks, Inputs::kOwn, kSlots>(run, 0, rows);
+      RunShare<kRows, kChunks, Inputs::kOwn, Kind>(run, 0, rows);
       return;
     }
   }
   if constexpr (kRows <= kNarrowRows) {
     if ((run.flags & kRunMailIn) != 0) {
-      RunShare<kRows, kChunks, Inputs::kMail, kSlots>(run, 0, rows);
+      RunShare<kRows, kChunks, Inputs::kMail, Kind>(run, 0, rows);
       return;
     }
   }
-  RunShare<kRows, kChunks, Inputs::kMemory, kSlots>(run, 0, rows);
+  RunShare<kRows, kChunks, Inputs::kMemory, Kind>(run, 0, rows);
 }
 // More rows than one pass over the weights serves.
-template <bool kChunks, int kSlots>
+template <bool kChunks, typename Kind>
 __device__ __noinline__ void ManyPasses() {
   const Run run = CurrentRun();
 #pragma unroll 1
   for (int first = 0; first < Context().set.rows; first += kPassRows) {
     if (first > 0) {
-      CatchUp<kSlots>(static_cast<int>(threadIdx.x / 32));
-      __syncthreads();
+      CatchUp<Kind>(static_cast<int>(threadIdx.x / 32));
+      BlockSync();
     }
-    RunShare<kPassRows, kChunks, Inputs::kMemory, kSlots>(
-        run, first, min(kPassRows, Context().set.rows - first));
+    RunShare<kPassRows, kChunks, Inputs::kMemory, Kind>(run, first,
+                                                        min(kPassRows, Context().set.rows - first));
   }
 }
 
-template <bool kChunks, int kSlots>
+template <bool kChunks, typename Kind>
 __device__ __forceinline__ void RunMatrix() {
   const int rows = Context().set.rows;
   if (rows == 1) {
-    OnePass<1, kChunks, kSlots>();
+    OnePass<1, kChunks, Kind>();
   } else if (rows <= 4) {
-    OnePass<4, kChunks, kSlots>();
-  } else if (rows <= 8) {
-    OnePass<8, kChunks, kSlots>();
-  } else if (rows <= 16) {
-    OnePass<16, kChunks, kSlots>();
-  } else if (rows <= kPassRows) {
-    OnePass<kPassRows, kChunks, kSlots>();
-  } else {
-    ManyPasses<kChunks, kSlots>();
+    OnePass<4, kChunks, Kind>();
+  } else if (Kind::kCopier || rows <= 8) {
+    OnePass<8, kChunks, Kind>();
+  } else if constexpr (!Kind::kCopier) {
+    if (rows <= 16) {
+      OnePass<16, kChunks, Kind>();
+    } else if (rows <= kPassRows) {
+      OnePass<kPassRows, kChunks, Kind>();
+    } else {
+      ManyPasses<kChunks, Kind>();
+    }
   }
 }
 
 // `flags`: of the operation.
-template <int kSlots>
+template <typename Kind>
 __device__ __forceinline__ void MatrixOp(int flags) {
   if ((flags & kOpChunks << (Context().set.narrow ? 1 : 0)) == 0) {
-    RunMatrix<false, kSlots>();
+    RunMatrix<false, Kind>();
   } else {
-    RunMatrix<true, kSlots>();
+    RunMatrix<true, Kind>();
   }
 }
 

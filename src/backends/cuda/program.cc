@@ -212,7 +212,8 @@ class Builder {
   bool MayMail() const {
     bool may = spec_.hidden <= kChunkK && spec_.hidden % kBlockK == 0 &&
                spec_.q_size() % kBlockK == 0 && spec_.ff % kBlockK == 0 &&
-               (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128);
+               (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128) &&
+               spec_.heads / spec_.kv_heads <= kUnitQueries;
     for (size_t m = 0; m < program_.kinds.size(); ++m) {
       const MatrixKind kind = program_.kinds[m];
       for (const MatrixShare& share : dealt_[1][m]) {

@@ -19,7 +19,7 @@ inline constexpr int kOwnHidden =
 __device__ inline float BlockSum(float value, float* scratch) {
   value = WarpSum(value);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
+  BlockSync();
   float sum = 0.0f;
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) sum += scratch[w];
@@ -108,9 +108,9 @@ __device__ __noinline__ inline void StartWithoutPrelude(const DecodeParams& p, c
   const bf16* from = p.embedding.data + static_cast<size_t>(info.token) * p.embedding.ld;
   for (int i = threadIdx.x; i < p.hidden; i += kThreads)
     state[i] = __bfloat162float(from[i]) * p.embed_scale;
-  __syncthreads();
+  BlockSync();
   if (p.adapter) FinishPrelude(p, info.cell, info.position, state);
-  __syncthreads();
+  BlockSync();
 }
 
 // Which row a block works on, where what it takes comes from, and where it leaves what it makes.
@@ -277,7 +277,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   }
   if constexpr (!kSums) {
     if ((op.flags & kOpFinishPrelude) && p.adapter) {
-      __syncthreads();
+      BlockSync();
       FinishPrelude(p, info.cell, info.position, p.state + static_cast<size_t>(info.cell) * h);
       return;
     }

@@ -16,7 +16,8 @@ namespace loopspec::cuda {
 
 inline constexpr int kThreads = 256;  // of a block: eight warps share the k of every product
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kPassRows = 32;   // batch rows that one pass over the weights serves
+inline constexpr int kCopierThreads = 32;  // beside them, where a warp of its own copies
+inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
 inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go by mail (mail.cuh)
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
@@ -227,6 +228,8 @@ struct DecodeParams {
   Mail* mail_qkv;        // [row][heads + 2 kv_heads][head_dim / 2]: q, then k and v of each head
   Mail* mail_o;          // [slot][head][head_dim]
   Mail* mail_ml;         // [slot][head][2]
+
+  int32_t copy_interval;  // cycles between the copies of a warp that does nothing else
 
   PlanHeader* plan;
   uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C

@@ -28,10 +28,16 @@ __device__ __forceinline__ uint32_t FullBarrier(int warp, int slot) {
   return SharedAddress(&Context().full[warp * kMaxSlots + slot]);
 }
 
+// That it may be filled again, where a warp of its own does that.
+__device__ __forceinline__ uint32_t FreeBarrier(int warp, int slot) {
+  return SharedAddress(&Context().free[warp * kMaxSlots + slot]);
+}
+
 // By all threads, before the block first synchronises.
 __device__ __forceinline__ void InitRings() {
   for (int i = threadIdx.x; i < kWarps * kMaxSlots; i += kThreads) {
     InitBarrier(SharedAddress(&Context().full[i]), LOOPSPEC_COPY_ENGINE ? 1 : 32);
+    InitBarrier(SharedAddress(&Context().free[i]), 1);
   }
   FenceBarrierInit();
 }
@@ -44,14 +50,16 @@ __device__ __forceinline__ int ChunksOfWarp(const MatrixShare& share, int warp) 
 
 // Starts the copy of the current block of `pass` into slot `slot` of a warp's ring. By a whole
 // warp, not necessarily the one whose ring it is.
-template <int kSlots>
+template <typename Kind>
 __device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int warp) {
-  const uint32_t to = SharedAddress(shared_memory) +
-                      static_cast<uint32_t>(kRingOffset + (warp * kSlots + slot) * kSlotBytes);
+  const uint32_t to =
+      SharedAddress(shared_memory) +
+      static_cast<uint32_t>(kRingOffset + (warp * Kind::kSlots + slot) * kSlotBytes);
   const uint32_t full = FullBarrier(warp, slot);
   const int block = pass.chunk * kWarps + warp;
   if constexpr (LOOPSPEC_COPY_ENGINE) {
-    if (threadIdx.x % 32 == 0) {
+    // By one lane, the calling one in a warp that does nothing but copy.
+    if (Kind::kCopier || threadIdx.x % 32 == 0) {
       ExpectBytes(full, kSlotBytes);
       CopyTile(to, Context().p.maps + pass.matrix, block * (kBlockK / 64), pass.tile * kTileRows,
                full);
@@ -125,7 +133,7 @@ __device__ __forceinline__ bool NeedsCatchUp() {
 }
 
 // Works out the next pass of a warp's ring and makes up for what the ring is owed. By a whole warp.
-template <int kSlots>
+template <typename Kind>
 __device__ __noinline__ void CatchUp(int warp) {
   RingState at = Context().rings[warp];
   __syncwarp();
@@ -138,7 +146,7 @@ __device__ __noinline__ void CatchUp(int warp) {
       if (at.now.matrix >= 0) PrefetchMapAfter(at.now.matrix);
     }
     if (at.owed == 0 || at.now.matrix == kStreamEnd) break;
-    CopyBlock<kSlots>(at.now, static_cast<int>((at.reads - at.owed) % kSlots), warp);
+    CopyBlock<Kind>(at.now, static_cast<int>((at.reads - at.owed) % Kind::kSlots), warp);
     --at.owed;
     if (!StepPass(at.now)) at.now.matrix = kNotPrepared;
   }
@@ -147,18 +155,18 @@ __device__ __noinline__ void CatchUp(int warp) {
 }
 
 // Before the first operation of a step: every warp fills its ring.
-template <int kSlots>
+template <typename Kind>
 __device__ __forceinline__ void StartStream() {
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (threadIdx.x % 32 == 0) {
     RingState at{};
     at.now.matrix = kNotPrepared;
-    at.reads = at.owed = kSlots;  // as if all had been read
+    at.reads = at.owed = Kind::kSlots;  // as if all had been read
     at.matrix = -1;
     Context().rings[warp] = at;
   }
   __syncwarp();
-  CatchUp<kSlots>(warp);
+  if constexpr (!Kind::kCopier) CatchUp<Kind>(warp);
 }
 
 // A warp's own ring in the course of an operation. Few registers, no calls.
@@ -166,7 +174,7 @@ __device__ __forceinline__ void StartStream() {
 // A slot is, for each 64 elements of k, sixteen rows of 128 bytes; the 16-byte parts of row r are
 // exchanged by r % 8, so that neither the copy engine nor the reading of a part of eight rows meets
 // a bank twice.
-template <int kSlots>
+template <typename Kind>
 class Ring {
  public:
   // Takes up the ring where Save left it.
@@ -179,7 +187,7 @@ class Ring {
     matrix_ = state.matrix;
     const int lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
     ring_ = SharedAddress(shared_memory) +
-            static_cast<uint32_t>(kRingOffset + warp_ * kSlots * kSlotBytes + row * 128 +
+            static_cast<uint32_t>(kRingOffset + warp_ * Kind::kSlots * kSlotBytes + row * 128 +
                                   (half ^ row % 8) * 16);
     full_ = FullBarrier(warp_, 0);
   }
@@ -213,11 +221,15 @@ class Ring {
   // later operation.
   __device__ __forceinline__ void Refill() {
     const auto slot = static_cast<int>(reads_++ % kSlots);
+    if constexpr (Kind::kCopier) {
+      if (threadIdx.x % 32 == 0) Arrive(FreeBarrier(warp_, slot));
+      return;
+    }
     if (now_.matrix < 0) {
       ++owed_;
       return;
     }
-    CopyBlock<kSlots>(now_, slot, warp_);
+    CopyBlock<Kind>(now_, slot, warp_);
     if (StepPass(now_)) return;
     matrix_ = now_.matrix;
     if (now_.matrix < last_) {
@@ -229,6 +241,8 @@ class Ring {
   }
 
  private:
+  static constexpr uint32_t kSlots = Kind::kSlots;
+
   StreamPass now_;
   uint32_t reads_, owed_;
   int last_;
