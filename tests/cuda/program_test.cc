@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "backends/cuda/step_encoder.h"
+
 namespace loopspec::cuda {
 namespace {
 
@@ -158,6 +160,34 @@ TEST(Program, HasAllBlocksAtWorkWhereThereIsMail) {
     }
   }
   EXPECT_GT(with_mail, 5);
+}
+
+// A token and its parent, one recurrence apart: two recurrences at once take the younger to where
+// the older has only just been.
+TEST(Step, KnowsWhenRowsAttendToEachOtherWithinIt) {
+  StepPlan plan;
+  plan.chains = {5};  // the older one's cell
+  RowPlan older{};
+  older.cell = 5;
+  older.position = 10;
+  older.depth = 2;
+  RowPlan younger{};
+  younger.cell = 6;
+  younger.position = 11;
+  younger.depth = 1;
+  younger.chain_begin = 0;
+  younger.chain_length = 1;
+  plan.rows = {older, younger};
+  plan.recurrences = 1;
+  EXPECT_FALSE(Related(plan));
+  plan.recurrences = 2;
+  EXPECT_TRUE(Related(plan));
+  plan.rows[0].depth = 3;  // two apart
+  EXPECT_FALSE(Related(plan));
+  plan.recurrences = 3;
+  EXPECT_TRUE(Related(plan));
+  plan.rows[0].cell = 7;  // not of its chain
+  EXPECT_FALSE(Related(plan));
 }
 
 }  // namespace

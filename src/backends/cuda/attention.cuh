@@ -66,7 +66,7 @@ struct AttentionState {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int e = 0; e < 2 * kHalves; ++e) s[j][e] *= scale;
+      for (int e = 0; e < 2 * kHalves; ++e) s[j][e] = __fmul_rn(s[j][e], scale);
     }
     if (!whole) {
 #pragma unroll

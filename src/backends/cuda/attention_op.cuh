@@ -81,14 +81,14 @@ __device__ __forceinline__ auto PartsOf(const Mail* mail, int vector) {
   return [from](int c) { return from + c * 16; };
 }
 
-// The parts go to place `own` of the split, in the lanes that hold it.
+// The parts go to place `own` of the split and to those after it, which are weighted by zero but
+// must not hold what the cell had before: zero times infinity is not zero.
 template <int kGroups, int kParts>
 __device__ __forceinline__ void Put(const MailBox<kParts>& box, int own,
                                     uint4 (&to)[kGroups][kParts]) {
-  const bool mine = own % 8 == static_cast<int>(threadIdx.x % 32 / 4);
 #pragma unroll
   for (int j = 0; j < kGroups; ++j) {
-    const bool here = mine && j == own / 8;
+    const bool here = 8 * j + static_cast<int>(threadIdx.x % 32 / 4) >= own;
 #pragma unroll
     for (int c = 0; c < kParts; ++c) {
       const uint4 v = box.Values(c);

@@ -76,6 +76,7 @@ struct alignas(16) SetContext {
   int units;
   int merge_lanes;  // see merge_op.cuh
   bool narrow;
+  bool related;          // as in the plan
   const RowInfo* infos;  // in `row_cache` where they fit
   const QueryRow* query_rows;
   const AttentionUnit* all_units;

@@ -127,6 +127,7 @@ __device__ __noinline__ bool EnterNextSet() {
     now.units = plan.units[set];
     now.merge_lanes = MergeLanes(rows);
     now.narrow = rows <= kNarrowRows;
+    now.related = set == kSetCore && plan.related != 0;
     now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |
                   (rows == 1 && context.p.hidden <= kOwnHidden ? kRunFused : 0);
     now.infos = rows <= kCachedRows ? context.row_cache : infos;

@@ -12,8 +12,12 @@
 
 namespace loopspec::cuda {
 
+// A value and its number in one word: that is what is stored and loaded in one piece.
+__device__ __forceinline__ uint64_t MailWord(uint32_t value, uint32_t stamp) {
+  return static_cast<uint64_t>(stamp) << 32 | value;
+}
 __device__ __forceinline__ void Post(Mail* to, uint32_t value, uint32_t stamp) {
-  asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(value), "r"(stamp)
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(MailWord(value, stamp))
                : "memory");
 }
 __device__ __forceinline__ void Post(Mail* to, float value, uint32_t stamp) {
@@ -26,19 +30,21 @@ __device__ __forceinline__ int SumPlace(int i, int hidden) {
 }
 // Two neighbouring values; `to` is even.
 __device__ __forceinline__ void PostTwo(Mail* to, float first, float second, uint32_t stamp) {
-  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to),
-               "r"(__float_as_uint(first)), "r"(stamp), "r"(__float_as_uint(second))
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to),
+               "l"(MailWord(__float_as_uint(first), stamp)),
+               "l"(MailWord(__float_as_uint(second), stamp))
                : "memory");
 }
 
 // Two neighbouring values as they are now: {value, stamp, value, stamp}.
 __device__ __forceinline__ uint4 Peek(const Mail* from) {
-  uint4 v;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+  uint64_t first, second;
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
                : "l"(from)
                : "memory");
-  return v;
+  return make_uint4(static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32),
+                    static_cast<uint32_t>(second), static_cast<uint32_t>(second >> 32));
 }
 // Zero when both have come.
 __device__ __forceinline__ uint32_t Missing(const uint4& mail, uint32_t stamp) {

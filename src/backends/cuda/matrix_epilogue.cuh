@@ -92,7 +92,7 @@ class Epilogue {
   }
 
   // q and k turned, v as it is; q to its buffer, k and v to the cell, or all by mail and k and v to
-  // the cell for later steps.
+  // the cell for later steps (and later recurrences: PlanHeader::related).
   __device__ __forceinline__ void StoreQkv(int tile, int g, float low, float high,
                                            bool live) const {
     const int half = p_.head_dim / 2;

@@ -115,7 +115,7 @@ __device__ __forceinline__ float4 MergeSplits(const Run& run, const RowInfo& row
     const float scale = there ? Exp2(splits.weight.x - larger) : 0.0f;
     top = larger;
     value = Plus(Scaled(value, shrink), splits.Sum(scale));
-    sum = fmaf(sum, shrink, WarpSum(splits.weight.y * scale));
+    sum = fmaf(sum, shrink, WarpSum(__fmul_rn(splits.weight.y, scale)));
   }
   return Scaled(value, __fdividef(1.0f, sum));
 }

@@ -64,8 +64,9 @@ __device__ __forceinline__ bool NextRun(OpHead& op) {
   op = context.ops[run.place];
 
   const bool ends_stack = cursor.at + 1 == set.end;
-  const bool ends_set = ends_stack && cursor.left == 1;  // what ends a set is for all to see
-  const int how = ends_set ? 0 : op.flags & set.allowed;
+  // What ends a set is for all to see, and what ends a recurrence where rows attend to each other.
+  const bool barrier = ends_stack && (cursor.left == 1 || set.related);
+  const int how = barrier ? 0 : op.flags & set.allowed;
   run.flags = cursor.flags | how;
 
   Cursor next;

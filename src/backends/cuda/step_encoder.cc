@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <tuple>
 
 #include "base/check.h"
@@ -39,6 +40,7 @@ EncodedStep StepEncoder::Encode(const StepPlan& plan, PinnedArray<std::byte>& bu
   int32_t at;
   Append<PlanHeader>(buffer, 1, at);
   header_.recurrences = plan.recurrences;
+  header_.related = Related(plan) ? 1 : 0;
   EncodeChains(plan, buffer);
   for (const RowSet set : {kSetPrelude, kSetCore, kSetCoda}) EncodeSet(plan, set, buffer);
   EncodeReadouts(plan, buffer);
@@ -59,6 +61,22 @@ void StepEncoder::EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buf
     commits[i] = {commit.cell, table[commit.position / kPageSize], commit.position % kPageSize};
   }
   header_.commits = step_.commits = static_cast<int>(plan.commits.size());
+}
+
+bool Related(const StepPlan& plan) {
+  if (plan.recurrences <= 1 || static_cast<int>(plan.rows.size()) > kNarrowRows) return false;
+  for (const RowPlan& row : plan.rows) {
+    for (const RowPlan& other : plan.rows) {
+      const auto chain =
+          std::span(plan.chains)
+              .subspan(static_cast<size_t>(row.chain_begin), static_cast<size_t>(row.chain_length));
+      if (other.depth < row.depth + plan.recurrences && row.depth <= other.depth &&
+          std::find(chain.begin(), chain.end(), other.cell) != chain.end()) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {

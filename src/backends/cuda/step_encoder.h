@@ -17,6 +17,10 @@ struct EncodedStep {
   bool distributions = false;   // some readout compares distributions
 };
 
+// Whether some row reaches, within the step, a depth at which another row of its chain leaves keys
+// and values in the same step. Asked of few rows only: those of many wait for each other anyway.
+bool Related(const StepPlan& plan);
+
 class StepEncoder {
  public:
   // `split`: positions per attention partial.
