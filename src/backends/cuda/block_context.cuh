@@ -53,10 +53,9 @@ struct alignas(16) Cursor {
 
 // An operation as it is being run.
 struct alignas(16) Run {
-  int place;  // where it is held
-  uint32_t
-      stamp;  // its number, which its mail carries; what comes to it by mail has the one before
-  int flags;  // kRun...
+  int place;       // where it is held
+  uint32_t stamp;  // its number, which its mail carries; mail that comes to it has the one before
+  int flags;       // kRun...
   int recurrence;  // of B, from 0
 };
 inline constexpr int kRunMailIn = 1;            // its inputs come by mail

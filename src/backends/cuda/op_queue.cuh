@@ -2,8 +2,8 @@
 // one that stands before them. They are fetched into shared memory ahead of their time.
 //
 // Every warp keeps its own place, and works out for itself what an operation does with its inputs
-// and results: an operation takes a few microseconds, and one thread doing this for all of them
-// between two barriers took a fifth of that.
+// and results: operations are so short that one thread doing this for all, between two barriers,
+// takes a good part of their time.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"

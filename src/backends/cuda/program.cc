@@ -159,7 +159,6 @@ class Builder {
            kMaxMatrices);
     }
     program_.mail = MayMail();
-    CheckFused();
     for (const int narrow : {0, 1}) {
       const auto& dealt = dealt_[narrow];
       for (size_t b = 0; b < dealt[0].size(); ++b) {
@@ -241,22 +240,9 @@ class Builder {
     return (narrow && even) || chunks > blocks ? 1 : chunks;
   }
 
-  // A row operation that every block does for itself is not waited for. So the matrix after it must
-  // not leave sums where other blocks may still be reading those that the row operation takes.
-  void CheckFused() const {
-    for (int set = 0; set < kSets; ++set) {
-      const int begin = program_.ops_begin[set], end = program_.ops_end[set];
-      for (int i = begin; i < end; ++i) {
-        if ((program_.ops[static_cast<size_t>(i)].flags & kOpFused) == 0) continue;
-        const Op& next = program_.ops[static_cast<size_t>(i + 1 < end ? i + 1 : begin)];
-        LOOPSPEC_CHECK(next.type == OpType::kMatrix);
-        LOOPSPEC_CHECK(program_.kinds[static_cast<size_t>(next.matrix)] != MatrixKind::kPartial);
-      }
-    }
-  }
-
   // Whether a row operation can leave its results in each block for the matrix that follows: all of
-  // them must fit into the warps' registers at once.
+  // them must fit into the warps' registers at once. Nobody waits for such an operation, so the
+  // matrix must not leave sums where other blocks may still be reading those that it takes.
   static int32_t FusedInto(const DeviceMatrix& matrix) {
     return matrix.ld <= kChunkK ? kOpFused : 0;
   }

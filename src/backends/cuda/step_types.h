@@ -154,8 +154,7 @@ struct PlanHeader {
   uint32_t barrier;  // arrivals of blocks; zero when a step begins
   uint32_t stamp;    // of the step's first operation; no operation before had it
   int32_t recurrences;
-  int32_t
-      related;  // a row of B attends to what another leaves in an earlier recurrence of the step
+  int32_t related;  // whether rows of B attend to each other within the step (step_encoder.h)
   int32_t commits;
   int32_t rows[kSets];
   int32_t units[kSets];
