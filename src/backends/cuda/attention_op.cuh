@@ -84,17 +84,29 @@ __device__ __forceinline__ auto PartsOf(const Mail* mail, int vector) {
 // The parts go to place `own` of the split and to those after it, which are weighted by zero but
 // must not hold what the cell had before: zero times infinity is not zero.
 template <int kGroups, int kParts>
-__device__ __forceinline__ void Put(const MailBox<kParts>& box, int own,
+__device__ __forceinline__ void Put(const uint4 (&parts)[kParts], int own,
                                     uint4 (&to)[kGroups][kParts]) {
 #pragma unroll
   for (int j = 0; j < kGroups; ++j) {
     const bool here = 8 * j + static_cast<int>(threadIdx.x % 32 / 4) >= own;
 #pragma unroll
-    for (int c = 0; c < kParts; ++c) {
-      const uint4 v = box.Values(c);
-      to[j][c] = here ? v : to[j][c];
-    }
+    for (int c = 0; c < kParts; ++c) to[j][c] = here ? parts[c] : to[j][c];
   }
+}
+
+// The lane's parts of a vector of `mail_qkv`, when they have come.
+template <int kParts>
+__device__ __forceinline__ void ReceiveParts(int vector, uint32_t stamp, uint4 (&parts)[kParts]) {
+  const auto places = PartsOf<kParts>(Context().p.mail_qkv, vector);
+  MailBox<kParts> box;
+  box.Ask(places);
+  box.Wait(stamp, places);
+#pragma unroll
+  for (int c = 0; c < kParts; ++c) parts[c] = box.Values(c);
+}
+__device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
+  return make_uint4(__shfl_sync(0xFFFFFFFFu, v.x, lane), __shfl_sync(0xFFFFFFFFu, v.y, lane),
+                    __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
 }
 
 // The values times their weights (a row of them for each query), a part of 32 elements at a time,
@@ -199,8 +211,10 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int group = p.group, queries = piece.count * group;
   const int begin = piece.begin, own = piece.position - begin;
-  const bool mail_in = (run.flags & kRunMailIn) != 0;
+  // The key and value of a lone row's own position are as new as its query.
+  const bool own_by_mail = own < kSplit && (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
+  const int own_key = piece.row * vectors + p.heads + piece.head * 2;
   // Beside a copier a unit has no more than are taken at once (Program::mail).
 #pragma unroll 1
   for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
@@ -208,11 +222,10 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     if constexpr (kEarlyValues) at.FetchValues(values);
     AttentionState<kHead, kUnitQueries> state;
     const int query = first + g;
+    const bool asks = query < queries;
+    int row = piece.row, head = piece.head * group + (asks ? query : first);
     int slot = -1, last[1] = {piece.position};
-#pragma unroll
-    for (int c = 0; c < kParts; ++c) state.q[c][0] = state.q[c][1] = make_uint4(0, 0, 0, 0);
-    if (query < queries) {
-      int row = piece.row, head = piece.head * group + query;
+    if (asks) {
       slot = piece.slot + query;
       if (piece.count > 1) {
         const QueryRow other = context.set.query_rows[piece.first + query / group];
@@ -221,33 +234,33 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
         slot = (other.partial + piece.split) * p.heads + head;
         last[0] = other.position;
       }
-      if (mail_in) {
-        MailBox<kParts> box;
-        const auto parts = PartsOf<kParts>(p.mail_qkv, row * vectors + head);
-        box.Ask(parts);
-        box.Wait(run.stamp - 1, parts);
+    }
+    uint4 parts[kParts];
+    if ((run.flags & kRunMailIn) != 0) {
+      // Lanes without a query wait for that key meanwhile.
+      ReceiveParts(own_by_mail && !asks ? own_key : row * vectors + head, run.stamp - 1, parts);
+    } else {
+      const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
 #pragma unroll
-        for (int c = 0; c < kParts; ++c) state.q[c][0] = box.Values(c);
-      } else {
-        const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
-#pragma unroll
-        for (int c = 0; c < kParts; ++c) state.q[c][0] = LoadCoherent16(source + c * 32);
-      }
+      for (int c = 0; c < kParts; ++c) parts[c] = LoadCoherent16(source + c * 32);
     }
     __syncwarp();
-    // The key and value of a lone row's own position are as new as its query.
-    if (own < kSplit && mail_in) {
-      const int vector = piece.row * vectors + p.heads + piece.head * 2;
-      const auto key = PartsOf<kParts>(p.mail_qkv, vector);
-      const auto value = PartsOf<kParts>(p.mail_qkv, vector + 1);
-      MailBox<kParts> box;
-      box.Ask(key);
-      box.Wait(run.stamp - 1, key);
-      Put(box, own, at.keys);
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+      state.q[c][0] = asks ? parts[c] : make_uint4(0, 0, 0, 0);
+      state.q[c][1] = make_uint4(0, 0, 0, 0);
+    }
+    if (own_by_mail) {
+      if (first + kUnitQueries <= queries) {  // all of them have one
+        ReceiveParts(own_key, run.stamp - 1, parts);
+        __syncwarp();
+      }
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) parts[c] = OfLane(parts[c], 28 + t);
+      Put(parts, own, at.keys);
       if constexpr (kEarlyValues) {
-        box.Ask(value);
-        box.Wait(run.stamp - 1, value);
-        Put(box, own, values);
+        ReceiveParts(own_key + 1, run.stamp - 1, parts);
+        Put(parts, own, values);
       }
     }
     state.Clear();
@@ -256,13 +269,9 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
                                p.attention_scale, weights);
     if constexpr (!kEarlyValues) {
       at.FetchValues(values);
-      if (own < kSplit && mail_in) {
-        const auto value =
-            PartsOf<kParts>(p.mail_qkv, piece.row * vectors + p.heads + piece.head * 2 + 1);
-        MailBox<kParts> box;
-        box.Ask(value);
-        box.Wait(run.stamp - 1, value);
-        Put(box, own, values);
+      if (own_by_mail) {
+        ReceiveParts(own_key + 1, run.stamp - 1, parts);
+        Put(parts, own, values);
       }
     }
     StoreWeight(run, slot, state.maximum[0], state.sum[0]);

@@ -1,9 +1,9 @@
 // A warp that does nothing but copy weights, for steps whose sets all are narrow.
 //
 // The chain of operations consists of small exchanges between blocks, and whatever queues for
-// memory delays them: eight warps that each refill their ring when they have read it send bursts.
-// One warp fills all rings in turn, a slot at a time, at an even pace a little below what memory
-// can do.
+// memory delays them: warps that each refill their ring as soon as they have read it send bursts.
+// Here one thread fills all rings in turn, a slot at a time and no faster than memory delivers, so
+// that what is copied later waits in the order of this loop and not in front of the exchanges.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -18,43 +18,45 @@ __device__ inline uint32_t CycleClock() {
   return t;
 }
 
-// By the block's last warp; lane w looks after the ring of warp w.
+// By one thread of those that compute: from now on copies are `times` as far apart.
+__device__ __forceinline__ void SlowCopies(int times) {
+  if (ThreadNow() == 0) *const_cast<volatile int*>(&Context().copies_apart) = times;
+}
+
+// By one thread of the block's last warp. The warps' rings get their blocks of a piece in turn.
 template <typename Kind>
 __device__ __noinline__ void CopyStream() {
-  constexpr uint32_t kSlots = Kind::kSlots;
-  const int ring = static_cast<int>(threadIdx.x % 32);
-  const uint32_t interval = static_cast<uint32_t>(Context().p.copy_interval);
+  const auto interval = static_cast<uint32_t>(Context().p.copy_interval);
+  const volatile int& apart = Context().copies_apart;
+  uint32_t slot[kWarps] = {}, parity[kWarps];  // of the next copy; of the reading before it
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) parity[w] = 1;  // that of a barrier which no one arrived at
   RingState at{};
-  at.now.matrix = ring < kWarps ? kNotPrepared : kStreamEnd;
   at.matrix = -1;
-  uint32_t filled = 0;          // slots of the ring, so far
-  int last = kWarps - 1;        // ring that got the last copy
-  uint32_t due = CycleClock();  // when the next may begin
+  uint32_t due = CycleClock();  // when the next copy may begin
+#pragma unroll 1
   for (;;) {
-    if (at.now.matrix == kNotPrepared) at.now = NextPass(at, ring);
-    const bool left = at.now.matrix >= 0;
-    bool ready = left;
-    if (left && filled >= kSlots) {
-      const uint32_t before = filled / kSlots - 1;  // times that the slot had been read when free
-      ready = TestBarrier(FreeBarrier(ring, static_cast<int>(filled % kSlots)), before & 1);
-    }
-    if (__ballot_sync(0xFFFFFFFFu, left) == 0) return;
-    const unsigned rings = __ballot_sync(0xFFFFFFFFu, ready);
-    if (rings == 0) continue;
-    // The next in turn that has room.
-    const unsigned after = rings & ~((2u << last) - 1);
-    last = __ffs(static_cast<int>(after != 0 ? after : rings)) - 1;
-    while (static_cast<int32_t>(CycleClock() - due) < 0) {
-    }
-    // Time that was not used is not made up for.
-    const uint32_t now = CycleClock();
-    due = (static_cast<int32_t>(now - due) > static_cast<int32_t>(interval) ? now : due) + interval;
-    if (ring == last) {
-      CopyBlock<Kind>(at.now, static_cast<int>(filled % kSlots), ring);
-      ++filled;
-      if (!StepPass(at.now)) at.now.matrix = kNotPrepared;
-    }
-    __syncwarp();
+    StreamPass pass = NextPass(at, 0);  // the first warp has a block in every chunk
+    if (pass.matrix == kStreamEnd) return;
+    PrefetchMap(Context().p.maps + min(pass.matrix + 1, Context().p.matrices - 1));
+    const int blocks = Context().shares[pass.matrix].blocks;
+    do {
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        if (pass.chunk * kWarps + w >= blocks) continue;
+        WaitBarrier(FreeBarrier(w, 0) + slot[w] * 8, parity[w]);
+        while (static_cast<int32_t>(CycleClock() - due) < 0) {
+        }
+        // Time that was not used is not made up for.
+        const uint32_t now = CycleClock(), next = interval * static_cast<uint32_t>(apart);
+        due = (static_cast<int32_t>(now - due) > static_cast<int32_t>(next) ? now : due) + next;
+        CopyBlock<Kind>(pass, static_cast<int>(slot[w]), w);
+        if (++slot[w] == Kind::kSlots) {
+          slot[w] = 0;
+          parity[w] ^= 1;
+        }
+      }
+    } while (StepPass(pass));
   }
 }
 

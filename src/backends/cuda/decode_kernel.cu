@@ -25,6 +25,7 @@ constexpr size_t SharedBytes() {
 
 template <typename T>
 __device__ void CopyToShared(T* to, const T* from, int count) {
+  if (threadIdx.x >= kThreads) return;
   const int words = count * static_cast<int>(sizeof(T) / sizeof(uint32_t));
   for (int i = threadIdx.x; i < words; i += kThreads) {
     reinterpret_cast<uint32_t*>(to)[i] = reinterpret_cast<const uint32_t*>(from)[i];
@@ -95,6 +96,7 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
     context.set.stamp = plan.stamp;
     context.set.set = -1;
     context.traced = 0;
+    context.copies_apart = 1;
     context.arrivals = 0;
     context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
   }
@@ -192,7 +194,7 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
     EnterStep<Kind>(params);
     if constexpr (Kind::kCopier) {
       if (ThreadNow() >= kThreads) {
-        CopyStream<Kind>();
+        if (ThreadNow() == kThreads) CopyStream<Kind>();
         return;
       }
     }
@@ -210,7 +212,11 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             }
             break;
           case OpType::kAttention:
+            // Rows at different depths read different keys and values, which then are what memory
+            // has most to do with; the ring has time until the merge is done.
+            if constexpr (Kind::kCopier) SlowCopies(min(Context().set.rows, 3));
             AttentionOp<Kind>();
+            if constexpr (Kind::kCopier) SlowCopies(1);
             break;
           case OpType::kMerge:
             MergeOp();
@@ -272,10 +278,10 @@ bool Prepare(int limit, DecodeKernelLaunch& launch) {
   return true;
 }
 
-// Cycles in which memory delivers one slot to each of `blocks` rings, at the share of its rate that
-// a copier asks for.
+// Cycles from one copy of a block's copier to the next. A little less than memory takes to deliver
+// a slot to each of the blocks: the copier itself takes a while from one to the next.
 int CopyInterval(int device, int blocks) {
-  constexpr double kShare = 0.85;
+  constexpr double kShare = 1.15;  // of the rate on paper
   int memory_khz = 0, bus_bits = 0, core_khz = 0;
   Check(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, device),
         "reading the device");
@@ -304,9 +310,9 @@ DecodeLaunch PrepareDecode(int device) {
   }
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
-  // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). The first would
-  // have room for a third slot, which gains nothing: what waits in it delays all other reads.
   launch.copy_interval = CopyInterval(device, multiprocessors);
+  // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot gains
+  // something beside a copier alone: what other warps fetch into it delays all other reads.
   (void)Prepare<RingKind<3, true>>(limit, launch.narrow);
   using Least = RingKind<1, false>;
   if (Prepare<RingKind<2, false>>(limit, launch.any) || Prepare<Least>(limit, launch.any))

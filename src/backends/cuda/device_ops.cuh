@@ -30,6 +30,15 @@ __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high,
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
 }
 
+// `address`, for the first lane of a warp, when `value` has come to its register. Loads from shared
+// memory are still on their way when the instructions after them start, and neither a barrier nor
+// the copy engine waits for them.
+__device__ __forceinline__ uint32_t After(uint32_t value, uint32_t address) {
+  uint32_t zero;  // in that lane, as the compiler does not know
+  asm("mov.u32 %0, %%laneid;" : "=r"(zero));
+  return address + (value & zero);
+}
+
 // The four 8 x 8 parts of a 16 x 16 operand `a`; each lane gives the address of one row of one
 // part.
 __device__ inline void LoadMatrix(uint32_t address, uint32_t (&a)[4]) {

@@ -69,17 +69,18 @@ class MailBox {
       mail_[i][1] = Peek(at + apart_);
     }
   }
+  // Zero when all has come.
+  __device__ __forceinline__ uint32_t StillMissing(uint32_t stamp) const {
+    uint32_t missing = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      missing |= Missing(mail_[i][0], stamp) | Missing(mail_[i][1], stamp);
+    return missing;
+  }
   // After Ask at the same places.
   template <typename F>
   __device__ __forceinline__ void Wait(uint32_t stamp, F place) {
-    for (;;) {
-      uint32_t missing = 0;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i)
-        missing |= Missing(mail_[i][0], stamp) | Missing(mail_[i][1], stamp);
-      if (missing == 0) return;
-      Ask(place);
-    }
+    while (StillMissing(stamp) != 0) Ask(place);
   }
   __device__ __forceinline__ uint4 Values(int i) const {
     return make_uint4(mail_[i][0].x, mail_[i][0].z, mail_[i][1].x, mail_[i][1].z);

@@ -20,11 +20,12 @@
 namespace loopspec::cuda {
 
 // kPieces parts of pieces, one slot each, added in two running sums apiece: an instruction need not
-// wait for the last one. Weights are read from the slot well before they are multiplied.
+// wait for the last one. Weights are read from the slot well before they are multiplied. Returns
+// something of what was read last.
 template <int kPieces, int kTiles, int kEarly, typename Ring>
-__device__ __forceinline__ void MultiplyBlocks(const uint32_t (&slots)[kPieces],
-                                               const BlockInputs<kTiles>& in,
-                                               float (&c)[kPieces][kTiles][2][4]) {
+__device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPieces],
+                                                   const BlockInputs<kTiles>& in,
+                                                   float (&c)[kPieces][kTiles][2][4]) {
   constexpr int kSteps = kBlockK / 16;
   uint32_t a[kEarly][kPieces][4];
 #pragma unroll
@@ -50,6 +51,11 @@ __device__ __forceinline__ void MultiplyBlocks(const uint32_t (&slots)[kPieces],
         Ring::Read(slots[piece], i + kEarly, now[piece]);
     }
   }
+  uint32_t last = 0;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece)
+    last |= a[(kSteps - 2) % kEarly][piece][0] | a[(kSteps - 1) % kEarly][piece][0];
+  return last;
 }
 
 // Which outputs a thread adds up when the warps' sums meet: columns c and c + 8 of one row, of one
@@ -121,10 +127,10 @@ class MatrixPass {
       uint32_t slots[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) slots[i] = ring_.Wait(i);
-      MultiplyBlocks<kPieces, kTiles, kEarly, Ring<Kind>>(slots, in_, c);
+      const uint32_t last = MultiplyBlocks<kPieces, kTiles, kEarly, Ring<Kind>>(slots, in_, c);
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) ring_.Refill();
+      for (int i = 0; i < kPieces; ++i) ring_.Refill(last);
     }
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) StoreSums<kRows>(piece + i, c[i]);
@@ -155,8 +161,9 @@ class MatrixPass {
 // Tiles of one chunk; up to kGroup of them before the warps' sums meet.
 template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows) {
-  // Two at a time where they are in the ring together and leave the registers for it.
-  constexpr int kPieces = kRows <= 8 && Kind::kSlots >= 2 ? 2 : 1;
+  // Two at a time where they are in the ring together and leave the registers for it. Beside a
+  // copier one by one, so that it gets the slots back as early as may be.
+  constexpr int kPieces = kRows <= 8 && Kind::kSlots == 2 ? 2 : 1;
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;

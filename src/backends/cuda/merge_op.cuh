@@ -34,43 +34,6 @@ struct Splits {
   float4 v[kLanes];  // of splits group + kGroups j
   float2 weight;     // maximum and sum of split `lane`
 
-  // `first`: slot of split 0; `count` of 32 are there. Lanes past the end ask for the last one.
-  __device__ __forceinline__ void Receive(const DecodeParams& p, uint32_t stamp, size_t first,
-                                          int count, int element) {
-    const int lane = threadIdx.x % 32;
-    const Mail* from = p.mail_o + first * p.head_dim + element;
-    const int stride = p.heads * p.head_dim;
-    const auto place = [&](int j) {
-      return from + static_cast<size_t>(min(lane / kLanes + kGroups * j, count - 1)) * stride;
-    };
-    const Mail* both =
-        p.mail_ml + (first + static_cast<size_t>(min(lane, count - 1)) * p.heads) * 2;
-    MailBox<kLanes> box;
-    box.Ask(place);
-    uint4 ml = Peek(both);
-    box.Wait(stamp, place);
-    while (Missing(ml, stamp) != 0) ml = Peek(both);
-#pragma unroll
-    for (int j = 0; j < kLanes; ++j) {
-      const uint4 x = box.Values(j);
-      v[j] = make_float4(__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z),
-                         __uint_as_float(x.w));
-    }
-    weight = make_float2(__uint_as_float(ml.x), __uint_as_float(ml.z));
-  }
-  __device__ __forceinline__ void Load(const DecodeParams& p, size_t first, int count,
-                                       int element) {
-    const int lane = threadIdx.x % 32;
-    const float* from = p.attention_o + first * p.head_stride + element;
-    const int stride = p.heads * p.head_stride;
-    weight = __ldcg(p.attention_ml + first + static_cast<size_t>(min(lane, count - 1)) * p.heads);
-#pragma unroll
-    for (int j = 0; j < kLanes; ++j) {
-      v[j] = __ldcg(reinterpret_cast<const float4*>(
-          from + static_cast<size_t>(min(lane / kLanes + kGroups * j, count - 1)) * stride));
-    }
-  }
-
   // Each split's values times `scale` of the lane of its number, added up; the same in every group.
   __device__ __forceinline__ float4 Sum(float scale) {
     const int group = threadIdx.x % 32 / kLanes;
@@ -88,34 +51,103 @@ struct Splits {
   }
 };
 
+// Where a lane finds its parts of the splits from slot `first` on, of which `count` are there.
+// Those past the end are the last one, which is weighted by zero.
+template <int kLanes>
+struct SplitPlaces {
+  size_t first;
+  int count;
+  int element;
+
+  __device__ __forceinline__ size_t Slot(int split) const {
+    return first + static_cast<size_t>(min(split, count - 1)) * Context().p.heads;
+  }
+  // Values j of round r, of 32 splits each.
+  __device__ __forceinline__ size_t Value(int r, int j) const {
+    return Slot(32 * r + static_cast<int>(threadIdx.x % 32) / kLanes + 32 / kLanes * j);
+  }
+  __device__ __forceinline__ size_t Weight(int r) const {
+    return Slot(32 * r + static_cast<int>(threadIdx.x % 32));
+  }
+};
+
+template <int kLanes, int kRounds>
+__device__ __forceinline__ void ReceiveSplits(const SplitPlaces<kLanes>& at, uint32_t stamp,
+                                              Splits<kLanes> (&to)[kRounds]) {
+  const DecodeParams& p = Context().p;
+  const auto place = [&](int i) {
+    return p.mail_o + at.Value(i / kLanes, i % kLanes) * p.head_dim + at.element;
+  };
+  MailBox<kLanes * kRounds> box;
+  uint4 weights[kRounds];
+  uint32_t missing;
+  do {
+    box.Ask(place);
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) weights[r] = Peek(p.mail_ml + at.Weight(r) * 2);
+    missing = box.StillMissing(stamp);
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) missing |= Missing(weights[r], stamp);
+  } while (missing != 0);
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+#pragma unroll
+    for (int j = 0; j < kLanes; ++j) {
+      const uint4 x = box.Values(r * kLanes + j);
+      to[r].v[j] = make_float4(__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z),
+                               __uint_as_float(x.w));
+    }
+    to[r].weight = make_float2(__uint_as_float(weights[r].x), __uint_as_float(weights[r].z));
+  }
+}
+template <int kLanes, int kRounds>
+__device__ __forceinline__ void LoadSplits(const SplitPlaces<kLanes>& at,
+                                           Splits<kLanes> (&to)[kRounds]) {
+  const DecodeParams& p = Context().p;
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    to[r].weight = __ldcg(p.attention_ml + at.Weight(r));
+#pragma unroll
+    for (int j = 0; j < kLanes; ++j) {
+      to[r].v[j] = __ldcg(reinterpret_cast<const float4*>(
+          p.attention_o + at.Value(r, j) * p.head_stride + at.element));
+    }
+  }
+}
+
 // The lane's four elements, from `element` on, of one head of a row.
 template <int kLanes>
 __device__ __forceinline__ float4 MergeSplits(const Run& run, const RowInfo& row, int head,
                                               int element) {
-  const DecodeParams& p = Context().p;
+  constexpr int kRounds = kLanes <= 4 ? 2 : 1;  // that are waited for together
   float top = __int_as_float(0xFF800000), sum = 0.0f;
   float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
-  for (int base = 0; base < row.splits; base += 32) {
-    const int count = min(32, row.splits - base);
-    const size_t first = static_cast<size_t>(row.partial + base) * p.heads + head;
-    Splits<kLanes> splits;
+  for (int base = 0; base < row.splits; base += 32 * kRounds) {
+    const SplitPlaces<kLanes> at{static_cast<size_t>(row.partial + base) * Context().p.heads + head,
+                                 row.splits - base, element};
+    Splits<kLanes> splits[kRounds];
     if ((run.flags & kRunMailIn) != 0) {
-      splits.Receive(p, run.stamp - 1, first, count, element);
+      ReceiveSplits(at, run.stamp - 1, splits);
     } else {
-      splits.Load(p, first, count, element);
+      LoadSplits(at, splits);
     }
-    const bool there = static_cast<int>(threadIdx.x % 32) < count;
-    float larger = splits.weight.x;
+    __syncwarp();
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
-      larger = fmaxf(larger, __shfl_xor_sync(0xFFFFFFFFu, larger, mask));
-    larger = fmaxf(larger, top);
-    const float shrink = Exp2(top - larger);
-    const float scale = there ? Exp2(splits.weight.x - larger) : 0.0f;
-    top = larger;
-    value = Plus(Scaled(value, shrink), splits.Sum(scale));
-    sum = fmaf(sum, shrink, WarpSum(__fmul_rn(splits.weight.y, scale)));
+    for (int r = 0; r < kRounds; ++r) {
+      if (base + 32 * r >= row.splits) break;
+      const bool there = base + 32 * r + static_cast<int>(threadIdx.x % 32) < row.splits;
+      float larger = splits[r].weight.x;
+#pragma unroll
+      for (int mask = 16; mask > 0; mask /= 2)
+        larger = fmaxf(larger, __shfl_xor_sync(0xFFFFFFFFu, larger, mask));
+      larger = fmaxf(larger, top);
+      const float shrink = Exp2(top - larger);
+      const float scale = there ? Exp2(splits[r].weight.x - larger) : 0.0f;
+      top = larger;
+      value = Plus(Scaled(value, shrink), splits[r].Sum(scale));
+      sum = fmaf(sum, shrink, WarpSum(__fmul_rn(splits[r].weight.y, scale)));
+    }
   }
   return Scaled(value, __fdividef(1.0f, sum));
 }
@@ -128,8 +160,6 @@ __device__ __noinline__ void MergeRows() {
   const int lane = threadIdx.x % 32;
   const int parts = (p.head_dim + 4 * kLanes - 1) / (4 * kLanes), per_row = p.heads * parts;
   const int total = Context().set.rows * per_row;
-  // The next layer's keys have the time until its attention to come; memory has little to do now.
-  PrefetchKeys(PlaneOffset(run) + 1);
 #pragma unroll 1
   for (int i = FirstPiece(); i < total; i += PieceStride()) {
     const int row = i < per_row ? 0 : i / per_row, part = i - row * per_row,
@@ -151,12 +181,15 @@ __device__ __noinline__ void MergeRows() {
       }
     }
   }
+  // The next layer's keys have the time until its attention to come; memory has little to do now.
+  PrefetchKeys(PlaneOffset(run) + 1);
 }
 
 // As few lanes as give every warp at most one piece.
 __device__ __forceinline__ int MergeLanes(int rows) {
   const int elements = rows * Context().p.heads * Context().p.head_dim;
-  return elements <= 4 * PieceStride() ? 1 : elements <= 8 * PieceStride() ? 2 : 8;
+  const int pieces = (elements + 4 * PieceStride() - 1) / (4 * PieceStride());  // of one lane
+  return pieces <= 1 ? 1 : pieces <= 2 ? 2 : pieces <= 4 ? 4 : 8;
 }
 __device__ __forceinline__ void MergeOp() {
   switch (Context().set.merge_lanes) {
@@ -165,6 +198,9 @@ __device__ __forceinline__ void MergeOp() {
       break;
     case 2:
       MergeRows<2>();
+      break;
+    case 4:
+      MergeRows<4>();
       break;
     default:
       MergeRows<8>();

@@ -5,7 +5,8 @@
 // operations: memory stays busy while the arithmetic waits. A slot holds kTileRows rows by kBlockK
 // elements (8 KiB), the warp's part of one tile and one chunk of k; a barrier per slot says when it
 // is full. When a warp has read a slot it has it refilled: from Hopper on by the copy engine, with
-// one instruction; before, by its own asynchronous copies.
+// one instruction; before, by its own asynchronous copies. Or it says that the slot is free, and a
+// warp that does nothing else has it refilled (copier.cuh).
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -48,21 +49,22 @@ __device__ __forceinline__ int ChunksOfWarp(const MatrixShare& share, int warp) 
          share.chunk_begin;
 }
 
-// Starts the copy of the current block of `pass` into slot `slot` of a warp's ring. By a whole
-// warp, not necessarily the one whose ring it is.
+// Starts the copy of the current block of `pass` into slot `slot` of a warp's ring, once `read` has
+// come. By a whole warp, not necessarily the one whose ring it is; where a warp does nothing but
+// copy, by one thread.
 template <typename Kind>
-__device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int warp) {
+__device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int warp,
+                                          uint32_t read = 0) {
   const uint32_t to =
       SharedAddress(shared_memory) +
       static_cast<uint32_t>(kRingOffset + (warp * Kind::kSlots + slot) * kSlotBytes);
   const uint32_t full = FullBarrier(warp, slot);
   const int block = pass.chunk * kWarps + warp;
   if constexpr (LOOPSPEC_COPY_ENGINE) {
-    // By one lane, the calling one in a warp that does nothing but copy.
     if (Kind::kCopier || threadIdx.x % 32 == 0) {
       ExpectBytes(full, kSlotBytes);
-      CopyTile(to, Context().p.maps + pass.matrix, block * (kBlockK / 64), pass.tile * kTileRows,
-               full);
+      CopyTile(Kind::kCopier ? to : After(read, to), Context().p.maps + pass.matrix,
+               block * (kBlockK / 64), pass.tile * kTileRows, full);
     }
   } else {
     const MatrixSource source = Context().p.sources[pass.matrix];
@@ -216,20 +218,20 @@ class Ring {
         (slot ^ static_cast<uint32_t>(i % 4 * 32)) + static_cast<uint32_t>(i / 4 * kGroupBytes), a);
   }
 
-  // The next slot has been read by the whole warp: starts the copy that fills it again. Beyond the
-  // simple case, one matrix after the other, the next pass has to wait for CatchUp: it belongs to a
-  // later operation.
-  __device__ __forceinline__ void Refill() {
+  // The next slot has been read by the whole warp, `last` last: starts the copy that fills it
+  // again. Beyond the simple case, one matrix after the other, the next pass has to wait for
+  // CatchUp: it belongs to a later operation.
+  __device__ __forceinline__ void Refill(uint32_t last) {
     const auto slot = static_cast<int>(reads_++ % kSlots);
     if constexpr (Kind::kCopier) {
-      if (threadIdx.x % 32 == 0) Arrive(FreeBarrier(warp_, slot));
+      if (threadIdx.x % 32 == 0) Arrive(After(last, FreeBarrier(warp_, slot)));
       return;
     }
     if (now_.matrix < 0) {
       ++owed_;
       return;
     }
-    CopyBlock<Kind>(now_, slot, warp_);
+    CopyBlock<Kind>(now_, slot, warp_, last);
     if (StepPass(now_)) return;
     matrix_ = now_.matrix;
     if (now_.matrix < last_) {
