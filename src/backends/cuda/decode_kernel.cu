@@ -212,9 +212,10 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             }
             break;
           case OpType::kAttention:
-            // Rows at different depths read different keys and values, which then are what memory
-            // has most to do with; the ring has time until the merge is done.
-            if constexpr (Kind::kCopier) SlowCopies(min(Context().set.rows, 3));
+            // Where warps have more than one piece, keys and values are what memory has most to do
+            // with, and the ring has time: weights are not needed before the merge is done.
+            if constexpr (Kind::kCopier)
+              SlowCopies(Context().set.units * Context().p.kv_heads > PieceStride() ? 3 : 1);
             AttentionOp<Kind>();
             if constexpr (Kind::kCopier) SlowCopies(1);
             break;
