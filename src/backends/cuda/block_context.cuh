@@ -104,7 +104,6 @@ struct BlockContext {
   float scratch[kNormsOfRow][kWarps];
   uint32_t arrivals;                  // of blocks at the grid's barrier, so far
   int traced;                         // clock readings
-  int copies_apart;                   // copies of weights, in times of the interval (copier.cuh)
   uint64_t full[kWarps * kMaxSlots];  // barriers of the rings' slots
   uint64_t free[kWarps * kMaxSlots];  // likewise, where a warp of its own copies
   RowInfo row_cache[kCachedRows];

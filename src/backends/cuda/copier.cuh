@@ -18,16 +18,10 @@ __device__ inline uint32_t CycleClock() {
   return t;
 }
 
-// By one thread of those that compute: from now on copies are `times` as far apart.
-__device__ __forceinline__ void SlowCopies(int times) {
-  if (ThreadNow() == 0) *const_cast<volatile int*>(&Context().copies_apart) = times;
-}
-
 // By one thread of the block's last warp. The warps' rings get their blocks of a piece in turn.
 template <typename Kind>
 __device__ __noinline__ void CopyStream() {
   const auto interval = static_cast<uint32_t>(Context().p.copy_interval);
-  const volatile int& apart = Context().copies_apart;
   uint32_t slot[kWarps] = {}, parity[kWarps];  // of the next copy; of the reading before it
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) parity[w] = 1;  // that of a barrier which no one arrived at
@@ -48,8 +42,8 @@ __device__ __noinline__ void CopyStream() {
         while (static_cast<int32_t>(CycleClock() - due) < 0) {
         }
         // Time that was not used is not made up for.
-        const uint32_t now = CycleClock(), next = interval * static_cast<uint32_t>(apart);
-        due = (static_cast<int32_t>(now - due) > static_cast<int32_t>(next) ? now : due) + next;
+        const uint32_t now = CycleClock();
+        due = (now - due > interval ? now : due) + interval;
         CopyBlock<Kind>(pass, static_cast<int>(slot[w]), w);
         if (++slot[w] == Kind::kSlots) {
           slot[w] = 0;

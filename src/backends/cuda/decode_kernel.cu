@@ -96,7 +96,6 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
     context.set.stamp = plan.stamp;
     context.set.set = -1;
     context.traced = 0;
-    context.copies_apart = 1;
     context.arrivals = 0;
     context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
   }
@@ -212,12 +211,7 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             }
             break;
           case OpType::kAttention:
-            // Where warps have more than one piece, keys and values are what memory has most to do
-            // with, and the ring has time: weights are not needed before the merge is done.
-            if constexpr (Kind::kCopier)
-              SlowCopies(Context().set.units * Context().p.kv_heads > PieceStride() ? 3 : 1);
             AttentionOp<Kind>();
-            if constexpr (Kind::kCopier) SlowCopies(1);
             break;
           case OpType::kMerge:
             MergeOp();
