@@ -107,8 +107,7 @@ __device__ __forceinline__ const Mail* MailedInput(const DecodeParams& p, Activa
                                            : p.mail_hidden;
 }
 
-// Up to eight rows by mail. Where there are four at most, the lanes that would have no row ask for
-// one half of the others' parts.
+// Up to eight rows by mail, each lane its own part.
 template <int kRows>
 class InputSource<kRows, Inputs::kMail> {
  public:
@@ -116,35 +115,21 @@ class InputSource<kRows, Inputs::kMail> {
       : stamp_(run.stamp - 1), there_(static_cast<int>(threadIdx.x % 32 / 4) < rows) {
     int ld;
     (void)Input(Context().p, OpOf(run).input, ld);
-    const int g = static_cast<int>(threadIdx.x % 32) / 4, row = g % kAskedRows;
     from_ = MailedInput(Context().p, OpOf(run).input) +
-            static_cast<size_t>(first_row + (row < rows ? row : 0)) * (ld / 2) +
-            g / kAskedRows * (kAsked * 16) + threadIdx.x % 4 * 4;
+            static_cast<size_t>(first_row + (there_ ? threadIdx.x % 32 / 4 : 0)) * (ld / 2) +
+            threadIdx.x % 4 * 4;
   }
   __device__ __forceinline__ void Ask(int chunk, bool has_block) {
     box_.Ask(Places(chunk, has_block));
   }
   __device__ __forceinline__ void Load(int chunk, bool has_block, BlockInputs<1>& in) {
     box_.Wait(stamp_, Places(chunk, has_block));
-    __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const uint4 v = i < kAsked ? box_.Values(i % kAsked) : FromOtherHalf(box_.Values(i % kAsked));
-      in.b[i][0] = there_ ? v : make_uint4(0, 0, 0, 0);
-    }
+    for (int i = 0; i < BlockInputs<1>::kSteps; ++i)
+      in.b[i][0] = there_ ? box_.Values(i) : make_uint4(0, 0, 0, 0);
   }
 
  private:
-  static constexpr int kSteps = BlockInputs<1>::kSteps;
-  static constexpr int kAskedRows = kRows <= 4 ? 4 : 8;
-  static constexpr int kAsked = kSteps * kAskedRows / 8;  // parts that a lane asks for
-
-  // Of the lane with the second half of the row's parts.
-  static __device__ __forceinline__ uint4 FromOtherHalf(const uint4& v) {
-    constexpr unsigned kAll = 0xFFFFFFFFu;
-    return make_uint4(__shfl_down_sync(kAll, v.x, 16), __shfl_down_sync(kAll, v.y, 16),
-                      __shfl_down_sync(kAll, v.z, 16), __shfl_down_sync(kAll, v.w, 16));
-  }
   // Lanes without a row wait for the first one's, warps without a block of k for the first block.
   __device__ __forceinline__ auto Places(int chunk, bool has_block) const {
     const int block = has_block ? chunk * kWarps + static_cast<int>(threadIdx.x / 32) : 0;
@@ -155,7 +140,7 @@ class InputSource<kRows, Inputs::kMail> {
   uint32_t stamp_;
   bool there_;
   const Mail* from_;
-  MailBox<kAsked> box_;
+  MailBox<BlockInputs<1>::kSteps> box_;
 };
 
 // A single row by mail: all lanes ask, and the four that hold the row take what has come from
