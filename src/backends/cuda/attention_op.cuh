@@ -199,8 +199,9 @@ struct PieceKeys {
   }
 };
 
-// All keys and values of the piece are on their way at once. When the keys have been used, `then`
-// may fetch others into their place.
+// kEarlyValues: all keys and values of the piece are on their way at once, and when the keys have
+// been used, `then` may fetch others into their place. Otherwise the values take their place, which
+// needs fewer registers.
 template <int kHead, bool kEarlyValues, typename F>
 __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run,
                                        PieceKeys<kHead>& at, F then) {
@@ -215,7 +216,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const bool own_by_mail = own < kSplit && (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
   const int own_key = piece.row * vectors + p.heads + piece.head * 2;
-  // Beside a copier a unit has no more than are taken at once (Program::mail).
+  // Narrow sets have no more than are taken at once (Program::mail).
 #pragma unroll 1
   for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
     uint4 values[kGroups][kParts];
@@ -237,7 +238,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     }
     uint4 parts[kParts];
     if ((run.flags & kRunMailIn) != 0) {
-      // Lanes without a query wait for that key meanwhile.
+      // Lanes without a query wait for the key of the own position meanwhile.
       ReceiveParts(own_by_mail && !asks ? own_key : row * vectors + head, run.stamp - 1, parts);
     } else {
       const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
@@ -280,9 +281,6 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     }
     StoreWeighted(values, weights, run, slot);
     __syncwarp();
-    if constexpr (!kEarlyValues) {
-      if (first + kUnitQueries >= queries) then();
-    }
   }
 }
 
