@@ -11,9 +11,6 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kOwnHidden =
-    2048;  // widest stream of which a block takes several rows at once
-
 // The same sum in every thread: lanes in a tree, then the warps in order. No thread may be reading
 // `scratch` from before.
 __device__ inline float BlockSum(float value, float* scratch) {

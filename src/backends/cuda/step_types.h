@@ -22,6 +22,7 @@ inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go 
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a block holds a row of the stream in registers
+inline constexpr int kOwnHidden = 2048;           // widest one of which every block may hold a copy
 
 // ---- The program: what the model does, laid down once
 // ------------------------------------------------------------------
