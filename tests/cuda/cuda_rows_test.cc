@@ -55,7 +55,7 @@ ModelSpec RavenLike(bool olmo) {
 }
 
 // The widths of the released models, which have every multiprocessor at work on every layer: up to
-// four rows then go without barriers over the grid.
+// eight rows then go without barriers over the grid.
 ModelSpec AtWidthOfReleased(ModelSpec spec) {
   spec.hidden = 2048;
   spec.heads = spec.family == "ouro" ? 16 : 32;
@@ -77,8 +77,20 @@ ModelSpec SpecOf(int which) {
       return AtWidthOfReleased(OuroLike());
     case 4:
       return AtWidthOfReleased(RavenLike(false));
-    default:
+    case 5:
       return AtWidthOfReleased(RavenLike(true));
+    case 6: {
+      ModelSpec spec = AtWidthOfReleased(RavenLike(false));
+      spec.kv_heads = 4;  // eight query heads each, as many as a warp takes at once
+      return spec;
+    }
+    default: {
+      ModelSpec spec = AtWidthOfReleased(OuroLike());
+      spec.head_dim = 32;
+      spec.heads = 64;
+      spec.kv_heads = 16;
+      return spec;
+    }
   }
 }
 
@@ -86,14 +98,15 @@ class CudaRows : public testing::TestWithParam<int> {
  protected:
   static constexpr int kPrompt = 300;
 
-  void Start(int max_rows) {
+  void Start(int max_rows, int prompt = kPrompt) {
     const ModelSpec spec = SpecOf(GetParam());
     cuda::Check(cudaSetDevice(0), "selecting the GPU");
-    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7),
-                                                   AllDepths(spec, max_rows), 0);
-    driver_ = std::make_unique<StepDriver>(*backend_);
+    BackendOptions options = AllDepths(spec, max_rows);
+    options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
+    driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
     std::mt19937 random(3);
-    for (int i = 0; i < kPrompt; ++i)
+    for (int i = 0; i < prompt; ++i)
       prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
     backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
   }
@@ -138,6 +151,26 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
         ASSERT_EQ(logits, alone[static_cast<size_t>(d)])
             << "depth " << d + 1 << " among " << others << " others";
       }
+    }
+  }
+}
+
+// After so many positions that merging takes several rounds, whose number depends on the rows.
+TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
+  LOOPSPEC_NEEDS_GPU();
+  constexpr int kLong = 2200;
+  Start(64, kLong);
+  const int depths = backend_->spec().recurrence;
+  for (const int position : {1040, 1500, kLong}) {
+    std::vector<float> alone;
+    for (const int others : {0, 1, 3, 7, 8, 20}) {
+      driver_->Begin(depths);
+      for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), position, 0);
+      driver_->AddReadout(0, depths - 1);
+      driver_->Run();
+      if (others == 0) alone = driver_->Logits(0);
+      ASSERT_EQ(driver_->Logits(0), alone)
+          << "at position " << position << " among " << others << " others";
     }
   }
 }
@@ -239,7 +272,7 @@ TEST_P(CudaRows, PromptsAndStepsAgree) {
   EXPECT_LT(worst, 2e-2f * largest);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Range(0, 6));
+INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Range(0, 8));
 
 }  // namespace
 }  // namespace loopspec

@@ -103,6 +103,7 @@ __device__ __forceinline__ void ReceiveParts(int vector, uint32_t stamp, uint4 (
   box.Wait(stamp, places);
 #pragma unroll
   for (int c = 0; c < kParts; ++c) parts[c] = box.Values(c);
+  __syncwarp();
 }
 __device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
   return make_uint4(__shfl_sync(0xFFFFFFFFu, v.x, lane), __shfl_sync(0xFFFFFFFFu, v.y, lane),
@@ -133,16 +134,16 @@ __device__ __forceinline__ void StoreWeighted(const uint4 (&values)[kGroups][kPa
       Mma(o[2], a[j], 0, a[j + 1], 0, Transpose(v0.z), Transpose(v1.z));
       Mma(o[3], a[j], 0, a[j + 1], 0, Transpose(v0.w), Transpose(v1.w));
     }
-    if (slot < 0) continue;
-    if ((run.flags & kRunMailOut) != 0) {
+    if (slot >= 0 && (run.flags & kRunMailOut) != 0) {
 #pragma unroll
       for (int k = 0; k < 4; ++k)
         PostTwo(p.mail_o + at + c * 32 + 2 * k, o[k][0], o[k][1], run.stamp);
-    } else {
+    } else if (slot >= 0) {
       auto* to = reinterpret_cast<float4*>(p.attention_o + at + c * 32);
       to[0] = make_float4(o[0][0], o[0][1], o[1][0], o[1][1]);
       to[1] = make_float4(o[2][0], o[2][1], o[3][0], o[3][1]);
     }
+    __syncwarp();
   }
 }
 // Their maximum and sum.
@@ -216,7 +217,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const bool own_by_mail = own < kSplit && (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
   const int own_key = piece.row * vectors + p.heads + piece.head * 2;
-  // Narrow sets have no more than are taken at once (Program::mail).
+  // Beside a copier there are no more than are taken at once (LaunchDecode).
 #pragma unroll 1
   for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
     uint4 values[kGroups][kParts];
@@ -244,8 +245,8 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
       const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = LoadCoherent16(source + c * 32);
+      __syncwarp();
     }
-    __syncwarp();
 #pragma unroll
     for (int c = 0; c < kParts; ++c) {
       state.q[c][0] = asks ? parts[c] : make_uint4(0, 0, 0, 0);
@@ -254,7 +255,6 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     if (own_by_mail) {
       if (first + kUnitQueries <= queries) {  // all of them have one
         ReceiveParts(own_key, run.stamp - 1, parts);
-        __syncwarp();
       }
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = OfLane(parts[c], 28 + t);

@@ -39,7 +39,7 @@ __device__ __noinline__ void CopyStream() {
       for (int w = 0; w < kWarps; ++w) {
         if (pass.chunk * kWarps + w >= blocks) continue;
         WaitBarrier(FreeBarrier(w, 0) + slot[w] * 8, parity[w]);
-        while (static_cast<int32_t>(CycleClock() - due) < 0) {
+        while (due - CycleClock() - 1 < interval) {  // it is never further ahead
         }
         // Time that was not used is not made up for.
         const uint32_t now = CycleClock();

@@ -177,15 +177,16 @@ inline constexpr int kArchitecture = __CUDA_ARCH__ / 10;
 inline constexpr int kArchitecture = 80;
 #endif
 
+template <typename Kind>
+constexpr int ThreadsOf() {
+  return kThreads + (Kind::kCopier ? kCopierThreads : 0);
+}
+
 // The kernel's own function calls the operations, and they call nothing: what is kept across a
 // call, a return address among it, goes through memory that is often cold. So whatever lasts
 // longer than an operation lies in shared memory, and registers are the operations' alone.
 //
 // Every operation ends with a barrier of the block, or of the grid where it has to be.
-template <typename Kind>
-constexpr int ThreadsOf() {
-  return kThreads + (Kind::kCopier ? kCopierThreads : 0);
-}
 template <typename Kind>
 __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
@@ -320,9 +321,10 @@ DecodeLaunch PrepareDecode(int device) {
 void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, bool narrow,
                   cudaStream_t stream) {
   void* arguments[] = {const_cast<DecodeParams*>(&params)};
-  // Beside a copier, results go by mail.
-  const DecodeKernelLaunch& kernel =
-      narrow && params.mail != 0 && launch.narrow.kernel != nullptr ? launch.narrow : launch.any;
+  // Beside a copier results go by mail, and attention takes the queries of a KV head at once.
+  const bool beside_copier =
+      narrow && launch.narrow.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+  const DecodeKernelLaunch& kernel = beside_copier ? launch.narrow : launch.any;
   Check(cudaLaunchCooperativeKernel(kernel.kernel, dim3(static_cast<unsigned>(launch.blocks)),
                                     dim3(static_cast<unsigned>(kernel.threads)), arguments,
                                     kernel.shared_bytes, stream),

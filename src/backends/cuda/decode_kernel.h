@@ -5,7 +5,7 @@
 
 namespace loopspec::cuda {
 
-// How the kernel runs on a device: one block per multiprocessor, as much shared memory as there is.
+// How a kernel runs on a device: one block per multiprocessor, alone on it.
 struct DecodeKernelLaunch {
   const void* kernel = nullptr;
   int threads = 0;

@@ -3,8 +3,8 @@
 //
 // The kernel is persistent: one block per multiprocessor runs the whole step, operation by
 // operation. Between them stands a barrier over the grid; where few rows are under way, results go
-// from block to block by mail instead (mail.cuh). Nothing in a launch depends on the step but the
-// contents of the plan, so no launch is special.
+// from block to block by mail instead (mail.cuh). A launch depends on the step by the contents of
+// the plan, and by whether all its sets are narrow.
 #pragma once
 
 #include <cstdint>

@@ -49,9 +49,9 @@ __device__ __forceinline__ int ChunksOfWarp(const MatrixShare& share, int warp) 
          share.chunk_begin;
 }
 
-// Starts the copy of the current block of `pass` into slot `slot` of a warp's ring, once `read` has
-// come. By a whole warp, not necessarily the one whose ring it is; where a warp does nothing but
-// copy, by one thread.
+// Starts the copy of the current block of `pass` into slot `slot` of a warp's ring; the copy engine
+// once `read` has come (a warp's own copies follow its loads in order). By a whole warp, not
+// necessarily the one whose ring it is; where a warp does nothing but copy, by one thread.
 template <typename Kind>
 __device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int warp,
                                           uint32_t read = 0) {
