@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backends/cuda/program.h"
+#include "model/synth_twin.h"
 #include "program_shapes.h"
 
 namespace loopspec::cuda {
@@ -263,9 +264,7 @@ class Simulation {
   // merge_op.cuh: a warp for 4 kLanes elements of one head of a row, over all its splits.
   std::vector<Piece> MergePieces() {
     const ModelSpec& spec = case_.spec;
-    const int warps = case_.blocks * kWarps, elements = case_.rows * spec.q_size();
-    const int of_one = (elements + 4 * warps - 1) / (4 * warps);
-    const int lanes = of_one <= 1 ? 1 : of_one <= 2 ? 2 : of_one <= 4 ? 4 : 8;
+    const int lanes = MergeLanes(case_.rows * spec.q_size(), case_.blocks * kWarps);
     const int parts = (spec.head_dim + 4 * lanes - 1) / (4 * lanes);
     std::vector<Piece> pieces;
     ranges_.clear();
@@ -302,37 +301,16 @@ class Simulation {
   std::vector<std::vector<int>> attention_;  // [row][KV head]: pieces of attention
 };
 
-// The released models' shapes, with few layers.
+// The released models with few layers.
 std::vector<ModelSpec> ReleasedShapes() {
-  ModelSpec ouro;
-  ouro.family = "ouro";
-  ouro.hidden = 2048;
-  ouro.heads = ouro.kv_heads = 16;
-  ouro.head_dim = 128;
-  ouro.ff = 5632;
-  ouro.vocab = 49152;
-  ouro.core_layers = 3;
-  ouro.recurrence = 4;
-  ModelSpec raven;
-  raven.family = "raven";
-  raven.hidden = 2048;
-  raven.heads = 32;
-  raven.kv_heads = 8;
-  raven.head_dim = 64;
-  raven.ff = 8192;
-  raven.vocab = 128256;
-  raven.prelude_layers = raven.core_layers = raven.coda_layers = 2;
-  raven.recurrence = 32;
-  raven.adapter = true;
-  ModelSpec normed = raven;
-  normed.kv_heads = 16;
-  normed.heads = 16;
-  normed.head_dim = 128;
-  normed.qk_norm = true;
-  ModelSpec small = raven;
-  small.kv_heads = 4;
-  small.ff = 5632;
-  return {ouro, raven, normed, small};
+  std::vector<ModelSpec> specs;
+  for (TwinShape shape : TwinShapes()) {
+    shape.prelude = std::min(shape.prelude, 2);
+    shape.core = 3;
+    shape.coda = std::min(shape.coda, 2);
+    specs.push_back(ParseModelSpec(Twin(shape, 0.1).Config().dump(), shape.name));
+  }
+  return specs;
 }
 
 TEST(Mail, IsReadBeforeItIsOverwritten) {
@@ -356,7 +334,7 @@ TEST(Mail, IsReadBeforeItIsOverwritten) {
         overwritten += simulation.overwritten();
       }
     }
-    EXPECT_GE(with_mail, 4) << blocks << " blocks";
+    EXPECT_GE(with_mail, 5) << blocks << " blocks";
   }
   EXPECT_GT(overwritten, 100000);
 }

@@ -126,7 +126,7 @@ __device__ __noinline__ bool EnterNextSet() {
     now.set = set;
     now.rows = rows;
     now.units = plan.units[set];
-    now.merge_lanes = MergeLanes(rows);
+    now.merge_lanes = MergeLanes(rows * context.p.q_size, PieceStride());
     now.narrow = rows <= kNarrowRows;
     now.related = set == kSetCore && plan.related != 0;
     now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |

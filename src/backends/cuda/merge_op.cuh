@@ -185,12 +185,6 @@ __device__ __noinline__ void MergeRows() {
   PrefetchKeys(PlaneOffset(run) + 1);
 }
 
-// As few lanes as give every warp at most one piece.
-__device__ __forceinline__ int MergeLanes(int rows) {
-  const int elements = rows * Context().p.heads * Context().p.head_dim;
-  const int pieces = (elements + 4 * PieceStride() - 1) / (4 * PieceStride());  // of one lane
-  return pieces <= 1 ? 1 : pieces <= 2 ? 2 : pieces <= 4 ? 4 : 8;
-}
 __device__ __forceinline__ void MergeOp() {
   switch (Context().set.merge_lanes) {
     case 1:

@@ -205,32 +205,15 @@ class Builder {
     }
   }
 
-  // Mail needs whole inputs (no padding that nobody posts), pairs that stay together, and every
-  // block at work on the matrices that follow row operations: then what it posts there tells the
-  // others that it has read what they are about to overwrite.
-  bool HasShapesForMail() const {
+  // Mail needs whole inputs (no padding that nobody posts), pairs that stay together, sums in one
+  // piece (Teams), and every block at work on the matrices that follow row operations: then what it
+  // posts there tells the others that it has read what they are about to overwrite.
+  bool MayMail() const {
     const int blocks = dealers_[0].blocks();
     return spec_.hidden <= kChunkK && spec_.hidden % kBlockK == 0 &&
            spec_.q_size() % kBlockK == 0 && spec_.ff % kBlockK == 0 &&
            (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128) &&
            model_.core[0].qkv.tiles() >= blocks && model_.core[0].gate_up.tiles() >= blocks;
-  }
-  // And sums in one piece.
-  bool MayMail() const {
-    bool may = HasShapesForMail();
-    for (size_t m = 0; m < program_.kinds.size(); ++m) {
-      const MatrixKind kind = program_.kinds[m];
-      for (const MatrixShare& share : dealt_[1][m]) {
-        const bool works = share.tile_begin < share.tile_end;
-        if (kind == MatrixKind::kPartial) {
-          may =
-              may && (!works || share.chunk_end - share.chunk_begin == Ceil(share.blocks, kWarps));
-        } else if (kind != MatrixKind::kHead) {
-          may = may && works;
-        }
-      }
-    }
-    return may;
   }
 
   // Sums over several chunks of k are a block's own affair, or a partial sum each that the next row
@@ -242,7 +225,7 @@ class Builder {
     if (kind != MatrixKind::kPartial || chunks == 1) return 1;
     const int blocks = dealers_[0].blocks(), tiles = matrix.tiles();
     const bool even = 10 * tiles >= 9 * blocks * Ceil(tiles, blocks);
-    return (narrow && (even || HasShapesForMail())) || chunks > blocks ? 1 : chunks;
+    return (narrow && (even || MayMail())) || chunks > blocks ? 1 : chunks;
   }
 
   // Whether a row operation can leave its results in each block for the matrix that follows: all of

@@ -119,6 +119,12 @@ inline constexpr int SplitPositions(int head_stride) {
   return head_stride <= 64 ? 64 : 4096 / head_stride;
 }
 
+// Lanes, of four elements each, that a piece of merging has (merge_op.cuh): as few as give each of
+// the grid's `warps` at most one piece of the `elements` that there are in all rows.
+inline constexpr int MergeLanes(int elements, int warps) {
+  return elements <= 4 * warps ? 1 : elements <= 8 * warps ? 2 : elements <= 16 * warps ? 4 : 8;
+}
+
 // Queries that a warp takes at once: a unit has as many rows as make so many query heads of a KV
 // head, or one.
 inline constexpr int kUnitQueries = 8;
