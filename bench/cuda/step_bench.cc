@@ -154,7 +154,9 @@ class Bench {
     for (int i = 0; i < rows; ++i) {
       const int level = i * distinct / rows;
       int depth = std::max(0, spec.recurrence - recurrences - level * stride);
-      if (!prelude && depth == 0) depth = std::min(1, spec.recurrence - recurrences);
+      // A row that P has not been through has no state, unless P is the embedding alone.
+      if (!prelude && depth == 0 && spec.prelude_layers > 0)
+        depth = std::min(1, spec.recurrence - recurrences);
       if (prelude && level == distinct - 1) depth = 0;
       plan.rows.push_back({0, i, 100 + i, context_ + level, depth,
                            static_cast<int32_t>(plan.chains.size()), level});

@@ -7,6 +7,7 @@
 #include "backends/cuda/device_ops.cuh"
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
+#include "backends/cuda/weight_stream.cuh"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {
@@ -56,6 +57,35 @@ __device__ __forceinline__ void CachePieces() {
   __syncwarp();
 }
 
+// Whether a copier brings the warp's n-th piece.
+__device__ __forceinline__ bool IsStreamed(int n) {
+  const BlockContext& context = Context();
+  return n < kStreamedPieces &&
+         (context.streams[context.set.set][n] >> (threadIdx.x / 32) & 1) != 0;
+}
+// Chooses those with all positions in pages, of all sets. By all threads; a warp has whole rows of
+// the table.
+template <typename Kind>
+__device__ __forceinline__ void ChooseStreamed() {
+  BlockContext& context = Context();
+  static_assert(kThreads % kWarps == 0 && kSets * kStreamedPieces * kWarps <= kThreads);
+  const int warp = static_cast<int>(threadIdx.x) % kWarps, row = static_cast<int>(threadIdx.x) / kWarps;
+  const int set = row / kStreamedPieces, n = row % kStreamedPieces;
+  if (set >= kSets) return;
+  const int i = static_cast<int>(blockIdx.x + gridDim.x * warp) + n * PieceStride();
+  const int kv_heads = context.p.kv_heads;
+  bool streamed = false;
+  if (Kind::kCopier && i < context.plan.units[set] * kv_heads) {
+    const auto* units = reinterpret_cast<const AttentionUnit*>(
+        reinterpret_cast<const char*>(context.p.plan) + context.plan.unit_at[set]);
+    const AttentionPiece piece = MakePiece(units[i / kv_heads], i % kv_heads);
+    streamed = piece.begin + context.p.split <= piece.committed;
+    context.streamed[set][n][warp] = piece.page;
+  }
+  const uint32_t warps = __ballot_sync(0xFFFFFFFFu, streamed) >> (threadIdx.x % 32 / kWarps * kWarps);
+  if (warp == 0) context.streams[set][n] = warps & ((1u << kWarps) - 1);
+}
+
 // Has the committed keys and values of the warp's first pieces brought nearer, for the next layer.
 // By one lane per piece.
 __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
@@ -64,6 +94,7 @@ __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   const int n = threadIdx.x % 32;
   if (n >= kCachedPieces || FirstPiece() + n * PieceStride() >= context.set.units * p.kv_heads)
     return;
+  if (IsStreamed(n)) return;
   const AttentionPiece& piece = context.piece_cache[threadIdx.x / 32][n];
   const int count = min(p.split, piece.committed - piece.begin);
   if (count <= 0 || piece.plane + plane_offset >= p.planes) return;
@@ -157,13 +188,48 @@ __device__ __forceinline__ void StoreWeight(const Run& run, int slot, float maxi
   }
 }
 
+// A lane's parts of the keys, or of the values, of a split: place 8 j + g of it.
+template <int kHead>
+using KeyParts = uint4[SplitPositions(kHead) / 8][kHead / 32];
+
+// What the next slot of the ring holds, which is given back. Rows two apart would meet the same
+// banks: odd ones have their parts in exchanged order on the way.
+template <int kHead, typename Ring>
+__device__ __forceinline__ void TakeParts(Ring& ring, KeyParts<kHead>& to) {
+  constexpr int kGroups = SplitPositions(kHead) / 8, kParts = kHead / 32;
+  const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const bool odd = kParts > 1 && g % 2 != 0;
+  const uint32_t from = ring.WaitSlot() + (g * kHead + t * 8) * sizeof(bf16);
+  uint32_t last = 0;
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+      to[j][c] = LoadShared16(from + static_cast<uint32_t>(8 * j * kHead) * sizeof(bf16) +
+                              static_cast<uint32_t>(odd ? c ^ 1 : c) * 64);
+      last |= to[j][c].x;
+    }
+  }
+  __syncwarp();
+  ring.Refill(last);
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+    for (int c = 0; c + 1 < kParts; c += 2) {
+      const uint4 a = to[j][c], b = to[j][c + 1];
+      to[j][c] = odd ? b : a;
+      to[j][c + 1] = odd ? a : b;
+    }
+  }
+}
+
 // Where a piece's keys and values are, place 8 j + g of the split, and the keys on their way.
 template <int kHead>
 struct PieceKeys {
   static constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
   const bf16* at[kGroups];
   uint32_t in_cell;  // bit j: the place is in a cell, whose value follows its key at once
-  uint4 keys[kGroups][kParts];
+  KeyParts<kHead> keys;
 
   __device__ __forceinline__ void Fetch(const AttentionPiece& piece, const Run& run) {
     const BlockContext& context = Context();
@@ -193,19 +259,26 @@ struct PieceKeys {
     }
     LoadGroups(keys, [&](int j) { return at[j]; });
   }
-  __device__ __forceinline__ void FetchValues(uint4 (&values)[kGroups][kParts]) const {
+  __device__ __forceinline__ void FetchValues(KeyParts<kHead>& values) const {
     LoadGroups(values, [&](int j) {
       return at[j] + ((in_cell >> j & 1) != 0 ? kHead : kPageSize * kHead);
     });
   }
 };
 
-// kEarlyValues: all keys and values of the piece are on their way at once, and when the keys have
-// been used, `then` may fetch others into their place. Otherwise the values take their place, which
-// needs fewer registers.
-template <int kHead, bool kEarlyValues, typename F>
+// How a piece's keys and values come into registers.
+enum class KeysBy {
+  kLoads,      // all on their way at once
+  kTwoLoads,   // the values when the keys have been used, which needs fewer registers
+  kRing,       // likewise, and all positions are committed
+};
+
+// `keys`: of the piece; `fetch_values` gets the values into registers, `then` is called when the keys
+// have been used.
+template <int kHead, KeysBy kBy, typename V, typename F>
 __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run,
-                                       PieceKeys<kHead>& at, F then) {
+                                       KeyParts<kHead>& keys, V fetch_values, F then) {
+  constexpr bool kEarlyValues = kBy == KeysBy::kLoads;
   constexpr int kGroups = PieceKeys<kHead>::kGroups, kParts = PieceKeys<kHead>::kParts,
                 kSplit = PieceKeys<kHead>::kSplit;
   const BlockContext& context = Context();
@@ -214,14 +287,14 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const int group = p.group, queries = piece.count * group;
   const int begin = piece.begin, own = piece.position - begin;
   // The key and value of a lone row's own position are as new as its query.
-  const bool own_by_mail = own < kSplit && (run.flags & kRunMailIn) != 0;
+  const bool own_by_mail = kBy != KeysBy::kRing && own < kSplit && (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
   const int own_key = piece.row * vectors + p.heads + piece.head * 2;
   // Beside a copier there are no more than are taken at once (LaunchDecode).
 #pragma unroll 1
   for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
     uint4 values[kGroups][kParts];
-    if constexpr (kEarlyValues) at.FetchValues(values);
+    if constexpr (kEarlyValues) fetch_values(values);
     AttentionState<kHead, kUnitQueries> state;
     const int query = first + g;
     const bool asks = query < queries;
@@ -258,7 +331,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
       }
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = OfLane(parts[c], 28 + t);
-      Put(parts, own, at.keys);
+      Put(parts, own, keys);
       if constexpr (kEarlyValues) {
         ReceiveParts(own_key + 1, run.stamp - 1, parts);
         Put(parts, own, values);
@@ -266,10 +339,10 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     }
     state.Clear();
     float weights[kGroups][4];
-    state.template Weigh<true>(at.keys, begin, last, begin + kSplit <= piece.committed,
+    state.template Weigh<true>(keys, begin, last, kBy == KeysBy::kRing || begin + kSplit <= piece.committed,
                                p.attention_scale, weights);
     if constexpr (!kEarlyValues) {
-      at.FetchValues(values);
+      fetch_values(values);
       if (own_by_mail) {
         ReceiveParts(own_key + 1, run.stamp - 1, parts);
         Put(parts, own, values);
@@ -284,7 +357,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   }
 }
 
-template <int kHead, bool kEarlyValues>
+template <int kHead, typename Kind>
 __device__ __noinline__ void AttendPieces() {
   const Run run = CurrentRun();
   const BlockContext& context = Context();
@@ -294,25 +367,38 @@ __device__ __noinline__ void AttendPieces() {
                              : MakePiece(context.set.all_units[i / kv_heads], i % kv_heads);
   };
   int i = FirstPiece();
-  if constexpr (!kEarlyValues) {
+  if (i >= total) return;
+  if constexpr (Kind::kCopier) {
+    Ring<Kind> ring;
 #pragma unroll 1
     for (int n = 0; i < total; i += PieceStride(), ++n) {
       const AttentionPiece piece = piece_of(i, n);
-      PieceKeys<kHead> at;
-      at.Fetch(piece, run);
-      Attend<kHead, false>(piece, run, at, [] {});
+      if (IsStreamed(n)) {
+        KeyParts<kHead> keys;
+        TakeParts<kHead>(ring, keys);
+        Attend<kHead, KeysBy::kRing>(
+            piece, run, keys, [&](KeyParts<kHead>& values) { TakeParts<kHead>(ring, values); },
+            [] {});
+      } else {
+        PieceKeys<kHead> at;
+        at.Fetch(piece, run);
+        Attend<kHead, KeysBy::kTwoLoads>(
+            piece, run, at.keys, [&](KeyParts<kHead>& values) { at.FetchValues(values); }, [] {});
+      }
     }
+    ring.Save();
   } else {
-    if (i >= total) return;
     AttentionPiece piece = piece_of(i, 0);
     PieceKeys<kHead> at;
     at.Fetch(piece, run);
 #pragma unroll 1
     for (int n = 1;; ++n) {
       i += PieceStride();
-      Attend<kHead, true>(piece, run, at, [&] {
-        if (i < total) at.Fetch(piece_of(i, n), run);
-      });
+      Attend<kHead, KeysBy::kLoads>(
+          piece, run, at.keys, [&](KeyParts<kHead>& values) { at.FetchValues(values); },
+          [&] {
+            if (i < total) at.Fetch(piece_of(i, n), run);
+          });
       if (i >= total) return;
       piece = piece_of(i, n);  // once more: to keep it would take registers
     }
@@ -321,20 +407,19 @@ __device__ __noinline__ void AttendPieces() {
 
 template <typename Kind>
 __device__ __forceinline__ void AttentionOp() {
-  // Beside a copier there are fewer registers, and head sizes that mail has.
-  constexpr bool kEarly = !Kind::kCopier;
   switch (Context().p.head_stride) {
     case 32:
-      AttendPieces<32, true>();
+      AttendPieces<32, Kind>();
       break;
     case 64:
-      AttendPieces<64, kEarly>();
+      AttendPieces<64, Kind>();
       break;
     case 128:
-      AttendPieces<128, kEarly>();
+      AttendPieces<128, Kind>();
       break;
     default:
-      if constexpr (kEarly) AttendPieces<256, true>();
+      // Mail has no such heads.
+      if constexpr (!Kind::kCopier) AttendPieces<256, Kind>();
       break;
   }
 }

@@ -13,6 +13,7 @@ inline constexpr int kMaxSlots = 3;       // of a warp's ring
 inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept at hand
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
 inline constexpr int kCachedPieces = 4;   // of attention, of each warp, likewise
+inline constexpr int kStreamedPieces = kCachedPieces;  // whose keys and values may come by the ring
 inline constexpr int kOpsAtOnce = 8;      // operations fetched at once, ahead of their time
 inline constexpr int kOpsHeld = 2 * kOpsAtOnce;
 inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
@@ -109,6 +110,10 @@ struct BlockContext {
   RowInfo row_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
   AttentionPiece piece_cache[kWarps][kCachedPieces];
+  // Which warps' n-th piece a copier brings, a bit each, and where its keys are in the plane of the
+  // stack's first layer.
+  uint32_t streams[kSets][kStreamedPieces];
+  const bf16* streamed[kSets][kStreamedPieces][kWarps];
   MatrixShare shares[kMaxMatrices];
 };
 

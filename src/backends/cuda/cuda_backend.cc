@@ -272,8 +272,11 @@ void CudaBackend::StampStep(const StepPlan& plan, InFlight& flight) {
     }
     next_stamp_ = 1;
   }
-  reinterpret_cast<PlanHeader*>(flight.host_plan.data())->stamp = next_stamp_;
-  next_stamp_ += needed;
+  auto* header = reinterpret_cast<PlanHeader*>(flight.host_plan.data());
+  for (int set = 0; set < kSets; ++set) {
+    header->stamp[set] = next_stamp_;
+    next_stamp_ += operations * (set == kSetCore ? static_cast<uint32_t>(plan.recurrences) : 1);
+  }
 }
 
 Ticket CudaBackend::Submit(const StepPlan& plan) {
@@ -293,7 +296,7 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   std::fill_n(flight.clock.data(), 4, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
   params.copy_interval = launch_.copy_interval;
-  if (!plan.rows.empty()) LaunchDecode(launch_, params, step.narrow, stream);
+  if (!plan.rows.empty()) LaunchDecode(launch_, params, step.rows, stream);
   SamplingBuffers sampling{};
   sampling.plan = params.plan;
   sampling.vocab = params.vocab;

@@ -79,6 +79,7 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
   InitRings();
   __syncthreads();
   const PlanHeader& plan = context.plan;
+  ChooseStreamed<Kind>();
   int begin = 0;
   for (int set = 0; set < kSets; ++set) {
     const int end = params.matrices_end[set];
@@ -91,10 +92,11 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
   if (plan.chain_count <= kCachedChain) CopyToShared(context.chain_cache, chains, plan.chain_count);
   if (threadIdx.x < kSets) {
     context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
-    context.order.passes[threadIdx.x] = (plan.rows[threadIdx.x] + kPassRows - 1) / kPassRows;
+    const int set = static_cast<int>(threadIdx.x);
+    const bool ours = set >= params.sets_begin && set < params.sets_end;
+    context.order.passes[set] = ours ? (plan.rows[set] + kPassRows - 1) / kPassRows : 0;
     context.order.recurrences = plan.recurrences;
-    context.set.stamp = plan.stamp;
-    context.set.set = -1;
+    context.set.set = params.sets_begin - 1;
     context.traced = 0;
     context.arrivals = 0;
     context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
@@ -111,7 +113,7 @@ __device__ __noinline__ bool EnterNextSet() {
   int set = context.set.set;
   do {
     if (IsTimekeeper()) context.p.clock[set + 1] = GlobalClock();
-    if (++set == kSets) return false;
+    if (++set == context.p.sets_end) return false;
   } while (plan.rows[set] == 0);
   const int rows = plan.rows[set];
   BlockSync();  // no one looks at the last set any more
@@ -119,7 +121,7 @@ __device__ __noinline__ bool EnterNextSet() {
   const int begin = context.p.ops_begin[set], times = set == kSetCore ? plan.recurrences : 1;
   if (threadIdx.x == 0) {
     SetContext& now = context.set;
-    if (now.set >= 0) now.stamp += context.cursors[0].n;
+    now.stamp = plan.stamp[set];
     now.begin = begin;
     now.end = context.p.ops_end[set];
     now.times = times;
@@ -231,7 +233,7 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             break;
         }
         if (NeedsGrid()) {
-          GridBarrier(&params.plan->barrier);
+          GridBarrier(&params.plan->barrier[params.sets_begin]);
         } else {
           BlockSync();
         }
@@ -318,17 +320,31 @@ DecodeLaunch PrepareDecode(int device) {
            std::to_string(SharedBytes<Least>()));
 }
 
-void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, bool narrow,
+// One launch where the same kernel takes all sets.
+void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kSets],
                   cudaStream_t stream) {
-  void* arguments[] = {const_cast<DecodeParams*>(&params)};
   // Beside a copier results go by mail, and attention takes the queries of a KV head at once.
-  const bool beside_copier =
-      narrow && launch.narrow.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
-  const DecodeKernelLaunch& kernel = beside_copier ? launch.narrow : launch.any;
-  Check(cudaLaunchCooperativeKernel(kernel.kernel, dim3(static_cast<unsigned>(launch.blocks)),
-                                    dim3(static_cast<unsigned>(kernel.threads)), arguments,
-                                    kernel.shared_bytes, stream),
-        "launching the decode kernel");
+  const bool has_copier =
+      launch.narrow.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+  const DecodeKernelLaunch* kernel = nullptr;
+  const auto run = [&](int end) {
+    params.sets_end = end;
+    void* arguments[] = {&params};
+    Check(cudaLaunchCooperativeKernel(kernel->kernel, dim3(static_cast<unsigned>(launch.blocks)),
+                                      dim3(static_cast<unsigned>(kernel->threads)), arguments,
+                                      kernel->shared_bytes, stream),
+          "launching the decode kernel");
+    params.sets_begin = end;
+  };
+  params.sets_begin = 0;
+  for (int set = 0; set < kSets; ++set) {
+    if (rows[set] == 0) continue;
+    const DecodeKernelLaunch* next =
+        has_copier && rows[set] <= kNarrowRows ? &launch.narrow : &launch.any;
+    if (kernel != nullptr && next != kernel) run(set);
+    kernel = next;
+  }
+  if (kernel != nullptr) run(kSets);
 }
 
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream) {

@@ -21,8 +21,8 @@ struct DecodeLaunch {
 // Throws Error when the device has too little shared memory.
 DecodeLaunch PrepareDecode(int device);
 
-// `narrow`: all sets of the step are.
-void LaunchDecode(const DecodeLaunch& launch, const DecodeParams& params, bool narrow,
+// `rows`: of each set.
+void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kSets],
                   cudaStream_t stream);
 // Copies the plan's committed cells into their pages.
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream);

@@ -152,12 +152,13 @@ __device__ inline void PrefetchMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
+inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // a policy of the second-level cache
+
 // A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once
 // per recurrence, so they are the first to leave the cache.
 __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row,
                                 uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
-  constexpr uint64_t kEvictFirst = 0x12F0000000000000;
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%3, %4, %5}], "
@@ -165,6 +166,27 @@ __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int
       "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(group), "l"(kEvictFirst)
       : "memory");
 #endif
+}
+
+// Contiguous memory, a multiple of 16 bytes, which is not read again soon.
+__device__ inline void CopyBulk(uint32_t shared, const void* from, uint32_t bytes,
+                                uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(kEvictFirst)
+      : "memory");
+#endif
+}
+
+__device__ inline uint4 LoadShared16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
 }
 
 // Reads past the first-level cache, which is not coherent with what other blocks write.

@@ -120,14 +120,11 @@ void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::b
     partials += info.splits;
   }
   step_.partials = std::max(step_.partials, partials);
-  if (static_cast<int>(infos_.size()) <= kNarrowRows) {
+  if (static_cast<int>(infos_.size()) <= kNarrowRows)
     step_.narrow_partials = std::max(step_.narrow_partials, partials);
-  } else {
-    step_.narrow = false;
-  }
   Group(plan);
 
-  header_.rows[set] = static_cast<int32_t>(infos_.size());
+  header_.rows[set] = step_.rows[set] = static_cast<int32_t>(infos_.size());
   header_.units[set] = static_cast<int32_t>(units_.size());
   std::copy(infos_.begin(), infos_.end(),
             Append<RowInfo>(buffer, infos_.size(), header_.row_at[set]));

@@ -13,7 +13,7 @@ struct EncodedStep {
   int readouts = 0;
   int64_t partials = 0;         // slots of attention partials that the largest set takes
   int64_t narrow_partials = 0;  // and the largest narrow one
-  bool narrow = true;           // all sets have few rows
+  int rows[kSets] = {};
   bool distributions = false;   // some readout compares distributions
 };
 

@@ -4,7 +4,7 @@
 // The kernel is persistent: one block per multiprocessor runs the whole step, operation by
 // operation. Between them stands a barrier over the grid; where few rows are under way, results go
 // from block to block by mail instead (mail.cuh). A launch depends on the step by the contents of
-// the plan, and by whether all its sets are narrow.
+// the plan, and by which of its sets it takes: narrow ones have a kernel of their own.
 #pragma once
 
 #include <cstdint>
@@ -158,8 +158,8 @@ struct alignas(8) Mail {
 };
 
 struct PlanHeader {
-  uint32_t barrier;  // arrivals of blocks; zero when a step begins
-  uint32_t stamp;    // of the step's first operation; no operation before had it
+  uint32_t barrier[kSets];  // arrivals of blocks, by a launch's first set; zero when a step begins
+  uint32_t stamp[kSets];    // of the set's first operation; no operation before had it
   int32_t recurrences;
   int32_t related;  // whether rows of B attend to each other within the step (step_encoder.h)
   int32_t commits;
@@ -240,6 +240,7 @@ struct DecodeParams {
   int32_t copy_interval;  // cycles between the copies of a warp that does nothing else
 
   PlanHeader* plan;
+  int32_t sets_begin, sets_end;  // that the launch takes
   uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C
   uint64_t* trace;  // null, or a clock reading after every operation of the step, for finding where
                     // time goes

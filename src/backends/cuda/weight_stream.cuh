@@ -49,15 +49,19 @@ __device__ __forceinline__ int ChunksOfWarp(const MatrixShare& share, int warp) 
          share.chunk_begin;
 }
 
+template <typename Kind>
+__device__ __forceinline__ uint32_t SlotAddress(int warp, int slot) {
+  return SharedAddress(shared_memory) +
+         static_cast<uint32_t>(kRingOffset + (warp * Kind::kSlots + slot) * kSlotBytes);
+}
+
 // Starts the copy of the current block of `pass` into slot `slot` of a warp's ring; the copy engine
 // once `read` has come (a warp's own copies follow its loads in order). By a whole warp, not
 // necessarily the one whose ring it is; where a warp does nothing but copy, by one thread.
 template <typename Kind>
 __device__ __forceinline__ void CopyBlock(const StreamPass& pass, int slot, int warp,
                                           uint32_t read = 0) {
-  const uint32_t to =
-      SharedAddress(shared_memory) +
-      static_cast<uint32_t>(kRingOffset + (warp * Kind::kSlots + slot) * kSlotBytes);
+  const uint32_t to = SlotAddress<Kind>(warp, slot);
   const uint32_t full = FullBarrier(warp, slot);
   const int block = pass.chunk * kWarps + warp;
   if constexpr (LOOPSPEC_COPY_ENGINE) {
@@ -110,7 +114,8 @@ __device__ __forceinline__ bool IsEmpty(const StreamPass& pass) {
   return pass.chunk_begin >= pass.chunk_end;
 }
 
-// A warp's next pass over a matrix that it has a share of.
+// A warp's next pass over a matrix that it has a share of; kAll: or has not, an empty one.
+template <bool kAll = false>
 __device__ __forceinline__ StreamPass NextPass(RingState& at, int warp) {
   const StreamOrder& order = Context().order;
   if (at.matrix >= 0 && ++at.pass < order.passes[at.set]) return PassOver(at.matrix, warp);
@@ -120,7 +125,7 @@ __device__ __forceinline__ StreamPass NextPass(RingState& at, int warp) {
     if (order.passes[at.set] == 0) at.matrix = order.end[at.set];
     if (at.matrix < order.end[at.set]) {
       const StreamPass pass = PassOver(at.matrix, warp);
-      if (!IsEmpty(pass)) return pass;
+      if (kAll || !IsEmpty(pass)) return pass;
     } else if (at.set == kSetCore && order.passes[at.set] > 0 && ++at.repeat < order.recurrences) {
       at.matrix = order.end[kSetPrelude] - 1;
     } else {
@@ -182,11 +187,13 @@ class Ring {
   // Takes up the ring where Save left it.
   __device__ __forceinline__ Ring() : warp_(static_cast<int>(threadIdx.x / 32)) {
     const RingState& state = Context().rings[warp_];
-    now_ = state.now;
     reads_ = state.reads;
-    owed_ = state.owed;
-    last_ = state.last;
-    matrix_ = state.matrix;
+    if constexpr (!Kind::kCopier) {
+      now_ = state.now;
+      owed_ = state.owed;
+      last_ = state.last;
+      matrix_ = state.matrix;
+    }
     const int lane = threadIdx.x % 32, row = lane % 16, half = lane / 16;
     ring_ = SharedAddress(shared_memory) +
             static_cast<uint32_t>(kRingOffset + warp_ * Kind::kSlots * kSlotBytes + row * 128 +
@@ -197,11 +204,13 @@ class Ring {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       RingState& state = Context().rings[warp_];
-      state.now = now_;
       state.reads = reads_;
-      state.owed = owed_;
-      // Matrices gone through on the way count as worked out.
-      state.matrix = now_.matrix >= 0 ? now_.matrix : matrix_;
+      if constexpr (!Kind::kCopier) {
+        state.now = now_;
+        state.owed = owed_;
+        // Matrices gone through on the way count as worked out.
+        state.matrix = now_.matrix >= 0 ? now_.matrix : matrix_;
+      }
     }
     __syncwarp();
   }
@@ -211,6 +220,12 @@ class Ring {
     const uint32_t read = reads_ + static_cast<uint32_t>(ahead), slot = read % kSlots;
     WaitBarrier(full_ + slot * 8, (read / kSlots + 1) & 1);
     return ring_ + slot * static_cast<uint32_t>(kSlotBytes);
+  }
+  // Waits for the next slot; returns where it begins.
+  __device__ __forceinline__ uint32_t WaitSlot() const {
+    const uint32_t slot = reads_ % kSlots;
+    WaitBarrier(full_ + slot * 8, (reads_ / kSlots + 1) & 1);
+    return SlotAddress<Kind>(warp_, static_cast<int>(slot));
   }
   // The 16 x 16 operand of elements 16 i ... of the slot.
   static __device__ __forceinline__ void Read(uint32_t slot, int i, uint32_t (&a)[4]) {
@@ -225,32 +240,34 @@ class Ring {
     const auto slot = static_cast<int>(reads_++ % kSlots);
     if constexpr (Kind::kCopier) {
       if (threadIdx.x % 32 == 0) Arrive(After(last, FreeBarrier(warp_, slot)));
-      return;
+    } else {
+      if (now_.matrix < 0) {
+        ++owed_;
+        return;
+      }
+      CopyBlock<Kind>(now_, slot, warp_, last);
+      if (StepPass(now_)) return;
+      matrix_ = now_.matrix;
+      if (now_.matrix < last_) {
+        now_ = PassOver(now_.matrix + 1, warp_);
+        PrefetchMapAfter(matrix_ + 1);
+        if (!IsEmpty(now_)) return;
+      }
+      now_.matrix = kNotPrepared;
     }
-    if (now_.matrix < 0) {
-      ++owed_;
-      return;
-    }
-    CopyBlock<Kind>(now_, slot, warp_, last);
-    if (StepPass(now_)) return;
-    matrix_ = now_.matrix;
-    if (now_.matrix < last_) {
-      now_ = PassOver(now_.matrix + 1, warp_);
-      PrefetchMapAfter(matrix_ + 1);
-      if (!IsEmpty(now_)) return;
-    }
-    now_.matrix = kNotPrepared;
   }
 
  private:
   static constexpr uint32_t kSlots = Kind::kSlots;
 
-  StreamPass now_;
-  uint32_t reads_, owed_;
-  int last_;
-  int matrix_;  // the last one gone through
+  uint32_t reads_;
   int warp_;
   uint32_t ring_, full_;
+  // Where the warp fills it itself.
+  StreamPass now_;
+  uint32_t owed_;
+  int last_;
+  int matrix_;  // the last one gone through
 };
 
 }  // namespace loopspec::cuda
