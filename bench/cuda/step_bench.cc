@@ -248,8 +248,11 @@ int Main(int argc, char** argv) {
     Bench raven("raven-llama", RavenLlama(), {2, 8, 32}, 1024, bandwidth, results);
     raven.Run(1, 1, 1, false, false);
     raven.Run(16, 16, 1, false, false);
+    raven.Run(24, 16, 1, false, false);
     raven.Run(32, 16, 1, false, false);
     raven.Trace(1, 1);
+    raven.Trace(16, 16);
+    raven.Trace(24, 16);
     raven.Trace(32, 16);
     raven.Run(64, 16, 1, false, false);
     raven.Run(1, 1, 32, true, true);

@@ -170,6 +170,7 @@ struct Timing {
   double floor_share = 0;  // bytes that had to be read over bandwidth, of the time of the steps
   double gap_share = 0;    // time of the steps outside P, B and C
   double gamma = 0, rows = 0;
+  double prelude_ms = 0, core_ms = 0, readout_ms = 0;  // of a step, on average
 };
 
 Timing TimeDecoding(const Model& model, Backend& backend, const DecodeRequest& request, int repeat,
@@ -186,6 +187,9 @@ Timing TimeDecoding(const Model& model, Backend& backend, const DecodeRequest& r
     best.step_ms = steps / static_cast<double>(s.steps) * 1e3;
     best.floor_share =
         bandwidth > 0 ? tools::BytesRead(model, backend.options(), s) / bandwidth / steps : 0.0;
+    best.prelude_ms = t.prelude / static_cast<double>(s.steps) * 1e3;
+    best.core_ms = t.recur / static_cast<double>(s.steps) * 1e3;
+    best.readout_ms = t.readout / static_cast<double>(s.steps) * 1e3;
     best.gap_share = 1.0 - (t.prelude + t.recur + t.readout) / steps;
     best.gamma = Gamma(s.accepted, s.fallback, request.depths, model.spec.recurrence);
     best.rows = s.rows_mean();
@@ -233,9 +237,10 @@ int Time(const Arguments& arguments) {
   const auto report = [&](const std::string& name, const std::string& key, const Timing& t) {
     fmt::print(
         "  {:<16}{:>8.1f} tokens/s {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of the floor  {:>5.2f} "
-        "% outside the kernels  gamma {:>5.2f}  rows {:>5.1f}\n",
+        "% outside the kernels  gamma {:>5.2f}  rows {:>5.1f}  P {:.3f}, B {:.3f}, C {:.3f} ms\n",
         name, t.tokens_per_second, t.tokens_per_second / plain.tokens_per_second, t.step_ms,
-        100 * t.floor_share, 100 * t.gap_share, t.gamma, t.rows);
+        100 * t.floor_share, 100 * t.gap_share, t.gamma, t.rows, t.prelude_ms, t.core_ms,
+        t.readout_ms);
     const std::string at = fmt::format("time.{}.{}", context, key);
     results.Add(at + ".tokens_per_second", t.tokens_per_second);
     results.Add(at + ".speedup", t.tokens_per_second / plain.tokens_per_second);

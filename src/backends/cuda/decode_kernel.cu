@@ -340,7 +340,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   for (int set = 0; set < kSets; ++set) {
     if (rows[set] == 0) continue;
     const DecodeKernelLaunch* next =
-        has_copier && rows[set] <= kNarrowRows ? &launch.narrow : &launch.any;
+        has_copier && rows[set] <= kCopierRows ? &launch.narrow : &launch.any;
     if (kernel != nullptr && next != kernel) run(set);
     kernel = next;
   }

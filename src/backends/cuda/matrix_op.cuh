@@ -285,12 +285,14 @@ __device__ __forceinline__ void RunMatrix() {
     OnePass<1, kChunks, Kind>();
   } else if (rows <= 4) {
     OnePass<4, kChunks, Kind>();
-  } else if (Kind::kCopier || rows <= 8) {
+  } else if (rows <= 8) {
     OnePass<8, kChunks, Kind>();
-  } else if constexpr (!Kind::kCopier) {
-    if (rows <= 16) {
-      OnePass<16, kChunks, Kind>();
-    } else if (rows <= kPassRows) {
+  } else if (rows <= 16) {
+    OnePass<16, kChunks, Kind>();
+  } else if constexpr (Kind::kCopier) {
+    OnePass<kCopierRows, kChunks, Kind>();
+  } else {
+    if (rows <= kPassRows) {
       OnePass<kPassRows, kChunks, Kind>();
     } else {
       ManyPasses<kChunks, Kind>();

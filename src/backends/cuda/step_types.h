@@ -19,6 +19,7 @@ inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kCopierThreads = 32;  // beside them, where a warp of its own copies
 inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
 inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go by mail (mail.cuh)
+inline constexpr int kCopierRows = 24;  // of a set beside a copier, which leaves fewer registers
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a block holds a row of the stream in registers
