@@ -1,8 +1,10 @@
-// Attention of a set's rows: every warp takes pieces, the queries of a few rows that share one KV
-// head over the positions of one split, and leaves partial results for merge_op.cuh to add up.
+// Attention of a set's rows: every warp does its pieces and leaves partial results for merge_op.cuh
+// to add up. Here those whose keys and values the warp loads itself.
 #pragma once
 
 #include "backends/cuda/attention.cuh"
+#include "backends/cuda/attention_pieces.cuh"
+#include "backends/cuda/attention_stream.cuh"
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
 #include "backends/cuda/mail.cuh"
@@ -12,80 +14,6 @@
 
 namespace loopspec::cuda {
 
-// Piece i of attention is head i % kv_heads of unit i / kv_heads; neighbouring pieces go to
-// different multiprocessors.
-__device__ __forceinline__ int FirstPiece() {
-  return static_cast<int>(blockIdx.x + gridDim.x * (threadIdx.x / 32));
-}
-__device__ __forceinline__ int PieceStride() {
-  return static_cast<int>(gridDim.x) * kWarps;
-}
-
-// A piece of the set's attention, in the plane of its stack's first layer.
-__device__ __forceinline__ AttentionPiece MakePiece(const AttentionUnit& unit, int head) {
-  const DecodeParams& p = Context().p;
-  const size_t heads = static_cast<size_t>(p.planes) * p.kv_heads;
-  const size_t head_at = static_cast<size_t>(unit.plane) * p.kv_heads + head;
-  AttentionPiece piece;
-  piece.begin = unit.split * p.split;
-  piece.page = p.page_kv + (unit.page * heads + head_at) * (2 * kPageSize * p.head_stride) +
-               piece.begin % kPageSize * p.head_stride;
-  piece.cell = p.cell_kv + (unit.cell * heads + head_at) * (2 * p.head_stride);
-  piece.position = unit.position;
-  piece.committed = unit.committed;
-  piece.first = unit.first;
-  piece.count = unit.count;
-  piece.chain = unit.chain;
-  piece.head = head;
-  piece.plane = unit.plane;
-  piece.split = unit.split;
-  piece.slot = (unit.partial + unit.split) * p.heads + head * p.group;
-  piece.row = unit.row;
-  return piece;
-}
-
-// Keeps the warp's first pieces at hand: they are the same in every layer. By whole warps, one lane
-// a piece.
-__device__ __forceinline__ void CachePieces() {
-  BlockContext& context = Context();
-  const int n = threadIdx.x % 32, kv_heads = context.p.kv_heads;
-  const int piece = FirstPiece() + n * PieceStride();
-  if (n < kCachedPieces && piece < context.set.units * kv_heads) {
-    context.piece_cache[threadIdx.x / 32][n] =
-        MakePiece(context.set.all_units[piece / kv_heads], piece % kv_heads);
-  }
-  __syncwarp();
-}
-
-// Whether a copier brings the warp's n-th piece.
-__device__ __forceinline__ bool IsStreamed(int n) {
-  const BlockContext& context = Context();
-  return n < kStreamedPieces &&
-         (context.streams[context.set.set][n] >> (threadIdx.x / 32) & 1) != 0;
-}
-// Chooses those with all positions in pages, of all sets. By all threads; a warp has whole rows of
-// the table.
-template <typename Kind>
-__device__ __forceinline__ void ChooseStreamed() {
-  BlockContext& context = Context();
-  static_assert(kThreads % kWarps == 0 && kSets * kStreamedPieces * kWarps <= kThreads);
-  const int warp = static_cast<int>(threadIdx.x) % kWarps, row = static_cast<int>(threadIdx.x) / kWarps;
-  const int set = row / kStreamedPieces, n = row % kStreamedPieces;
-  if (set >= kSets) return;
-  const int i = static_cast<int>(blockIdx.x + gridDim.x * warp) + n * PieceStride();
-  const int kv_heads = context.p.kv_heads;
-  bool streamed = false;
-  if (Kind::kCopier && i < context.plan.units[set] * kv_heads) {
-    const auto* units = reinterpret_cast<const AttentionUnit*>(
-        reinterpret_cast<const char*>(context.p.plan) + context.plan.unit_at[set]);
-    const AttentionPiece piece = MakePiece(units[i / kv_heads], i % kv_heads);
-    streamed = piece.begin + context.p.split <= piece.committed;
-    context.streamed[set][n][warp] = piece.page;
-  }
-  const uint32_t warps = __ballot_sync(0xFFFFFFFFu, streamed) >> (threadIdx.x % 32 / kWarps * kWarps);
-  if (warp == 0) context.streams[set][n] = warps & ((1u << kWarps) - 1);
-}
-
 // Has the committed keys and values of the warp's first pieces brought nearer, for the next layer.
 // By one lane per piece.
 __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
@@ -94,7 +22,7 @@ __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   const int n = threadIdx.x % 32;
   if (n >= kCachedPieces || FirstPiece() + n * PieceStride() >= context.set.units * p.kv_heads)
     return;
-  if (IsStreamed(n)) return;
+  if ((StreamedPieces() >> n & 1) != 0) return;
   const AttentionPiece& piece = context.piece_cache[threadIdx.x / 32][n];
   const int count = min(p.split, piece.committed - piece.begin);
   if (count <= 0 || piece.plane + plane_offset >= p.planes) return;
@@ -103,13 +31,6 @@ __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   const int bytes = count * p.head_stride * static_cast<int>(sizeof(bf16));
   Prefetch(keys, bytes);
   Prefetch(keys + kPageSize * p.head_stride, bytes);
-}
-
-// Where a lane's parts of a vector of `mail_qkv` are.
-template <int kParts>
-__device__ __forceinline__ auto PartsOf(const Mail* mail, int vector) {
-  const Mail* from = mail + static_cast<size_t>(vector) * (kParts * 16) + threadIdx.x % 4 * 4;
-  return [from](int c) { return from + c * 16; };
 }
 
 // The parts go to place `own` of the split and to those after it, which are weighted by zero but
@@ -125,17 +46,6 @@ __device__ __forceinline__ void Put(const uint4 (&parts)[kParts], int own,
   }
 }
 
-// The lane's parts of a vector of `mail_qkv`, when they have come.
-template <int kParts>
-__device__ __forceinline__ void ReceiveParts(int vector, uint32_t stamp, uint4 (&parts)[kParts]) {
-  const auto places = PartsOf<kParts>(Context().p.mail_qkv, vector);
-  MailBox<kParts> box;
-  box.Ask(places);
-  box.Wait(stamp, places);
-#pragma unroll
-  for (int c = 0; c < kParts; ++c) parts[c] = box.Values(c);
-  __syncwarp();
-}
 __device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
   return make_uint4(__shfl_sync(0xFFFFFFFFu, v.x, lane), __shfl_sync(0xFFFFFFFFu, v.y, lane),
                     __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
@@ -177,52 +87,6 @@ __device__ __forceinline__ void StoreWeighted(const uint4 (&values)[kGroups][kPa
     __syncwarp();
   }
 }
-// Their maximum and sum.
-__device__ __forceinline__ void StoreWeight(const Run& run, int slot, float maximum, float sum) {
-  const DecodeParams& p = Context().p;
-  if (slot < 0 || threadIdx.x % 4 != 0) return;
-  if ((run.flags & kRunMailOut) != 0) {
-    PostTwo(p.mail_ml + static_cast<size_t>(slot) * 2, maximum, sum, run.stamp);
-  } else {
-    p.attention_ml[slot] = make_float2(maximum, sum);
-  }
-}
-
-// A lane's parts of the keys, or of the values, of a split: place 8 j + g of it.
-template <int kHead>
-using KeyParts = uint4[SplitPositions(kHead) / 8][kHead / 32];
-
-// What the next slot of the ring holds, which is given back. Rows two apart would meet the same
-// banks: odd ones have their parts in exchanged order on the way.
-template <int kHead, typename Ring>
-__device__ __forceinline__ void TakeParts(Ring& ring, KeyParts<kHead>& to) {
-  constexpr int kGroups = SplitPositions(kHead) / 8, kParts = kHead / 32;
-  const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const bool odd = kParts > 1 && g % 2 != 0;
-  const uint32_t from = ring.WaitSlot() + (g * kHead + t * 8) * sizeof(bf16);
-  uint32_t last = 0;
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-    for (int c = 0; c < kParts; ++c) {
-      to[j][c] = LoadShared16(from + static_cast<uint32_t>(8 * j * kHead) * sizeof(bf16) +
-                              static_cast<uint32_t>(odd ? c ^ 1 : c) * 64);
-      last |= to[j][c].x;
-    }
-  }
-  __syncwarp();
-  ring.Refill(last);
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-    for (int c = 0; c + 1 < kParts; c += 2) {
-      const uint4 a = to[j][c], b = to[j][c + 1];
-      to[j][c] = odd ? b : a;
-      to[j][c + 1] = odd ? a : b;
-    }
-  }
-}
-
 // Where a piece's keys and values are, place 8 j + g of the split, and the keys on their way.
 template <int kHead>
 struct PieceKeys {
@@ -266,19 +130,12 @@ struct PieceKeys {
   }
 };
 
-// How a piece's keys and values come into registers.
-enum class KeysBy {
-  kLoads,      // all on their way at once
-  kTwoLoads,   // the values when the keys have been used, which needs fewer registers
-  kRing,       // likewise, and all positions are committed
-};
-
-// `keys`: of the piece; `fetch_values` gets the values into registers, `then` is called when the keys
-// have been used.
-template <int kHead, KeysBy kBy, typename V, typename F>
+// kEarlyValues: all keys and values of the piece are on their way at once, and when the keys have
+// been used, `then` may fetch others into their place. Otherwise the values take their place, which
+// needs fewer registers.
+template <int kHead, bool kEarlyValues, typename F>
 __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run,
-                                       KeyParts<kHead>& keys, V fetch_values, F then) {
-  constexpr bool kEarlyValues = kBy == KeysBy::kLoads;
+                                       PieceKeys<kHead>& at, F then) {
   constexpr int kGroups = PieceKeys<kHead>::kGroups, kParts = PieceKeys<kHead>::kParts,
                 kSplit = PieceKeys<kHead>::kSplit;
   const BlockContext& context = Context();
@@ -287,42 +144,32 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   const int group = p.group, queries = piece.count * group;
   const int begin = piece.begin, own = piece.position - begin;
   // The key and value of a lone row's own position are as new as its query.
-  const bool own_by_mail = kBy != KeysBy::kRing && own < kSplit && (run.flags & kRunMailIn) != 0;
+  const bool own_by_mail = own < kSplit && (run.flags & kRunMailIn) != 0;
   const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
   const int own_key = piece.row * vectors + p.heads + piece.head * 2;
   // Beside a copier there are no more than are taken at once (LaunchDecode).
 #pragma unroll 1
   for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
     uint4 values[kGroups][kParts];
-    if constexpr (kEarlyValues) fetch_values(values);
+    if constexpr (kEarlyValues) at.FetchValues(values);
     AttentionState<kHead, kUnitQueries> state;
-    const int query = first + g;
-    const bool asks = query < queries;
-    int row = piece.row, head = piece.head * group + (asks ? query : first);
-    int slot = -1, last[1] = {piece.position};
-    if (asks) {
-      slot = piece.slot + query;
-      if (piece.count > 1) {
-        const QueryRow other = context.set.query_rows[piece.first + query / group];
-        row = other.row;
-        head = piece.head * group + query % group;
-        slot = (other.partial + piece.split) * p.heads + head;
-        last[0] = other.position;
-      }
-    }
+    const LaneQuery query = QueryOfLane(piece, first);
+    const int last[1] = {query.last};
     uint4 parts[kParts];
     if ((run.flags & kRunMailIn) != 0) {
       // Lanes without a query wait for the key of the own position meanwhile.
-      ReceiveParts(own_by_mail && !asks ? own_key : row * vectors + head, run.stamp - 1, parts);
+      ReceiveParts(own_by_mail && !query.asks ? own_key : query.row * vectors + query.head,
+                   run.stamp - 1, parts);
     } else {
-      const bf16* source = p.q + (static_cast<size_t>(row) * p.heads + head) * kHead + t * 8;
+      const bf16* source =
+          p.q + (static_cast<size_t>(query.row) * p.heads + query.head) * kHead + t * 8;
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = LoadCoherent16(source + c * 32);
       __syncwarp();
     }
 #pragma unroll
     for (int c = 0; c < kParts; ++c) {
-      state.q[c][0] = asks ? parts[c] : make_uint4(0, 0, 0, 0);
+      state.q[c][0] = query.asks ? parts[c] : make_uint4(0, 0, 0, 0);
       state.q[c][1] = make_uint4(0, 0, 0, 0);
     }
     if (own_by_mail) {
@@ -331,7 +178,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
       }
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = OfLane(parts[c], 28 + t);
-      Put(parts, own, keys);
+      Put(parts, own, at.keys);
       if constexpr (kEarlyValues) {
         ReceiveParts(own_key + 1, run.stamp - 1, parts);
         Put(parts, own, values);
@@ -339,20 +186,20 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     }
     state.Clear();
     float weights[kGroups][4];
-    state.template Weigh<true>(keys, begin, last, kBy == KeysBy::kRing || begin + kSplit <= piece.committed,
+    state.template Weigh<true>(at.keys, begin, last, begin + kSplit <= piece.committed,
                                p.attention_scale, weights);
     if constexpr (!kEarlyValues) {
-      fetch_values(values);
+      at.FetchValues(values);
       if (own_by_mail) {
         ReceiveParts(own_key + 1, run.stamp - 1, parts);
         Put(parts, own, values);
       }
     }
-    StoreWeight(run, slot, state.maximum[0], state.sum[0]);
+    StoreWeight(run, query.slot, state.maximum[0], state.sum[0]);
     if constexpr (kEarlyValues) {
       if (first + kUnitQueries >= queries) then();
     }
-    StoreWeighted(values, weights, run, slot);
+    StoreWeighted(values, weights, run, query.slot);
     __syncwarp();
   }
 }
@@ -370,20 +217,16 @@ __device__ __noinline__ void AttendPieces() {
   if (i >= total) return;
   if constexpr (Kind::kCopier) {
     Ring<Kind> ring;
+    const uint32_t streamed = StreamedPieces();
 #pragma unroll 1
     for (int n = 0; i < total; i += PieceStride(), ++n) {
       const AttentionPiece piece = piece_of(i, n);
-      if (IsStreamed(n)) {
-        KeyParts<kHead> keys;
-        TakeParts<kHead>(ring, keys);
-        Attend<kHead, KeysBy::kRing>(
-            piece, run, keys, [&](KeyParts<kHead>& values) { TakeParts<kHead>(ring, values); },
-            [] {});
+      if (kHead >= 64 && n < kStreamedPieces && (streamed >> n & 1) != 0) {
+        if constexpr (kHead >= 64) AttendStreamed<kHead>(piece, run, ring);
       } else {
         PieceKeys<kHead> at;
         at.Fetch(piece, run);
-        Attend<kHead, KeysBy::kTwoLoads>(
-            piece, run, at.keys, [&](KeyParts<kHead>& values) { at.FetchValues(values); }, [] {});
+        Attend<kHead, false>(piece, run, at, [] {});
       }
     }
     ring.Save();
@@ -394,11 +237,9 @@ __device__ __noinline__ void AttendPieces() {
 #pragma unroll 1
     for (int n = 1;; ++n) {
       i += PieceStride();
-      Attend<kHead, KeysBy::kLoads>(
-          piece, run, at.keys, [&](KeyParts<kHead>& values) { at.FetchValues(values); },
-          [&] {
-            if (i < total) at.Fetch(piece_of(i, n), run);
-          });
+      Attend<kHead, true>(piece, run, at, [&] {
+        if (i < total) at.Fetch(piece_of(i, n), run);
+      });
       if (i >= total) return;
       piece = piece_of(i, n);  // once more: to keep it would take registers
     }

@@ -14,7 +14,7 @@ inline constexpr int kCachedRows = 32;    // rows of a set whose RowInfo is kept
 inline constexpr int kCachedChain = 256;  // entries of chains, likewise
 inline constexpr int kCachedPieces = 4;   // of attention, of each warp, likewise
 inline constexpr int kStreamedPieces = kCachedPieces;  // whose keys and values may come by the ring
-inline constexpr int kOpsAtOnce = 8;      // operations fetched at once, ahead of their time
+inline constexpr int kOpsAtOnce = 8;  // operations fetched at once, ahead of their time
 inline constexpr int kOpsHeld = 2 * kOpsAtOnce;
 inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
 
@@ -76,9 +76,9 @@ struct alignas(16) SetContext {
   int units;
   int merge_lanes;  // see merge_op.cuh
   bool narrow;
-  bool related;          // as in the plan
-  const RowInfo* infos;  // in `row_cache` where they fit
-  const QueryRow* query_rows;
+  bool related;                // as in the plan
+  const RowInfo* infos;        // in `row_cache` where they fit
+  const QueryRow* query_rows;  // in `query_cache`, likewise
   const AttentionUnit* all_units;
 };
 
@@ -108,12 +108,13 @@ struct BlockContext {
   uint64_t full[kWarps * kMaxSlots];  // barriers of the rings' slots
   uint64_t free[kWarps * kMaxSlots];  // likewise, where a warp of its own copies
   RowInfo row_cache[kCachedRows];
+  QueryRow query_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
   AttentionPiece piece_cache[kWarps][kCachedPieces];
-  // Which warps' n-th piece a copier brings, a bit each, and where its keys are in the plane of the
-  // stack's first layer.
+  // Which warps' n-th piece a copier brings, a bit each, and which vector of the pages its first
+  // key is in the plane of the stack's first layer.
   uint32_t streams[kSets][kStreamedPieces];
-  const bf16* streamed[kSets][kStreamedPieces][kWarps];
+  int32_t streamed[kSets][kStreamedPieces][kWarps];
   MatrixShare shares[kMaxMatrices];
 };
 

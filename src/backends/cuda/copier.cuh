@@ -26,8 +26,7 @@ __device__ inline uint32_t CycleClock() {
 template <typename Kind>
 class SlotClock {
  public:
-  __device__ __forceinline__ explicit SlotClock(uint32_t interval)
-      : interval_(interval), due_(CycleClock()) {
+  __device__ __forceinline__ SlotClock() : due_(CycleClock()) {
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
       slot_[w] = 0;
@@ -35,15 +34,12 @@ class SlotClock {
     }
   }
 
-  // Waits until the next slot of the warp's ring has been read, and until it is time.
-  __device__ __forceinline__ int Next(int warp) {
+  // Waits until the next slot of the warp's ring has been read, and until it is time. `interval`:
+  // cycles from this copy to the next.
+  __device__ __forceinline__ int Next(int warp, uint32_t interval) {
     const uint32_t slot = slot_[warp];
     WaitBarrier(FreeBarrier(warp, 0) + slot * 8, parity_[warp]);
-    while (due_ - CycleClock() - 1 < interval_) {  // it is never further ahead
-    }
-    // Time that was not used is not made up for.
-    const uint32_t now = CycleClock();
-    due_ = (now - due_ > interval_ ? now : due_) + interval_;
+    WaitForTime(interval);
     if (++slot_[warp] == Kind::kSlots) {
       slot_[warp] = 0;
       parity_[warp] ^= 1;
@@ -52,43 +48,54 @@ class SlotClock {
   }
 
  private:
-  uint32_t interval_, due_;  // cycles between copies; when the next one may begin
+  __device__ __forceinline__ void WaitForTime(uint32_t interval) {
+    while (due_ - CycleClock() - 1 < ahead_) {  // it is never further ahead
+    }
+    // Time that was not used is not made up for.
+    const uint32_t now = CycleClock();
+    due_ = (now - due_ > interval ? now : due_) + interval;
+    ahead_ = interval;
+  }
+
+  uint32_t due_,
+      ahead_ = 0;  // when the next copy may begin; how far ahead that was at the last one
   uint32_t slot_[kWarps], parity_[kWarps];  // of the next copy; of the reading before it
 };
 
 // Weights: the warps' rings get their blocks of a piece in turn.
 template <typename Kind>
-__device__ __forceinline__ void CopyPass(StreamPass pass, SlotClock<Kind>& clock) {
+__device__ __forceinline__ void CopyPass(StreamPass pass, uint32_t interval,
+                                         SlotClock<Kind>& clock) {
   const int blocks = Context().shares[pass.matrix].blocks;
   do {
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      if (pass.chunk * kWarps + w < blocks) CopyBlock<Kind>(pass, clock.Next(w), w);
+      if (pass.chunk * kWarps + w < blocks) CopyBlock<Kind>(pass, clock.Next(w, interval), w);
     }
   } while (StepPass(pass));
 }
 
 // Keys, then values, of the warps' streamed pieces in one layer of a set.
 template <typename Kind>
-__device__ __forceinline__ void CopyKeys(int set, int plane, SlotClock<Kind>& clock) {
+__device__ __forceinline__ void CopyKeys(int set, int plane, uint32_t interval,
+                                         SlotClock<Kind>& clock) {
   const DecodeParams& p = Context().p;
   const auto bytes = static_cast<uint32_t>(p.split * p.head_stride) * sizeof(bf16);
-  const size_t at = static_cast<size_t>(plane) * p.kv_heads * (2 * kPageSize * p.head_stride);
+  const int at = plane * p.kv_heads * (2 * kPageSize);
 #pragma unroll 1
   for (int n = 0; n < kStreamedPieces; ++n) {
     const uint32_t warps = Context().streams[set][n];
     if (warps == 0) continue;
-    const bf16* const* keys = Context().streamed[set][n];
+    const int32_t* keys = Context().streamed[set][n];
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
-      const size_t from = at + half * (kPageSize * p.head_stride);
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
         if ((warps >> w & 1) == 0) continue;
-        const int slot = clock.Next(w);
+        const int slot = clock.Next(w, interval);
         const uint32_t full = FullBarrier(w, slot);
         ExpectBytes(full, bytes);
-        CopyBulk(SlotAddress<Kind>(w, slot), keys[w] + from, bytes, full);
+        CopyTile(SlotAddress<Kind>(w, slot), p.page_map, 0, keys[w] + at + half * kPageSize, full);
       }
     }
   }
@@ -98,22 +105,25 @@ __device__ __forceinline__ void CopyKeys(int set, int plane, SlotClock<Kind>& cl
 // operations that read it.
 template <typename Kind>
 __device__ __noinline__ void CopyStream() {
-  SlotClock<Kind> clock(static_cast<uint32_t>(Context().p.copy_interval));
+  SlotClock<Kind> clock;
   RingState at{};
   at.matrix = -1;
+  if (Context().p.page_map != nullptr) PrefetchMap(Context().p.page_map);
   int set = -1, plane = 0;
 #pragma unroll 1
   for (;;) {
     const StreamPass pass = NextPass<true>(at, 0);  // the first warp has a block in every chunk
     if (pass.matrix == kStreamEnd) return;
     PrefetchMap(Context().p.maps + min(pass.matrix + 1, Context().p.matrices - 1));
-    if (!IsEmpty(pass)) CopyPass(pass, clock);
+    const bool wide = Context().plan.rows[at.set] > kNarrowRows;
+    const auto interval = static_cast<uint32_t>(Context().p.copy_interval[wide ? 1 : 0]);
+    if (!IsEmpty(pass)) CopyPass(pass, interval, clock);
     const MatrixKind kind = Context().shares[pass.matrix].kind;
     if (kind != MatrixKind::kQkv && kind != MatrixKind::kQkvRaw) continue;
     // Attention follows. Planes of a stack's layers, and of its recurrences, are neighbours.
     if (at.set != set) plane = 0;
     set = at.set;
-    CopyKeys(set, plane++, clock);
+    CopyKeys(set, plane++, interval, clock);
   }
 }
 

@@ -202,6 +202,9 @@ void CudaBackend::AllocatePages() {
                                fmt::format("key/value memory for {} positions", pages * kPageSize),
                                padded);
   p.page_kv = page_kv_.data();
+  page_map_ = MakePageMap(page_kv_.data(), pages * int64_t{2} * kPageSize * p.planes * p.kv_heads,
+                          p.head_stride, p.split, device_);
+  p.page_map = page_map_.data();
   pages_ = static_cast<int>(pages);
   options_.kv_positions = pages * kPageSize;
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
@@ -295,7 +298,7 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   params.clock = flight.clock.data();
   std::fill_n(flight.clock.data(), 4, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
-  params.copy_interval = launch_.copy_interval;
+  std::copy_n(launch_.copy_interval, 2, params.copy_interval);
   if (!plan.rows.empty()) LaunchDecode(launch_, params, step.rows, stream);
   SamplingBuffers sampling{};
   sampling.plan = params.plan;

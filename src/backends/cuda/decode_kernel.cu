@@ -32,6 +32,17 @@ __device__ void CopyToShared(T* to, const T* from, int count) {
   }
 }
 
+// The same from global memory, without waiting: WaitForCopies does.
+template <typename T>
+__device__ void FetchToShared(T* to, const T* from, int count) {
+  static_assert(sizeof(T) % sizeof(uint32_t) == 0);
+  if (threadIdx.x >= kThreads) return;
+  const int words = count * static_cast<int>(sizeof(T) / sizeof(uint32_t));
+  for (int i = threadIdx.x; i < words; i += kThreads)
+    CopyAsync4(SharedAddress(to) + static_cast<uint32_t>(i) * 4,
+               reinterpret_cast<const uint32_t*>(from) + i);
+}
+
 __device__ __forceinline__ RowAt AtRow(const Run& run, int row) {
   BlockContext& context = Context();
   return {context.set.infos,  context.set.set, row,       false,
@@ -75,21 +86,23 @@ template <typename Kind>
 __device__ __noinline__ void EnterStep(const DecodeParams& params) {
   BlockContext& context = Context();
   CopyToShared(&context.p, &params, 1);
-  CopyToShared(&context.plan, params.plan, 1);
+  FetchToShared(&context.plan, params.plan, 1);
   InitRings();
+  WaitForCopies();
   __syncthreads();
   const PlanHeader& plan = context.plan;
-  ChooseStreamed<Kind>();
   int begin = 0;
   for (int set = 0; set < kSets; ++set) {
     const int end = params.matrices_end[set];
     const MatrixShare* shares = params.shares[plan.rows[set] <= kNarrowRows ? 1 : 0] +
                                 static_cast<size_t>(blockIdx.x) * params.matrices;
-    CopyToShared(context.shares + begin, shares + begin, end - begin);
+    FetchToShared(context.shares + begin, shares + begin, end - begin);
     begin = end;
   }
   const auto* chains = At<int32_t>(params.plan, plan.chains_at);
-  if (plan.chain_count <= kCachedChain) CopyToShared(context.chain_cache, chains, plan.chain_count);
+  if (plan.chain_count <= kCachedChain)
+    FetchToShared(context.chain_cache, chains, plan.chain_count);
+  ChooseStreamed<Kind>();
   if (threadIdx.x < kSets) {
     context.order.end[threadIdx.x] = params.matrices_end[threadIdx.x];
     const int set = static_cast<int>(threadIdx.x);
@@ -101,6 +114,7 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
     context.arrivals = 0;
     context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
   }
+  WaitForCopies();
   __syncthreads();
   if (threadIdx.x < kThreads) StartStream<Kind>();
 }
@@ -118,6 +132,7 @@ __device__ __noinline__ bool EnterNextSet() {
   const int rows = plan.rows[set];
   BlockSync();  // no one looks at the last set any more
   const auto* infos = At<RowInfo>(context.p.plan, plan.row_at[set]);
+  const auto* query_rows = At<QueryRow>(context.p.plan, plan.query_rows_at[set]);
   const int begin = context.p.ops_begin[set], times = set == kSetCore ? plan.recurrences : 1;
   if (threadIdx.x == 0) {
     SetContext& now = context.set;
@@ -134,13 +149,18 @@ __device__ __noinline__ bool EnterNextSet() {
     now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |
                   (rows == 1 && context.p.hidden <= kOwnHidden ? kRunFused : 0);
     now.infos = rows <= kCachedRows ? context.row_cache : infos;
-    now.query_rows = At<QueryRow>(context.p.plan, plan.query_rows_at[set]);
+    now.query_rows = rows <= kCachedRows ? context.query_cache : query_rows;
     now.all_units = At<AttentionUnit>(context.p.plan, plan.unit_at[set]);
   }
-  if (rows <= kCachedRows) CopyToShared(context.row_cache, infos, rows);
   BlockSync();
-  CachePieces();
+  // All of it is on its way at once: a step has few sets, but each begins with this.
+  if (rows <= kCachedRows) {
+    FetchToShared(context.row_cache, infos, rows);
+    FetchToShared(context.query_cache, query_rows, rows);
+  }
   StartQueue({0, set == kSetCore ? context.p.core_start : begin, times, 0});
+  CachePieces();
+  WaitForCopies();
   BlockSync();
   return true;
 }
@@ -276,10 +296,9 @@ bool Prepare(int limit, DecodeKernelLaunch& launch) {
   return true;
 }
 
-// Cycles from one copy of a block's copier to the next. A little less than memory takes to deliver
-// a slot to each of the blocks: the copier itself takes a while from one to the next.
-int CopyInterval(int device, int blocks) {
-  constexpr double kShare = 1.15;  // of the rate on paper
+// Cycles from one copy of a block's copier to the next, so that all blocks together ask for `share`
+// of what memory delivers on paper.
+int CopyInterval(int device, int blocks, double share) {
   int memory_khz = 0, bus_bits = 0, core_khz = 0;
   Check(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, device),
         "reading the device");
@@ -289,7 +308,7 @@ int CopyInterval(int device, int blocks) {
   const double bytes_per_ms = 2.0 * memory_khz * bus_bits / 8;
   if (bytes_per_ms <= 0) return 1;
   return std::max(1, static_cast<int>(core_khz * static_cast<double>(kSlotBytes) * blocks /
-                                      (bytes_per_ms * kShare)));
+                                      (bytes_per_ms * share)));
 }
 
 }  // namespace
@@ -308,7 +327,9 @@ DecodeLaunch PrepareDecode(int device) {
   }
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
-  launch.copy_interval = CopyInterval(device, multiprocessors);
+  // Narrow sets' own traffic leaves memory time for a little more.
+  launch.copy_interval[0] = CopyInterval(device, multiprocessors, 1.15);
+  launch.copy_interval[1] = CopyInterval(device, multiprocessors, 1.0);
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot gains
   // something beside a copier alone: what other warps fetch into it delays all other reads.
   (void)Prepare<RingKind<3, true>>(limit, launch.narrow);

@@ -15,7 +15,7 @@ struct DecodeLaunch {
   int blocks = 0;
   DecodeKernelLaunch any;     // takes any step
   DecodeKernelLaunch narrow;  // with a warp that copies, for narrow sets; null where there is none
-  int copy_interval = 1;      // of that warp
+  int copy_interval[2] = {1, 1};  // of that warp (DecodeParams)
 };
 
 // Throws Error when the device has too little shared memory.

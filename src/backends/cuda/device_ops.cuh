@@ -48,6 +48,14 @@ __device__ inline void LoadMatrix(uint32_t address, uint32_t (&a)[4]) {
                : "memory");
 }
 
+// The same, each part transposed.
+__device__ inline void LoadTransposed(uint32_t address, uint32_t (&b)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+               : "r"(address)
+               : "memory");
+}
+
 // Where element i of a matrix's input is kept: the pairs of each 32 elements change places so that
 // the 16 contiguous bytes of a lane are its parts of operand `b` for two products over 16 elements.
 __host__ __device__ constexpr int InputPlace(int i) {
@@ -85,6 +93,9 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
 __device__ inline void CopyAsync16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
                : "memory");
+}
+__device__ inline void CopyAsync4(uint32_t shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 // Arrives on a barrier when this thread's copies so far are done.
 __device__ inline void ArriveAfterCopies(uint32_t barrier) {
@@ -152,30 +163,17 @@ __device__ inline void PrefetchMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
-inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // a policy of the second-level cache
-
-// A slot from (group of 64 columns, row) of the matrix that `map` describes. Weights are read once
-// per recurrence, so they are the first to leave the cache.
+// A slot from (group of 64 columns, row) of the matrix that `map` describes. What comes so is read
+// once per recurrence, so it is the first to leave the cache.
 __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row,
                                 uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
+  constexpr uint64_t kEvictFirst = 0x12F0000000000000;
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%3, %4, %5}], "
       "[%2], %6;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(group), "l"(kEvictFirst)
-      : "memory");
-#endif
-}
-
-// Contiguous memory, a multiple of 16 bytes, which is not read again soon.
-__device__ inline void CopyBulk(uint32_t shared, const void* from, uint32_t bytes,
-                                uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(shared),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(kEvictFirst)
       : "memory");
 #endif
 }

@@ -30,11 +30,11 @@ __device__ __forceinline__ void FetchPart(const Cursor& cursor, int ahead, uint3
               reinterpret_cast<const char*>(context.p.ops + at) + part * 16);
 }
 
-// The first operations of a set. By all threads; a barrier of the block follows.
+// Asks for the first operations of a set. By all threads; WaitForCopies and a barrier of the block
+// follow.
 __device__ __forceinline__ void StartQueue(const Cursor& first) {
   if (threadIdx.x % 32 == 0) Context().cursors[threadIdx.x / 32] = first;
   FetchPart(first, 0, threadIdx.x);
-  WaitForCopies();
 }
 
 // By one warp, at the start of an operation. Every few operations, as many are asked for; some

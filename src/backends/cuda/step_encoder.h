@@ -14,7 +14,7 @@ struct EncodedStep {
   int64_t partials = 0;         // slots of attention partials that the largest set takes
   int64_t narrow_partials = 0;  // and the largest narrow one
   int rows[kSets] = {};
-  bool distributions = false;   // some readout compares distributions
+  bool distributions = false;  // some readout compares distributions
 };
 
 // Whether some row reaches, within the step, a depth at which another row of its chain leaves keys

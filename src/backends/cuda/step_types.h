@@ -18,7 +18,7 @@ inline constexpr int kThreads = 256;  // of a block: eight warps share the k of 
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kCopierThreads = 32;  // beside them, where a warp of its own copies
 inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
-inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go by mail (mail.cuh)
+inline constexpr int kNarrowRows = 8;   // of a narrow set, whose results may go by mail (mail.cuh)
 inline constexpr int kCopierRows = 24;  // of a set beside a copier, which leaves fewer registers
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
@@ -208,10 +208,11 @@ struct DecodeParams {
   DeviceMatrix embedding;
 
   // Memory by cell.
-  float* state;       // [cell][hidden]
-  bf16* prelude_out;  // e: [cell][hidden]
-  bf16* cell_kv;      // [cell][plane][kv_head][2][head_stride]
-  bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][head_stride]
+  float* state;               // [cell][hidden]
+  bf16* prelude_out;          // e: [cell][hidden]
+  bf16* cell_kv;              // [cell][plane][kv_head][2][head_stride]
+  bf16* page_kv;              // [page][plane][kv_head][2][kPageSize][head_stride]
+  const TensorMap* page_map;  // of page_kv, where the copy engine can be used
 
   // Memory by row.
   float* coda_x;         // [row][hidden]
@@ -238,7 +239,7 @@ struct DecodeParams {
   Mail* mail_o;          // [slot][head][head_dim]
   Mail* mail_ml;         // [slot][head][2]
 
-  int32_t copy_interval;  // cycles between the copies of a warp that does nothing else
+  int32_t copy_interval[2];  // cycles between a copier's copies, in narrow sets and in wider ones
 
   PlanHeader* plan;
   int32_t sets_begin, sets_end;  // that the launch takes
