@@ -51,42 +51,6 @@ __device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
                     __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
 }
 
-// The values times their weights (a row of them for each query), a part of 32 elements at a time,
-// to the query's partial results: the lane's eight elements of each part. slot -1: none.
-template <int kGroups, int kParts>
-__device__ __forceinline__ void StoreWeighted(const uint4 (&values)[kGroups][kParts],
-                                              const float (&weights)[kGroups][4], const Run& run,
-                                              int slot) {
-  const DecodeParams& p = Context().p;
-  const int t = threadIdx.x % 4;
-  const size_t at = static_cast<size_t>(max(slot, 0)) * (kParts * 32) + t * 8;
-  uint32_t a[kGroups];
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) a[j] = PackBF16(weights[j][0], weights[j][1]);
-#pragma unroll
-  for (int c = 0; c < kParts; ++c) {
-    float o[4][4] = {};
-#pragma unroll
-    for (int j = 0; j < kGroups; j += 2) {
-      const uint4& v0 = values[j][c];
-      const uint4& v1 = values[j + 1][c];
-      Mma(o[0], a[j], 0, a[j + 1], 0, Transpose(v0.x), Transpose(v1.x));
-      Mma(o[1], a[j], 0, a[j + 1], 0, Transpose(v0.y), Transpose(v1.y));
-      Mma(o[2], a[j], 0, a[j + 1], 0, Transpose(v0.z), Transpose(v1.z));
-      Mma(o[3], a[j], 0, a[j + 1], 0, Transpose(v0.w), Transpose(v1.w));
-    }
-    if (slot >= 0 && (run.flags & kRunMailOut) != 0) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        PostTwo(p.mail_o + at + c * 32 + 2 * k, o[k][0], o[k][1], run.stamp);
-    } else if (slot >= 0) {
-      auto* to = reinterpret_cast<float4*>(p.attention_o + at + c * 32);
-      to[0] = make_float4(o[0][0], o[0][1], o[1][0], o[1][1]);
-      to[1] = make_float4(o[2][0], o[2][1], o[3][0], o[3][1]);
-    }
-    __syncwarp();
-  }
-}
 // Where a piece's keys and values are, place 8 j + g of the split, and the keys on their way.
 template <int kHead>
 struct PieceKeys {
@@ -199,7 +163,16 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     if constexpr (kEarlyValues) {
       if (first + kUnitQueries >= queries) then();
     }
-    StoreWeighted(values, weights, run, query.slot);
+    uint32_t packed[kGroups];
+    PackWeights(weights, packed);
+    const PartialResults<kHead> results(run, query.slot);
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+      uint4 part[kGroups];
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) part[j] = values[j][c];
+      results.Add(c, part, packed);
+    }
     __syncwarp();
   }
 }
@@ -221,8 +194,8 @@ __device__ __noinline__ void AttendPieces() {
 #pragma unroll 1
     for (int n = 0; i < total; i += PieceStride(), ++n) {
       const AttentionPiece piece = piece_of(i, n);
-      if (kHead >= 64 && n < kStreamedPieces && (streamed >> n & 1) != 0) {
-        if constexpr (kHead >= 64) AttendStreamed<kHead>(piece, run, ring);
+      if (n < kStreamedPieces && (streamed >> n & 1) != 0) {
+        AttendStreamed<kHead>(piece, run, ring);
       } else {
         PieceKeys<kHead> at;
         at.Fetch(piece, run);

@@ -99,6 +99,55 @@ __device__ __forceinline__ void ReceiveParts(int vector, uint32_t stamp, uint4 (
   for (int c = 0; c < kParts; ++c) parts[c] = box.Values(c);
   __syncwarp();
 }
+// Where a lane leaves a query's partial results: its eight elements of each part of 32. slot -1:
+// nowhere.
+template <int kHead>
+class PartialResults {
+ public:
+  __device__ __forceinline__ PartialResults(const Run& run, int slot)
+      : at_(static_cast<size_t>(max(slot, 0)) * kHead + threadIdx.x % 4 * 8),
+        stamp_(run.stamp),
+        there_(slot >= 0),
+        mail_((run.flags & kRunMailOut) != 0) {}
+
+  // The values of a part, place 8 j + g of the split in v[j], times their weights, of which a[j]
+  // has two.
+  template <int kGroups>
+  __device__ __forceinline__ void Add(int part, const uint4 (&v)[kGroups],
+                                      const uint32_t (&a)[kGroups]) const {
+    float o[4][4] = {};
+#pragma unroll
+    for (int j = 0; j < kGroups; j += 2) {
+      Mma(o[0], a[j], 0, a[j + 1], 0, Transpose(v[j].x), Transpose(v[j + 1].x));
+      Mma(o[1], a[j], 0, a[j + 1], 0, Transpose(v[j].y), Transpose(v[j + 1].y));
+      Mma(o[2], a[j], 0, a[j + 1], 0, Transpose(v[j].z), Transpose(v[j + 1].z));
+      Mma(o[3], a[j], 0, a[j + 1], 0, Transpose(v[j].w), Transpose(v[j + 1].w));
+    }
+    const size_t at = at_ + static_cast<size_t>(part) * 32;
+    if (there_ && mail_) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        PostTwo(Context().p.mail_o + at + 2 * k, o[k][0], o[k][1], stamp_);
+    } else if (there_) {
+      auto* to = reinterpret_cast<float4*>(Context().p.attention_o + at);
+      to[0] = make_float4(o[0][0], o[0][1], o[1][0], o[1][1]);
+      to[1] = make_float4(o[2][0], o[2][1], o[3][0], o[3][1]);
+    }
+    __syncwarp();
+  }
+
+ private:
+  size_t at_;
+  uint32_t stamp_;
+  bool there_, mail_;
+};
+// Weights as the products with values take them.
+template <int kGroups>
+__device__ __forceinline__ void PackWeights(const float (&weights)[kGroups][4],
+                                            uint32_t (&a)[kGroups]) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) a[j] = PackBF16(weights[j][0], weights[j][1]);
+}
 // The maximum and the sum of a query's weights.
 __device__ __forceinline__ void StoreWeight(const Run& run, int slot, float maximum, float sum) {
   const DecodeParams& p = Context().p;

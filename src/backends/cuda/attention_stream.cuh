@@ -1,9 +1,6 @@
 // Pieces of attention whose keys and values a copier brings (copier.cuh): the ring's next slot
 // holds the keys, the one after it the values. All their positions are in pages. Like the weights
 // they are on their way before anything that attention depends on.
-//
-// A slot is, for each 64 elements, the split's positions of 128 bytes; the 16-byte parts of
-// position i are exchanged by i % 8, as the copy engine leaves them.
 #pragma once
 
 #include "backends/cuda/attention.cuh"
@@ -13,7 +10,6 @@
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 #include "backends/cuda/weight_stream.cuh"
-#include "kv/ledger.h"
 
 namespace loopspec::cuda {
 
@@ -32,15 +28,12 @@ __device__ __forceinline__ void ChooseStreamed() {
             pieces = context.plan.units[set] * p.kv_heads;
   bool streamed = false;
   // Where few of the warps have a piece, they would hold up the copies for the others.
-  if (Kind::kCopier && p.page_map != nullptr && piece < pieces &&
-      pieces >= 2 * static_cast<int>(gridDim.x)) {
-    const AttentionUnit& unit = reinterpret_cast<const AttentionUnit*>(
-        reinterpret_cast<const char*>(p.plan) + context.plan.unit_at[set])[piece / p.kv_heads];
-    const int begin = unit.split * p.split;
-    streamed = begin + p.split <= unit.committed;
-    context.streamed[set][n][warp] =
-        ((unit.page * p.planes + unit.plane) * p.kv_heads + piece % p.kv_heads) * (2 * kPageSize) +
-        begin % kPageSize;
+  if (Kind::kCopier && piece < pieces && pieces >= 2 * static_cast<int>(gridDim.x)) {
+    const auto* units = reinterpret_cast<const AttentionUnit*>(
+        reinterpret_cast<const char*>(p.plan) + context.plan.unit_at[set]);
+    const AttentionPiece of = MakePiece(units[piece / p.kv_heads], piece % p.kv_heads);
+    streamed = of.begin + p.split <= of.committed;
+    context.streamed[set][n][warp] = of.page;
   }
   const uint32_t all = __ballot_sync(0xFFFFFFFFu, streamed);
   if (warp == 0) context.streams[set][n] = all >> (threadIdx.x % 32) & ((1u << kWarps) - 1);
@@ -55,21 +48,21 @@ __device__ __forceinline__ uint32_t StreamedPieces() {
   return pieces;
 }
 
-// The keys of the next slot, which is given back. Lanes of neighbouring positions would meet the
-// same banks: those of odd ones have their parts in exchanged order on the way.
+// The keys of the next slot, which is given back. Lanes of neighbouring positions
+// would meet the same banks: those of odd ones have their parts in exchanged order on the way.
 template <int kHead, typename Ring>
 __device__ __forceinline__ void TakeKeys(Ring& ring, KeyParts<kHead>& keys) {
-  constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
+  constexpr int kGroups = SplitPositions(kHead) / 8, kParts = kHead / 32;
   const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const bool odd = g % 2 != 0;
-  const uint32_t slot = ring.WaitSlot() + g * 128, part = (t ^ g ^ (odd ? 4 : 0)) * 16;
+  const bool odd = kParts > 1 && g % 2 != 0;
+  const uint32_t slot = ring.WaitSlot() + (g * kHead + t * 8) * sizeof(bf16);
   uint32_t last = 0;
 #pragma unroll
   for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
     for (int c = 0; c < kParts; ++c) {
-      keys[j][c] = LoadShared16(slot + static_cast<uint32_t>(c / 2 * kSplit + 8 * j) * 128 +
-                                (part ^ static_cast<uint32_t>(c % 2 * 64)));
+      keys[j][c] = LoadShared16(slot + static_cast<uint32_t>(8 * j * kHead) * sizeof(bf16) +
+                                static_cast<uint32_t>(odd ? c ^ 1 : c) * 64);
       last |= keys[j][c].x;
     }
   }
@@ -78,7 +71,7 @@ __device__ __forceinline__ void TakeKeys(Ring& ring, KeyParts<kHead>& keys) {
 #pragma unroll
   for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-    for (int c = 0; c < kParts; c += 2) {
+    for (int c = 0; c + 1 < kParts; c += 2) {
       const uint4 a = keys[j][c], b = keys[j][c + 1];
       keys[j][c] = odd ? b : a;
       keys[j][c + 1] = odd ? a : b;
@@ -86,27 +79,23 @@ __device__ __forceinline__ void TakeKeys(Ring& ring, KeyParts<kHead>& keys) {
   }
 }
 
-// The values of the next slot, transposed: [pair of groups of eight positions][pair of groups of
-// eight elements][element group * 2 + position group]. The slot is given back.
-template <int kHead>
-using ValueParts = uint32_t[SplitPositions(kHead) / 16][kHead / 16][4];
-template <int kHead, typename Ring>
-__device__ __forceinline__ void TakeValues(Ring& ring, ValueParts<kHead>& values) {
-  constexpr int kSplit = SplitPositions(kHead);
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t slot = ring.WaitSlot() + lane % 16 * 128, part = (lane / 16 ^ lane % 8) * 16;
+// The values of the next slot, times their weights. In a short loop: a piece is gone through once,
+// and it is the fetching of its instructions that takes longest.
+template <int kHead, typename Ring, int kGroups>
+__device__ __forceinline__ void AddValues(Ring& ring, const uint32_t (&packed)[kGroups],
+                                          const PartialResults<kHead>& results) {
+  const uint32_t slot =
+      ring.WaitSlot() + (threadIdx.x % 32 / 4 * kHead + threadIdx.x % 4 * 8) * sizeof(bf16);
   uint32_t last = 0;
+#pragma unroll 1
+  for (int c = 0; c < kHead / 32; ++c) {
+    uint4 part[kGroups];
 #pragma unroll
-  for (int j = 0; j < kSplit / 16; ++j) {
-#pragma unroll
-    for (int e = 0; e < kHead / 16; ++e) {
-      LoadTransposed(slot + static_cast<uint32_t>(e / 4 * kSplit + 16 * j) * 128 +
-                         (part ^ static_cast<uint32_t>(e % 4 * 32)),
-                     values[j][e]);
-      last |= values[j][e][0];
-    }
+    for (int j = 0; j < kGroups; ++j)
+      part[j] = LoadShared16(slot + static_cast<uint32_t>(8 * j * kHead + c * 32) * sizeof(bf16));
+    last |= part[kGroups - 1].x;
+    results.Add(c, part, packed);
   }
-  __syncwarp();
   ring.Refill(last);
 }
 
@@ -141,28 +130,9 @@ __device__ __forceinline__ void AttendStreamed(const AttentionPiece& piece, cons
   state.template Weigh<true>(keys, piece.begin, last, true, p.attention_scale, weights);
   StoreWeight(run, query.slot, state.maximum[0], state.sum[0]);
 
-  ValueParts<kHead> values;
-  TakeValues<kHead>(ring, values);
-  uint32_t a[kGroups];
-#pragma unroll
-  for (int j = 0; j < kGroups; ++j) a[j] = PackBF16(weights[j][0], weights[j][1]);
-  const size_t at = static_cast<size_t>(max(query.slot, 0)) * kHead + 2 * t;
-#pragma unroll
-  for (int e = 0; e < kHead / 8; ++e) {  // eight elements, of which the lane has two
-    float o[4] = {};
-#pragma unroll
-    for (int j = 0; j < kGroups / 2; ++j) {
-      const uint32_t* b = values[j][e / 2] + e % 2 * 2;
-      Mma(o, a[2 * j], 0, a[2 * j + 1], 0, b[0], b[1]);
-    }
-    if (query.slot < 0) continue;
-    if ((run.flags & kRunMailOut) != 0) {
-      PostTwo(p.mail_o + at + e * 8, o[0], o[1], run.stamp);
-    } else {
-      *reinterpret_cast<float2*>(p.attention_o + at + e * 8) = make_float2(o[0], o[1]);
-    }
-  }
-  __syncwarp();
+  uint32_t packed[kGroups];
+  PackWeights(weights, packed);
+  AddValues<kHead>(ring, packed, PartialResults<kHead>(run, query.slot));
 }
 
 }  // namespace loopspec::cuda

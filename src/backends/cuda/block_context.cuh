@@ -111,10 +111,10 @@ struct BlockContext {
   QueryRow query_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
   AttentionPiece piece_cache[kWarps][kCachedPieces];
-  // Which warps' n-th piece a copier brings, a bit each, and which vector of the pages its first
-  // key is in the plane of the stack's first layer.
+  // Which warps' n-th piece a copier brings, a bit each, and where its keys are in the plane of the
+  // stack's first layer.
   uint32_t streams[kSets][kStreamedPieces];
-  int32_t streamed[kSets][kStreamedPieces][kWarps];
+  const bf16* streamed[kSets][kStreamedPieces][kWarps];
   MatrixShare shares[kMaxMatrices];
 };
 

@@ -81,21 +81,22 @@ __device__ __forceinline__ void CopyKeys(int set, int plane, uint32_t interval,
                                          SlotClock<Kind>& clock) {
   const DecodeParams& p = Context().p;
   const auto bytes = static_cast<uint32_t>(p.split * p.head_stride) * sizeof(bf16);
-  const int at = plane * p.kv_heads * (2 * kPageSize);
+  const size_t at = static_cast<size_t>(plane) * p.kv_heads * (2 * kPageSize * p.head_stride);
 #pragma unroll 1
   for (int n = 0; n < kStreamedPieces; ++n) {
     const uint32_t warps = Context().streams[set][n];
     if (warps == 0) continue;
-    const int32_t* keys = Context().streamed[set][n];
+    const bf16* const* keys = Context().streamed[set][n];
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
+      const size_t from = at + half * (kPageSize * p.head_stride);
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
         if ((warps >> w & 1) == 0) continue;
         const int slot = clock.Next(w, interval);
         const uint32_t full = FullBarrier(w, slot);
         ExpectBytes(full, bytes);
-        CopyTile(SlotAddress<Kind>(w, slot), p.page_map, 0, keys[w] + at + half * kPageSize, full);
+        CopyBulk(SlotAddress<Kind>(w, slot), keys[w] + from, bytes, full);
       }
     }
   }
@@ -108,7 +109,6 @@ __device__ __noinline__ void CopyStream() {
   SlotClock<Kind> clock;
   RingState at{};
   at.matrix = -1;
-  if (Context().p.page_map != nullptr) PrefetchMap(Context().p.page_map);
   int set = -1, plane = 0;
 #pragma unroll 1
   for (;;) {

@@ -202,9 +202,6 @@ void CudaBackend::AllocatePages() {
                                fmt::format("key/value memory for {} positions", pages * kPageSize),
                                padded);
   p.page_kv = page_kv_.data();
-  page_map_ = MakePageMap(page_kv_.data(), pages * int64_t{2} * kPageSize * p.planes * p.kv_heads,
-                          p.head_stride, p.split, device_);
-  p.page_map = page_map_.data();
   pages_ = static_cast<int>(pages);
   options_.kv_positions = pages * kPageSize;
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);

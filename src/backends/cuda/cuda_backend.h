@@ -79,7 +79,7 @@ class CudaBackend final : public Backend {
   DeviceArray<Op> ops_;
   DeviceArray<MatrixShare> shares_[2];  // [narrow]
   DeviceArray<MatrixSource> sources_;
-  DeviceArray<TensorMap> maps_, page_map_;
+  DeviceArray<TensorMap> maps_;
   DeviceArray<double> frequencies_;
   DeviceArray<float> state_, coda_x_, own_stream_, qk_raw_, partials_, attention_o_, logits_, work_,
       distributions_;

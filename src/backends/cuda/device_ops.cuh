@@ -48,14 +48,6 @@ __device__ inline void LoadMatrix(uint32_t address, uint32_t (&a)[4]) {
                : "memory");
 }
 
-// The same, each part transposed.
-__device__ inline void LoadTransposed(uint32_t address, uint32_t (&b)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-               : "r"(address)
-               : "memory");
-}
-
 // Where element i of a matrix's input is kept: the pairs of each 32 elements change places so that
 // the 16 contiguous bytes of a lane are its parts of operand `b` for two products over 16 elements.
 __host__ __device__ constexpr int InputPlace(int i) {
@@ -163,17 +155,31 @@ __device__ inline void PrefetchMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
-// A slot from (group of 64 columns, row) of the matrix that `map` describes. What comes so is read
-// once per recurrence, so it is the first to leave the cache.
+// A policy of the second-level cache: what comes so is read once per recurrence, and the first to
+// go.
+inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
+
+// A slot from (group of 64 columns, row) of the matrix that `map` describes.
 __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row,
                                 uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
-  constexpr uint64_t kEvictFirst = 0x12F0000000000000;
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%3, %4, %5}], "
       "[%2], %6;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(group), "l"(kEvictFirst)
+      : "memory");
+#endif
+}
+
+// Contiguous memory, a multiple of 16 bytes.
+__device__ inline void CopyBulk(uint32_t shared, const void* from, uint32_t bytes,
+                                uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(kEvictFirst)
       : "memory");
 #endif
 }

@@ -212,7 +212,6 @@ struct DecodeParams {
   bf16* prelude_out;          // e: [cell][hidden]
   bf16* cell_kv;              // [cell][plane][kv_head][2][head_stride]
   bf16* page_kv;              // [page][plane][kv_head][2][kPageSize][head_stride]
-  const TensorMap* page_map;  // of page_kv, where the copy engine can be used
 
   // Memory by row.
   float* coda_x;         // [row][hidden]

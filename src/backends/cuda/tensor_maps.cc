@@ -3,7 +3,6 @@
 #include <cuda.h>
 
 #include <cstring>
-#include <limits>
 
 #include "base/error.h"
 
@@ -25,62 +24,43 @@ EncodeFunction FindEncode() {
   return reinterpret_cast<EncodeFunction>(function);
 }
 
-// `box_rows` rows by `box_elements` elements at once, as groups of 64 elements (128 bytes, all that
-// the engine's exchange of 16-byte parts spans) one after the other.
-TensorMap Encode(EncodeFunction encode, const bf16* data, int64_t rows, int64_t ld, int box_rows,
-                 int box_elements) {
+// A slot of the ring at once: a tile's rows by kBlockK elements, as groups of 64 elements (128
+// bytes, all that the engine's exchange of 16-byte parts spans) one after the other.
+CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
   CUtensorMap map{};
   constexpr cuuint32_t kGroup = 64;
-  const cuuint64_t extents[3] = {kGroup, static_cast<cuuint64_t>(rows),
-                                 static_cast<cuuint64_t>(ld) / kGroup};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(ld) * sizeof(bf16), kGroup * sizeof(bf16)};
-  const cuuint32_t box[3] = {kGroup, static_cast<cuuint32_t>(box_rows),
-                             static_cast<cuuint32_t>(box_elements) / kGroup};
-  const cuuint32_t steps[3] = {1, 1, 1};
+  const cuuint64_t extents[3] = {kGroup, static_cast<cuuint64_t>(m.rows),
+                                 static_cast<cuuint64_t>(m.ld) / kGroup};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(m.ld) * sizeof(bf16),
+                                 kGroup * sizeof(bf16)};
+  const cuuint32_t box[3] = {kGroup, kTileRows, kBlockK / kGroup}, steps[3] = {1, 1, 1};
   const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(data), extents, strides,
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(m.data), extents, strides,
              box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
-    Fail("the driver refused a tensor map of {} x {} with error {}", rows, ld,
+    Fail("the driver refused a tensor map of {} x {} with error {}", m.rows, m.ld,
          static_cast<int>(status));
-  TensorMap bytes;
-  std::memcpy(&bytes, &map, sizeof(map));
-  return bytes;
-}
-
-bool HasEngine(int device) {
-  int major = 0;
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "reading the device");
-  return major >= 9;
-}
-
-DeviceArray<TensorMap> ToDevice(const std::vector<TensorMap>& maps) {
-  DeviceArray<TensorMap> on_device(maps.size(), "tensor maps");
-  Check(cudaMemcpy(on_device.data(), maps.data(), on_device.bytes(), cudaMemcpyHostToDevice),
-        "copying tensor maps");
-  return on_device;
+  return map;
 }
 
 }  // namespace
 
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device) {
-  if (!HasEngine(device)) return {};
+  int major = 0;
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "reading the device");
+  if (major < 9) return {};
   const EncodeFunction encode = FindEncode();
-  std::vector<TensorMap> maps;
-  for (const DeviceMatrix& m : matrices)
-    maps.push_back(Encode(encode, m.data, m.rows, m.ld, kTileRows, kBlockK));
-  return ToDevice(maps);
-}
-
-DeviceArray<TensorMap> MakePageMap(const bf16* pages, int64_t vectors, int head_stride, int split,
-                                   int device) {
-  if (!HasEngine(device) || head_stride % 64 != 0 || split * head_stride > kTileRows * kBlockK ||
-      vectors > std::numeric_limits<int32_t>::max()) {
-    return {};
+  std::vector<TensorMap> maps(matrices.size());
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const CUtensorMap map = Encode(encode, matrices[i]);
+    std::memcpy(&maps[i], &map, sizeof(map));
   }
-  return ToDevice({Encode(FindEncode(), pages, vectors, head_stride, split, head_stride)});
+  DeviceArray<TensorMap> on_device(maps.size(), "tensor maps");
+  Check(cudaMemcpy(on_device.data(), maps.data(), on_device.bytes(), cudaMemcpyHostToDevice),
+        "copying tensor maps");
+  return on_device;
 }
 
 }  // namespace loopspec::cuda
