@@ -125,7 +125,7 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   Start(256);
   const int depths = backend_->spec().recurrence;
   std::vector<std::vector<float>> alone;
-  for (const int others : {0, 1, 3, 6, 8, 17, 40, 255}) {
+  for (const int others : {0, 1, 3, 6, 8, 17, 23, 24, 40, 255}) {
     for (int d = 0; d < depths; ++d) {
       driver_->Begin(1);
       // The others start over whenever they are done; before the first step they have no state, so
@@ -155,15 +155,16 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   }
 }
 
-// After so many positions that merging takes several rounds, whose number depends on the rows.
+// After so many positions that merging takes several rounds, whose number depends on the rows, and
+// that a copier brings the first keys and values and the warps load others themselves.
 TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   LOOPSPEC_NEEDS_GPU();
-  constexpr int kLong = 2200;
+  constexpr int kLong = 3000;
   Start(64, kLong);
   const int depths = backend_->spec().recurrence;
   for (const int position : {1040, 1500, kLong}) {
     std::vector<float> alone;
-    for (const int others : {0, 1, 3, 7, 8, 20}) {
+    for (const int others : {0, 1, 3, 7, 8, 15, 23, 31}) {
       driver_->Begin(depths);
       for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), position, 0);
       driver_->AddReadout(0, depths - 1);

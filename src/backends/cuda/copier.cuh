@@ -1,6 +1,5 @@
-// A warp that does nothing but copy, for steps whose sets all are narrow: weights, and between them
-// the keys and values of attention, as far as pages hold them. None of these depends on any
-// activation.
+// A warp that does nothing but copy, beside sets of few rows: weights, and between them the keys
+// and values of attention, as far as pages hold them. None of these depends on any activation.
 //
 // The chain of operations consists of small exchanges between blocks, and whatever queues for
 // memory delays them: warps that each refill their ring as soon as they have read it send bursts.
@@ -57,8 +56,8 @@ class SlotClock {
     ahead_ = interval;
   }
 
-  uint32_t due_,
-      ahead_ = 0;  // when the next copy may begin; how far ahead that was at the last one
+  uint32_t due_;                            // when the next copy may begin
+  uint32_t ahead_ = 0;                      // how far ahead that was at the last one
   uint32_t slot_[kWarps], parity_[kWarps];  // of the next copy; of the reading before it
 };
 

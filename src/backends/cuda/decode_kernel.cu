@@ -327,12 +327,13 @@ DecodeLaunch PrepareDecode(int device) {
   }
   DecodeLaunch launch;
   launch.blocks = multiprocessors;
-  // Narrow sets' own traffic leaves memory time for a little more.
-  launch.copy_interval[0] = CopyInterval(device, multiprocessors, 1.15);
+  // Faster gains less than the queues cost everything else; the more rows, the more there is of
+  // that.
+  launch.copy_interval[0] = CopyInterval(device, multiprocessors, 1.07);
   launch.copy_interval[1] = CopyInterval(device, multiprocessors, 1.0);
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot gains
   // something beside a copier alone: what other warps fetch into it delays all other reads.
-  (void)Prepare<RingKind<3, true>>(limit, launch.narrow);
+  (void)Prepare<RingKind<3, true>>(limit, launch.copier);
   using Least = RingKind<1, false>;
   if (Prepare<RingKind<2, false>>(limit, launch.any) || Prepare<Least>(limit, launch.any))
     return launch;
@@ -341,12 +342,13 @@ DecodeLaunch PrepareDecode(int device) {
            std::to_string(SharedBytes<Least>()));
 }
 
-// One launch where the same kernel takes all sets.
 void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kSets],
                   cudaStream_t stream) {
-  // Beside a copier results go by mail, and attention takes the queries of a KV head at once.
+  // Beside a copier results of narrow sets go by mail, and attention takes the queries of a KV head
+  // at once.
   const bool has_copier =
-      launch.narrow.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+      launch.copier.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+  // Neighbouring sets that the same kernel takes share a launch.
   const DecodeKernelLaunch* kernel = nullptr;
   const auto run = [&](int end) {
     params.sets_end = end;
@@ -361,7 +363,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   for (int set = 0; set < kSets; ++set) {
     if (rows[set] == 0) continue;
     const DecodeKernelLaunch* next =
-        has_copier && rows[set] <= kCopierRows ? &launch.narrow : &launch.any;
+        has_copier && rows[set] <= kCopierRows ? &launch.copier : &launch.any;
     if (kernel != nullptr && next != kernel) run(set);
     kernel = next;
   }
