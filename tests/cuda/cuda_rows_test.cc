@@ -176,6 +176,23 @@ TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   }
 }
 
+// Beside so many others a row is the business of the kernel without copiers; among fewer, copiers
+// bring the keys and values of so long a prefix.
+TEST_P(CudaRows, DoNotDependOnWhoBringsTheirKeys) {
+  LOOPSPEC_NEEDS_GPU();
+  constexpr int kLong = 700;
+  Start(64, kLong);
+  std::vector<float> loaded;
+  for (const int others : {31, 0, 3, 15}) {
+    driver_->Begin(1);
+    for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), kLong, 0);
+    driver_->AddReadout(0, 0);
+    driver_->Run();
+    if (others == 31) loaded = driver_->Logits(0);
+    ASSERT_EQ(driver_->Logits(0), loaded) << "among " << others << " others";
+  }
+}
+
 // Several recurrences in one step are the same as one at a time.
 TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
   LOOPSPEC_NEEDS_GPU();
@@ -199,14 +216,16 @@ TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
 // logits are the same.
 TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
   LOOPSPEC_NEEDS_GPU();
-  Start(64);
+  constexpr int kLong =
+      700;  // long enough for copiers to bring keys and values, committed ones too
+  Start(64, kLong);
   const int depths = backend_->spec().recurrence;
   constexpr int kChain = 40;
   std::vector<std::vector<float>> in_cells;
   std::vector<int32_t> chain;
   for (int i = 0; i <= kChain; ++i) {
     driver_->Begin(depths);
-    driver_->AddRow(i, Token(i), kPrompt + i, 0, chain);
+    driver_->AddRow(i, Token(i), kLong + i, 0, chain);
     driver_->AddReadout(0, depths - 1);
     driver_->Run();
     in_cells.push_back(driver_->Logits(0));
@@ -214,8 +233,8 @@ TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
   }
   for (int i = 0; i <= kChain; ++i) {
     driver_->Begin(depths);
-    if (i > 0) driver_->Commit(i - 1, kPrompt + i - 1);
-    driver_->AddRow(i, Token(i), kPrompt + i, 0);
+    if (i > 0) driver_->Commit(i - 1, kLong + i - 1);
+    driver_->AddRow(i, Token(i), kLong + i, 0);
     driver_->AddReadout(0, depths - 1);
     driver_->Run();
     ASSERT_EQ(driver_->Logits(0), in_cells[static_cast<size_t>(i)])

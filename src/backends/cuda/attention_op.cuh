@@ -14,8 +14,8 @@
 
 namespace loopspec::cuda {
 
-// Has the committed keys and values of the warp's first pieces brought nearer, for the next layer.
-// By one lane per piece.
+// Has the committed keys and values of the warp's first pieces brought nearer, for the next layer,
+// unless a copier brings them. By one lane per piece.
 __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
                 kSplit = PieceKeys<kHead>::kSplit;
   const BlockContext& context = Context();
   const DecodeParams& p = context.p;
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int t = threadIdx.x % 4;
   const int group = p.group, queries = piece.count * group;
   const int begin = piece.begin, own = piece.position - begin;
   // The key and value of a lone row's own position are as new as its query.

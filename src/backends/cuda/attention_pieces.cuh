@@ -99,6 +99,7 @@ __device__ __forceinline__ void ReceiveParts(int vector, uint32_t stamp, uint4 (
   for (int c = 0; c < kParts; ++c) parts[c] = box.Values(c);
   __syncwarp();
 }
+
 // Where a lane leaves a query's partial results: its eight elements of each part of 32. slot -1:
 // nowhere.
 template <int kHead>
@@ -129,9 +130,9 @@ class PartialResults {
       for (int k = 0; k < 4; ++k)
         PostTwo(Context().p.mail_o + at + 2 * k, o[k][0], o[k][1], stamp_);
     } else if (there_) {
-      auto* to = reinterpret_cast<float4*>(Context().p.attention_o + at);
-      to[0] = make_float4(o[0][0], o[0][1], o[1][0], o[1][1]);
-      to[1] = make_float4(o[2][0], o[2][1], o[3][0], o[3][1]);
+      float* to = Context().p.attention_o + at;
+      StoreGlobal16(to, make_float4(o[0][0], o[0][1], o[1][0], o[1][1]));
+      StoreGlobal16(to + 4, make_float4(o[2][0], o[2][1], o[3][0], o[3][1]));
     }
     __syncwarp();
   }
@@ -141,6 +142,7 @@ class PartialResults {
   uint32_t stamp_;
   bool there_, mail_;
 };
+
 // Weights as the products with values take them.
 template <int kGroups>
 __device__ __forceinline__ void PackWeights(const float (&weights)[kGroups][4],

@@ -33,10 +33,10 @@ __device__ __forceinline__ void ChooseStreamed() {
         reinterpret_cast<const char*>(p.plan) + context.plan.unit_at[set]);
     const AttentionPiece of = MakePiece(units[piece / p.kv_heads], piece % p.kv_heads);
     streamed = of.begin + p.split <= of.committed;
-    context.streamed[set][n][warp] = of.page;
+    context.streamed_keys[set][n][warp] = of.page;
   }
   const uint32_t all = __ballot_sync(0xFFFFFFFFu, streamed);
-  if (warp == 0) context.streams[set][n] = all >> (threadIdx.x % 32) & ((1u << kWarps) - 1);
+  if (warp == 0) context.streamed_warps[set][n] = all >> (threadIdx.x % 32) & ((1u << kWarps) - 1);
 }
 // A bit for each of the warp's first pieces.
 __device__ __forceinline__ uint32_t StreamedPieces() {
@@ -44,12 +44,12 @@ __device__ __forceinline__ uint32_t StreamedPieces() {
   uint32_t pieces = 0;
 #pragma unroll
   for (int n = 0; n < kStreamedPieces; ++n)
-    pieces |= (context.streams[context.set.set][n] >> (threadIdx.x / 32) & 1) << n;
+    pieces |= (context.streamed_warps[context.set.set][n] >> (threadIdx.x / 32) & 1) << n;
   return pieces;
 }
 
-// The keys of the next slot, which is given back. Lanes of neighbouring positions
-// would meet the same banks: those of odd ones have their parts in exchanged order on the way.
+// The keys of the next slot, which is given back. Lanes of neighbouring positions would meet the
+// same banks: those of odd ones have their parts in exchanged order on the way.
 template <int kHead, typename Ring>
 __device__ __forceinline__ void TakeKeys(Ring& ring, KeyParts<kHead>& keys) {
   constexpr int kGroups = SplitPositions(kHead) / 8, kParts = kHead / 32;
@@ -79,8 +79,8 @@ __device__ __forceinline__ void TakeKeys(Ring& ring, KeyParts<kHead>& keys) {
   }
 }
 
-// The values of the next slot, times their weights. In a short loop: a piece is gone through once,
-// and it is the fetching of its instructions that takes longest.
+// The values of the next slot, times their weights: in a short loop, as instructions that are gone
+// through once a layer have to be fetched each time.
 template <int kHead, typename Ring, int kGroups>
 __device__ __forceinline__ void AddValues(Ring& ring, const uint32_t (&packed)[kGroups],
                                           const PartialResults<kHead>& results) {

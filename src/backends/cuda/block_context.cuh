@@ -1,4 +1,4 @@
-// What a block of the decode kernel keeps in shared memory beside its ring of weights.
+// What a block of the decode kernel keeps in shared memory beside its rings.
 //
 // The kernel's parts are separate functions, each with the registers to itself; what they have in
 // common lies here, at the start of shared memory. (Spilled registers would be ruinous: the ring
@@ -18,10 +18,10 @@ inline constexpr int kOpsAtOnce = 8;  // operations fetched at once, ahead of th
 inline constexpr int kOpsHeld = 2 * kOpsAtOnce;
 inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
 
-// The step's matrices in order, with how often each is gone through.
+// The launch's matrices in order, with how often each is gone through.
 struct StreamOrder {
   int end[kSets];     // of the set's matrices
-  int passes[kSets];  // over each of them; 0: the set has no rows
+  int passes[kSets];  // over each of them; 0: the launch has no rows of the set
   int recurrences;
 };
 
@@ -113,8 +113,8 @@ struct BlockContext {
   AttentionPiece piece_cache[kWarps][kCachedPieces];
   // Which warps' n-th piece a copier brings, a bit each, and where its keys are in the plane of the
   // stack's first layer.
-  uint32_t streams[kSets][kStreamedPieces];
-  const bf16* streamed[kSets][kStreamedPieces][kWarps];
+  uint32_t streamed_warps[kSets][kStreamedPieces];
+  const bf16* streamed_keys[kSets][kStreamedPieces][kWarps];
   MatrixShare shares[kMaxMatrices];
 };
 
@@ -156,7 +156,7 @@ __device__ __forceinline__ int PlaneOffset(const Run& run) {
 }
 
 // Sums of the warps, [piece][warp][row][kSumStride]: the padding keeps a warp's stores off each
-// other's banks. Pieces times rows are always kPassRows.
+// other's banks. Pieces times rows are at most kPassRows.
 inline constexpr int kSumStride = kTileRows + 4;
 inline constexpr int kSumBytes = kWarps * kPassRows * kSumStride * static_cast<int>(sizeof(float));
 __device__ __forceinline__ float* Sums() {

@@ -83,9 +83,9 @@ __device__ __forceinline__ void CopyKeys(int set, int plane, uint32_t interval,
   const size_t at = static_cast<size_t>(plane) * p.kv_heads * (2 * kPageSize * p.head_stride);
 #pragma unroll 1
   for (int n = 0; n < kStreamedPieces; ++n) {
-    const uint32_t warps = Context().streams[set][n];
+    const uint32_t warps = Context().streamed_warps[set][n];
     if (warps == 0) continue;
-    const bf16* const* keys = Context().streamed[set][n];
+    const bf16* const* keys = Context().streamed_keys[set][n];
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const size_t from = at + half * (kPageSize * p.head_stride);
@@ -114,8 +114,8 @@ __device__ __noinline__ void CopyStream() {
     const StreamPass pass = NextPass<true>(at, 0);  // the first warp has a block in every chunk
     if (pass.matrix == kStreamEnd) return;
     PrefetchMap(Context().p.maps + min(pass.matrix + 1, Context().p.matrices - 1));
-    const bool wide = Context().plan.rows[at.set] > kNarrowRows;
-    const auto interval = static_cast<uint32_t>(Context().p.copy_interval[wide ? 1 : 0]);
+    const bool narrow = Context().plan.rows[at.set] <= kNarrowRows;
+    const auto interval = static_cast<uint32_t>(Context().p.copy_interval[narrow ? 1 : 0]);
     if (!IsEmpty(pass)) CopyPass(pass, interval, clock);
     const MatrixKind kind = Context().shares[pass.matrix].kind;
     if (kind != MatrixKind::kQkv && kind != MatrixKind::kQkvRaw) continue;

@@ -152,7 +152,7 @@ void CudaBackend::AllocateRows() {
   work_ = DeviceArray<float>(readouts, "the logits of a step");
   p.logits = logits_.data();
   for (InFlight& flight : flights_) {
-    flight.clock = PinnedArray<uint64_t>(4);
+    flight.clock = PinnedArray<uint64_t>(2 * kSets);
     flight.decisions = PinnedArray<DecisionInfo>(n(options_.max_rows));
   }
 }
@@ -293,7 +293,7 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   DecodeParams params = params_;
   params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
   params.clock = flight.clock.data();
-  std::fill_n(flight.clock.data(), 4, uint64_t{0});
+  std::fill_n(flight.clock.data(), 2 * kSets, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
   std::copy_n(launch_.copy_interval, 2, params.copy_interval);
   if (!plan.rows.empty()) LaunchDecode(launch_, params, step.rows, stream);
@@ -331,10 +331,12 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
     }
   }
   const uint64_t* clock = flight.clock.data();
-  const auto seconds = [&](int i) { return static_cast<double>(clock[i + 1] - clock[i]) * 1e-9; };
-  result_.prelude_seconds = seconds(0);
-  result_.recur_seconds = seconds(1);
-  result_.readout_seconds = seconds(2);
+  const auto seconds = [&](RowSet set) {
+    return static_cast<double>(clock[2 * set + 1] - clock[2 * set]) * 1e-9;
+  };
+  result_.prelude_seconds = seconds(kSetPrelude);
+  result_.recur_seconds = seconds(kSetCore);
+  result_.readout_seconds = seconds(kSetCoda);
   return result_;
 }
 

@@ -38,8 +38,8 @@ class CudaBackend final : public Backend {
 
   const DeviceModel& model() const { return model_; }
   const Program& program() const { return program_; }
-  // Clock readings after every operation go here from the next step on; null ends it. Device or
-  // pinned memory.
+  // Clock readings after every operation of a launch go here from the next step on; null ends it.
+  // Device or pinned memory.
   void Trace(uint64_t* clocks) { params_.trace = clocks; }
 
  private:

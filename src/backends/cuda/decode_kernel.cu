@@ -81,9 +81,10 @@ __device__ __forceinline__ bool IsTimekeeper() {
   return blockIdx.x == 0 && ThreadNow() == 0;
 }
 
-// What all operations look at comes into shared memory, and the weights start to flow.
+// At the start of a launch: what all operations look at comes into shared memory, and the weights
+// start to flow.
 template <typename Kind>
-__device__ __noinline__ void EnterStep(const DecodeParams& params) {
+__device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   BlockContext& context = Context();
   CopyToShared(&context.p, &params, 1);
   FetchToShared(&context.plan, params.plan, 1);
@@ -119,16 +120,17 @@ __device__ __noinline__ void EnterStep(const DecodeParams& params) {
   if (threadIdx.x < kThreads) StartStream<Kind>();
 }
 
-// Goes on to the next set that has rows: what its operations look at comes into shared memory.
-// False when there is none.
+// Goes on to the launch's next set that has rows: what its operations look at comes into shared
+// memory. False when there is none.
 __device__ __noinline__ bool EnterNextSet() {
   BlockContext& context = Context();
   const PlanHeader& plan = context.plan;
   int set = context.set.set;
+  if (IsTimekeeper() && set >= context.p.sets_begin) context.p.clock[2 * set + 1] = GlobalClock();
   do {
-    if (IsTimekeeper()) context.p.clock[set + 1] = GlobalClock();
     if (++set == context.p.sets_end) return false;
   } while (plan.rows[set] == 0);
+  if (IsTimekeeper()) context.p.clock[2 * set] = GlobalClock();
   const int rows = plan.rows[set];
   BlockSync();  // no one looks at the last set any more
   const auto* infos = At<RowInfo>(context.p.plan, plan.row_at[set]);
@@ -213,7 +215,7 @@ template <typename Kind>
 __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
   if constexpr (IsCompiled<Kind>(kArchitecture)) {
-    EnterStep<Kind>(params);
+    EnterLaunch<Kind>(params);
     if constexpr (Kind::kCopier) {
       if (ThreadNow() >= kThreads) {
         if (ThreadNow() == kThreads) CopyStream<Kind>();
@@ -329,11 +331,11 @@ DecodeLaunch PrepareDecode(int device) {
   launch.blocks = multiprocessors;
   // Faster gains less than the queues cost everything else; the more rows, the more there is of
   // that.
-  launch.copy_interval[0] = CopyInterval(device, multiprocessors, 1.07);
-  launch.copy_interval[1] = CopyInterval(device, multiprocessors, 1.0);
+  launch.copy_interval[0] = CopyInterval(device, multiprocessors, 1.0);
+  launch.copy_interval[1] = CopyInterval(device, multiprocessors, 1.07);
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot gains
   // something beside a copier alone: what other warps fetch into it delays all other reads.
-  (void)Prepare<RingKind<3, true>>(limit, launch.copier);
+  (void)Prepare<RingKind<3, true>>(limit, launch.with_copier);
   using Least = RingKind<1, false>;
   if (Prepare<RingKind<2, false>>(limit, launch.any) || Prepare<Least>(limit, launch.any))
     return launch;
@@ -347,7 +349,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   // Beside a copier results of narrow sets go by mail, and attention takes the queries of a KV head
   // at once.
   const bool has_copier =
-      launch.copier.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+      launch.with_copier.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
   // Neighbouring sets that the same kernel takes share a launch.
   const DecodeKernelLaunch* kernel = nullptr;
   const auto run = [&](int end) {
@@ -363,7 +365,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   for (int set = 0; set < kSets; ++set) {
     if (rows[set] == 0) continue;
     const DecodeKernelLaunch* next =
-        has_copier && rows[set] <= kCopierRows ? &launch.copier : &launch.any;
+        has_copier && rows[set] <= kCopierRows ? &launch.with_copier : &launch.any;
     if (kernel != nullptr && next != kernel) run(set);
     kernel = next;
   }

@@ -13,8 +13,9 @@ struct DecodeKernelLaunch {
 };
 struct DecodeLaunch {
   int blocks = 0;
-  DecodeKernelLaunch any;         // takes any set
-  DecodeKernelLaunch copier;      // with a warp that copies, up to kCopierRows; null: there is none
+  DecodeKernelLaunch any;  // takes any set
+  DecodeKernelLaunch
+      with_copier;                // with a warp that copies, up to kCopierRows; null: there is none
   int copy_interval[2] = {1, 1};  // of that warp (DecodeParams)
 };
 

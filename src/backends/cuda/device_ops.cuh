@@ -155,8 +155,7 @@ __device__ inline void PrefetchMap(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
-// A policy of the second-level cache: what comes so is read once per recurrence, and the first to
-// go.
+// A policy of the second-level cache: what comes so is hardly read again, and the first to go.
 inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 
 // A slot from (group of 64 columns, row) of the matrix that `map` describes.
@@ -196,6 +195,13 @@ __device__ inline uint4 LoadShared16(uint32_t address) {
 // Reads past the first-level cache, which is not coherent with what other blocks write.
 __device__ inline uint4 LoadCoherent16(const void* p) {
   return __ldcg(static_cast<const uint4*>(p));
+}
+
+// In one piece, where the compiler does not see that it can be.
+__device__ inline void StoreGlobal16(float* p, const float4& v) {
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w)
+               : "memory");
 }
 
 // Fetches `bytes` (a multiple of 16) into the second-level cache, ahead of loads.

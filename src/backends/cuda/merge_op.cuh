@@ -181,7 +181,8 @@ __device__ __noinline__ void MergeRows() {
       }
     }
   }
-  // The next layer's keys have the time until its attention to come; memory has little to do now.
+  // What no copier brings of the next layer's keys and values has the time until its attention to
+  // come; memory has little to do now.
   PrefetchKeys(PlaneOffset(run) + 1);
 }
 

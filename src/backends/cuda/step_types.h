@@ -1,10 +1,10 @@
 // What the decode kernel reads: the model's program (fixed), the step's plan (new every step), and
 // where all memory is.
 //
-// The kernel is persistent: one block per multiprocessor runs the whole step, operation by
+// The kernel is persistent: one block per multiprocessor runs through a step, operation by
 // operation. Between them stands a barrier over the grid; where few rows are under way, results go
 // from block to block by mail instead (mail.cuh). A launch depends on the step by the contents of
-// the plan, and by which of its sets it takes: narrow ones have a kernel of their own.
+// the plan, and by which of its sets it takes: those of few rows have a kernel of their own.
 #pragma once
 
 #include <cstdint>
@@ -208,10 +208,10 @@ struct DecodeParams {
   DeviceMatrix embedding;
 
   // Memory by cell.
-  float* state;               // [cell][hidden]
-  bf16* prelude_out;          // e: [cell][hidden]
-  bf16* cell_kv;              // [cell][plane][kv_head][2][head_stride]
-  bf16* page_kv;              // [page][plane][kv_head][2][kPageSize][head_stride]
+  float* state;       // [cell][hidden]
+  bf16* prelude_out;  // e: [cell][hidden]
+  bf16* cell_kv;      // [cell][plane][kv_head][2][head_stride]
+  bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][head_stride]
 
   // Memory by row.
   float* coda_x;         // [row][hidden]
@@ -238,13 +238,13 @@ struct DecodeParams {
   Mail* mail_o;          // [slot][head][head_dim]
   Mail* mail_ml;         // [slot][head][2]
 
-  int32_t copy_interval[2];  // cycles between a copier's copies, in narrow sets and in wider ones
+  int32_t copy_interval[2];  // [narrow]: cycles between a copier's copies
 
   PlanHeader* plan;
   int32_t sets_begin, sets_end;  // that the launch takes
-  uint64_t* clock;  // [4], on the host: nanoseconds at the start, after P, after B, after C
-  uint64_t* trace;  // null, or a clock reading after every operation of the step, for finding where
-                    // time goes
+  uint64_t* clock;  // [set][2], on the host: nanoseconds when the set began, and when it ended
+  uint64_t* trace;  // null, or a clock reading after every operation of the (last) launch, for
+                    // finding where time goes
 };
 
 }  // namespace loopspec::cuda

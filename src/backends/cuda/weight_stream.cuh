@@ -6,7 +6,7 @@
 // elements (8 KiB), the warp's part of one tile and one chunk of k; a barrier per slot says when it
 // is full. When a warp has read a slot it has it refilled: from Hopper on by the copy engine, with
 // one instruction; before, by its own asynchronous copies. Or it says that the slot is free, and a
-// warp that does nothing else has it refilled (copier.cuh).
+// warp that does nothing else has it refilled (copier.cuh), with keys and values too.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -161,7 +161,7 @@ __device__ __noinline__ void CatchUp(int warp) {
   __syncwarp();
 }
 
-// Before the first operation of a step: every warp fills its ring.
+// Before the first operation of a launch: every warp fills its ring.
 template <typename Kind>
 __device__ __forceinline__ void StartStream() {
   const int warp = static_cast<int>(threadIdx.x / 32);
