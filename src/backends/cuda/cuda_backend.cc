@@ -46,7 +46,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.blocks)),
-      encoder_(model_.spec, split_, options_.max_rows,
+      encoder_(model_.spec, split_, launch_.blocks * kWarps, options_.max_rows,
                static_cast<int>(options_.readout_depths.size())) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
