@@ -20,7 +20,8 @@ __device__ const T* At(const PlanHeader* plan, int32_t offset) {
 
 template <typename Kind>
 constexpr size_t SharedBytes() {
-  return static_cast<size_t>(kRingOffset) + static_cast<size_t>(Kind::kSlots) * kWarps * kSlotBytes;
+  const size_t slots = Kind::kSlots + (Kind::kSharedInputs ? 1 : 0);
+  return static_cast<size_t>(kRingOffset) + slots * kWarps * kSlotBytes;
 }
 
 template <typename T>
@@ -291,7 +292,7 @@ bool Prepare(int limit, DecodeKernelLaunch& launch) {
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, kernel), "looking for the decode kernel");
   if (!IsCompiled<Kind>(attributes.ptxVersion)) return false;
-  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>()};
+  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>(), Kind::kRows};
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(launch.shared_bytes)),
         "setting the shared memory of the decode kernel");
@@ -335,10 +336,10 @@ DecodeLaunch PrepareDecode(int device) {
   launch.copy_interval[1] = CopyInterval(device, multiprocessors, 1.07);
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot gains
   // something beside a copier alone: what other warps fetch into it delays all other reads.
-  (void)Prepare<RingKind<3, true>>(limit, launch.with_copier);
-  using Least = RingKind<1, false>;
-  if (Prepare<RingKind<2, false>>(limit, launch.any) || Prepare<Least>(limit, launch.any))
-    return launch;
+  (void)Prepare<RingKind<3, 24>>(limit, launch.with_copier[0]);
+  (void)Prepare<RingKind<2, 32>>(limit, launch.with_copier[1]);
+  using Least = RingKind<1>;
+  if (Prepare<RingKind<2>>(limit, launch.any) || Prepare<Least>(limit, launch.any)) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
            " bytes of shared memory per block, decoding needs " +
            std::to_string(SharedBytes<Least>()));
@@ -347,9 +348,16 @@ DecodeLaunch PrepareDecode(int device) {
 void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kSets],
                   cudaStream_t stream) {
   // Beside a copier results of narrow sets go by mail, and attention takes the queries of a KV head
-  // at once.
-  const bool has_copier =
-      launch.with_copier.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+  // at once. The kernel for more rows takes the others' too: a launch costs more than it gains
+  // them.
+  const DecodeKernelLaunch* beside_copier = nullptr;
+  if (params.mail != 0 && params.group <= kUnitQueries) {
+    beside_copier = &launch.with_copier[0];
+    for (const int count : rows) {
+      if (count > launch.with_copier[0].rows && count <= launch.with_copier[1].rows)
+        beside_copier = &launch.with_copier[1];
+    }
+  }
   // Neighbouring sets that the same kernel takes share a launch.
   const DecodeKernelLaunch* kernel = nullptr;
   const auto run = [&](int end) {
@@ -365,7 +373,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   for (int set = 0; set < kSets; ++set) {
     if (rows[set] == 0) continue;
     const DecodeKernelLaunch* next =
-        has_copier && rows[set] <= kCopierRows ? &launch.with_copier : &launch.any;
+        beside_copier != nullptr && rows[set] <= beside_copier->rows ? beside_copier : &launch.any;
     if (kernel != nullptr && next != kernel) run(set);
     kernel = next;
   }

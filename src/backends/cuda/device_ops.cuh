@@ -211,6 +211,12 @@ __device__ inline uint4 LoadShared16(uint32_t address) {
   return v;
 }
 
+__device__ inline void StoreShared16(uint32_t address, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 // Reads past the first-level cache, which is not coherent with what other blocks write.
 __device__ inline uint4 LoadCoherent16(const void* p) {
   return __ldcg(static_cast<const uint4*>(p));

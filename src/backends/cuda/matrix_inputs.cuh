@@ -26,29 +26,40 @@ __device__ inline const bf16* Input(const DecodeParams& p, Activation which, int
   }
 }
 
-// A warp's inputs for one block of k and up to 8 kTiles rows: its parts of operand `b`.
-template <int kTiles>
+// A warp's inputs for one block of k and up to 8 kTiles rows: its parts of operand `b`. The last
+// kShared tiles of eight rows are not kept in registers but in shared memory, each lane's own.
+template <int kTiles, int kShared = 0>
 struct BlockInputs {
-  static constexpr int kSteps = kBlockK / 32;
-  uint4 b[kSteps][kTiles];
+  static constexpr int kSteps = kBlockK / 32, kHeld = kTiles - kShared;
+  static constexpr int kSharedBytes = kSteps * kShared * 32 * static_cast<int>(sizeof(uint4));
+  uint4 b[kSteps][kHeld];
+  uint32_t place;  // of the lane's parts in shared memory
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) b[i][n] = make_uint4(0, 0, 0, 0);
+      for (int n = 0; n < kHeld; ++n) b[i][n] = make_uint4(0, 0, 0, 0);
     }
   }
   // `from`: row g of the rows, the lane's first element.
   __device__ __forceinline__ void Load(const bf16* from, int ld, int rows) {
     const int g = threadIdx.x % 32 / 4;
+    uint4 rest[kSteps][kShared > 0 ? kShared : 1] = {};
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       if (n * 8 + g >= rows) continue;
       const bf16* row = from + static_cast<size_t>(n) * 8 * ld;
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) b[i][n] = LoadCoherent16(row + i * 32);
+      for (int i = 0; i < kSteps; ++i)
+        (n < kHeld ? b[i][n] : rest[i][n - kHeld]) = LoadCoherent16(row + i * 32);
     }
+#pragma unroll
+    for (int i = 0; i < kSteps * kShared; ++i)
+      StoreShared16(place + static_cast<uint32_t>(i) * 512, rest[i / kShared][i % kShared]);
+  }
+  __device__ __forceinline__ uint4 Shared(int i, int n) const {
+    return LoadShared16(place + static_cast<uint32_t>(i * kShared + n) * 512);
   }
 };
 
@@ -72,7 +83,9 @@ class InputSource<kRows, Inputs::kMemory> {
              threadIdx.x / 32 * kBlockK + threadIdx.x % 4 * 8;
   }
   __device__ __forceinline__ void Ask(int, bool) {}
-  __device__ __forceinline__ void Load(int chunk, bool has_block, BlockInputs<kTiles>& in) {
+  template <int kShared>
+  __device__ __forceinline__ void Load(int chunk, bool has_block,
+                                       BlockInputs<kTiles, kShared>& in) {
     in.Clear();
     in.Load(input_ + chunk * kChunkK, ld_, has_block ? rows_ : 0);
   }

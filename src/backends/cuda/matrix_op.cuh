@@ -22,12 +22,13 @@ namespace loopspec::cuda {
 // kPieces parts of pieces, one slot each, added in two running sums apiece: an instruction need not
 // wait for the last one. Weights are read from the slot well before they are multiplied. Returns
 // something of what was read last.
-template <int kPieces, int kTiles, int kEarly, typename Ring>
+template <int kPieces, int kEarly, typename Ring, int kTiles, int kShared>
 __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPieces],
-                                                   const BlockInputs<kTiles>& in,
+                                                   const BlockInputs<kTiles, kShared>& in,
                                                    float (&c)[kPieces][kTiles][2][4]) {
   constexpr int kSteps = kBlockK / 16;
   uint32_t a[kEarly][kPieces][4];
+  uint4 shared[kShared > 0 ? kShared : 1];
 #pragma unroll
   for (int i = 0; i < kEarly; ++i) {
 #pragma unroll
@@ -37,8 +38,12 @@ __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPiec
   for (int i = 0; i < kSteps; ++i) {
     uint32_t(&now)[kPieces][4] = a[i % kEarly];
 #pragma unroll
+    for (int n = 0; n < kShared; ++n) {
+      if (i % 2 == 0) shared[n] = in.Shared(i / 2, n);
+    }
+#pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const uint4& b = in.b[i / 2][n];
+      const uint4& b = n < in.kHeld ? in.b[i / 2][n] : shared[n - in.kHeld];
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         Mma(c[piece][n][i % 2], now[piece][0], now[piece][1], now[piece][2], now[piece][3],
@@ -111,9 +116,14 @@ class MatrixPass {
   static constexpr int kTiles = (kRows + 7) / 8;
   // Steps that weights are read ahead: as far as registers allow.
   static constexpr int kEarly = kTiles > 1 ? 2 : Kind::kCopier ? 4 : 8;
+  // Tiles of rows whose inputs do not fit the registers.
+  static constexpr int kShared = Kind::kSharedInputs && kTiles > 2 ? kTiles - 2 : 0;
+  static_assert(BlockInputs<kTiles, kShared>::kSharedBytes <= kSlotBytes);
 
   __device__ __forceinline__ MatrixPass(const Run& run, int first_row, int rows)
-      : share_(Context().shares[OpOf(run).matrix]), source_(run, first_row, rows) {}
+      : share_(Context().shares[OpOf(run).matrix]), source_(run, first_row, rows) {
+    if constexpr (kShared > 0) in_.place = SharedInputs<Kind>();
+  }
 
   // The inputs of a chunk, before its tiles.
   __device__ __forceinline__ void Ask(int chunk) { source_.Ask(chunk, HasBlock(chunk)); }
@@ -127,7 +137,7 @@ class MatrixPass {
       uint32_t slots[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) slots[i] = ring_.Wait(i);
-      const uint32_t last = MultiplyBlocks<kPieces, kTiles, kEarly, Ring<Kind>>(slots, in_, c);
+      const uint32_t last = MultiplyBlocks<kPieces, kEarly, Ring<Kind>>(slots, in_, c);
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) ring_.Refill(last);
@@ -150,7 +160,7 @@ class MatrixPass {
 
   MatrixShare share_;
   InputSource<kRows, kInputs> source_;
-  BlockInputs<kTiles> in_;
+  BlockInputs<kTiles, kShared> in_;
   Ring<Kind> ring_;
 };
 
@@ -163,7 +173,7 @@ template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows) {
   // Two at a time where they are in the ring together and leave the registers for it. Beside a
   // copier one by one, so that it gets the slots back as early as may be.
-  constexpr int kPieces = kRows <= 8 && Kind::kSlots == 2 ? 2 : 1;
+  constexpr int kPieces = kRows <= 8 && Kind::kSlots == 2 && !Kind::kCopier ? 2 : 1;
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;
@@ -290,7 +300,7 @@ __device__ __forceinline__ void RunMatrix() {
   } else if (rows <= 16) {
     OnePass<16, kChunks, Kind>();
   } else if constexpr (Kind::kCopier) {
-    OnePass<kCopierRows, kChunks, Kind>();
+    OnePass<Kind::kRows, kChunks, Kind>();
   } else {
     if (rows <= kPassRows) {
       OnePass<kPassRows, kChunks, Kind>();

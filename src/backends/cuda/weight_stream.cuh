@@ -55,6 +55,14 @@ __device__ __forceinline__ uint32_t SlotAddress(int warp, int slot) {
          static_cast<uint32_t>(kRingOffset + (warp * Kind::kSlots + slot) * kSlotBytes);
 }
 
+// Where a lane keeps inputs that do not fit its registers: each warp has the room of a slot after
+// the rings.
+template <typename Kind>
+__device__ __forceinline__ uint32_t SharedInputs() {
+  const auto slot = static_cast<int>(kWarps * Kind::kSlots + threadIdx.x / 32);
+  return SlotAddress<Kind>(0, slot) + threadIdx.x % 32 * static_cast<uint32_t>(sizeof(uint4));
+}
+
 // Starts the copy of the current block of `pass` into slot `slot` of a warp's ring; the copy engine
 // once `read` has come (a warp's own copies follow its loads in order). By a whole warp, not
 // necessarily the one whose ring it is; where a warp does nothing but copy, by one thread.
