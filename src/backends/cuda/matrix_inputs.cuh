@@ -45,21 +45,32 @@ struct BlockInputs {
   // `from`: row g of the rows, the lane's first element.
   __device__ __forceinline__ void Load(const bf16* from, int ld, int rows) {
     const int g = threadIdx.x % 32 / 4;
-    uint4 rest[kSteps][kShared > 0 ? kShared : 1] = {};
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
+    for (int n = kHeld; n < kTiles; ++n) {
+      const bf16* row = from + static_cast<size_t>(n) * 8 * ld;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        if (n * 8 + g < rows) {
+          CopyAsync16(Place(i, n - kHeld), row + i * 32);
+        } else {
+          StoreShared16(Place(i, n - kHeld), make_uint4(0, 0, 0, 0));
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n) {
       if (n * 8 + g >= rows) continue;
       const bf16* row = from + static_cast<size_t>(n) * 8 * ld;
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i)
-        (n < kHeld ? b[i][n] : rest[i][n - kHeld]) = LoadCoherent16(row + i * 32);
+      for (int i = 0; i < kSteps; ++i) b[i][n] = LoadCoherent16(row + i * 32);
     }
-#pragma unroll
-    for (int i = 0; i < kSteps * kShared; ++i)
-      StoreShared16(place + static_cast<uint32_t>(i) * 512, rest[i / kShared][i % kShared]);
+    if constexpr (kShared > 0) WaitForCopies();
+  }
+  __device__ __forceinline__ uint32_t Place(int i, int n) const {
+    return place + static_cast<uint32_t>((i * kShared + n) * 32) * sizeof(uint4);
   }
   __device__ __forceinline__ uint4 Shared(int i, int n) const {
-    return LoadShared16(place + static_cast<uint32_t>(i * kShared + n) * 512);
+    return LoadShared16(Place(i, n));
   }
 };
 
