@@ -182,8 +182,10 @@ __device__ __forceinline__ void GridBarrier(uint32_t* counter) {
     const uint32_t target = Context().arrivals += BlocksNow();
     uint32_t seen;
     do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     } while (seen < target);
+    // Once: it empties the first-level cache.
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   }
   BlockSync();
 }
