@@ -42,7 +42,8 @@ struct BlockInputs {
       for (int n = 0; n < kHeld; ++n) b[i][n] = make_uint4(0, 0, 0, 0);
     }
   }
-  // `from`: row g of the rows, the lane's first element.
+  // `from`: row g of the rows, the lane's first element. WaitForCopies before what is in shared
+  // memory is used.
   __device__ __forceinline__ void Load(const bf16* from, int ld, int rows) {
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
@@ -64,7 +65,6 @@ struct BlockInputs {
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) b[i][n] = LoadCoherent16(row + i * 32);
     }
-    if constexpr (kShared > 0) WaitForCopies();
   }
   __device__ __forceinline__ uint32_t Place(int i, int n) const {
     return place + static_cast<uint32_t>((i * kShared + n) * 32) * sizeof(uint4);

@@ -137,6 +137,7 @@ class MatrixPass {
       uint32_t slots[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) slots[i] = ring_.Wait(i);
+      if constexpr (kShared > 0) WaitForCopies();
       const uint32_t last = MultiplyBlocks<kPieces, kEarly, Ring<Kind>>(slots, in_, c);
       __syncwarp();
 #pragma unroll
