@@ -119,6 +119,7 @@ class MatrixPass {
   // Tiles of rows whose inputs do not fit the registers.
   static constexpr int kShared = Kind::kSharedInputs && kTiles > 2 ? kTiles - 2 : 0;
   static_assert(BlockInputs<kTiles, kShared>::kSharedBytes <= kSlotBytes);
+  static constexpr bool kLate = kShared > 0;  // see TileOutputs
 
   __device__ __forceinline__ MatrixPass(const Run& run, int first_row, int rows)
       : share_(Context().shares[OpOf(run).matrix]), source_(run, first_row, rows) {
@@ -165,6 +166,40 @@ class MatrixPass {
   Ring<Kind> ring_;
 };
 
+// The outputs of a block's tiles. kLate: registers are short while the products run, and what
+// becomes of their outputs is worked out when they are there.
+template <int kRows, bool kLate>
+class TileOutputs {
+ public:
+  __device__ __forceinline__ TileOutputs(int first_row, int rows)
+      : first_row_(first_row), rows_(rows), epilogue_(Make()) {}
+
+  // Ahead of the products.
+  __device__ __forceinline__ void Prepare(const OutputOfThread<kRows>& mine, int tile) {
+    if constexpr (!kLate) epilogue_.Prepare(tile, mine.column);
+  }
+  __device__ __forceinline__ void Store(const OutputOfThread<kRows>& mine, int tile,
+                                        const float2& sum, bool there) {
+    if constexpr (kLate) {
+      Epilogue epilogue = Make();
+      epilogue.Prepare(tile, mine.column);
+      epilogue.Store(tile, mine.column, sum.x, sum.y, there);
+    } else {
+      epilogue_.Store(tile, mine.column, sum.x, sum.y, there);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ Epilogue Make() const {
+    const Run run = CurrentRun();
+    const int row = OutputOfThread<kRows>().row;
+    return Epilogue(run, Context().shares[OpOf(run).matrix], first_row_ + row, row < rows_);
+  }
+
+  int first_row_, rows_;
+  Epilogue epilogue_;  // unless kLate
+};
+
 // The loops are short and not unrolled, and decisions inside them few: the kernel's parts are run
 // through once per layer, so what is not in the instruction cache takes longer to fetch than to
 // execute, and conditions that are kept for later end up in memory.
@@ -180,8 +215,8 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;
   pass.Ask(chunk);
   const OutputOfThread<kRows> mine;
-  Epilogue epilogue(run, pass.share(), first_row + mine.row, mine.row < rows);
-  epilogue.Prepare(pass.share().tile_begin + mine.piece, mine.column);
+  TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
+  outputs.Prepare(mine, pass.share().tile_begin + mine.piece);
   pass.Load(chunk);
 #pragma unroll 1
   for (int first = pass.share().tile_begin; first < end; first += mine.kGroup) {
@@ -194,11 +229,11 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
     BlockSync();
     if (mine.first_piece < count) {
       const float2 sum = AddSums<kRows>(mine.piece, mine);
-      epilogue.Store(first + mine.piece, mine.column, sum.x, sum.y, mine.piece < count);
+      outputs.Store(mine, first + mine.piece, sum, mine.piece < count);
     }
     // The last sums are safe until the next operation or pass, which begins with a barrier.
     if (first + mine.kGroup < end) {
-      epilogue.Prepare(first + mine.kGroup + mine.piece, mine.column);
+      outputs.Prepare(mine, first + mine.kGroup + mine.piece);
       BlockSync();
     }
   }
@@ -213,10 +248,10 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
   const int begin = pass.share().chunk_begin, end = pass.share().chunk_end;
   pass.Ask(begin);
   const OutputOfThread<kRows> mine;
-  Epilogue epilogue(run, pass.share(), first_row + mine.row, mine.row < rows);
+  TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
 #pragma unroll 1
   for (int tile = pass.share().tile_begin; tile < pass.share().tile_end; ++tile) {
-    epilogue.Prepare(tile, mine.column);
+    outputs.Prepare(mine, tile);
     float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll 1
     for (int first = begin; first < end; first += mine.kGroup) {
@@ -241,7 +276,7 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
       }
       if (first + mine.kGroup < end || tile + 1 < pass.share().tile_end) BlockSync();
     }
-    if (mine.first_piece == 0) epilogue.Store(tile, mine.column, sum.x, sum.y, mine.piece == 0);
+    if (mine.first_piece == 0) outputs.Store(mine, tile, sum, mine.piece == 0);
   }
   pass.Save();
 }
