@@ -13,11 +13,6 @@
 namespace loopspec::cuda {
 namespace {
 
-template <typename T>
-__device__ const T* At(const PlanHeader* plan, int32_t offset) {
-  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(plan) + offset);
-}
-
 template <typename Kind>
 constexpr size_t SharedBytes() {
   return static_cast<size_t>(kRingOffset) + static_cast<size_t>(Kind::kSlots) * kWarps * kSlotBytes;
