@@ -3,9 +3,9 @@
 // Up to 16 queries are the long side of the instruction (8 leave half of it empty, and half of the
 // arithmetic between the products out), positions the short one: S = Q K^T in pieces of 8
 // positions. The fragment of S that a thread holds is, rounded to bf16, the fragment of P that P V
-// needs; values are loaded by rows like keys and transposed in registers. It
-// makes no difference to any bit whether a position lies in a page or in a cell, nor whether a warp
-// loads it or a copier brings it.
+// needs; values are loaded by rows like keys and transposed in registers. It makes no difference to
+// any bit whether a position lies in a page or in a cell, nor whether a warp loads it or a copier
+// brings it.
 #pragma once
 
 #include "backends/cuda/device_ops.cuh"

@@ -29,8 +29,7 @@ __device__ __forceinline__ void ChooseStreamed() {
   bool streamed = false;
   // Where few of the warps have a piece, they would hold up the copies for the others.
   if (Kind::kCopier && piece < pieces && pieces >= 2 * static_cast<int>(gridDim.x)) {
-    const auto* units = reinterpret_cast<const AttentionUnit*>(
-        reinterpret_cast<const char*>(p.plan) + context.plan.unit_at[set]);
+    const auto* units = At<AttentionUnit>(p.plan, context.plan.unit_at[set]);
     const AttentionPiece of = MakePiece(units[piece / p.kv_heads], piece % p.kv_heads);
     streamed = of.begin + p.split <= of.committed;
     context.streamed_keys[set][n][warp] = of.page;

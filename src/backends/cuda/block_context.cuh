@@ -142,6 +142,12 @@ __device__ __forceinline__ uint32_t BlocksNow() {
   return blocks;
 }
 
+// A part of the step's plan, `offset` bytes from its header.
+template <typename T>
+__device__ const T* At(const PlanHeader* plan, int32_t offset) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(plan) + offset);
+}
+
 // What the warp is at. The operations look here for it: arguments would have to be kept by their
 // caller, and so, on the way, by them.
 __device__ __forceinline__ Run CurrentRun() {

@@ -13,11 +13,6 @@
 namespace loopspec::cuda {
 namespace {
 
-template <typename T>
-__device__ const T* At(const PlanHeader* plan, int32_t offset) {
-  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(plan) + offset);
-}
-
 template <typename Kind>
 constexpr size_t SharedBytes() {
   const size_t slots = Kind::kSlots + (Kind::kSharedInputs ? 1 : 0);

@@ -225,15 +225,11 @@ class Ring {
 
   // Waits for slot `ahead` of those not yet read to be full; returns where this lane's rows begin.
   __device__ __forceinline__ uint32_t Wait(int ahead) const {
-    const uint32_t read = reads_ + static_cast<uint32_t>(ahead), slot = read % kSlots;
-    WaitBarrier(full_ + slot * 8, (read / kSlots + 1) & 1);
-    return ring_ + slot * static_cast<uint32_t>(kSlotBytes);
+    return ring_ + Full(ahead) * static_cast<uint32_t>(kSlotBytes);
   }
   // Waits for the next slot; returns where it begins.
   __device__ __forceinline__ uint32_t WaitSlot() const {
-    const uint32_t slot = reads_ % kSlots;
-    WaitBarrier(full_ + slot * 8, (reads_ / kSlots + 1) & 1);
-    return SlotAddress<Kind>(warp_, static_cast<int>(slot));
+    return SlotAddress<Kind>(warp_, static_cast<int>(Full(0)));
   }
   // The 16 x 16 operand of elements 16 i ... of the slot.
   static __device__ __forceinline__ void Read(uint32_t slot, int i, uint32_t (&a)[4]) {
@@ -267,6 +263,13 @@ class Ring {
 
  private:
   static constexpr uint32_t kSlots = Kind::kSlots;
+
+  // Which slot that is, when it is full.
+  __device__ __forceinline__ uint32_t Full(int ahead) const {
+    const uint32_t read = reads_ + static_cast<uint32_t>(ahead), slot = read % kSlots;
+    WaitBarrier(full_ + slot * 8, (read / kSlots + 1) & 1);
+    return slot;
+  }
 
   uint32_t reads_;
   int warp_;
