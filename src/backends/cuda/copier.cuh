@@ -14,10 +14,6 @@
 
 namespace loopspec::cuda {
 
-// Tiles of a matrix that wait in the second-level cache while the rings are full, in sets that are
-// not narrow: their exchanges suffer less from it than their products gain.
-inline constexpr int kTilesAhead = 4;
-
 __device__ inline uint32_t CycleClock() {
   uint32_t t;
   asm volatile("mov.u32 %0, %%clock;" : "=r"(t));
@@ -49,11 +45,8 @@ class SlotClock {
     }
     return static_cast<int>(slot);
   }
-  // Whether Next need not wait for the slot.
-  __device__ __forceinline__ bool IsFree(int warp) const {
-    return IsOver(FreeBarrier(warp, 0) + slot_[warp] * 8, parity_[warp]);
-  }
 
+ private:
   __device__ __forceinline__ void WaitForTime(uint32_t interval) {
     while (due_ - CycleClock() - 1 < ahead_) {  // it is never further ahead
     }
@@ -63,46 +56,20 @@ class SlotClock {
     ahead_ = interval;
   }
 
- private:
   uint32_t due_;                            // when the next copy may begin
   uint32_t ahead_ = 0;                      // how far ahead that was at the last one
   uint32_t slot_[kWarps], parity_[kWarps];  // of the next copy; of the reading before it
 };
 
-// Brings the next tiles of a pass into the second-level cache, as long as the first ring is full.
-// Returns the first tile that was not.
-template <typename Kind>
-__device__ __forceinline__ int PrefetchTiles(const StreamPass& pass, int blocks, uint32_t interval,
-                                             SlotClock<Kind>& clock) {
-  int tile = pass.tile;
-#pragma unroll 1
-  for (; tile < min(pass.tile_end, pass.tile + kTilesAhead); ++tile) {
-#pragma unroll 1
-    for (int w = 0; w < kWarps; ++w) {
-      if (clock.IsFree(0)) return tile;
-      if (pass.chunk * kWarps + w >= blocks) continue;
-      clock.WaitForTime(interval);
-      PrefetchTile(Context().p.maps + pass.matrix, (pass.chunk * kWarps + w) * (kBlockK / 64),
-                   tile * kTileRows);
-    }
-  }
-  return tile;
-}
-
 // Weights: the warps' rings get their blocks of a piece in turn.
 template <typename Kind>
-__device__ __forceinline__ void CopyPass(StreamPass pass, uint32_t interval, bool narrow,
+__device__ __forceinline__ void CopyPass(StreamPass pass, uint32_t interval,
                                          SlotClock<Kind>& clock) {
   const int blocks = Context().shares[pass.matrix].blocks;
-  // When so many tiles are in the rings, these are full, or were not for long.
-  int until_full = !narrow && pass.chunk_begin + 1 == pass.chunk_end ? Kind::kSlots - 1 : -1;
-  int prefetched = 0;
   do {
-    if (until_full-- == 0) prefetched = PrefetchTiles(pass, blocks, interval, clock);
-    const uint32_t apart = pass.tile < prefetched ? interval / 2 : interval;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      if (pass.chunk * kWarps + w < blocks) CopyBlock<Kind>(pass, clock.Next(w, apart), w);
+      if (pass.chunk * kWarps + w < blocks) CopyBlock<Kind>(pass, clock.Next(w, interval), w);
     }
   } while (StepPass(pass));
 }
@@ -149,7 +116,7 @@ __device__ __noinline__ void CopyStream() {
     PrefetchMap(Context().p.maps + min(pass.matrix + 1, Context().p.matrices - 1));
     const bool narrow = Context().plan.rows[at.set] <= kNarrowRows;
     const auto interval = static_cast<uint32_t>(Context().p.copy_interval[narrow ? 1 : 0]);
-    if (!IsEmpty(pass)) CopyPass(pass, interval, narrow, clock);
+    if (!IsEmpty(pass)) CopyPass(pass, interval, clock);
     const MatrixKind kind = Context().shares[pass.matrix].kind;
     if (kind != MatrixKind::kQkv && kind != MatrixKind::kQkvRaw) continue;
     // Attention follows. Planes of a stack's layers, and of its recurrences, are neighbours.

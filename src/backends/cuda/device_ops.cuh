@@ -144,17 +144,6 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t phase) {
 #endif
   return over != 0;
 }
-// The same at this moment: TestBarrier may wait a while for it.
-__device__ inline bool IsOver(uint32_t barrier, uint32_t phase) {
-  uint32_t over;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
-      "p; }"
-      : "=r"(over)
-      : "r"(barrier), "r"(phase)
-      : "memory");
-  return over != 0;
-}
 __device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
   while (!TestBarrier(barrier, phase)) {
   }
@@ -178,15 +167,6 @@ __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int
       "[%2], %6;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(0), "r"(row), "r"(group), "l"(kEvictFirst)
       : "memory");
-#endif
-}
-
-// The same into the second-level cache alone.
-__device__ inline void PrefetchTile(const void* map, int group, int row) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map),
-               "r"(0), "r"(row), "r"(group)
-               : "memory");
 #endif
 }
 
