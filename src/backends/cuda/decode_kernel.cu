@@ -116,15 +116,21 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   if (threadIdx.x < kThreads) StartStream<Kind>();
 }
 
+__device__ __forceinline__ void TraceTime() {
+  BlockContext& context = Context();
+  if (IsTimekeeper() && context.p.trace != nullptr)
+    context.p.trace[context.traced++] = GlobalClock();
+}
+
 // Goes on to the launch's next set that has rows: what its operations look at comes into shared
-// memory. False when there is none.
-__device__ __noinline__ bool EnterNextSet() {
+// memory. Its first operation, or kNoOp when there is none.
+__device__ __noinline__ OpDigest EnterNextSet() {
   BlockContext& context = Context();
   const PlanHeader& plan = context.plan;
   int set = context.set.set;
   if (IsTimekeeper() && set >= context.p.sets_begin) context.p.clock[2 * set + 1] = GlobalClock();
   do {
-    if (++set == context.p.sets_end) return false;
+    if (++set == context.p.sets_end) return kNoOp;
   } while (plan.rows[set] == 0);
   if (IsTimekeeper()) context.p.clock[2 * set] = GlobalClock();
   const int rows = plan.rows[set];
@@ -141,8 +147,9 @@ __device__ __noinline__ bool EnterNextSet() {
     now.set = set;
     now.rows = rows;
     now.units = plan.units[set];
-    now.merge_lanes = MergeLanes(rows * context.p.q_size, PieceStride());
     now.narrow = rows <= kNarrowRows;
+    now.merge_lanes =
+        MergeLanes(rows * context.p.q_size, PieceStride(), context.p.head_stride, now.narrow);
     now.related = set == kSetCore && plan.related != 0;
     now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |
                   (rows == 1 && context.p.hidden <= kOwnHidden ? kRunFused : 0);
@@ -160,29 +167,45 @@ __device__ __noinline__ bool EnterNextSet() {
   CachePieces();
   WaitForCopies();
   BlockSync();
-  return true;
+  TraceTime();
+  return NextRun();
 }
 
-__device__ __forceinline__ void TraceTime() {
-  BlockContext& context = Context();
-  if (IsTimekeeper()) context.p.trace[context.traced++] = GlobalClock();
+// A barrier over the grid: every block arrives, then waits for all. The launch is cooperative, so
+// all blocks are resident. What needs nothing of other blocks may stand between the two.
+__device__ __forceinline__ uint32_t* GridCounter() {
+  const DecodeParams& p = Context().p;
+  return &p.plan->barrier[p.sets_begin];
 }
-
-// Every block arrives, then waits for all. The launch is cooperative, so all blocks are resident.
-__device__ __forceinline__ void GridBarrier(uint32_t* counter) {
-  BlockSync();
+__device__ __forceinline__ void ArriveAtGrid() {
+  // Released for the whole block: a barrier of the block has put its writes before this.
   if (ThreadNow() == 0) {
-    // Released for the whole block: the barrier above put its writes before this.
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-    const uint32_t target = Context().arrivals += BlocksNow();
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(GridCounter()) : "memory");
+    Context().arrivals += BlocksNow();
+  }
+}
+__device__ __forceinline__ void WaitForGrid() {
+  if (ThreadNow() == 0) {
+    uint32_t* const counter = GridCounter();
+    const uint32_t target = Context().arrivals;
     uint32_t seen;
     do {
-      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     } while (seen < target);
-    // Once: it empties the first-level cache.
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   }
   BlockSync();
+}
+
+// The operation is done: goes on to the set's next one, when other blocks have left what it needs.
+// What it will do is worked out meanwhile. kNoOp when there is none.
+__device__ __forceinline__ OpDigest Advance() {
+  const bool for_all = IsForAll();
+  BlockSync();
+  if (for_all) ArriveAtGrid();
+  const OpDigest next = NextRun();
+  if (for_all) WaitForGrid();
+  TraceTime();
+  return next;
 }
 
 // Whether the kernel with rings of so many slots is there in what is compiled for an architecture
@@ -208,7 +231,8 @@ constexpr int ThreadsOf() {
 // call, a return address among it, goes through memory that is often cold. So whatever lasts
 // longer than an operation lies in shared memory, and registers are the operations' alone.
 //
-// Every operation ends with a barrier of the block, or of the grid where it has to be.
+// Every operation ends with a barrier of the block. Where it leaves something for all blocks, they
+// wait for each other before the next one; what that one will do is worked out meanwhile.
 template <typename Kind>
 __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
@@ -220,15 +244,13 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
         return;
       }
     }
-    if (params.trace != nullptr) TraceTime();
 #pragma unroll 1
-    while (EnterNextSet()) {
-      OpHead op;
+    for (OpDigest op = EnterNextSet(); op != kNoOp; op = EnterNextSet()) {
 #pragma unroll 1
-      while (NextRun(op)) {
-        switch (op.type) {
+      do {
+        switch (TypeOf(op)) {
           case OpType::kMatrix:
-            MatrixOp<Kind>(op.flags);
+            MatrixOp<Kind>(FlagsOf(op));
             if constexpr (!Kind::kCopier) {
               if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
             }
@@ -252,13 +274,8 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             }
             break;
         }
-        if (NeedsGrid()) {
-          GridBarrier(&params.plan->barrier[params.sets_begin]);
-        } else {
-          BlockSync();
-        }
-        if (params.trace != nullptr) TraceTime();
-      }
+        op = Advance();
+      } while (op != kNoOp);
     }
   }
 }

@@ -47,12 +47,6 @@ __device__ inline void LoadMatrix(uint32_t address, uint32_t (&a)[4]) {
                : "memory");
 }
 
-// Where element i of a matrix's input is kept: the pairs of each 32 elements change places so that
-// the 16 contiguous bytes of a lane are its parts of operand `b` for two products over 16 elements.
-__host__ __device__ constexpr int InputPlace(int i) {
-  return (i & ~30) | (i >> 1 & 3) << 3 | (i >> 3 & 3) << 1;
-}
-
 // Transposes an 8 x 8 matrix of 16-bit elements held across the warp.
 __device__ inline uint32_t Transpose(uint32_t value) {
   uint32_t out;
@@ -200,6 +194,15 @@ __device__ inline void StoreShared16(uint32_t address, const uint4& v) {
 // Reads past the first-level cache, which is not coherent with what other blocks write.
 __device__ inline uint4 LoadCoherent16(const void* p) {
   return __ldcg(static_cast<const uint4*>(p));
+}
+
+// The same, or nothing.
+__device__ inline void LoadCoherent16(bool load, const void* p, uint4& to) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
+      : "l"(p), "r"(static_cast<uint32_t>(load))
+      : "memory");
 }
 
 // In one piece, where the compiler does not see that it can be.

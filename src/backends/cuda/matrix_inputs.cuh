@@ -4,6 +4,7 @@
 
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/input_layout.cuh"
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 
@@ -43,27 +44,28 @@ struct BlockInputs {
     }
   }
   // `from`: row g of the rows, the lane's first element. WaitForCopies before what is in shared
-  // memory is used.
-  __device__ __forceinline__ void Load(const bf16* from, int ld, int rows) {
+  // memory is used. In the order in which products take them: the first begin before the last are
+  // there.
+  __device__ __forceinline__ void Load(const bf16* from, int rows) {
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
-    for (int n = kHeld; n < kTiles; ++n) {
-      const bf16* row = from + static_cast<size_t>(n) * 8 * ld;
+    for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
+      for (int n = kHeld; n < kTiles; ++n) {
         if (n * 8 + g < rows) {
-          CopyAsync16(Place(i, n - kHeld), row + i * 32);
+          CopyAsync16(Place(i, n - kHeld), from + i * kInputGroupStride + n * 8 * kInputGroup);
         } else {
           StoreShared16(Place(i, n - kHeld), make_uint4(0, 0, 0, 0));
         }
       }
     }
 #pragma unroll
-    for (int n = 0; n < kHeld; ++n) {
-      if (n * 8 + g >= rows) continue;
-      const bf16* row = from + static_cast<size_t>(n) * 8 * ld;
+    for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) b[i][n] = LoadCoherent16(row + i * 32);
+      for (int n = 0; n < kHeld; ++n) {
+        LoadCoherent16(n * 8 + g < rows, from + i * kInputGroupStride + n * 8 * kInputGroup,
+                       b[i][n]);
+      }
     }
   }
   __device__ __forceinline__ uint32_t Place(int i, int n) const {
@@ -88,21 +90,23 @@ class InputSource<kRows, Inputs::kMemory> {
  public:
   static constexpr int kTiles = (kRows + 7) / 8;
 
+  // `first_row`: the first of a pass.
   __device__ __forceinline__ InputSource(const Run& run, int first_row, int rows) : rows_(rows) {
-    input_ = Input(Context().p, OpOf(run).input, ld_) +
-             static_cast<size_t>(first_row + threadIdx.x % 32 / 4) * ld_ +
-             threadIdx.x / 32 * kBlockK + threadIdx.x % 4 * 8;
+    int ld;
+    input_ = Input(Context().p, OpOf(run).input, ld);
+    input_ += static_cast<size_t>(first_row) * ld + threadIdx.x / 32 * (kBlockK * kPassRows) +
+              threadIdx.x % 32 / 4 * kInputGroup + threadIdx.x % 4 * 8;
   }
   __device__ __forceinline__ void Ask(int, bool) {}
   template <int kShared>
   __device__ __forceinline__ void Load(int chunk, bool has_block,
                                        BlockInputs<kTiles, kShared>& in) {
     in.Clear();
-    in.Load(input_ + chunk * kChunkK, ld_, has_block ? rows_ : 0);
+    in.Load(input_ + chunk * (kChunkK * kPassRows), has_block ? rows_ : 0);
   }
 
  private:
-  int rows_, ld_;
+  int rows_;
   const bf16* input_;
 };
 

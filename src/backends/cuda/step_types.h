@@ -120,9 +120,13 @@ inline constexpr int SplitPositions(int head_stride) {
 }
 
 // Lanes, of four elements each, that a piece of merging has (merge_op.cuh): as few as give each of
-// the grid's `warps` at most one piece of the `elements` that there are in all rows.
-inline constexpr int MergeLanes(int elements, int warps) {
-  return elements <= 4 * warps ? 1 : elements <= 8 * warps ? 2 : elements <= 16 * warps ? 4 : 8;
+// the grid's `warps` at most one piece of the `elements` that there are in all rows. More than eight
+// leave no registers for mail.
+inline constexpr int MergeLanes(int elements, int warps, int head_stride, bool narrow) {
+  const int most = narrow || head_stride < 64 ? 8 : 16;
+  int lanes = 1;
+  while (lanes < most && elements > 4 * lanes * warps) lanes *= 2;
+  return lanes;
 }
 
 // Queries that a warp takes at once: a unit has as many rows as make so many query heads of a KV
@@ -215,10 +219,11 @@ struct DecodeParams {
   // Memory by row.
   float* coda_x;         // [row][hidden]
   float* own_stream;     // [block][hidden]: each block's copy, for sets of one row
-  bf16* act_hidden;      // [row][ld_hidden]
-  bf16* act_attention;   // [row][ld_attention]
-  bf16* act_ff;          // [row][ld_ff]
-  bf16* act_adapter;     // [row][ld_adapter]: state | e
+  // Inputs of matrices: as input_layout.cuh says, or rows one after the other (prompts).
+  bf16* act_hidden;
+  bf16* act_attention;
+  bf16* act_ff;
+  bf16* act_adapter;  // state | e
   bf16* q;               // [row][head][head_stride]
   float* qk_raw;         // [row][q_size + kv_size]
   float* partials;       // [chunk][row][hidden]
