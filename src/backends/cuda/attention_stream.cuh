@@ -106,10 +106,11 @@ __device__ __forceinline__ void AttendStreamed(const AttentionPiece& piece, cons
                                                Ring& ring, PieceQuery<kHead>& query, F then) {
   constexpr int kGroups = SplitPositions(kHead) / 8, kParts = kHead / 32;
   const DecodeParams& p = Context().p;
+  const bool mailed = (run.flags & kRunMailIn) != 0;
+  if (mailed) query.of = QueryOfLane(piece, 0);
   KeyParts<kHead> keys;
   TakeKeys<kHead>(ring, keys);
-  if ((run.flags & kRunMailIn) != 0) {
-    query.of = QueryOfLane(piece, 0);
+  if (mailed) {
     ReceiveParts(query.of.row * (p.heads + 2 * p.kv_heads) + query.of.head, run.stamp - 1,
                  query.parts);
   }

@@ -168,7 +168,7 @@ __device__ __noinline__ OpDigest EnterNextSet() {
   WaitForCopies();
   BlockSync();
   TraceTime();
-  return NextRun();
+  return NextRun(CurrentCursor());
 }
 
 // A barrier over the grid: every block arrives, then waits for all. The launch is cooperative, so
@@ -190,8 +190,10 @@ __device__ __forceinline__ void WaitForGrid() {
     const uint32_t target = Context().arrivals;
     uint32_t seen;
     do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     } while (seen < target);
+    // Once: it empties the first-level cache.
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   }
   BlockSync();
 }
@@ -199,10 +201,11 @@ __device__ __forceinline__ void WaitForGrid() {
 // The operation is done: goes on to the set's next one, when other blocks have left what it needs.
 // What it will do is worked out meanwhile. kNoOp when there is none.
 __device__ __forceinline__ OpDigest Advance() {
-  const bool for_all = IsForAll();
   BlockSync();
+  const Cursor cursor = CurrentCursor();
+  const bool for_all = IsForAll(cursor);
   if (for_all) ArriveAtGrid();
-  const OpDigest next = NextRun();
+  const OpDigest next = NextRun(cursor);
   if (for_all) WaitForGrid();
   TraceTime();
   return next;

@@ -130,9 +130,10 @@ class MatrixPass {
   __device__ __forceinline__ void Ask(int chunk) { source_.Ask(chunk, HasBlock(chunk)); }
   __device__ __forceinline__ void Load(int chunk) { source_.Load(chunk, HasBlock(chunk), in_); }
 
-  // The next kPieces tiles of a chunk; their sums are left at `piece` and the following.
+  // The next kPieces tiles of a chunk; their sums are left at `piece` and the following. `wait`:
+  // when all warps are there, as they may still be looking at what is in that place.
   template <int kPieces>
-  __device__ __forceinline__ void Multiply(int chunk, int piece) {
+  __device__ __forceinline__ void Multiply(int chunk, int piece, bool wait) {
     float c[kPieces][kTiles][2][4] = {};
     if (HasBlock(chunk)) {
       uint32_t slots[kPieces];
@@ -144,6 +145,7 @@ class MatrixPass {
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) ring_.Refill(last);
     }
+    if (wait) BlockSync();
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) StoreSums<kRows>(piece + i, c[i]);
   }
@@ -221,21 +223,21 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
 #pragma unroll 1
   for (int first = pass.share().tile_begin; first < end; first += mine.kGroup) {
     const int count = min(mine.kGroup, end - first);
+    const bool again = first > pass.share().tile_begin;
     int piece = 0;
 #pragma unroll 1
     for (; piece + kPieces <= count; piece += kPieces)
-      pass.template Multiply<kPieces>(chunk, piece);
-    if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece);
+      pass.template Multiply<kPieces>(chunk, piece, again && piece == 0);
+    if (kPieces > 1 && piece < count)
+      pass.template Multiply<1>(chunk, piece, again && piece == 0);
     BlockSync();
     if (mine.first_piece < count) {
       const float2 sum = AddSums<kRows>(mine.piece, mine);
       outputs.Store(mine, first + mine.piece, sum, mine.piece < count);
     }
-    // The last sums are safe until the next operation or pass, which begins with a barrier.
-    if (first + mine.kGroup < end) {
-      outputs.Prepare(mine, first + mine.kGroup + mine.piece);
-      BlockSync();
-    }
+    // The sums are safe until the next products have been made, or the next operation or pass
+    // begins.
+    if (first + mine.kGroup < end) outputs.Prepare(mine, first + mine.kGroup + mine.piece);
   }
   pass.Save();
 }
@@ -264,7 +266,8 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
         } else if (tile + 1 < pass.share().tile_end) {
           pass.Ask(begin);
         }
-        pass.template Multiply<1>(first + piece, piece);
+        pass.template Multiply<1>(first + piece, piece,
+                                  piece == 0 && (first > begin || tile > pass.share().tile_begin));
       }
       BlockSync();
       if (mine.piece == 0) {
@@ -274,7 +277,6 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
           sum = first + piece == begin ? part : make_float2(sum.x + part.x, sum.y + part.y);
         }
       }
-      if (first + mine.kGroup < end || tile + 1 < pass.share().tile_end) BlockSync();
     }
     if (mine.first_piece == 0) outputs.Store(mine, tile, sum, mine.piece == 0);
   }

@@ -65,10 +65,9 @@ __device__ __forceinline__ int FlagsOf(OpDigest op) {
 
 // Lays down what the current operation does (CurrentRun), and takes the warp's step to the next
 // one. By whole warps.
-__device__ __forceinline__ OpDigest NextRun() {
+__device__ __forceinline__ OpDigest NextRun(const Cursor& cursor) {
   BlockContext& context = Context();
   const uint32_t warp = ThreadNow() / 32;
-  const Cursor cursor = context.cursors[warp];
   if (cursor.left == 0) return kNoOp;
   const SetContext& set = context.set;
   Run run;
@@ -101,9 +100,13 @@ __device__ __forceinline__ OpDigest NextRun() {
   return Digest(op);
 }
 
-// Whether the operation that was run leaves anything that other blocks have to be waited for.
-__device__ __forceinline__ bool IsForAll() {
-  return (Context().cursors[ThreadNow() / 32].flags & (kRunOwnInputs | kRunMailIn)) == 0;
+// Where the warp stands.
+__device__ __forceinline__ Cursor CurrentCursor() {
+  return Context().cursors[ThreadNow() / 32];
+}
+// Whether the operation before the cursor's leaves anything that other blocks have to be waited for.
+__device__ __forceinline__ bool IsForAll(const Cursor& cursor) {
+  return (cursor.flags & (kRunOwnInputs | kRunMailIn)) == 0;
 }
 
 }  // namespace loopspec::cuda
