@@ -190,26 +190,16 @@ __device__ __noinline__ void AttendPieces() {
   if (i >= total) return;
   if constexpr (Kind::kCopier) {
     Ring<Kind> ring;
-    uint32_t streamed = StreamedPieces();  // from the current one on
-    PieceQuery<kHead> query{};
-    // Its queries come while the piece before it is worked on.
-    const auto ask = [&](int n) {
-      if ((run.flags & kRunMailIn) == 0) query.Fetch(context.piece_cache[threadIdx.x / 32][n]);
-    };
-    if ((streamed & 1) != 0) ask(0);
+    const uint32_t streamed = StreamedPieces();
 #pragma unroll 1
-    for (int n = 0; i < total; i += PieceStride(), ++n, streamed >>= 1) {
+    for (int n = 0; i < total; i += PieceStride(), ++n) {
       const AttentionPiece piece = piece_of(i, n);
-      const auto then = [&] {
-        if ((streamed & 2) != 0) ask(n + 1);
-      };
-      if ((streamed & 1) != 0) {
-        AttendStreamed<kHead>(piece, run, ring, query, then);
+      if (n < kStreamedPieces && (streamed >> n & 1) != 0) {
+        AttendStreamed<kHead>(piece, run, ring);
       } else {
         PieceKeys<kHead> at;
         at.Fetch(piece, run);
         Attend<kHead, false>(piece, run, at, [] {});
-        then();
       }
     }
     ring.Save();

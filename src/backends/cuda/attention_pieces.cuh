@@ -81,22 +81,6 @@ __device__ __forceinline__ LaneQuery QueryOfLane(const AttentionPiece& piece, in
   return of;
 }
 
-// A piece's queries, as a matrix left them in memory.
-template <int kHead>
-struct PieceQuery {
-  LaneQuery of;
-  uint4 parts[kHead / 32];
-
-  __device__ __forceinline__ void Fetch(const AttentionPiece& piece) {
-    const DecodeParams& p = Context().p;
-    of = QueryOfLane(piece, 0);
-    const bf16* from = p.q + (static_cast<size_t>(of.row) * p.heads + of.head) * kHead +
-                       threadIdx.x % 4 * 8;
-#pragma unroll
-    for (int c = 0; c < kHead / 32; ++c) parts[c] = LoadCoherent16(from + c * 32);
-  }
-};
-
 // Where a lane's parts of a vector of `mail_qkv` are.
 template <int kParts>
 __device__ __forceinline__ auto PartsOf(const Mail* mail, int vector) {

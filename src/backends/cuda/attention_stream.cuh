@@ -99,38 +99,40 @@ __device__ __forceinline__ void AddValues(Ring& ring, const uint32_t (&packed)[k
   ring.Refill(last);
 }
 
-// `query`: on its way, unless it comes by mail. Before the values are taken, `then` may have another
-// one come to its place.
-template <int kHead, typename Ring, typename F>
+template <int kHead, typename Ring>
 __device__ __forceinline__ void AttendStreamed(const AttentionPiece& piece, const Run& run,
-                                               Ring& ring, PieceQuery<kHead>& query, F then) {
+                                               Ring& ring) {
   constexpr int kGroups = SplitPositions(kHead) / 8, kParts = kHead / 32;
   const DecodeParams& p = Context().p;
-  const bool mailed = (run.flags & kRunMailIn) != 0;
-  if (mailed) query.of = QueryOfLane(piece, 0);
+  const LaneQuery query = QueryOfLane(piece, 0);
+  const int t = threadIdx.x % 4, last[1] = {query.last};
+  uint4 parts[kParts];
   KeyParts<kHead> keys;
-  TakeKeys<kHead>(ring, keys);
-  if (mailed) {
-    ReceiveParts(query.of.row * (p.heads + 2 * p.kv_heads) + query.of.head, run.stamp - 1,
-                 query.parts);
+  if ((run.flags & kRunMailIn) != 0) {
+    TakeKeys<kHead>(ring, keys);
+    ReceiveParts(query.row * (p.heads + 2 * p.kv_heads) + query.head, run.stamp - 1, parts);
+  } else {
+    const bf16* from =
+        p.q + (static_cast<size_t>(query.row) * p.heads + query.head) * kHead + t * 8;
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) parts[c] = LoadCoherent16(from + c * 32);
+    TakeKeys<kHead>(ring, keys);
   }
   __syncwarp();
   AttentionState<kHead, kUnitQueries> state;
 #pragma unroll
   for (int c = 0; c < kParts; ++c) {
-    state.q[c][0] = query.of.asks ? query.parts[c] : make_uint4(0, 0, 0, 0);
+    state.q[c][0] = query.asks ? parts[c] : make_uint4(0, 0, 0, 0);
     state.q[c][1] = make_uint4(0, 0, 0, 0);
   }
-  const int slot = query.of.slot, last[1] = {query.of.last};
   state.Clear();
   float weights[kGroups][4];
   state.template Weigh<true>(keys, piece.begin, last, true, p.attention_scale, weights);
-  StoreWeight(run, slot, state.maximum[0], state.sum[0]);
+  StoreWeight(run, query.slot, state.maximum[0], state.sum[0]);
 
   uint32_t packed[kGroups];
   PackWeights(weights, packed);
-  then();
-  AddValues<kHead>(ring, packed, PartialResults<kHead>(run, slot));
+  AddValues<kHead>(ring, packed, PartialResults<kHead>(run, query.slot));
 }
 
 }  // namespace loopspec::cuda

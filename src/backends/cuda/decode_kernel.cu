@@ -45,12 +45,21 @@ __device__ __forceinline__ RowAt AtRow(const Run& run, int row) {
           context.set.narrow, run.flags,       run.stamp, &context.scratch[0][0]};
 }
 
-// Rows dealt to the blocks.
+// Rows dealt to the blocks, and then their rotations, so that other blocks get these if there are
+// enough.
 template <int kHidden>
 __device__ __noinline__ void RowsOp() {
   const Run run = CurrentRun();
-  for (int row = blockIdx.x; row < Context().set.rows; row += gridDim.x) {
-    RowOp<kHidden, false>(Context().p, OpOf(run), AtRow(run, row));
+  const BlockContext& context = Context();
+  const int rows = context.set.rows;
+  const int pieces = (OpOf(run).flags & kOpRope) != 0 ? 2 * rows : rows;
+#pragma unroll 1
+  for (int i = static_cast<int>(blockIdx.x); i < pieces; i += static_cast<int>(gridDim.x)) {
+    if (i < rows) {
+      RowOp<kHidden, false>(context.p, OpOf(run), AtRow(run, i));
+    } else {
+      FillRope(context.p, context.set.set, i - rows, context.set.infos[i - rows].position);
+    }
     BlockSync();
   }
 }
@@ -118,8 +127,7 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
 
 __device__ __forceinline__ void TraceTime() {
   BlockContext& context = Context();
-  if (IsTimekeeper() && context.p.trace != nullptr)
-    context.p.trace[context.traced++] = GlobalClock();
+  if (IsTimekeeper()) context.p.trace[context.traced++] = GlobalClock();
 }
 
 // Goes on to the launch's next set that has rows: what its operations look at comes into shared
@@ -167,7 +175,7 @@ __device__ __noinline__ OpDigest EnterNextSet() {
   CachePieces();
   WaitForCopies();
   BlockSync();
-  TraceTime();
+  if (context.p.trace != nullptr) TraceTime();
   return NextRun(CurrentCursor());
 }
 
@@ -200,14 +208,14 @@ __device__ __forceinline__ void WaitForGrid() {
 
 // The operation is done: goes on to the set's next one, when other blocks have left what it needs.
 // What it will do is worked out meanwhile. kNoOp when there is none.
-__device__ __forceinline__ OpDigest Advance() {
+__device__ __forceinline__ OpDigest Advance(bool trace) {
   BlockSync();
   const Cursor cursor = CurrentCursor();
   const bool for_all = IsForAll(cursor);
   if (for_all) ArriveAtGrid();
   const OpDigest next = NextRun(cursor);
   if (for_all) WaitForGrid();
-  TraceTime();
+  if (trace) TraceTime();
   return next;
 }
 
@@ -277,7 +285,7 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             }
             break;
         }
-        op = Advance();
+        op = Advance(params.trace != nullptr);
       } while (op != kNoOp);
     }
   }

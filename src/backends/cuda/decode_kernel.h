@@ -17,7 +17,7 @@ struct DecodeLaunch {
   DecodeKernelLaunch any;             // takes any set
   DecodeKernelLaunch with_copier[2];  // with a warp that copies, for fewer rows and for more; no
                                       // rows: there is none
-  int copy_interval[2] = {1, 1};  // of that warp (DecodeParams)
+  int copy_interval[2] = {1, 1};      // of that warp (DecodeParams)
 };
 
 // Throws Error when the device has too little shared memory.

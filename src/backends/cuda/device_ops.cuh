@@ -198,11 +198,10 @@ __device__ inline uint4 LoadCoherent16(const void* p) {
 
 // The same, or nothing.
 __device__ inline void LoadCoherent16(bool load, const void* p, uint4& to) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
-      : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
-      : "l"(p), "r"(static_cast<uint32_t>(load))
-      : "memory");
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+               : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
+               : "l"(p), "r"(static_cast<uint32_t>(load))
+               : "memory");
 }
 
 // In one piece, where the compiler does not see that it can be.

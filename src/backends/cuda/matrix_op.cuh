@@ -228,8 +228,7 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
 #pragma unroll 1
     for (; piece + kPieces <= count; piece += kPieces)
       pass.template Multiply<kPieces>(chunk, piece, again && piece == 0);
-    if (kPieces > 1 && piece < count)
-      pass.template Multiply<1>(chunk, piece, again && piece == 0);
+    if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece, again && piece == 0);
     BlockSync();
     if (mine.first_piece < count) {
       const float2 sum = AddSums<kRows>(mine.piece, mine);

@@ -104,7 +104,8 @@ __device__ __forceinline__ OpDigest NextRun(const Cursor& cursor) {
 __device__ __forceinline__ Cursor CurrentCursor() {
   return Context().cursors[ThreadNow() / 32];
 }
-// Whether the operation before the cursor's leaves anything that other blocks have to be waited for.
+// Whether the operation before the cursor's leaves anything that other blocks have to be waited
+// for.
 __device__ __forceinline__ bool IsForAll(const Cursor& cursor) {
   return (cursor.flags & (kRunOwnInputs | kRunMailIn)) == 0;
 }

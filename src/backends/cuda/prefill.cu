@@ -15,6 +15,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float scratch[kNormsOfRow * kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
   const RowAt at{infos, set, row, true, false, 0, 0, scratch};
+  if ((op.flags & kOpRope) != 0) FillRope(p, set, row, infos[row].position);
   if (p.hidden <= kOwnHidden) {
     RowOp<kOwnHidden, false>(p, op, at);
   } else {

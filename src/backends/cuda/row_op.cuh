@@ -223,7 +223,6 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   const int h = p.hidden, row = at.row;
   const RowInfo& info = at.infos[row];
   if constexpr (!kSums) {
-    if (op.flags & kOpRope) FillRope(p, at.set, row, info.position);
     if (op.source == RowSource::kState && info.depth == 0 && p.prelude_layers == 0)
       StartWithoutPrelude(p, info, p.state + static_cast<size_t>(info.cell) * h);
   }

@@ -120,8 +120,8 @@ inline constexpr int SplitPositions(int head_stride) {
 }
 
 // Lanes, of four elements each, that a piece of merging has (merge_op.cuh): as few as give each of
-// the grid's `warps` at most one piece of the `elements` that there are in all rows. More than eight
-// leave no registers for mail.
+// the grid's `warps` at most one piece of the `elements` that there are in all rows. More than
+// eight leave no registers for mail.
 inline constexpr int MergeLanes(int elements, int warps, int head_stride, bool narrow) {
   const int most = narrow || head_stride < 64 ? 8 : 16;
   int lanes = 1;
@@ -217,13 +217,13 @@ struct DecodeParams {
   bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][head_stride]
 
   // Memory by row.
-  float* coda_x;         // [row][hidden]
-  float* own_stream;     // [block][hidden]: each block's copy, for sets of one row
+  float* coda_x;      // [row][hidden]
+  float* own_stream;  // [block][hidden]: each block's copy, for sets of one row
   // Inputs of matrices: as input_layout.cuh says, or rows one after the other (prompts).
   bf16* act_hidden;
   bf16* act_attention;
   bf16* act_ff;
-  bf16* act_adapter;  // state | e
+  bf16* act_adapter;     // state | e
   bf16* q;               // [row][head][head_stride]
   float* qk_raw;         // [row][q_size + kv_size]
   float* partials;       // [chunk][row][hidden]
