@@ -264,7 +264,8 @@ class Simulation {
   // merge_op.cuh: a warp for 4 kLanes elements of one head of a row, over all its splits.
   std::vector<Piece> MergePieces() {
     const ModelSpec& spec = case_.spec;
-    const int lanes = MergeLanes(case_.rows * spec.q_size(), case_.blocks * kWarps);
+    const int lanes =
+        MergeLanes(case_.rows * spec.q_size(), case_.blocks * kWarps, spec.head_dim, true);
     const int parts = (spec.head_dim + 4 * lanes - 1) / (4 * lanes);
     std::vector<Piece> pieces;
     ranges_.clear();

@@ -90,9 +90,10 @@ __device__ __forceinline__ void AddValues(Ring& ring, const uint32_t (&packed)[k
   for (int c = 0; c < kHead / 32; ++c) {
     uint4 part[kGroups];
 #pragma unroll
-    for (int j = 0; j < kGroups; ++j)
+    for (int j = 0; j < kGroups; ++j) {
       part[j] = LoadShared16(slot + static_cast<uint32_t>(8 * j * kHead + c * 32) * sizeof(bf16));
-    last |= part[kGroups - 1].x;
+      last |= part[j].x;
+    }
     results.Add(c, part, packed);
   }
   ring.Refill(last);

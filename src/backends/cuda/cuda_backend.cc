@@ -46,7 +46,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.blocks)),
-      encoder_(model_.spec, split_, options_.max_rows,
+      encoder_(model_.spec, split_, launch_.blocks * kWarps, options_.max_rows,
                static_cast<int>(options_.readout_depths.size())) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
@@ -125,6 +125,7 @@ void CudaBackend::UploadProgram() {
 void CudaBackend::AllocateRows() {
   DecodeParams& p = params_;
   const auto rows = static_cast<size_t>(p.max_rows);
+  const size_t input_rows = (rows + kPassRows - 1) / kPassRows * kPassRows;
   const auto make = [](auto& array, size_t count, auto*& pointer) {
     array = std::decay_t<decltype(array)>(count, "the rows of a step", true);
     pointer = array.data();
@@ -139,10 +140,10 @@ void CudaBackend::AllocateRows() {
   make(mail_ff_, narrow * n(p.ld_ff / 2), p.mail_ff);
   make(mail_attention_, narrow * n(p.ld_attention / 2), p.mail_attention);
   make(mail_qkv_, narrow * n(p.heads + 2 * p.kv_heads) * n(p.head_dim / 2), p.mail_qkv);
-  make(act_hidden_, rows * n(p.ld_hidden), p.act_hidden);
-  make(act_attention_, rows * n(p.ld_attention), p.act_attention);
-  make(act_ff_, rows * n(p.ld_ff), p.act_ff);
-  make(act_adapter_, rows * n(model_.spec.adapter ? p.ld_adapter : 0), p.act_adapter);
+  make(act_hidden_, input_rows * n(p.ld_hidden), p.act_hidden);
+  make(act_attention_, input_rows * n(p.ld_attention), p.act_attention);
+  make(act_ff_, input_rows * n(p.ld_ff), p.act_ff);
+  make(act_adapter_, input_rows * n(model_.spec.adapter ? p.ld_adapter : 0), p.act_adapter);
   make(q_, rows * n(p.heads) * n(p.head_stride), p.q);
   make(qk_raw_, rows * n(model_.spec.qk_norm ? p.q_size + p.kv_size : 0), p.qk_raw);
   make(partials_, n(program_.max_chunks) * rows * n(p.hidden), p.partials);

@@ -15,7 +15,8 @@ namespace {
 
 template <typename Kind>
 constexpr size_t SharedBytes() {
-  return static_cast<size_t>(kRingOffset) + static_cast<size_t>(Kind::kSlots) * kWarps * kSlotBytes;
+  const size_t slots = Kind::kSlots + (Kind::kSharedInputs ? 1 : 0);
+  return static_cast<size_t>(kRingOffset) + slots * kWarps * kSlotBytes;
 }
 
 template <typename T>
@@ -44,12 +45,21 @@ __device__ __forceinline__ RowAt AtRow(const Run& run, int row) {
           context.set.narrow, run.flags,       run.stamp, &context.scratch[0][0]};
 }
 
-// Rows dealt to the blocks.
+// Rows dealt to the blocks, and then their rotations, so that other blocks get these if there are
+// enough.
 template <int kHidden>
 __device__ __noinline__ void RowsOp() {
   const Run run = CurrentRun();
-  for (int row = blockIdx.x; row < Context().set.rows; row += gridDim.x) {
-    RowOp<kHidden, false>(Context().p, OpOf(run), AtRow(run, row));
+  const BlockContext& context = Context();
+  const int rows = context.set.rows;
+  const int pieces = (OpOf(run).flags & kOpRope) != 0 ? 2 * rows : rows;
+#pragma unroll 1
+  for (int i = static_cast<int>(blockIdx.x); i < pieces; i += static_cast<int>(gridDim.x)) {
+    if (i < rows) {
+      RowOp<kHidden, false>(context.p, OpOf(run), AtRow(run, i));
+    } else {
+      FillRope(context.p, context.set.set, i - rows, context.set.infos[i - rows].position);
+    }
     BlockSync();
   }
 }
@@ -115,15 +125,20 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   if (threadIdx.x < kThreads) StartStream<Kind>();
 }
 
+__device__ __forceinline__ void TraceTime() {
+  BlockContext& context = Context();
+  if (IsTimekeeper()) context.p.trace[context.traced++] = GlobalClock();
+}
+
 // Goes on to the launch's next set that has rows: what its operations look at comes into shared
-// memory. False when there is none.
-__device__ __noinline__ bool EnterNextSet() {
+// memory. Its first operation, or kNoOp when there is none.
+__device__ __noinline__ OpDigest EnterNextSet() {
   BlockContext& context = Context();
   const PlanHeader& plan = context.plan;
   int set = context.set.set;
   if (IsTimekeeper() && set >= context.p.sets_begin) context.p.clock[2 * set + 1] = GlobalClock();
   do {
-    if (++set == context.p.sets_end) return false;
+    if (++set == context.p.sets_end) return kNoOp;
   } while (plan.rows[set] == 0);
   if (IsTimekeeper()) context.p.clock[2 * set] = GlobalClock();
   const int rows = plan.rows[set];
@@ -140,8 +155,9 @@ __device__ __noinline__ bool EnterNextSet() {
     now.set = set;
     now.rows = rows;
     now.units = plan.units[set];
-    now.merge_lanes = MergeLanes(rows * context.p.q_size, PieceStride());
     now.narrow = rows <= kNarrowRows;
+    now.merge_lanes =
+        MergeLanes(rows * context.p.q_size, PieceStride(), context.p.head_stride, now.narrow);
     now.related = set == kSetCore && plan.related != 0;
     now.allowed = (now.narrow && context.p.mail != 0 ? kRunMailOut : 0) |
                   (rows == 1 && context.p.hidden <= kOwnHidden ? kRunFused : 0);
@@ -159,27 +175,48 @@ __device__ __noinline__ bool EnterNextSet() {
   CachePieces();
   WaitForCopies();
   BlockSync();
-  return true;
+  if (context.p.trace != nullptr) TraceTime();
+  return NextRun(CurrentCursor());
 }
 
-__device__ __forceinline__ void TraceTime() {
-  BlockContext& context = Context();
-  if (IsTimekeeper()) context.p.trace[context.traced++] = GlobalClock();
+// A barrier over the grid: every block arrives, then waits for all. The launch is cooperative, so
+// all blocks are resident. What needs nothing of other blocks may stand between the two.
+__device__ __forceinline__ uint32_t* GridCounter() {
+  const DecodeParams& p = Context().p;
+  return &p.plan->barrier[p.sets_begin];
 }
-
-// Every block arrives, then waits for all. The launch is cooperative, so all blocks are resident.
-__device__ __forceinline__ void GridBarrier(uint32_t* counter) {
-  BlockSync();
+__device__ __forceinline__ void ArriveAtGrid() {
+  // Released for the whole block: a barrier of the block has put its writes before this.
   if (ThreadNow() == 0) {
-    // Released for the whole block: the barrier above put its writes before this.
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-    const uint32_t target = Context().arrivals += BlocksNow();
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(GridCounter()) : "memory");
+    Context().arrivals += BlocksNow();
+  }
+}
+__device__ __forceinline__ void WaitForGrid() {
+  if (ThreadNow() == 0) {
+    uint32_t* const counter = GridCounter();
+    const uint32_t target = Context().arrivals;
     uint32_t seen;
     do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
     } while (seen < target);
+    // Once: it empties the first-level cache.
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   }
   BlockSync();
+}
+
+// The operation is done: goes on to the set's next one, when other blocks have left what it needs.
+// What it will do is worked out meanwhile. kNoOp when there is none.
+__device__ __forceinline__ OpDigest Advance(bool trace) {
+  BlockSync();
+  const Cursor cursor = CurrentCursor();
+  const bool for_all = IsForAll(cursor);
+  if (for_all) ArriveAtGrid();
+  const OpDigest next = NextRun(cursor);
+  if (for_all) WaitForGrid();
+  if (trace) TraceTime();
+  return next;
 }
 
 // Whether the kernel with rings of so many slots is there in what is compiled for an architecture
@@ -205,7 +242,8 @@ constexpr int ThreadsOf() {
 // call, a return address among it, goes through memory that is often cold. So whatever lasts
 // longer than an operation lies in shared memory, and registers are the operations' alone.
 //
-// Every operation ends with a barrier of the block, or of the grid where it has to be.
+// Every operation ends with a barrier of the block. Where it leaves something for all blocks, they
+// wait for each other before the next one; what that one will do is worked out meanwhile.
 template <typename Kind>
 __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
@@ -217,15 +255,13 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
         return;
       }
     }
-    if (params.trace != nullptr) TraceTime();
 #pragma unroll 1
-    while (EnterNextSet()) {
-      OpHead op;
+    for (OpDigest op = EnterNextSet(); op != kNoOp; op = EnterNextSet()) {
 #pragma unroll 1
-      while (NextRun(op)) {
-        switch (op.type) {
+      do {
+        switch (TypeOf(op)) {
           case OpType::kMatrix:
-            MatrixOp<Kind>(op.flags);
+            MatrixOp<Kind>(FlagsOf(op));
             if constexpr (!Kind::kCopier) {
               if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
             }
@@ -249,13 +285,8 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
             }
             break;
         }
-        if (NeedsGrid()) {
-          GridBarrier(&params.plan->barrier[params.sets_begin]);
-        } else {
-          BlockSync();
-        }
-        if (params.trace != nullptr) TraceTime();
-      }
+        op = Advance(params.trace != nullptr);
+      } while (op != kNoOp);
     }
   }
 }
@@ -286,7 +317,7 @@ bool Prepare(int limit, DecodeKernelLaunch& launch) {
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, kernel), "looking for the decode kernel");
   if (!IsCompiled<Kind>(attributes.ptxVersion)) return false;
-  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>()};
+  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>(), Kind::kRows};
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(launch.shared_bytes)),
         "setting the shared memory of the decode kernel");
@@ -330,10 +361,10 @@ DecodeLaunch PrepareDecode(int device) {
   launch.copy_interval[1] = CopyInterval(device, multiprocessors, 1.07);
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third slot gains
   // something beside a copier alone: what other warps fetch into it delays all other reads.
-  (void)Prepare<RingKind<3, true>>(limit, launch.with_copier);
-  using Least = RingKind<1, false>;
-  if (Prepare<RingKind<2, false>>(limit, launch.any) || Prepare<Least>(limit, launch.any))
-    return launch;
+  (void)Prepare<RingKind<3, 24>>(limit, launch.with_copier[0]);
+  (void)Prepare<RingKind<2, 32>>(limit, launch.with_copier[1]);
+  using Least = RingKind<1>;
+  if (Prepare<RingKind<2>>(limit, launch.any) || Prepare<Least>(limit, launch.any)) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
            " bytes of shared memory per block, decoding needs " +
            std::to_string(SharedBytes<Least>()));
@@ -342,9 +373,16 @@ DecodeLaunch PrepareDecode(int device) {
 void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kSets],
                   cudaStream_t stream) {
   // Beside a copier results of narrow sets go by mail, and attention takes the queries of a KV head
-  // at once.
-  const bool has_copier =
-      launch.with_copier.kernel != nullptr && params.mail != 0 && params.group <= kUnitQueries;
+  // at once. The kernel for more rows takes the others' too: a launch costs more than it gains
+  // them.
+  const DecodeKernelLaunch* beside_copier = nullptr;
+  if (params.mail != 0 && params.group <= kUnitQueries) {
+    beside_copier = &launch.with_copier[0];
+    for (const int count : rows) {
+      if (count > launch.with_copier[0].rows && count <= launch.with_copier[1].rows)
+        beside_copier = &launch.with_copier[1];
+    }
+  }
   // Neighbouring sets that the same kernel takes share a launch.
   const DecodeKernelLaunch* kernel = nullptr;
   const auto run = [&](int end) {
@@ -360,7 +398,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   for (int set = 0; set < kSets; ++set) {
     if (rows[set] == 0) continue;
     const DecodeKernelLaunch* next =
-        has_copier && rows[set] <= kCopierRows ? &launch.with_copier : &launch.any;
+        beside_copier != nullptr && rows[set] <= beside_copier->rows ? beside_copier : &launch.any;
     if (kernel != nullptr && next != kernel) run(set);
     kernel = next;
   }

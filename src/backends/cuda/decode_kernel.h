@@ -10,13 +10,14 @@ struct DecodeKernelLaunch {
   const void* kernel = nullptr;
   int threads = 0;
   size_t shared_bytes = 0;
+  int rows = 0;  // that a set may have, beside a copier
 };
 struct DecodeLaunch {
   int blocks = 0;
-  DecodeKernelLaunch any;  // takes any set
-  DecodeKernelLaunch
-      with_copier;                // with a warp that copies, up to kCopierRows; null: there is none
-  int copy_interval[2] = {1, 1};  // of that warp (DecodeParams)
+  DecodeKernelLaunch any;             // takes any set
+  DecodeKernelLaunch with_copier[2];  // with a warp that copies, for fewer rows and for more; no
+                                      // rows: there is none
+  int copy_interval[2] = {1, 1};      // of that warp (DecodeParams)
 };
 
 // Throws Error when the device has too little shared memory.

@@ -30,12 +30,11 @@ __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high,
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
 }
 
-// `address`, for the first lane of a warp, when `value` has come to its register. Loads from shared
-// memory are still on their way when the instructions after them start, and neither a barrier nor
-// the copy engine waits for them.
+// `address`, when `value` has come to its register. Loads from shared memory are still on their way
+// when the instructions after them start, and neither a barrier nor the copy engine waits for them.
 __device__ __forceinline__ uint32_t After(uint32_t value, uint32_t address) {
-  uint32_t zero;  // in that lane, as the compiler does not know
-  asm("mov.u32 %0, %%laneid;" : "=r"(zero));
+  uint32_t zero;  // as the compiler does not know: grids have one dimension
+  asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));
   return address + (value & zero);
 }
 
@@ -46,12 +45,6 @@ __device__ inline void LoadMatrix(uint32_t address, uint32_t (&a)[4]) {
                : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
                : "r"(address)
                : "memory");
-}
-
-// Where element i of a matrix's input is kept: the pairs of each 32 elements change places so that
-// the 16 contiguous bytes of a lane are its parts of operand `b` for two products over 16 elements.
-__host__ __device__ constexpr int InputPlace(int i) {
-  return (i & ~30) | (i >> 1 & 3) << 3 | (i >> 3 & 3) << 1;
 }
 
 // Transposes an 8 x 8 matrix of 16-bit elements held across the warp.
@@ -192,9 +185,23 @@ __device__ inline uint4 LoadShared16(uint32_t address) {
   return v;
 }
 
+__device__ inline void StoreShared16(uint32_t address, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 // Reads past the first-level cache, which is not coherent with what other blocks write.
 __device__ inline uint4 LoadCoherent16(const void* p) {
   return __ldcg(static_cast<const uint4*>(p));
+}
+
+// The same, or nothing.
+__device__ inline void LoadCoherent16(bool load, const void* p, uint4& to) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+               : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
+               : "l"(p), "r"(static_cast<uint32_t>(load))
+               : "memory");
 }
 
 // In one piece, where the compiler does not see that it can be.

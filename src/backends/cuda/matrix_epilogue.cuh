@@ -4,6 +4,7 @@
 
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/input_layout.cuh"
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 
@@ -83,11 +84,11 @@ class Epilogue {
   __device__ __forceinline__ void StoreGated(int i, float value, bool live) const {
     const float next = __shfl_down_sync(0xFFFFFFFFu, value, 1);
     if (!live || i >= p_.ff) return;
-    const size_t at = static_cast<size_t>(row_) * p_.ld_ff + InputPlace(i);
     if (!mail_) {
-      p_.act_ff[at] = __float2bfloat16(value);
+      p_.act_ff[InputAt(row_, i, p_.ld_ff)] = __float2bfloat16(value);
     } else if (i % 2 == 0) {
-      Post(p_.mail_ff + at / 2, PackBF16(value, next), stamp_);
+      Post(p_.mail_ff + (static_cast<size_t>(row_) * p_.ld_ff + InputPlace(i)) / 2,
+           PackBF16(value, next), stamp_);
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/input_layout.cuh"
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 
@@ -26,29 +27,52 @@ __device__ inline const bf16* Input(const DecodeParams& p, Activation which, int
   }
 }
 
-// A warp's inputs for one block of k and up to 8 kTiles rows: its parts of operand `b`.
-template <int kTiles>
+// A warp's inputs for one block of k and up to 8 kTiles rows: its parts of operand `b`. The last
+// kShared tiles of eight rows are not kept in registers but in shared memory, each lane's own.
+template <int kTiles, int kShared = 0>
 struct BlockInputs {
-  static constexpr int kSteps = kBlockK / 32;
-  uint4 b[kSteps][kTiles];
+  static constexpr int kSteps = kBlockK / 32, kHeld = kTiles - kShared;
+  static constexpr int kSharedBytes = kSteps * kShared * 32 * static_cast<int>(sizeof(uint4));
+  uint4 b[kSteps][kHeld];
+  uint32_t place;  // of the lane's parts in shared memory
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) b[i][n] = make_uint4(0, 0, 0, 0);
+      for (int n = 0; n < kHeld; ++n) b[i][n] = make_uint4(0, 0, 0, 0);
     }
   }
-  // `from`: row g of the rows, the lane's first element.
-  __device__ __forceinline__ void Load(const bf16* from, int ld, int rows) {
+  // `from`: row g of the rows, the lane's first element. WaitForCopies before what is in shared
+  // memory is used. In the order in which products take them: the first begin before the last are
+  // there.
+  __device__ __forceinline__ void Load(const bf16* from, int rows) {
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      if (n * 8 + g >= rows) continue;
-      const bf16* row = from + static_cast<size_t>(n) * 8 * ld;
+    for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) b[i][n] = LoadCoherent16(row + i * 32);
+      for (int n = kHeld; n < kTiles; ++n) {
+        if (n * 8 + g < rows) {
+          CopyAsync16(Place(i, n - kHeld), from + i * kInputGroupStride + n * 8 * kInputGroup);
+        } else {
+          StoreShared16(Place(i, n - kHeld), make_uint4(0, 0, 0, 0));
+        }
+      }
     }
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+      for (int n = 0; n < kHeld; ++n) {
+        LoadCoherent16(n * 8 + g < rows, from + i * kInputGroupStride + n * 8 * kInputGroup,
+                       b[i][n]);
+      }
+    }
+  }
+  __device__ __forceinline__ uint32_t Place(int i, int n) const {
+    return place + static_cast<uint32_t>((i * kShared + n) * 32) * sizeof(uint4);
+  }
+  __device__ __forceinline__ uint4 Shared(int i, int n) const {
+    return LoadShared16(Place(i, n));
   }
 };
 
@@ -66,19 +90,23 @@ class InputSource<kRows, Inputs::kMemory> {
  public:
   static constexpr int kTiles = (kRows + 7) / 8;
 
+  // `first_row`: the first of a pass.
   __device__ __forceinline__ InputSource(const Run& run, int first_row, int rows) : rows_(rows) {
-    input_ = Input(Context().p, OpOf(run).input, ld_) +
-             static_cast<size_t>(first_row + threadIdx.x % 32 / 4) * ld_ +
-             threadIdx.x / 32 * kBlockK + threadIdx.x % 4 * 8;
+    int ld;
+    input_ = Input(Context().p, OpOf(run).input, ld);
+    input_ += static_cast<size_t>(first_row) * ld + threadIdx.x / 32 * (kBlockK * kPassRows) +
+              threadIdx.x % 32 / 4 * kInputGroup + threadIdx.x % 4 * 8;
   }
   __device__ __forceinline__ void Ask(int, bool) {}
-  __device__ __forceinline__ void Load(int chunk, bool has_block, BlockInputs<kTiles>& in) {
+  template <int kShared>
+  __device__ __forceinline__ void Load(int chunk, bool has_block,
+                                       BlockInputs<kTiles, kShared>& in) {
     in.Clear();
-    in.Load(input_ + chunk * kChunkK, ld_, has_block ? rows_ : 0);
+    in.Load(input_ + chunk * (kChunkK * kPassRows), has_block ? rows_ : 0);
   }
 
  private:
-  int rows_, ld_;
+  int rows_;
   const bf16* input_;
 };
 

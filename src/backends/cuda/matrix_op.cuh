@@ -22,12 +22,13 @@ namespace loopspec::cuda {
 // kPieces parts of pieces, one slot each, added in two running sums apiece: an instruction need not
 // wait for the last one. Weights are read from the slot well before they are multiplied. Returns
 // something of what was read last.
-template <int kPieces, int kTiles, int kEarly, typename Ring>
+template <int kPieces, int kEarly, typename Ring, int kTiles, int kShared>
 __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPieces],
-                                                   const BlockInputs<kTiles>& in,
+                                                   const BlockInputs<kTiles, kShared>& in,
                                                    float (&c)[kPieces][kTiles][2][4]) {
   constexpr int kSteps = kBlockK / 16;
   uint32_t a[kEarly][kPieces][4];
+  uint4 shared[kShared > 0 ? kShared : 1];
 #pragma unroll
   for (int i = 0; i < kEarly; ++i) {
 #pragma unroll
@@ -37,8 +38,12 @@ __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPiec
   for (int i = 0; i < kSteps; ++i) {
     uint32_t(&now)[kPieces][4] = a[i % kEarly];
 #pragma unroll
+    for (int n = 0; n < kShared; ++n) {
+      if (i % 2 == 0) shared[n] = in.Shared(i / 2, n);
+    }
+#pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const uint4& b = in.b[i / 2][n];
+      const uint4& b = n < in.kHeld ? in.b[i / 2][n] : shared[n - in.kHeld];
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         Mma(c[piece][n][i % 2], now[piece][0], now[piece][1], now[piece][2], now[piece][3],
@@ -111,27 +116,36 @@ class MatrixPass {
   static constexpr int kTiles = (kRows + 7) / 8;
   // Steps that weights are read ahead: as far as registers allow.
   static constexpr int kEarly = kTiles > 1 ? 2 : Kind::kCopier ? 4 : 8;
+  // Tiles of rows whose inputs do not fit the registers.
+  static constexpr int kShared = Kind::kSharedInputs && kTiles > 2 ? kTiles - 2 : 0;
+  static_assert(BlockInputs<kTiles, kShared>::kSharedBytes <= kSlotBytes);
+  static constexpr bool kLate = kShared > 0;  // see TileOutputs
 
   __device__ __forceinline__ MatrixPass(const Run& run, int first_row, int rows)
-      : share_(Context().shares[OpOf(run).matrix]), source_(run, first_row, rows) {}
+      : share_(Context().shares[OpOf(run).matrix]), source_(run, first_row, rows) {
+    if constexpr (kShared > 0) in_.place = SharedInputs<Kind>();
+  }
 
   // The inputs of a chunk, before its tiles.
   __device__ __forceinline__ void Ask(int chunk) { source_.Ask(chunk, HasBlock(chunk)); }
   __device__ __forceinline__ void Load(int chunk) { source_.Load(chunk, HasBlock(chunk), in_); }
 
-  // The next kPieces tiles of a chunk; their sums are left at `piece` and the following.
+  // The next kPieces tiles of a chunk; their sums are left at `piece` and the following. `wait`:
+  // when all warps are there, as they may still be looking at what is in that place.
   template <int kPieces>
-  __device__ __forceinline__ void Multiply(int chunk, int piece) {
+  __device__ __forceinline__ void Multiply(int chunk, int piece, bool wait) {
     float c[kPieces][kTiles][2][4] = {};
     if (HasBlock(chunk)) {
       uint32_t slots[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) slots[i] = ring_.Wait(i);
-      const uint32_t last = MultiplyBlocks<kPieces, kTiles, kEarly, Ring<Kind>>(slots, in_, c);
+      if constexpr (kShared > 0) WaitForCopies();
+      const uint32_t last = MultiplyBlocks<kPieces, kEarly, Ring<Kind>>(slots, in_, c);
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) ring_.Refill(last);
     }
+    if (wait) BlockSync();
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) StoreSums<kRows>(piece + i, c[i]);
   }
@@ -150,8 +164,42 @@ class MatrixPass {
 
   MatrixShare share_;
   InputSource<kRows, kInputs> source_;
-  BlockInputs<kTiles> in_;
+  BlockInputs<kTiles, kShared> in_;
   Ring<Kind> ring_;
+};
+
+// The outputs of a block's tiles. kLate: registers are short while the products run, and what
+// becomes of their outputs is worked out when they are there.
+template <int kRows, bool kLate>
+class TileOutputs {
+ public:
+  __device__ __forceinline__ TileOutputs(int first_row, int rows)
+      : first_row_(first_row), rows_(rows), epilogue_(Make()) {}
+
+  // Ahead of the products.
+  __device__ __forceinline__ void Prepare(const OutputOfThread<kRows>& mine, int tile) {
+    if constexpr (!kLate) epilogue_.Prepare(tile, mine.column);
+  }
+  __device__ __forceinline__ void Store(const OutputOfThread<kRows>& mine, int tile,
+                                        const float2& sum, bool there) {
+    if constexpr (kLate) {
+      Epilogue epilogue = Make();
+      epilogue.Prepare(tile, mine.column);
+      epilogue.Store(tile, mine.column, sum.x, sum.y, there);
+    } else {
+      epilogue_.Store(tile, mine.column, sum.x, sum.y, there);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ Epilogue Make() const {
+    const Run run = CurrentRun();
+    const int row = OutputOfThread<kRows>().row;
+    return Epilogue(run, Context().shares[OpOf(run).matrix], first_row_ + row, row < rows_);
+  }
+
+  int first_row_, rows_;
+  Epilogue epilogue_;  // unless kLate
 };
 
 // The loops are short and not unrolled, and decisions inside them few: the kernel's parts are run
@@ -163,33 +211,32 @@ template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows) {
   // Two at a time where they are in the ring together and leave the registers for it. Beside a
   // copier one by one, so that it gets the slots back as early as may be.
-  constexpr int kPieces = kRows <= 8 && Kind::kSlots == 2 ? 2 : 1;
+  constexpr int kPieces = kRows <= 8 && Kind::kSlots == 2 && !Kind::kCopier ? 2 : 1;
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;
   pass.Ask(chunk);
   const OutputOfThread<kRows> mine;
-  Epilogue epilogue(run, pass.share(), first_row + mine.row, mine.row < rows);
-  epilogue.Prepare(pass.share().tile_begin + mine.piece, mine.column);
+  TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
+  outputs.Prepare(mine, pass.share().tile_begin + mine.piece);
   pass.Load(chunk);
 #pragma unroll 1
   for (int first = pass.share().tile_begin; first < end; first += mine.kGroup) {
     const int count = min(mine.kGroup, end - first);
+    const bool again = first > pass.share().tile_begin;
     int piece = 0;
 #pragma unroll 1
     for (; piece + kPieces <= count; piece += kPieces)
-      pass.template Multiply<kPieces>(chunk, piece);
-    if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece);
+      pass.template Multiply<kPieces>(chunk, piece, again && piece == 0);
+    if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece, again && piece == 0);
     BlockSync();
     if (mine.first_piece < count) {
       const float2 sum = AddSums<kRows>(mine.piece, mine);
-      epilogue.Store(first + mine.piece, mine.column, sum.x, sum.y, mine.piece < count);
+      outputs.Store(mine, first + mine.piece, sum, mine.piece < count);
     }
-    // The last sums are safe until the next operation or pass, which begins with a barrier.
-    if (first + mine.kGroup < end) {
-      epilogue.Prepare(first + mine.kGroup + mine.piece, mine.column);
-      BlockSync();
-    }
+    // The sums are safe until the next products have been made, or the next operation or pass
+    // begins.
+    if (first + mine.kGroup < end) outputs.Prepare(mine, first + mine.kGroup + mine.piece);
   }
   pass.Save();
 }
@@ -202,10 +249,10 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
   const int begin = pass.share().chunk_begin, end = pass.share().chunk_end;
   pass.Ask(begin);
   const OutputOfThread<kRows> mine;
-  Epilogue epilogue(run, pass.share(), first_row + mine.row, mine.row < rows);
+  TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
 #pragma unroll 1
   for (int tile = pass.share().tile_begin; tile < pass.share().tile_end; ++tile) {
-    epilogue.Prepare(tile, mine.column);
+    outputs.Prepare(mine, tile);
     float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll 1
     for (int first = begin; first < end; first += mine.kGroup) {
@@ -218,7 +265,8 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
         } else if (tile + 1 < pass.share().tile_end) {
           pass.Ask(begin);
         }
-        pass.template Multiply<1>(first + piece, piece);
+        pass.template Multiply<1>(first + piece, piece,
+                                  piece == 0 && (first > begin || tile > pass.share().tile_begin));
       }
       BlockSync();
       if (mine.piece == 0) {
@@ -228,9 +276,8 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
           sum = first + piece == begin ? part : make_float2(sum.x + part.x, sum.y + part.y);
         }
       }
-      if (first + mine.kGroup < end || tile + 1 < pass.share().tile_end) BlockSync();
     }
-    if (mine.first_piece == 0) epilogue.Store(tile, mine.column, sum.x, sum.y, mine.piece == 0);
+    if (mine.first_piece == 0) outputs.Store(mine, tile, sum, mine.piece == 0);
   }
   pass.Save();
 }
@@ -290,7 +337,7 @@ __device__ __forceinline__ void RunMatrix() {
   } else if (rows <= 16) {
     OnePass<16, kChunks, Kind>();
   } else if constexpr (Kind::kCopier) {
-    OnePass<kCopierRows, kChunks, Kind>();
+    OnePass<Kind::kRows, kChunks, Kind>();
   } else {
     if (rows <= kPassRows) {
       OnePass<kPassRows, kChunks, Kind>();

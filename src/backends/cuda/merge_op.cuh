@@ -9,6 +9,7 @@
 #include "backends/cuda/attention_op.cuh"
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/input_layout.cuh"
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 
@@ -40,14 +41,20 @@ struct Splits {
 #pragma unroll
     for (int j = 0; j < kLanes; ++j)
       v[j] = Scaled(v[j], __shfl_sync(0xFFFFFFFFu, scale, group + kGroups * j));
-#pragma unroll
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int j = 0; j < half; ++j) v[j] = Plus(v[j], v[j + half]);
-    }
+    AddHalves<kLanes / 2>();
 #pragma unroll
     for (int mask = 16; mask >= kLanes; mask /= 2) v[0] = Plus(v[0], FromLane(v[0], mask));
     return v[0];
+  }
+
+ private:
+  // The second half of the first 2 kHalf values onto the first, and so on to v[0]. No loop over the
+  // halves: the compiler would keep v in memory.
+  template <int kHalf>
+  __device__ __forceinline__ void AddHalves() {
+#pragma unroll
+    for (int j = 0; j < kHalf; ++j) v[j] = Plus(v[j], v[j + kHalf]);
+    if constexpr (kHalf > 1) AddHalves<kHalf / 2>();
   }
 };
 
@@ -127,7 +134,9 @@ __device__ __forceinline__ float4 MergeSplits(const Run& run, const RowInfo& row
     const SplitPlaces<kLanes> at{static_cast<size_t>(row.partial + base) * Context().p.heads + head,
                                  row.splits - base, element};
     Splits<kLanes> splits[kRounds];
-    if ((run.flags & kRunMailIn) != 0) {
+    bool mailed = false;
+    if constexpr (kLanes <= 8) mailed = (run.flags & kRunMailIn) != 0;  // see MergeLanes
+    if (mailed) {
       ReceiveSplits(at, run.stamp - 1, splits);
     } else {
       LoadSplits(at, splits);
@@ -167,17 +176,16 @@ __device__ __noinline__ void MergeRows() {
               element = ((part - head * parts) * kLanes + lane % kLanes) * 4;
     const float4 v = MergeSplits<kLanes>(run, infos[row], head, element);
     if (lane >= kLanes) continue;
-    const size_t to = static_cast<size_t>(row) * p.ld_attention;
     const int at = head * p.head_dim + element;
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
       if (element + k >= p.head_dim) continue;
       const uint32_t pair = k == 0 ? PackBF16(v.x, v.y) : PackBF16(v.z, v.w);
-      const size_t place = to + static_cast<size_t>(InputPlace(at + k));
       if ((run.flags & kRunMailOut) != 0) {
+        const size_t place = static_cast<size_t>(row) * p.ld_attention + InputPlace(at + k);
         Post(p.mail_attention + place / 2, pair, run.stamp);
       } else {
-        *reinterpret_cast<uint32_t*>(p.act_attention + place) = pair;
+        *reinterpret_cast<uint32_t*>(p.act_attention + InputAt(row, at + k, p.ld_attention)) = pair;
       }
     }
   }
@@ -197,8 +205,11 @@ __device__ __forceinline__ void MergeOp() {
     case 4:
       MergeRows<4>();
       break;
-    default:
+    case 8:
       MergeRows<8>();
+      break;
+    default:
+      MergeRows<16>();
       break;
   }
 }

@@ -49,19 +49,32 @@ __device__ __forceinline__ void FetchAhead(const Cursor& cursor) {
   }
 }
 
+// What the kernel's loop has to know of an operation, in one register: nothing that it keeps comes
+// from shared memory, whose address the compiler would keep with it.
+using OpDigest = int;
+inline constexpr OpDigest kNoOp = -1;
+__device__ __forceinline__ OpDigest Digest(const OpHead& op) {
+  return op.flags << 8 | static_cast<int>(op.type);
+}
+__device__ __forceinline__ OpType TypeOf(OpDigest op) {
+  return static_cast<OpType>(op & 0xFF);
+}
+__device__ __forceinline__ int FlagsOf(OpDigest op) {
+  return op >> 8;
+}
+
 // Lays down what the current operation does (CurrentRun), and takes the warp's step to the next
-// one. `op` gets its type and flags. False when there is none. By whole warps.
-__device__ __forceinline__ bool NextRun(OpHead& op) {
+// one. By whole warps.
+__device__ __forceinline__ OpDigest NextRun(const Cursor& cursor) {
   BlockContext& context = Context();
   const uint32_t warp = ThreadNow() / 32;
-  const Cursor cursor = context.cursors[warp];
-  if (cursor.left == 0) return false;
+  if (cursor.left == 0) return kNoOp;
   const SetContext& set = context.set;
   Run run;
   run.place = static_cast<int>(cursor.n % kOpsHeld);
   run.stamp = set.stamp + cursor.n;
   run.recurrence = set.times - cursor.left;
-  op = context.ops[run.place];
+  const OpHead op = context.ops[run.place];
 
   const bool ends_stack = cursor.at + 1 == set.end;
   // What ends a set is for all to see, and what ends a recurrence where rows attend to each other.
@@ -84,12 +97,17 @@ __device__ __forceinline__ bool NextRun(OpHead& op) {
   }
   if (warp == kWarps - 1) FetchAhead(cursor);
   __syncwarp();
-  return true;
+  return Digest(op);
 }
 
-// Whether the operation before the cursor's left anything that other blocks have to be waited for.
-__device__ __forceinline__ bool NeedsGrid() {
-  return (Context().cursors[ThreadNow() / 32].flags & (kRunOwnInputs | kRunMailIn)) == 0;
+// Where the warp stands.
+__device__ __forceinline__ Cursor CurrentCursor() {
+  return Context().cursors[ThreadNow() / 32];
+}
+// Whether the operation before the cursor's leaves anything that other blocks have to be waited
+// for.
+__device__ __forceinline__ bool IsForAll(const Cursor& cursor) {
+  return (cursor.flags & (kRunOwnInputs | kRunMailIn)) == 0;
 }
 
 }  // namespace loopspec::cuda

@@ -15,6 +15,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float scratch[kNormsOfRow * kWarps];
   const int row = first + static_cast<int>(blockIdx.x);
   const RowAt at{infos, set, row, true, false, 0, 0, scratch};
+  if ((op.flags & kOpRope) != 0) FillRope(p, set, row, infos[row].position);
   if (p.hidden <= kOwnHidden) {
     RowOp<kOwnHidden, false>(p, op, at);
   } else {
@@ -171,14 +172,25 @@ Prefiller::Prefiller(const DeviceModel& model, const Program& program, const Dec
   state_ = DeviceArray<float>(stream_elements, "prefill", true);
   coda_x_ = DeviceArray<float>(stream_elements, "prefill", true);
   prelude_out_ = DeviceArray<bf16>(stream_elements, "prefill", true);
-  coda_hidden_ = DeviceArray<bf16>(
-      static_cast<size_t>(kPrefillRows) * static_cast<size_t>(params.ld_hidden), "prefill", true);
+  const auto inputs = [](int ld) {
+    return DeviceArray<bf16>(static_cast<size_t>(kPrefillRows) * static_cast<size_t>(ld), "prefill",
+                             true);
+  };
+  hidden_ = inputs(params.ld_hidden);
+  coda_hidden_ = inputs(params.ld_hidden);
+  attention_ = inputs(params.ld_attention);
+  ff_ = inputs(params.ld_ff);
+  adapter_ = inputs(model.spec.adapter ? params.ld_adapter : 0);
   sums_ = DeviceArray<float>(WidestOutput(model.spec), "prefill", true);
   for (auto& infos : infos_) infos = DeviceArray<RowInfo>(kPrefillRows, "prefill", true);
   params_.state = state_.data();
   params_.coda_x = coda_x_.data();
   params_.prelude_out = prelude_out_.data();
   params_.partials = sums_.data();
+  params_.act_hidden = hidden_.data();
+  params_.act_attention = attention_.data();
+  params_.act_ff = ff_.data();
+  params_.act_adapter = adapter_.data();
 }
 
 void Prefiller::Run(const PrefillPlan& plan, const LogitsSink* sink) {
@@ -238,7 +250,6 @@ void Prefiller::Readout(int readout, const Chunk& chunk, const LogitsSink* sink)
   const int layers = model_.spec.coda_layers;
   if (layers == 0 && sink == nullptr) return;
   // The next recurrence's input must survive.
-  bf16* kept = params_.act_hidden;
   params_.act_hidden = coda_hidden_.data();
   const int begin = program_.ops_begin[kSetCoda], head = program_.ops_end[kSetCoda] - 1;
   RunOps(begin, head, kSetCoda, readout, chunk);
@@ -259,7 +270,7 @@ void Prefiller::Readout(int readout, const Chunk& chunk, const LogitsSink* sink)
           std::span<const float>(host_logits_.data() + static_cast<size_t>(row) * vocab, vocab));
     }
   }
-  params_.act_hidden = kept;
+  params_.act_hidden = hidden_.data();
 }
 
 // `stack`: the recurrence of B, or the readout of C: how many whole stacks of planes lie before.

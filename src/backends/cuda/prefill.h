@@ -17,8 +17,8 @@ inline constexpr int kPrefillRows = 256;
 
 class Prefiller {
  public:
-  // `params`: the decode kernel's, for shapes and key/value memory; its row buffers hold
-  // kPrefillRows rows and are shared.
+  // `params`: the decode kernel's, for shapes and key/value memory; its buffers of queries and
+  // rotations hold kPrefillRows rows and are shared.
   Prefiller(const DeviceModel& model, const Program& program, const DecodeParams& params,
             const std::vector<int>& readout_depths, cudaStream_t stream);
 
@@ -44,7 +44,7 @@ class Prefiller {
 
   DecodeParams params_;  // rows are numbered as cells
   DeviceArray<float> state_, coda_x_, sums_, logits_;
-  DeviceArray<bf16> prelude_out_, coda_hidden_;
+  DeviceArray<bf16> prelude_out_, hidden_, coda_hidden_, attention_, ff_, adapter_;
   DeviceArray<RowInfo> infos_[kSets];
   DeviceArray<int32_t> pages_;
   PinnedArray<RowInfo> host_infos_;

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/block_context.cuh"
 #include "backends/cuda/device_ops.cuh"
+#include "backends/cuda/input_layout.cuh"
 #include "backends/cuda/mail.cuh"
 #include "backends/cuda/step_types.h"
 #include "model/initial_state.h"
@@ -115,7 +116,7 @@ struct RowAt {
   const RowInfo* infos;  // of row 0
   int set;
   int row;
-  bool natural;    // the next matrix's inputs are in the order of the elements, not of InputPlace
+  bool natural;    // the next matrix's inputs are rows in the order of their elements
   bool narrow;     // which number of partial sums there is
   int flags;       // kRun...
   uint32_t stamp;  // of mail that goes out
@@ -138,26 +139,31 @@ class InputWriter {
       : natural_(at.natural) {
     const bool adapter = op.output == RowOutput::kAdapter;
     const int ld = adapter ? p.ld_adapter : p.ld_hidden;
+    const bool together = at.natural || at.Is(kRunFused);  // a row by itself
+    group_stride_ = together ? kInputGroup : kInputGroupStride;
     row_ = at.Is(kRunFused)
                ? OwnInputs()
-               : (adapter ? p.act_adapter : p.act_hidden) + static_cast<size_t>(at.row) * ld;
+               : (adapter ? p.act_adapter : p.act_hidden) +
+                     (together ? static_cast<size_t>(at.row) * ld : InputAt(at.row, 0, ld));
     if (at.Is(kRunMailOut) && !at.Is(kRunFused))
       mail_ = p.mail_hidden + static_cast<size_t>(at.row) * (ld / 2);
     stamp_ = at.stamp;
   }
   __device__ __forceinline__ void Write(int i, uint2 v) const {
-    const int first = natural_ ? i : InputPlace(i), second = natural_ ? i + 2 : InputPlace(i + 2);
     if (mail_ != nullptr) {
-      Post(mail_ + first / 2, v.x, stamp_);
-      Post(mail_ + second / 2, v.y, stamp_);
-    } else {
-      *reinterpret_cast<uint32_t*>(row_ + first) = v.x;
-      *reinterpret_cast<uint32_t*>(row_ + second) = v.y;
+      Post(mail_ + InputPlace(i) / 2, v.x, stamp_);
+      Post(mail_ + InputPlace(i + 2) / 2, v.y, stamp_);
+      return;
     }
+    bf16* group = row_ + i / kInputGroup * group_stride_;
+    i %= kInputGroup;
+    *reinterpret_cast<uint32_t*>(group + (natural_ ? i : InputPlace(i))) = v.x;
+    *reinterpret_cast<uint32_t*>(group + (natural_ ? i + 2 : InputPlace(i + 2))) = v.y;
   }
 
  private:
   bool natural_;
+  int group_stride_;
   bf16* row_;
   Mail* mail_ = nullptr;
   uint32_t stamp_;
@@ -217,7 +223,6 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   const int h = p.hidden, row = at.row;
   const RowInfo& info = at.infos[row];
   if constexpr (!kSums) {
-    if (op.flags & kOpRope) FillRope(p, at.set, row, info.position);
     if (op.source == RowSource::kState && info.depth == 0 && p.prelude_layers == 0)
       StartWithoutPrelude(p, info, p.state + static_cast<size_t>(info.cell) * h);
   }
@@ -237,12 +242,22 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
       ReceiveSums(p, at, x);
     } else {
       x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(sums + i); });
+      // Several at once: each takes as long to come as all do.
+      constexpr int kAtOnce = kHidden <= kOwnHidden ? 3 : 1;
 #pragma unroll 1
-      for (int c = 1; c < chunks; ++c) {
-        sums += static_cast<size_t>(p.max_rows) * h;
+      for (int c = 1; c < chunks; c += kAtOnce) {
         x.ForEach(h, [&](float4& v, int i) {
-          const float4 y = LoadCoherent(sums + i);
-          v = make_float4(v.x + y.x, v.y + y.y, v.z + y.z, v.w + y.w);
+          float4 y[kAtOnce];
+#pragma unroll
+          for (int k = 0; k < kAtOnce; ++k) {
+            const int chunk = min(c + k, chunks - 1);
+            y[k] = LoadCoherent(sums + static_cast<size_t>(chunk) * p.max_rows * h + i);
+          }
+#pragma unroll
+          for (int k = 0; k < kAtOnce; ++k) {
+            if (c + k < chunks)
+              v = make_float4(v.x + y[k].x, v.y + y[k].y, v.z + y[k].z, v.w + y[k].w);
+          }
         });
       }
     }

@@ -218,13 +218,24 @@ class Ranking {
 __device__ int ArgMaxOf(const BlockTeam& team, const float* values, int n, float* best = nullptr) {
   float value = __int_as_float(0xFF800000);
   int index = -1;
-  for (int i = threadIdx.x; i < n; i += kTeamThreads) {
-    const float v = values[i];
+  const auto look = [&](float v, int i) {
     if (v > value || (index < 0 && v == value)) {
       value = v;
       index = i;
     }
+  };
+  // Many values on their way at once: there is one block, and the time is latency.
+  constexpr int kAtOnce = 16;
+  int i = static_cast<int>(threadIdx.x);
+#pragma unroll 1
+  for (; i + (kAtOnce - 1) * kTeamThreads < n; i += kAtOnce * kTeamThreads) {
+    float v[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) v[k] = values[i + k * kTeamThreads];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) look(v[k], i + k * kTeamThreads);
   }
+  for (; i < n; i += kTeamThreads) look(values[i], i);
   const int answer = team.ArgMax(value, index, best);
   return answer < 0 ? 0 : answer;
 }

@@ -12,8 +12,8 @@
 
 namespace loopspec::cuda {
 
-StepEncoder::StepEncoder(const ModelSpec& spec, int split, int max_rows, int readouts)
-    : spec_(spec), split_(split), max_rows_(max_rows), readouts_(readouts) {}
+StepEncoder::StepEncoder(const ModelSpec& spec, int split, int warps, int max_rows, int readouts)
+    : spec_(spec), split_(split), warps_(warps), max_rows_(max_rows), readouts_(readouts) {}
 
 // Room for `count` elements at a 16-byte boundary; `offset` says where.
 template <typename T>
@@ -152,14 +152,14 @@ void StepEncoder::Group(const StepPlan& plan) {
     query_rows_.push_back({i, info.partial, info.position});
   }
   units_.clear();
+  own_units_.clear();
   const int per_unit = std::max(1, kUnitQueries / (spec_.heads / spec_.kv_heads));
   const int count = static_cast<int>(order_.size());
-  // Units of one row's own come first: they look up cells and take longest.
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
     for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;
          ++split) {
-      units_.push_back(Unit(plan, i, 1, split));
+      own_units_.push_back(Unit(plan, i, 1, split));
     }
   }
   for (int first = 0; first < count;) {
@@ -171,6 +171,15 @@ void StepEncoder::Group(const StepPlan& plan) {
       units_.push_back(Unit(plan, first, last - first, split));
     first = last;
   }
+  // Units of one row's own look up cells and take longest. Pieces are dealt in rounds over all
+  // warps: at the end of the last full round they are with warps that have none of the rest.
+  const size_t rounds = (units_.size() + own_units_.size()) * static_cast<size_t>(spec_.kv_heads) /
+                        static_cast<size_t>(warps_);
+  const size_t full = rounds * static_cast<size_t>(warps_) / static_cast<size_t>(spec_.kv_heads);
+  const size_t at =
+      full < own_units_.size() ? 0 : std::min(units_.size(), full - own_units_.size());
+  units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), own_units_.begin(),
+                own_units_.end());
 }
 
 AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split) const {

@@ -23,8 +23,8 @@ bool Related(const StepPlan& plan);
 
 class StepEncoder {
  public:
-  // `split`: positions per attention partial.
-  StepEncoder(const ModelSpec& spec, int split, int max_rows, int readouts);
+  // `split`: positions per attention partial; `warps`: that attention is dealt to.
+  StepEncoder(const ModelSpec& spec, int split, int warps, int max_rows, int readouts);
 
   // Writes `plan` to `buffer`, which grows where it must.
   EncodedStep Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer);
@@ -40,13 +40,13 @@ class StepEncoder {
   AttentionUnit Unit(const StepPlan& plan, int first, int count, int split) const;
 
   const ModelSpec& spec_;
-  int split_, max_rows_, readouts_;
+  int split_, warps_, max_rows_, readouts_;
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;
   std::vector<int32_t> order_;  // rows of a set, those that can share reads together
   std::vector<QueryRow> query_rows_;
-  std::vector<AttentionUnit> units_;
+  std::vector<AttentionUnit> own_units_, units_;
   std::vector<RowInfo> infos_;
   std::vector<const RowPlan*> plans_;  // behind infos_
 };

@@ -18,8 +18,7 @@ inline constexpr int kThreads = 256;  // of a block: eight warps share the k of 
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kCopierThreads = 32;  // beside them, where a warp of its own copies
 inline constexpr int kPassRows = 32;       // batch rows that one pass over the weights serves
-inline constexpr int kNarrowRows = 8;   // of a narrow set, whose results may go by mail (mail.cuh)
-inline constexpr int kCopierRows = 24;  // of a set beside a copier, which leaves fewer registers
+inline constexpr int kNarrowRows = 8;  // of a narrow set, whose results may go by mail (mail.cuh)
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a block holds a row of the stream in registers
@@ -121,9 +120,13 @@ inline constexpr int SplitPositions(int head_stride) {
 }
 
 // Lanes, of four elements each, that a piece of merging has (merge_op.cuh): as few as give each of
-// the grid's `warps` at most one piece of the `elements` that there are in all rows.
-inline constexpr int MergeLanes(int elements, int warps) {
-  return elements <= 4 * warps ? 1 : elements <= 8 * warps ? 2 : elements <= 16 * warps ? 4 : 8;
+// the grid's `warps` at most one piece of the `elements` that there are in all rows. More than
+// eight leave no registers for mail.
+inline constexpr int MergeLanes(int elements, int warps, int head_stride, bool narrow) {
+  const int most = narrow || head_stride < 64 ? 8 : 16;
+  int lanes = 1;
+  while (lanes < most && elements > 4 * lanes * warps) lanes *= 2;
+  return lanes;
 }
 
 // Queries that a warp takes at once: a unit has as many rows as make so many query heads of a KV
@@ -214,12 +217,13 @@ struct DecodeParams {
   bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][head_stride]
 
   // Memory by row.
-  float* coda_x;         // [row][hidden]
-  float* own_stream;     // [block][hidden]: each block's copy, for sets of one row
-  bf16* act_hidden;      // [row][ld_hidden]
-  bf16* act_attention;   // [row][ld_attention]
-  bf16* act_ff;          // [row][ld_ff]
-  bf16* act_adapter;     // [row][ld_adapter]: state | e
+  float* coda_x;      // [row][hidden]
+  float* own_stream;  // [block][hidden]: each block's copy, for sets of one row
+  // Inputs of matrices: as input_layout.cuh says, or rows one after the other (prompts).
+  bf16* act_hidden;
+  bf16* act_attention;
+  bf16* act_ff;
+  bf16* act_adapter;     // state | e
   bf16* q;               // [row][head][head_stride]
   float* qk_raw;         // [row][q_size + kv_size]
   float* partials;       // [chunk][row][hidden]

@@ -38,7 +38,7 @@ __device__ __forceinline__ uint32_t FreeBarrier(int warp, int slot) {
 __device__ __forceinline__ void InitRings() {
   for (int i = threadIdx.x; i < kWarps * kMaxSlots; i += kThreads) {
     InitBarrier(SharedAddress(&Context().full[i]), LOOPSPEC_COPY_ENGINE ? 1 : 32);
-    InitBarrier(SharedAddress(&Context().free[i]), 1);
+    InitBarrier(SharedAddress(&Context().free[i]), 32);
   }
   FenceBarrierInit();
 }
@@ -53,6 +53,14 @@ template <typename Kind>
 __device__ __forceinline__ uint32_t SlotAddress(int warp, int slot) {
   return SharedAddress(shared_memory) +
          static_cast<uint32_t>(kRingOffset + (warp * Kind::kSlots + slot) * kSlotBytes);
+}
+
+// Where a lane keeps inputs that do not fit its registers: each warp has the room of a slot after
+// the rings.
+template <typename Kind>
+__device__ __forceinline__ uint32_t SharedInputs() {
+  const auto slot = static_cast<int>(kWarps * Kind::kSlots + threadIdx.x / 32);
+  return SlotAddress<Kind>(0, slot) + threadIdx.x % 32 * static_cast<uint32_t>(sizeof(uint4));
 }
 
 // Starts the copy of the current block of `pass` into slot `slot` of a warp's ring; the copy engine
@@ -230,12 +238,12 @@ class Ring {
   }
 
   // The next slot has been read by the whole warp, `last` last: starts the copy that fills it
-  // again. Beyond the simple case, one matrix after the other, the next pass has to wait for
-  // CatchUp: it belongs to a later operation.
+  // again, or every lane says that it has read its part. Beyond the simple case, one matrix after
+  // the other, the next pass has to wait for CatchUp: it belongs to a later operation.
   __device__ __forceinline__ void Refill(uint32_t last) {
     const auto slot = static_cast<int>(reads_++ % kSlots);
     if constexpr (Kind::kCopier) {
-      if (threadIdx.x % 32 == 0) Arrive(After(last, FreeBarrier(warp_, slot)));
+      Arrive(After(last, FreeBarrier(warp_, slot)));
     } else {
       if (now_.matrix < 0) {
         ++owed_;
