@@ -230,13 +230,15 @@ class Simulation {
     struct Unit {
       int first, count, split;
     };
-    std::vector<Unit> units;
-    for (int row = 0; row < case_.rows; ++row) units.push_back({row, 1, case_.splits - 1});
+    std::vector<Unit> units, own;
+    for (int row = 0; row < case_.rows; ++row) own.push_back({row, 1, case_.splits - 1});
     const int per_unit = case_.same_plane ? std::max(1, kUnitQueries / group) : 1;
     for (int first = 0; first < case_.rows; first += per_unit) {
       for (int split = 0; split + 1 < case_.splits; ++split)
         units.push_back({first, std::min(per_unit, case_.rows - first), split});
     }
+    const size_t at = OwnUnitsAt(units.size(), own.size(), spec.kv_heads, case_.blocks * kWarps);
+    units.insert(units.begin() + static_cast<std::ptrdiff_t>(at), own.begin(), own.end());
     const int per_head = (spec.head_dim / 2 + 7) / 8, qk_heads = spec.heads + spec.kv_heads;
     attention_.assign(static_cast<size_t>(case_.rows * spec.kv_heads), {});
     std::vector<Piece> pieces;

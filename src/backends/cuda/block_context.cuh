@@ -180,14 +180,14 @@ inline constexpr int kRingOffset = kContextBytes + kSumBytes;
 static_assert(kRingOffset % 1024 == 0);
 
 // Slots of each warp's ring, and who fills them: the warp itself, or a ninth one that does nothing
-// else (copier.cuh), beside which sets have kRows at most: nine warps leave each thread 168
+// else (copier.cuh), beside which sets have kCopierRows at most: nine warps leave each thread 168
 // registers. Inputs of more than 24 rows need the room of a slot.
 template <int kRingSlots, int kRowsBesideCopier = 0>
 struct RingKind {
   static constexpr int kSlots = kRingSlots;
   static constexpr bool kCopier = kRowsBesideCopier > 0;
-  static constexpr int kRows = kRowsBesideCopier;
-  static constexpr bool kSharedInputs = kRows > 24;
+  static constexpr int kCopierRows = kRowsBesideCopier;
+  static constexpr bool kSharedInputs = kCopierRows > 24;
 };
 
 }  // namespace loopspec::cuda

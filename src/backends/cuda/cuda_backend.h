@@ -49,7 +49,7 @@ class CudaBackend final : public Backend {
     int readouts = 0;
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
-    PinnedArray<uint64_t> clock;          // [4]
+    PinnedArray<uint64_t> clock;          // [kSets][2]
     PinnedArray<DecisionInfo> decisions;  // [max_rows], written by the GPU
     Event done;
   };

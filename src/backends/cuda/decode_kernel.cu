@@ -317,7 +317,7 @@ bool Prepare(int limit, DecodeKernelLaunch& launch) {
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, kernel), "looking for the decode kernel");
   if (!IsCompiled<Kind>(attributes.ptxVersion)) return false;
-  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>(), Kind::kRows};
+  launch = {kernel, ThreadsOf<Kind>(), SharedBytes<Kind>(), Kind::kCopierRows};
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(launch.shared_bytes)),
         "setting the shared memory of the decode kernel");
@@ -379,7 +379,7 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   if (params.mail != 0 && params.group <= kUnitQueries) {
     beside_copier = &launch.with_copier[0];
     for (const int count : rows) {
-      if (count > launch.with_copier[0].rows && count <= launch.with_copier[1].rows)
+      if (count > launch.with_copier[0].copier_rows && count <= launch.with_copier[1].copier_rows)
         beside_copier = &launch.with_copier[1];
     }
   }
@@ -398,7 +398,8 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   for (int set = 0; set < kSets; ++set) {
     if (rows[set] == 0) continue;
     const DecodeKernelLaunch* next =
-        beside_copier != nullptr && rows[set] <= beside_copier->rows ? beside_copier : &launch.any;
+        beside_copier != nullptr && rows[set] <= beside_copier->copier_rows ? beside_copier
+                                                                            : &launch.any;
     if (kernel != nullptr && next != kernel) run(set);
     kernel = next;
   }

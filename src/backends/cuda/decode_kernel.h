@@ -10,7 +10,7 @@ struct DecodeKernelLaunch {
   const void* kernel = nullptr;
   int threads = 0;
   size_t shared_bytes = 0;
-  int rows = 0;  // that a set may have, beside a copier
+  int copier_rows = 0;  // that a set may have, where a warp copies
 };
 struct DecodeLaunch {
   int blocks = 0;

@@ -1,5 +1,6 @@
-// The batch side of a matrix product: a warp's parts of all rows for one block of k, in registers,
-// from memory, from mail or from what the block made for itself.
+// The batch side of a matrix product: a warp's parts of all rows for one block of k, in registers
+// (and in shared memory, where these do not suffice), from memory, from mail or from what the block
+// made for itself.
 #pragma once
 
 #include "backends/cuda/block_context.cuh"
@@ -44,8 +45,8 @@ struct BlockInputs {
     }
   }
   // `from`: row g of the rows, the lane's first element. WaitForCopies before what is in shared
-  // memory is used. In the order in which products take them: the first begin before the last are
-  // there.
+  // memory is used. Those in registers in the order in which products take them: the first begin
+  // before the last are there.
   __device__ __forceinline__ void Load(const bf16* from, int rows) {
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll

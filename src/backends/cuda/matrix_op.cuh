@@ -2,7 +2,7 @@
 //
 // The weights are the long side (16 rows) of the matrix instruction, batch rows the short one (8),
 // padded. A chunk of k is one block of k for each of the eight warps: a warp keeps its inputs for
-// all rows in registers and adds up in the order of k; then the warps' sums are added in the order
+// all rows at hand and adds up in the order of k; then the warps' sums are added in the order
 // of the warps, and chunks in the order of chunks. So a row's result is the same whatever shares
 // the batch with it, and however tiles and chunks are dealt to the blocks.
 //
@@ -241,7 +241,8 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
   pass.Save();
 }
 
-// Several chunks of each tile; their sums are added in order.
+// Several chunks of each tile; their sums are added in order. Beside a copier that is for narrow
+// sets alone: where there is mail, shares of wide ones have a single chunk.
 template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int rows) {
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
@@ -337,7 +338,7 @@ __device__ __forceinline__ void RunMatrix() {
   } else if (rows <= 16) {
     OnePass<16, kChunks, Kind>();
   } else if constexpr (Kind::kCopier) {
-    OnePass<Kind::kRows, kChunks, Kind>();
+    OnePass<Kind::kCopierRows, kChunks, Kind>();
   } else {
     if (rows <= kPassRows) {
       OnePass<kPassRows, kChunks, Kind>();

@@ -64,7 +64,7 @@ __device__ __forceinline__ int FlagsOf(OpDigest op) {
 }
 
 // Lays down what the current operation does (CurrentRun), and takes the warp's step to the next
-// one. By whole warps.
+// one. kNoOp when there is none. By whole warps.
 __device__ __forceinline__ OpDigest NextRun(const Cursor& cursor) {
   BlockContext& context = Context();
   const uint32_t warp = ThreadNow() / 32;

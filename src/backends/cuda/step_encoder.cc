@@ -171,13 +171,7 @@ void StepEncoder::Group(const StepPlan& plan) {
       units_.push_back(Unit(plan, first, last - first, split));
     first = last;
   }
-  // Units of one row's own look up cells and take longest. Pieces are dealt in rounds over all
-  // warps: at the end of the last full round they are with warps that have none of the rest.
-  const size_t rounds = (units_.size() + own_units_.size()) * static_cast<size_t>(spec_.kv_heads) /
-                        static_cast<size_t>(warps_);
-  const size_t full = rounds * static_cast<size_t>(warps_) / static_cast<size_t>(spec_.kv_heads);
-  const size_t at =
-      full < own_units_.size() ? 0 : std::min(units_.size(), full - own_units_.size());
+  const size_t at = OwnUnitsAt(units_.size(), own_units_.size(), spec_.kv_heads, warps_);
   units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), own_units_.begin(),
                 own_units_.end());
 }

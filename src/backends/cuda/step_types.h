@@ -4,7 +4,8 @@
 // The kernel is persistent: one block per multiprocessor runs through a step, operation by
 // operation. Between them stands a barrier over the grid; where few rows are under way, results go
 // from block to block by mail instead (mail.cuh). A launch depends on the step by the contents of
-// the plan, and by which of its sets it takes: those of few rows have a kernel of their own.
+// the plan, and by which of its sets it takes: those of up to 24 and of up to 32 rows have kernels
+// of their own.
 #pragma once
 
 #include <cstdint>
@@ -121,7 +122,7 @@ inline constexpr int SplitPositions(int head_stride) {
 
 // Lanes, of four elements each, that a piece of merging has (merge_op.cuh): as few as give each of
 // the grid's `warps` at most one piece of the `elements` that there are in all rows. More than
-// eight leave no registers for mail.
+// eight leave no registers for mail, and are more than a head has where head_stride is 32.
 inline constexpr int MergeLanes(int elements, int warps, int head_stride, bool narrow) {
   const int most = narrow || head_stride < 64 ? 8 : 16;
   int lanes = 1;
@@ -148,6 +149,15 @@ struct alignas(16) AttentionUnit {
   int32_t page;
   int32_t row, partial;  // of the first row, as in QueryRow
 };
+
+// Where the units of one row's own stand among the others. They look up cells and take longest.
+// Pieces are dealt in rounds over all of the grid's `warps`: at the end of the last full round they
+// are with warps that have none of the rest, or few do.
+inline constexpr size_t OwnUnitsAt(size_t others, size_t own, int kv_heads, int warps) {
+  const auto heads = static_cast<size_t>(kv_heads), each = static_cast<size_t>(warps);
+  const size_t full = (others + own) * heads / each * each / heads;
+  return full < own ? 0 : full - own < others ? full - own : others;
+}
 
 struct CommitInfo {
   int32_t cell;
@@ -247,8 +257,8 @@ struct DecodeParams {
   PlanHeader* plan;
   int32_t sets_begin, sets_end;  // that the launch takes
   uint64_t* clock;  // [set][2], on the host: nanoseconds when the set began, and when it ended
-  uint64_t* trace;  // null, or a clock reading after every operation of the (last) launch, for
-                    // finding where time goes
+  uint64_t* trace;  // null, or clock readings of the (last) launch when a set begins and after
+                    // every operation, for finding where time goes
 };
 
 }  // namespace loopspec::cuda
