@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "jinja/budget.h"
 #include "text/chat_template.h"
-#include "text/jinja_budget.h"
 
 namespace {
 

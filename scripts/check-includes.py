@@ -18,9 +18,11 @@ ALLOWED = {
     "src/backends/cpu": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
     "src/backends/cuda": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
     "src/backends/no_cuda": {"src/backends/backend.h", "src/base"},
-    "src/text": {"src/base"},
+    "src/jinja": {"src/base"},
+    "src/text": {"src/jinja", "src/base"},
     "src/engine": {"src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "src/serve": {"src/engine", "src/text", "src/base"},
+    "src/measure": {"src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "tools": {"src", "tools"},
 }
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cooperative_groups|mma|nv)")

@@ -2,7 +2,7 @@
 # Checks and times the CUDA backend on a GPU host with a compiler, CMake, CUDA and the header packages (nlohmann-json, fmt,
 # spdlog, googletest) but no network, and prints one table.
 #   scripts/gpu-check.sh [PART ...]     without parts: all of them, in this order
-#     build   the backend, its tests and its benchmarks (tests/cuda/standalone)
+#     build   the backend, its tests and its benchmarks (tests/backends/cuda/standalone)
 #     tests   the GPU tests, and the GPU against the CPU where Highway is installed
 #     bench   steps at the shapes of the released models; LoopSpec on full-size synthetic twins at assumed acceptance
 #     peer    the PyTorch peer, where LOOPSPEC_PEER names its script
@@ -27,7 +27,7 @@ twins=${LOOPSPEC_TWINS:-$root/build/gpu-twins}
 read -ra twin_names <<< "${LOOPSPEC_TWIN_NAMES:-ouro-1.4b ouro-2.6b raven-llama raven-olmo raven-tinyllama}"
 read -ra peer_runs <<< "${LOOPSPEC_PEER_RUNS:-ouro:1 raven:1 ouro:4 raven:32}"
 budget=${LOOPSPEC_BUDGET:-570}
-check=$build/tests/cuda/gpu_check
+check=$build/tests/backends/cuda/gpu_check
 failed=0
 declare -A twin_job=()
 
@@ -58,7 +58,7 @@ part_build() {
     architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)-real
   say "build for $architecture"
   mkdir -p "$build"
-  if ! cmake -S "$root/tests/cuda/standalone" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  if ! cmake -S "$root/tests/backends/cuda/standalone" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" > "$build/configure.log" 2>&1; then
     cat "$build/configure.log"
     fail "configuring"
@@ -125,17 +125,17 @@ run_test() {
 part_tests() {
   say "tests"
   : > "$results/tests.txt"
-  run_test cuda_test "$build/tests/cuda/cuda_test" --gtest_brief=1
-  if [ -x "$build/tests/cuda/cuda_cpu_test" ] && ! grep -qs "Highway NOT found" "$build/configure.log"; then
-    run_test cuda_cpu_test "$build/tests/cuda/cuda_cpu_test" --gtest_brief=1
+  run_test cuda_test "$build/tests/backends/cuda/cuda_test" --gtest_brief=1
+  if [ -x "$build/tests/backends/cuda/cuda_cpu_test" ] && ! grep -qs "Highway NOT found" "$build/configure.log"; then
+    run_test cuda_cpu_test "$build/tests/backends/cuda/cuda_cpu_test" --gtest_brief=1
   else
     echo "Highway is not here: the GPU was NOT compared with the CPU"
     echo "tests.cuda_cpu_test not-built" >> "$results/tests.txt"
   fi
-  run_test cuda_equality_test "$build/tests/cuda/cuda_equality_test" --gtest_brief=1
+  run_test cuda_equality_test "$build/tests/backends/cuda/cuda_equality_test" --gtest_brief=1
   if [ -n "${LOOPSPEC_SANITIZER:-}" ]; then
     local few='Families/CudaGolden.*:CudaSampling.Greedy*:Families/CudaRows.DoNotDependOnHowRecurrences*/3:Families/CudaRows.DoNotDependOnHowRecurrences*/4:Families/CudaRows.DoNotDependOnWhoBrings*/3'
-    run_test sanitizer_memcheck compute-sanitizer --tool memcheck --error-exitcode 1 "$build/tests/cuda/cuda_test" \
+    run_test sanitizer_memcheck compute-sanitizer --tool memcheck --error-exitcode 1 "$build/tests/backends/cuda/cuda_test" \
       --gtest_brief=1 --gtest_filter="$few"
     run_test sanitizer_racecheck own_races
   fi
@@ -145,7 +145,7 @@ part_tests() {
 own_races() {
   local log=$results/racecheck.log
   timeout --kill-after=5 200 compute-sanitizer --tool racecheck --racecheck-report all --print-limit 1000000 --show-backtrace no \
-    "$build/tests/cuda/cuda_test" --gtest_brief=1 \
+    "$build/tests/backends/cuda/cuda_test" --gtest_brief=1 \
     --gtest_filter='CudaSampling.Greedy*:*.DoNotDependOnHowRecurrences*/0:*.DoNotDependOnHowRecurrences*/4:*.DoNotDependOnWhoBrings*/3' > "$log" 2>&1 || return 1
   grep -E '(Read|Write) Thread' "$log" | grep -v ' at nvjet' | sed 's/.*) at //; s/+0x.*//' | sort | uniq -c | head
   ! grep -E '(Read|Write) Thread' "$log" | grep -qv ' at nvjet'

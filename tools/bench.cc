@@ -33,7 +33,7 @@ struct Options {
 struct Contender {
   std::string name;
   std::vector<int> depths;
-  int max_rows = -1;  // -1: the device's own choice
+  int row_budget = -1;  // -1: the device's own choice
 
   std::vector<double> rates;      // tokens per second, one per repeat
   DecodeStatistics statistics;    // of the first repeat, over all prompts
@@ -53,7 +53,7 @@ Contender ParseContender(const std::string& text, int recurrence) {
     const std::vector<int> rows = ParseDepths(rest.substr(at + 1));
     if (rows.size() != 1 || rows[0] < 1)
       Fail("--decode {}: expected a number of rows after @", text);
-    contender.max_rows = rows[0];
+    contender.row_budget = rows[0];
     rest = rest.substr(0, at);
   }
   if (rest == "loopspec") {
@@ -262,7 +262,7 @@ void Run(const Options& options) {
           const size_t which = (k + static_cast<size_t>(repeat) + j) % contenders.size();
           Contender& c = contenders[which];
           request.depths = c.depths;
-          request.max_rows = c.max_rows >= 0 ? c.max_rows : backend->PreferredRows();
+          request.row_budget = c.row_budget >= 0 ? c.row_budget : backend->PreferredRows();
           request.assume = options.assume.empty() || c.depths.empty() ? nullptr : &assume;
           const GenerateResult result = generator.Run(request);
           progress.Tick();

@@ -82,7 +82,7 @@ class Conversation {
         text_(TextParts::Load(folder_)),
         depths_(options.decode.Depths(model_.spec.recurrence)),
         backend_(options.model.MakeBackend(model_, depths_, model_.spec.max_positions,
-                                           options.decode.max_rows)),
+                                           options.decode.row_budget)),
         generator_(*backend_) {
     text_.RequireTokenizer(folder_);
     text_.RequireTemplate(folder_);
@@ -135,7 +135,7 @@ class Conversation {
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
     request.depths = depths_;
-    request.max_rows = options_.decode.Rows(*backend_);
+    request.row_budget = options_.decode.Rows(*backend_);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.stop_tokens = text_.special.eos;
     IncrementalDecoder decoder(*text_.tokenizer, {});

@@ -33,7 +33,7 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
   request.prompt = text.RequireTokenizer(folder).Encode(
       text.RequireTemplate(folder).Render(messages, {}), false);
   request.max_tokens = 200;
-  request.max_rows = backend.PreferredRows();
+  request.row_budget = backend.PreferredRows();
   request.stop_tokens = text.special.eos;
   Generator generator(backend);
   std::vector<Row> rows;

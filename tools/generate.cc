@@ -106,8 +106,8 @@ void Run(const Options& options) {
 
   const auto backend = options.model.MakeBackend(
       model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
-      options.decode.max_rows);
-  request.max_rows = options.decode.Rows(*backend);
+      options.decode.row_budget);
+  request.row_budget = options.decode.Rows(*backend);
   Generator generator(*backend);
   std::optional<IncrementalDecoder> decoder;
   if (text.tokenizer) {

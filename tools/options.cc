@@ -61,7 +61,7 @@ Model ModelOptions::Load() const {
 
 std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
                                                    std::vector<int> depths, int64_t positions,
-                                                   int max_rows) const {
+                                                   int cells) const {
   BackendOptions options;
   depths.push_back(model_loaded.spec.recurrence);
   std::sort(depths.begin(), depths.end());
@@ -70,7 +70,7 @@ std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
   options.kv_positions = std::min<int64_t>(
       positions, model_loaded.spec.max_positions);  // longer texts are refused anyway
   if (!kv_memory.empty()) options.kv_memory = ParseBytes(kv_memory, "--kv-memory");
-  if (max_rows > 0) options.max_rows = max_rows;
+  if (cells > 0) options.cells = cells;
   options.compute = ParseCompute(compute);
   options.threads = threads;
   options.state_seed = state_seed;
@@ -140,7 +140,7 @@ void DecodeOptions::AddTo(CLI::App& command) {
       ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
-  add("--max-rows", max_rows,
+  add("--max-rows", row_budget,
       "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on "
       "a CPU)")
       ->check(CLI::Range(0, 256).description(""))

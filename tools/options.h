@@ -31,7 +31,7 @@ struct ModelOptions {
   Model Load() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold.
   std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths,
-                                       int64_t positions, int max_rows = 0) const;
+                                       int64_t positions, int cells = 0) const;
 };
 
 // --temperature and its kin.
@@ -49,7 +49,7 @@ struct SamplingOptions {
 struct DecodeOptions {
   std::string decode = "loopspec";
   std::string depths = "auto";
-  int max_rows = -1;  // -1: the device's own choice
+  int row_budget = -1;  // -1: the device's own choice
 
   void AddTo(CLI::App& command);
   // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
@@ -57,7 +57,7 @@ struct DecodeOptions {
   std::vector<int> Depths(int recurrence) const;
   // Row budget of a request.
   int Rows(const Backend& backend) const {
-    return max_rows >= 0 ? max_rows : backend.PreferredRows();
+    return row_budget >= 0 ? row_budget : backend.PreferredRows();
   }
 };
 

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/timer.h"
-#include "engine/agreement.h"
 #include "engine/device.h"
+#include "measure/agreement.h"
 #include "model/model.h"
 #include "tools/commands.h"
 #include "tools/options.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/cuda_backend.h"
-#include "backends/cuda/read_bandwidth.h"
+#include "backends/cuda/host/cuda_backend.h"
+#include "backends/cuda/host/read_bandwidth.h"
 #include "base/timer.h"
 
 namespace loopspec {
@@ -68,7 +68,7 @@ class Bench {
       : name_(name), context_(context), bandwidth_(bandwidth), results_(results) {
     BackendOptions options;
     options.readout_depths = std::move(depths);
-    options.max_rows = 256;
+    options.cells = 256;
     options.kv_positions = context + 1024;
     Timer timer;
     cuda::DeviceModel model = cuda::DeviceModel::Random(spec, 1);

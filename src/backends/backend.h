@@ -28,7 +28,7 @@ enum class ComputeMode { kAuto, kF32, kBF16 };
 
 struct BackendOptions {
   std::vector<int> readout_depths;  // ascending, the last is R; C planes exist for these
-  int max_rows = 256;               // rows (cells) alive at once
+  int cells = 256;                  // branches alive at once, over all requests
   int64_t kv_positions =
       0;  // committed positions to hold over all sequences; 0: the model's context length
   int64_t kv_memory =
@@ -154,7 +154,7 @@ class Backend {
   virtual std::string device() const = 0;  // "cpu", "cuda:0"
   virtual int pages() const = 0;           // pages of kPageSize positions there are
   // Rows up to which one more costs little: the budget of a request that names none.
-  virtual int PreferredRows() const { return options().max_rows; }
+  virtual int PreferredRows() const { return options().cells; }
 
   virtual void Prefill(const PrefillPlan& plan) = 0;
   // As Prefill, and hands out the logits of every position at every readout depth.

@@ -30,11 +30,11 @@ int64_t Positions(const DecodeRequest& request, const ModelSpec& spec) {
 }
 
 int Budget(const DecodeRequest& request, int backend_rows) {
-  if (request.max_rows < 0)
-    Fail("max-rows is {}, expected 1 or more, or 0 for no limit", request.max_rows);
+  if (request.row_budget < 0)
+    Fail("max-rows is {}, expected 1 or more, or 0 for no limit", request.row_budget);
   // Without proposals there is never a second branch.
   if (request.depths.empty()) return 1;
-  return request.max_rows == 0 ? backend_rows : std::min(request.max_rows, backend_rows);
+  return request.row_budget == 0 ? backend_rows : std::min(request.row_budget, backend_rows);
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
       recurrence_(spec.recurrence),
       vocab_(spec.vocab),
       readout_depths_(backend.readout_depths),
-      budget_(Budget(request, backend.max_rows)),
+      budget_(Budget(request, backend.cells)),
       pages_(ledger, Positions(request, spec)),
       tree_(ledger, budget_),
       counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab,

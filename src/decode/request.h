@@ -24,7 +24,7 @@ struct DecodeRequest {
   std::vector<int32_t> stop_tokens;  // any of them ends the text
   uint64_t seed = 0;
   uint32_t choice = 0;
-  int max_rows = 0;    // live branches at most; 0: as many as the backend holds
+  int row_budget = 0;  // live branches at most; 0: as many as the backend holds
   int logprobs = -1;   // -1: none; n: of the token and the n most likely
   bool trace = false;  // keep the timeline of branches
   const AssumedAcceptance* assume = nullptr;

@@ -70,7 +70,7 @@ Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& 
   DecodeRequest request;
   request.prompt.assign(prompt.begin(), prompt.end());
   request.max_tokens = options.max_tokens;
-  request.max_rows = p.backend->PreferredRows();
+  request.row_budget = p.backend->PreferredRows();
   if (options.speculative) request.depths = p.depths;
   request.seed = options.seed;
   if (!options.ignore_eos) request.stop_tokens = p.special.eos;

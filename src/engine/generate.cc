@@ -7,12 +7,12 @@
 namespace loopspec {
 
 Generator::Generator(Backend& backend)
-    : backend_(backend), ledger_(backend.pages(), backend.options().max_rows) {
+    : backend_(backend), ledger_(backend.pages(), backend.options().cells) {
   // Room for the largest step there can be, so that none allocates: every cell a row, every row
   // with a full chain.
-  const auto rows = static_cast<size_t>(backend.options().max_rows);
+  const auto rows = static_cast<size_t>(backend.options().cells);
   const auto chain =
-      static_cast<size_t>(std::min(backend.spec().recurrence, backend.options().max_rows));
+      static_cast<size_t>(std::min(backend.spec().recurrence, backend.options().cells));
   plan_.sequences.reserve(1);
   plan_.commits.reserve(1);
   plan_.rows.reserve(rows);

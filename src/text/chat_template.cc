@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
-#include "text/jinja_unicode.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+#include "jinja/unicode.h"
 
 namespace loopspec {
 

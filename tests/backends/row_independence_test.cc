@@ -46,7 +46,7 @@ class RowIndependence : public testing::TestWithParam<Case> {
     options.readout_depths = GetParam().depths;
     options.readout_depths.push_back(model_->spec.recurrence);
     options.compute = GetParam().compute;
-    options.max_rows = kCells;
+    options.cells = kCells;
     options.kv_positions = 64 * 140;
     options.threads = GetParam().threads;
     backend_ = MakeTestBackend(*model_, options);

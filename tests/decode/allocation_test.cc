@@ -117,7 +117,7 @@ TEST_P(SteadyState, DecodingAllocatesNothing) {
   // With penalties each readout has a list of counts: a new one when a step has more readouts than
   // any before.
   request.sampling.repetition_penalty = 1.1f;
-  request.max_rows = 4;
+  request.row_budget = 4;
   ExpectNone(generator, request, kWarm, "with penalties");
 }
 

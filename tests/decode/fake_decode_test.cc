@@ -70,8 +70,8 @@ void CheckStatistics(const DecodeRequest& request, const Text& text) {
   EXPECT_EQ(steps, s.steps);
   EXPECT_EQ(rows, s.row_steps);
   EXPECT_LE(s.gate_opened, s.gate_evaluated);
-  if (request.max_rows > 0) {
-    EXPECT_LE(s.rows_peak, request.max_rows);
+  if (request.row_budget > 0) {
+    EXPECT_LE(s.rows_peak, request.row_budget);
   }
   if (request.depths.empty()) {
     EXPECT_EQ(s.steps, kRecurrence * static_cast<int64_t>(text.tokens.size()));
@@ -89,7 +89,7 @@ void ExpectLikeAutoregressive(DecodeRequest request, FakeShape shape, uint64_t s
   for (const auto& depths : kDepths) {
     for (const int rows : kBudgets) {
       request.depths = depths;
-      request.max_rows = rows;
+      request.row_budget = rows;
       const Text text = Decode(model, request, DecideLikeTheCpu());
       EXPECT_EQ(text, expected) << fmt::format("depths {} rows {}", depths, rows);
       CheckStatistics(request, text);
@@ -175,7 +175,7 @@ TEST(FakeDecode, CascadeTextDoesNotDependOnTheBudget) {
           const Text unlimited = Decode(model, request, Philox());
           CheckStatistics(request, unlimited);
           for (const int rows : kBudgets) {
-            request.max_rows = rows;
+            request.row_budget = rows;
             const Text text = Decode(model, request, Philox());
             EXPECT_EQ(text, unlimited)
                 << fmt::format("depths {} rows {} seed {}", depths, rows, seed);
@@ -302,7 +302,7 @@ TEST(FakeDecode, RefusesBadRequests) {
   EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 1 << 30; }).find("context"),
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_rows = -1; }).find("max-rows"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.row_budget = -1; }).find("max-rows"), std::string::npos);
   for (const auto& depths : {std::vector{0}, {4}, {2, 2}, {2, 1}, {-1}, {1, 2, 3, 4}}) {
     EXPECT_NE(with([&](DecodeRequest& r) { r.depths = depths; }).find("depths"), std::string::npos);
   }
@@ -423,7 +423,7 @@ TEST(FakeDecode, ManyDecodersInOneStep) {
     request.max_tokens = 20 + 7 * i;
     request.depths = depths;
     request.seed = static_cast<uint64_t>(i);
-    request.max_rows = 1 + i;
+    request.row_budget = 1 + i;
     request.sampling.temperature = 1.0f;
     requests.push_back(request);
     alone.push_back(Decode(model, request, Philox()).tokens);

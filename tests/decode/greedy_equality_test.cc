@@ -164,11 +164,11 @@ void ExpectEqual(const ModelCase& which, const std::function<void(DecodeRequest&
     ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(tokens));
     for (size_t d = 0; d < which.depth_sets.size(); ++d) {
       request.depths = which.depth_sets[d];
-      request.max_rows = kBudgets[(p + d) % std::size(kBudgets)];
+      request.row_budget = kBudgets[(p + d) % std::size(kBudgets)];
       const Written ours = subject.Run(request);
       ExpectSame(ours, plain, subject.vocab(),
                  fmt::format("{} prompt {} depths {} rows {}", which.name, p, request.depths,
-                             request.max_rows));
+                             request.row_budget));
       if (testing::Test::HasFatalFailure()) return;
       steps += ours.statistics.steps;
       expected_steps += plain.statistics.steps;
@@ -277,7 +277,7 @@ void SameAtEveryBudget(const ModelCase& which, int tokens) {
     request.depths = which.depth_sets[d];
     Written first;
     for (const int budget : kBudgets) {
-      request.max_rows = budget;
+      request.row_budget = budget;
       const Written written = subject.Run(request);
       if (first.tokens.empty()) {
         first = written;

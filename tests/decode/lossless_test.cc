@@ -49,13 +49,14 @@ struct Setting {
   std::vector<int> depths;
   int recurrence;
   LaterProposal later = LaterProposal::kGatedResidual;
-  int max_rows = 0;
+  int row_budget = 0;
   std::vector<int32_t> stop_tokens = {};
 };
 
 std::string Text(const Setting& s) {
   return fmt::format("shape {} depths {} R {} later {} rows {} stops {}", static_cast<int>(s.shape),
-                     s.depths, s.recurrence, static_cast<int>(s.later), s.max_rows, s.stop_tokens);
+                     s.depths, s.recurrence, static_cast<int>(s.later), s.row_budget,
+                     s.stop_tokens);
 }
 
 DecodeRequest Request(const Setting& s) {
@@ -66,7 +67,7 @@ DecodeRequest Request(const Setting& s) {
   request.depths = s.depths;
   request.max_tokens = kLength;
   request.stop_tokens = s.stop_tokens;
-  request.max_rows = s.max_rows;
+  request.row_budget = s.row_budget;
   return request;
 }
 

@@ -27,13 +27,13 @@ class FakeBackend : public Backend {
   using Decider = std::function<Decision(const ReadoutPlan& plan, std::span<const int32_t> prefix,
                                          double* p, const Recorded<double>* recorded)>;
 
-  FakeBackend(FakeModel& model, const std::vector<int>& depths, int max_rows, int positions = 64)
+  FakeBackend(FakeModel& model, const std::vector<int>& depths, int cells, int positions = 64)
       : model_(model), pages_(PagesFor(positions)) {
     options_.readout_depths = depths;
     options_.readout_depths.push_back(model.spec().recurrence);
-    options_.max_rows = max_rows;
+    options_.cells = cells;
     page_tokens_.assign(static_cast<size_t>(pages_ * kPageSize), -1);
-    cells_.resize(static_cast<size_t>(max_rows));
+    cells_.resize(static_cast<size_t>(cells));
   }
 
   void set_decider(Decider decider) { decider_ = std::move(decider); }
@@ -50,7 +50,7 @@ class FakeBackend : public Backend {
   void Score(const PrefillPlan& plan, const LogitsSink&) override { Prefill(plan); }
 
   Ticket Submit(const StepPlan& plan) override {
-    LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= options_.max_rows);
+    LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= options_.cells);
     for (const CommitPlan& commit : plan.commits) {
       const Cell& cell = cells_[static_cast<size_t>(commit.cell)];
       LOOPSPEC_CHECK(cell.position == commit.position && cell.depth == model_.spec().recurrence);

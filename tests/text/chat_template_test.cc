@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "text/jinja_budget.h"
+#include "jinja/budget.h"
 
 namespace loopspec {
 namespace {

@@ -51,13 +51,13 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
       weights_(model, options_.compute),
       pages_(PagesFor(options_.kv_positions)),
       pool_(options_.threads),
-      kv_(model.spec, planes_, pages_, options_.max_rows,
+      kv_(model.spec, planes_, pages_, options_.cells,
           options_.compute == ComputeMode::kBF16 ? 2 : 4),
-      stack_(model.spec, weights_, kv_, options_.threads, std::max(options_.max_rows, kChunk),
-             int64_t{pages_} * kPageSize + options_.max_rows + 1),
+      stack_(model.spec, weights_, kv_, options_.threads, std::max(options_.cells, kChunk),
+             int64_t{pages_} * kPageSize + options_.cells + 1),
       frequencies_(model.spec.RopeFrequencies()) {
   const ModelSpec& spec = model.spec;
-  const auto cells = static_cast<size_t>(options_.max_rows);
+  const auto cells = static_cast<size_t>(options_.cells);
   const auto hidden = static_cast<size_t>(spec.hidden);
   states_.resize(cells * hidden);
   if (spec.adapter) injected_.resize(cells * hidden);
@@ -132,14 +132,14 @@ const float* CpuBackend::Rotary(int32_t position) {
 // A tile of weights serves eight rows for little more than the reading of it; beyond that rows cost
 // arithmetic.
 int CpuBackend::PreferredRows() const {
-  return std::min(8, options_.max_rows);
+  return std::min(8, options_.cells);
 }
 
 // ---- A step ----
 
 void CpuBackend::PrepareStep(const StepPlan& plan) {
   const ModelSpec& spec = model_.spec;
-  LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= options_.max_rows);
+  LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= options_.cells);
   rows_.clear();
   fresh_.clear();
   readout_rows_.clear();

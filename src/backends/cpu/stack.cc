@@ -16,28 +16,28 @@ const float* Data(const std::vector<float>& v) {
 
 }  // namespace
 
-Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int max_rows,
-             int64_t max_positions)
+Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads,
+             int row_capacity, int64_t max_positions)
     : spec_(spec),
       weights_(weights),
       kv_(kv),
       attention_(ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
       max_positions_(max_positions) {
   const Linear& any = weights.core[0].qkv;
-  packed_ = LazyBuffer(any.kernel->PackedBytes(max_rows, (spec.adapter ? 2 : 1) * spec.hidden));
-  packed_att_ = LazyBuffer(any.kernel->PackedBytes(max_rows, spec.q_size()));
-  packed_ff_ = LazyBuffer(any.kernel->PackedBytes(max_rows, spec.ff));
-  qkv_.resize(static_cast<size_t>(max_rows) *
+  packed_ = LazyBuffer(any.kernel->PackedBytes(row_capacity, (spec.adapter ? 2 : 1) * spec.hidden));
+  packed_att_ = LazyBuffer(any.kernel->PackedBytes(row_capacity, spec.q_size()));
+  packed_ff_ = LazyBuffer(any.kernel->PackedBytes(row_capacity, spec.ff));
+  qkv_.resize(static_cast<size_t>(row_capacity) *
               static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
-  sub_.resize(static_cast<size_t>(max_rows) * static_cast<size_t>(spec.hidden));
+  sub_.resize(static_cast<size_t>(row_capacity) * static_cast<size_t>(spec.hidden));
   scratch_.resize(static_cast<size_t>(threads));
   for (Scratch& scratch : scratch_) {
     scratch.row.resize(static_cast<size_t>(std::max(spec.hidden, spec.q_size())));
-    scratch.gate.resize(static_cast<size_t>(max_rows * kFfChunk));
-    scratch.up.resize(static_cast<size_t>(max_rows * kFfChunk));
+    scratch.gate.resize(static_cast<size_t>(row_capacity * kFfChunk));
+    scratch.up.resize(static_cast<size_t>(row_capacity * kFfChunk));
     scratch.attention.resize(static_cast<size_t>(AttentionScratch(max_positions, spec.head_dim)));
     scratch.head_out.resize(static_cast<size_t>(spec.heads / spec.kv_heads * spec.head_dim));
-    scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + max_rows + 1));
+    scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + row_capacity + 1));
   }
 }
 

@@ -33,8 +33,8 @@ struct BatchRow {
 
 class Stack {
  public:
-  // `max_rows`: most rows of a batch. `max_positions`: longest context.
-  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int max_rows,
+  // `row_capacity`: most rows of a batch. `max_positions`: longest context.
+  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int row_capacity,
         int64_t max_positions);
 
   // The rows may depend on each other when they lie in pages (a chunk of a prompt).

@@ -1,0 +1,390 @@
+#include "backends/cuda/host/cuda_backend.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cuda/host/read_bandwidth.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace loopspec::cuda {
+namespace {
+
+constexpr double kLog2e = 1.4426950408889634;
+
+int HeadStride(const ModelSpec& spec) {
+  for (const int stride : {32, 64, 128, 256}) {
+    if (spec.head_dim <= stride) return stride;
+  }
+  Fail("the model's head_dim is {}, the CUDA backend takes at most 256", spec.head_dim);
+}
+
+void CheckShapes(const ModelSpec& spec) {
+  if (spec.hidden > kMaxHidden || spec.hidden % 4 != 0) {
+    Fail("the model's hidden size is {}, the CUDA backend takes multiples of 4 up to {}",
+         spec.hidden, kMaxHidden);
+  }
+}
+
+BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
+  if (options.compute == ComputeMode::kF32)
+    Fail("the CUDA backend computes in bf16, float32 was asked for");
+  options.compute = ComputeMode::kBF16;
+  if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
+  if (options.cells < 1 || options.cells > 4096)
+    Fail("{} cells were asked for, expected 1 to 4096", options.cells);
+  return options;
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device)
+    : model_(std::move(model)),
+      options_(Granted(options, model_.spec)),
+      device_(device),
+      split_(SplitPositions(HeadStride(model_.spec))),
+      planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
+      launch_(PrepareDecode(device)),
+      program_(BuildProgram(model_, launch_.blocks)),
+      encoder_(model_.spec, split_, launch_.blocks * kWarps, options_.cells,
+               static_cast<int>(options_.readout_depths.size())) {
+  const ModelSpec& spec = model_.spec;
+  CheckShapes(spec);
+  DecodeParams& p = params_;
+  p.hidden = spec.hidden;
+  p.heads = spec.heads;
+  p.kv_heads = spec.kv_heads;
+  p.head_dim = spec.head_dim;
+  p.head_stride = HeadStride(spec);
+  p.group = spec.heads / spec.kv_heads;
+  p.one_over_hidden = 1.0f / static_cast<float>(spec.hidden);
+  p.q_size = spec.q_size();
+  p.kv_size = spec.kv_size();
+  p.ff = spec.ff;
+  p.vocab = spec.vocab;
+  p.core_layers = spec.core_layers;
+  p.prelude_layers = spec.prelude_layers;
+  p.planes = planes_.count();
+  p.split = split_;
+  p.row_stride = std::max(options_.cells, kPrefillRows);
+  p.ld_hidden = PaddedK(spec.hidden);
+  p.ld_attention = PaddedK(spec.q_size());
+  p.ld_ff = PaddedK(spec.ff);
+  p.ld_adapter = PaddedK(2 * spec.hidden);
+  p.eps = static_cast<float>(spec.norm_eps);
+  p.attention_scale = static_cast<float>(kLog2e / std::sqrt(static_cast<double>(spec.head_dim)));
+  p.embed_scale = static_cast<float>(spec.embed_scale);
+  p.state_scale = spec.state_std * spec.embed_scale;
+  p.state_seed = options_.state_seed;
+  p.adapter = spec.adapter ? 1 : 0;
+  p.embedding = model_.embedding;
+  UploadProgram();
+  AllocateRows();
+  AllocateCells();
+  AllocatePages();
+  Check(cudaDeviceSynchronize(), "preparing the GPU");
+}
+
+CudaBackend::~CudaBackend() {
+  cudaStreamSynchronize(stream_.get());
+}
+
+std::string CudaBackend::device() const {
+  return fmt::format("cuda:{}", device_);
+}
+
+void CudaBackend::UploadProgram() {
+  const auto upload = [](const auto& from, auto& to, const char* what) {
+    to = std::decay_t<decltype(to)>(from.size(), what);
+    Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice),
+          "copying the program to the GPU");
+  };
+  maps_ = MakeTensorMaps(program_.weights, device_);
+  std::vector<MatrixSource> sources;
+  for (const DeviceMatrix& m : program_.weights) sources.push_back({m.data, m.ld});
+  upload(program_.ops, ops_, "the program");
+  upload(sources, sources_, "the program");
+  for (const int narrow : {0, 1}) {
+    upload(program_.shares[narrow], shares_[narrow], "the program");
+    params_.shares[narrow] = shares_[narrow].data();
+  }
+  upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");
+  params_.ops = ops_.data();
+  params_.sources = sources_.data();
+  params_.maps = maps_.data();
+  params_.matrices = program_.matrices;
+  params_.core_start = program_.core_start;
+  params_.rope_frequencies = frequencies_.data();
+  for (int set = 0; set < kSets; ++set) {
+    params_.ops_begin[set] = program_.ops_begin[set];
+    params_.ops_end[set] = program_.ops_end[set];
+    params_.matrices_end[set] = program_.matrices_end[set];
+  }
+}
+
+void CudaBackend::AllocateRows() {
+  DecodeParams& p = params_;
+  const auto rows = static_cast<size_t>(p.row_stride);
+  const size_t input_rows = (rows + kPassRows - 1) / kPassRows * kPassRows;
+  const auto make = [](auto& array, size_t count, auto*& pointer) {
+    array = std::decay_t<decltype(array)>(count, "the rows of a step", true);
+    pointer = array.data();
+  };
+  const auto n = [](int value) { return static_cast<size_t>(value); };
+  make(coda_x_, rows * n(p.hidden), p.coda_x);
+  make(own_stream_, n(launch_.blocks) * n(p.hidden), p.own_stream);
+  p.mail = program_.mail ? 1 : 0;
+  const size_t narrow = program_.mail ? n(kNarrowRows) : 0;
+  make(mail_sums_, narrow * n(p.hidden), p.mail_sums);
+  make(mail_hidden_, narrow * n(p.ld_hidden / 2), p.mail_hidden);
+  make(mail_ff_, narrow * n(p.ld_ff / 2), p.mail_ff);
+  make(mail_attention_, narrow * n(p.ld_attention / 2), p.mail_attention);
+  make(mail_qkv_, narrow * n(p.heads + 2 * p.kv_heads) * n(p.head_dim / 2), p.mail_qkv);
+  make(act_hidden_, input_rows * n(p.ld_hidden), p.act_hidden);
+  make(act_attention_, input_rows * n(p.ld_attention), p.act_attention);
+  make(act_ff_, input_rows * n(p.ld_ff), p.act_ff);
+  make(act_adapter_, input_rows * n(model_.spec.adapter ? p.ld_adapter : 0), p.act_adapter);
+  make(q_, rows * n(p.heads) * n(p.head_stride), p.q);
+  make(qk_raw_, rows * n(model_.spec.qk_norm ? p.q_size + p.kv_size : 0), p.qk_raw);
+  make(partials_, n(program_.max_chunks) * rows * n(p.hidden), p.partials);
+  make(rope_, n(kSets) * rows * n(p.head_dim / 2), p.rope);
+  const size_t readouts = n(options_.cells) * n(p.vocab);
+  logits_ = DeviceArray<float>(readouts, "the logits of a step");
+  work_ = DeviceArray<float>(readouts, "the logits of a step");
+  p.logits = logits_.data();
+  for (InFlight& flight : flights_) {
+    flight.clock = PinnedArray<uint64_t>(2 * kSets);
+    flight.decisions = PinnedArray<DecisionInfo>(n(options_.cells));
+  }
+}
+
+void CudaBackend::AllocateCells() {
+  DecodeParams& p = params_;
+  const auto cells = static_cast<size_t>(options_.cells);
+  const size_t kv = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 *
+                    static_cast<size_t>(p.head_stride);
+  const size_t hidden = static_cast<size_t>(p.hidden);
+  state_ = DeviceArray<float>(cells * hidden, "the states of live tokens", true);
+  prelude_out_ = DeviceArray<bf16>(model_.spec.adapter ? cells * hidden : 0,
+                                   "the states of live tokens", true);
+  cell_kv_ = DeviceArray<bf16>(cells * kv, "the keys and values of live tokens", true);
+  p.state = state_.data();
+  p.prelude_out = prelude_out_.data();
+  p.cell_kv = cell_kv_.data();
+}
+
+void CudaBackend::AllocatePages() {
+  DecodeParams& p = params_;
+  const size_t page_elements = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 *
+                               kPageSize * static_cast<size_t>(p.head_stride);
+  const size_t page_bytes = page_elements * sizeof(bf16);
+  int64_t pages;
+  if (options_.kv_memory > 0) {
+    pages = options_.kv_memory / static_cast<int64_t>(page_bytes);
+    if (pages < 1) {
+      Fail("key/value memory is set to {} bytes, one page of {} positions takes {}",
+           options_.kv_memory, kPageSize, page_bytes);
+    }
+  } else if (options_.kv_positions > 0) {
+    pages = PagesFor(options_.kv_positions);
+  } else {
+    // Most of what is free, but no more than many requests of full length could use.
+    const size_t reserve = size_t{1} << 30;  // prompts' buffers, distributions
+    const size_t free = FreeMemory();
+    const auto fitting =
+        static_cast<int64_t>((free > reserve ? free - reserve : 0) * 9 / 10 / page_bytes);
+    pages = std::min<int64_t>(fitting, int64_t{32} * PagesFor(model_.spec.max_positions));
+    if (pages < 1) FailMemory(page_bytes, "one page of keys and values");
+  }
+  pages = std::min<int64_t>(pages, int64_t{1} << 24);
+  // Padding within a head must read as zero.
+  const bool padded = p.head_stride != p.head_dim;
+  page_kv_ = DeviceArray<bf16>(static_cast<size_t>(pages) * page_elements,
+                               fmt::format("key/value memory for {} positions", pages * kPageSize),
+                               padded);
+  p.page_kv = page_kv_.data();
+  pages_ = static_cast<int>(pages);
+  options_.kv_positions = pages * kPageSize;
+  options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
+}
+
+Prefiller& CudaBackend::prefiller() {
+  if (!prefiller_)
+    prefiller_.emplace(model_, program_, params_, options_.readout_depths, stream_.get());
+  return *prefiller_;
+}
+
+void CudaBackend::Prefill(const PrefillPlan& plan) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  prefiller().Run(plan, nullptr);
+}
+
+void CudaBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  prefiller().Run(plan, &sink);
+}
+
+// Memory whose size depends on the step; it grows in leaps, so that few steps wait for it.
+void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
+  const auto n = [](int value) { return static_cast<size_t>(value); };
+  if (step.bytes > flight.plan.size()) {
+    flight.plan = DeviceArray<std::byte>(std::max<size_t>(2 * step.bytes, size_t{1} << 16),
+                                         "the plan of a step");
+  }
+  const size_t slots = static_cast<size_t>(step.partials) * n(params_.heads);
+  if (slots > attention_ml_.size()) {
+    stream_.Synchronize();
+    const size_t room = std::max<size_t>(2 * slots, 2048 * n(params_.heads));
+    attention_o_ = DeviceArray<float>();
+    attention_o_ = DeviceArray<float>(room * n(params_.head_stride), "attention partials");
+    attention_ml_ = DeviceArray<float2>(room, "attention partials");
+    params_.attention_o = attention_o_.data();
+    params_.attention_ml = attention_ml_.data();
+  }
+  const size_t mailed =
+      params_.mail != 0 ? static_cast<size_t>(step.narrow_partials) * n(params_.heads) : 0;
+  if (2 * mailed > mail_ml_.size()) {
+    stream_.Synchronize();
+    const size_t room = std::max<size_t>(2 * mailed, 256 * n(params_.heads));
+    mail_o_ = DeviceArray<Mail>();
+    mail_o_ = DeviceArray<Mail>(room * n(params_.head_dim), "attention partials", true);
+    mail_ml_ = DeviceArray<Mail>(2 * room, "attention partials", true);
+    params_.mail_o = mail_o_.data();
+    params_.mail_ml = mail_ml_.data();
+  }
+  if (step.distributions && distributions_.size() == 0) {
+    stream_.Synchronize();
+    const size_t drafts = std::max<size_t>(1, options_.readout_depths.size() - 1);
+    distributions_ = DeviceArray<float>(n(options_.cells) * drafts * n(params_.vocab),
+                                        "the distributions of drafts");
+  }
+}
+
+// Numbers for the step's operations that none before had.
+void CudaBackend::StampStep(const StepPlan& plan, InFlight& flight) {
+  const auto operations = static_cast<uint32_t>(program_.ops.size());
+  const uint32_t needed = operations * static_cast<uint32_t>(plan.recurrences + 2);
+  if (next_stamp_ > 0xFFFFFFFFu - needed - 1) {
+    // Once in 2^32 operations the numbers start again, and old mail must not look new.
+    stream_.Synchronize();
+    for (DeviceArray<Mail>* mail : {&mail_sums_, &mail_hidden_, &mail_ff_, &mail_attention_,
+                                    &mail_qkv_, &mail_o_, &mail_ml_}) {
+      if (mail->size() > 0) Clear(mail->data(), mail->bytes());
+    }
+    next_stamp_ = 1;
+  }
+  auto* header = reinterpret_cast<PlanHeader*>(flight.host_plan.data());
+  for (int set = 0; set < kSets; ++set) {
+    header->stamp[set] = next_stamp_;
+    next_stamp_ += operations * (set == kSetCore ? static_cast<uint32_t>(plan.recurrences) : 1);
+  }
+}
+
+Ticket CudaBackend::Submit(const StepPlan& plan) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  InFlight& flight = flights_[next_ticket_ % kInFlight];
+  LOOPSPEC_CHECK(flight.ticket == 0);  // the step before the last has been awaited
+  const EncodedStep step = encoder_.Encode(plan, flight.host_plan);
+  ReserveForStep(step, flight);
+  StampStep(plan, flight);
+  cudaStream_t stream = stream_.get();
+  Check(cudaMemcpyAsync(flight.plan.data(), flight.host_plan.data(), step.bytes,
+                        cudaMemcpyHostToDevice, stream),
+        "copying the plan of a step");
+  DecodeParams params = params_;
+  params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
+  params.clock = flight.clock.data();
+  std::fill_n(flight.clock.data(), 2 * kSets, uint64_t{0});
+  LaunchCommits(params, step.commits, stream);
+  std::copy_n(launch_.copy_interval, 2, params.copy_interval);
+  if (!plan.rows.empty()) LaunchDecode(launch_, params, step.rows, stream);
+  SamplingBuffers sampling{};
+  sampling.plan = params.plan;
+  sampling.vocab = params.vocab;
+  sampling.logits = logits_.data();
+  sampling.work = work_.data();
+  sampling.distributions = distributions_.data();
+  sampling.proposals = std::max(1, static_cast<int>(options_.readout_depths.size()) - 1);
+  sampling.decisions = flight.decisions.data();
+  LaunchSampling(sampling, step.readouts, stream);
+  Check(cudaEventRecord(flight.done.get(), stream), "marking the end of a step");
+  flight.readouts = step.readouts;
+  flight.ticket = next_ticket_++;
+  return flight.ticket;
+}
+
+const StepResult& CudaBackend::Wait(Ticket ticket) {
+  InFlight& flight = flights_[ticket % kInFlight];
+  LOOPSPEC_CHECK(ticket != 0 && flight.ticket == ticket);
+  flight.ticket = 0;
+  Check(cudaEventSynchronize(flight.done.get()), "waiting for a step");
+  result_.decisions.resize(static_cast<size_t>(flight.readouts));
+  for (size_t i = 0; i < result_.decisions.size(); ++i) {
+    const DecisionInfo& from = flight.decisions.data()[i];
+    Decision& to = result_.decisions[i];
+    to.token = from.token;
+    to.accepted = from.accepted;
+    to.gate_open = from.gate_open != 0;
+    to.logprob = from.logprob;
+    to.top.clear();
+    for (int t = 0; t < kMaxTopLogprobs && from.top_tokens[t] >= 0; ++t) {
+      to.top.push_back({from.top_tokens[t], from.top_logprobs[t]});
+    }
+  }
+  const uint64_t* clock = flight.clock.data();
+  const auto seconds = [&](RowSet set) {
+    return static_cast<double>(clock[2 * set + 1] - clock[2 * set]) * 1e-9;
+  };
+  result_.prelude_seconds = seconds(kSetPrelude);
+  result_.recur_seconds = seconds(kSetCore);
+  result_.readout_seconds = seconds(kSetCoda);
+  return result_;
+}
+
+void CudaBackend::ReadLogits(int readout, std::span<float> out) {
+  LOOPSPEC_CHECK(readout >= 0 && readout < options_.cells &&
+                 out.size() == static_cast<size_t>(params_.vocab));
+  stream_.Synchronize();
+  Check(cudaMemcpy(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(),
+                   out.size_bytes(), cudaMemcpyDeviceToHost),
+        "copying logits");
+}
+
+double CudaBackend::ReadBandwidth() {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  return MeasureReadBandwidth();
+}
+
+}  // namespace loopspec::cuda
+
+namespace loopspec {
+
+std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOptions& options,
+                                         int device) {
+  std::string why;
+  const int count = CudaDeviceCount(&why);
+  if (count == 0) Fail("no GPU can be used: {}", why);
+  if (device < 0 || device >= count)
+    Fail("there is no GPU {}, expected 0 to {}", device, count - 1);
+  cuda::Check(cudaSetDevice(device), "selecting the GPU");
+  int major = 0;
+  cuda::Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+              "reading the device");
+  if (major < 8) Fail("GPU {} has compute capability {}.x, expected 8.0 or later", device, major);
+  return std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Load(model), options, device);
+}
+
+int CudaDeviceCount(std::string* why) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    count = 0;
+    if (why != nullptr) *why = cudaGetErrorString(status);
+  } else if (count == 0 && why != nullptr) {
+    *why = "no CUDA device is present";
+  }
+  return count;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,99 @@
+// The CUDA backend: the seam's implementation over one GPU.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "backends/backend.h"
+#include "backends/cuda/decode/decode_kernel.h"
+#include "backends/cuda/host/tensor_maps.h"
+#include "backends/cuda/prefill/prefill.h"
+#include "backends/cuda/program/program.h"
+#include "backends/cuda/program/step_encoder.h"
+#include "backends/cuda/sampling/sampling_kernel.h"
+#include "kv/planes.h"
+
+namespace loopspec::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  // `model` lies on `device`, which is current. Throws Error when the memory does not suffice.
+  CudaBackend(DeviceModel model, const BackendOptions& options, int device);
+  ~CudaBackend() override;
+
+  const ModelSpec& spec() const override { return model_.spec; }
+  const BackendOptions& options() const override { return options_; }
+  std::string device() const override;
+  int pages() const override { return pages_; }
+  // Rows beyond kPassRows read the weights again.
+  int PreferredRows() const override { return std::min(options().cells, kPassRows); }
+
+  void Prefill(const PrefillPlan& plan) override;
+  void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
+  Ticket Submit(const StepPlan& plan) override;
+  const StepResult& Wait(Ticket ticket) override;
+  void ReadLogits(int readout, std::span<float> out) override;
+  double ReadBandwidth() override;
+
+  const DeviceModel& model() const { return model_; }
+  const Program& program() const { return program_; }
+  // Clock readings after every operation of a launch go here from the next step on; null ends it.
+  // Device or pinned memory.
+  void Trace(uint64_t* clocks) { params_.trace = clocks; }
+
+ private:
+  // What a step in flight holds; a second one can be prepared while the first runs.
+  struct InFlight {
+    Ticket ticket = 0;
+    int readouts = 0;
+    PinnedArray<std::byte> host_plan;
+    DeviceArray<std::byte> plan;
+    PinnedArray<uint64_t> clock;          // [kSets][2]
+    PinnedArray<DecisionInfo> decisions;  // [cells], written by the GPU
+    Event done;
+  };
+  static constexpr int kInFlight = 2;
+
+  void AllocateRows();
+  void AllocateCells();
+  void AllocatePages();
+  void UploadProgram();
+  void ReserveForStep(const EncodedStep& step, InFlight& flight);
+  void StampStep(const StepPlan& plan, InFlight& flight);
+  Prefiller& prefiller();
+
+  DeviceModel model_;
+  BackendOptions options_;
+  int device_;
+  int pages_ = 0;
+  int split_;
+  PlaneMap planes_;
+  DecodeLaunch launch_;
+  Program program_;
+  Stream stream_;
+  DecodeParams params_{};
+  StepEncoder encoder_;
+  std::optional<Prefiller> prefiller_;  // made when first needed
+
+  DeviceArray<Op> ops_;
+  DeviceArray<MatrixShare> shares_[2];  // [narrow]
+  DeviceArray<MatrixSource> sources_;
+  DeviceArray<TensorMap> maps_;
+  DeviceArray<double> frequencies_;
+  DeviceArray<float> state_, coda_x_, own_stream_, qk_raw_, partials_, attention_o_, logits_, work_,
+      distributions_;
+  DeviceArray<float2> rope_, attention_ml_;
+  DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_,
+      act_adapter_, q_;
+
+  DeviceArray<Mail> mail_sums_, mail_hidden_, mail_ff_, mail_attention_, mail_qkv_, mail_o_,
+      mail_ml_;
+  uint32_t next_stamp_ = 1;
+
+  InFlight flights_[kInFlight];
+  Ticket next_ticket_ = 1;
+  StepResult result_;
+};
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,91 @@
+// A model's weights in device memory: matrices as bf16 rows, norms and biases as float32.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/cuda/host/cuda_memory.h"
+#include "model/model.h"
+
+namespace loopspec::cuda {
+
+using bf16 = __nv_bfloat16;
+
+// Inputs of matrix products come in blocks of this many elements; rows are padded to whole blocks
+// with zeros, so that no kernel has to ask where a row ends.
+inline constexpr int kBlockK = 256;
+inline int PaddedK(int k) {
+  return (k + kBlockK - 1) / kBlockK * kBlockK;
+}
+
+inline constexpr int kTileRows =
+    16;  // rows of a weight tile: the long side of the matrix instruction
+
+// Matrices are laid out in whole tiles. The two halves of a tile pair up what its outputs are used
+// for together: rows i and i + head_dim / 2 of a head for the rotation, gate and up of one output.
+struct DeviceMatrix {
+  const bf16* data = nullptr;  // [rows, ld]
+  int rows = 0;  // a multiple of kTileRows; rows of the checkpoint in the order of TileLayout
+  int cols = 0;
+  int ld = 0;  // PaddedK(cols)
+  int tiles() const { return rows / kTileRows; }
+};
+
+// Which row of the checkpoint's matrix stands in which row of the tiles.
+class TileLayout {
+ public:
+  static TileLayout Plain(int rows) { return TileLayout(0, 0, 0, rows); }
+  static TileLayout Qkv(const ModelSpec& spec) {
+    return TileLayout(spec.heads + spec.kv_heads, spec.head_dim / 2, spec.head_dim, spec.kv_size());
+  }
+  static TileLayout GateUp(const ModelSpec& spec) { return TileLayout(1, spec.ff, 2 * spec.ff, 0); }
+
+  int rows() const { return paired_rows() + (plain_ + kTileRows - 1) / kTileRows * kTileRows; }
+  // -1: padding.
+  int Source(int row) const {
+    if (row >= paired_rows()) {
+      const int i = row - paired_rows();
+      return i < plain_ ? groups_ * group_ + i : -1;
+    }
+    const int tile = row / kTileRows, in_tile = row % kTileRows;
+    const int i = tile % tiles_per_group() * 8 + in_tile % 8;
+    return i < pairs_ ? tile / tiles_per_group() * group_ + in_tile / 8 * pairs_ + i : -1;
+  }
+
+ private:
+  TileLayout(int groups, int pairs, int group, int plain)
+      : groups_(groups), pairs_(pairs), group_(group), plain_(plain) {}
+  int tiles_per_group() const { return (pairs_ + 7) / 8; }
+  int paired_rows() const { return groups_ * tiles_per_group() * kTileRows; }
+
+  int groups_, pairs_,
+      group_;  // groups of `group_` rows, of which i and i + pairs_ belong together
+  int plain_;  // rows that follow, as they come
+};
+
+struct DeviceBlock {
+  const float *attn_norm_in = nullptr, *attn_norm_out = nullptr;
+  const float *mlp_norm_in = nullptr, *mlp_norm_out = nullptr;
+  const float *q_norm = nullptr, *k_norm = nullptr;
+  DeviceMatrix qkv, attn_out, gate_up, down;
+};
+
+struct DeviceModel {
+  ModelSpec spec;
+  DeviceMatrix embedding, head, adapter;
+  const float *adapter_bias = nullptr, *loop_norm = nullptr, *final_norm = nullptr;
+  std::vector<DeviceBlock> prelude, core, coda;
+  size_t core_bytes = 0, prelude_bytes = 0, coda_bytes = 0;  // read by one pass of B, P, C
+
+  DeviceArray<bf16> matrices;
+  DeviceArray<float> vectors;
+
+  // Copies the checkpoint's tensors up through pinned memory; float32 and float16 become bf16.
+  static DeviceModel Load(const Model& model);
+  // Random weights made on the device, for timing shapes without a file.
+  static DeviceModel Random(const ModelSpec& spec, uint64_t seed);
+};
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,66 @@
+#include "backends/cuda/host/tensor_maps.h"
+
+#include <cuda.h>
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace loopspec::cuda {
+namespace {
+
+static_assert(sizeof(CUtensorMap) == sizeof(TensorMap));
+using EncodeFunction = decltype(&cuTensorMapEncodeTiled);
+
+// The driver is not linked: it need not be there where the backend is only compiled.
+EncodeFunction FindEncode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  Check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                         cudaEnableDefault, &found),
+        "looking for the driver's tensor maps");
+  if (found != cudaDriverEntryPointSuccess)
+    Fail("the NVIDIA driver is too old: it has no tensor maps (CUDA 12.0)");
+  return reinterpret_cast<EncodeFunction>(function);
+}
+
+// A slot of the ring at once: a tile's rows by kBlockK elements, as groups of 64 elements (128
+// bytes, all that the engine's exchange of 16-byte parts spans) one after the other.
+CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
+  CUtensorMap map{};
+  constexpr cuuint32_t kGroup = 64;
+  const cuuint64_t extents[3] = {kGroup, static_cast<cuuint64_t>(m.rows),
+                                 static_cast<cuuint64_t>(m.ld) / kGroup};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(m.ld) * sizeof(bf16),
+                                 kGroup * sizeof(bf16)};
+  const cuuint32_t box[3] = {kGroup, kTileRows, kBlockK / kGroup}, steps[3] = {1, 1, 1};
+  const CUresult status =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(m.data), extents, strides,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    Fail("the driver refused a tensor map of {} x {} with error {}", m.rows, m.ld,
+         static_cast<int>(status));
+  return map;
+}
+
+}  // namespace
+
+DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device) {
+  int major = 0;
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "reading the device");
+  if (major < 9) return {};
+  const EncodeFunction encode = FindEncode();
+  std::vector<TensorMap> maps(matrices.size());
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const CUtensorMap map = Encode(encode, matrices[i]);
+    std::memcpy(&maps[i], &map, sizeof(map));
+  }
+  DeviceArray<TensorMap> on_device(maps.size(), "tensor maps");
+  Check(cudaMemcpy(on_device.data(), maps.data(), on_device.bytes(), cudaMemcpyHostToDevice),
+        "copying tensor maps");
+  return on_device;
+}
+
+}  // namespace loopspec::cuda

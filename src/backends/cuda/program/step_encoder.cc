@@ -1,0 +1,240 @@
+#include "backends/cuda/program/step_encoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kv/planes.h"
+
+namespace loopspec::cuda {
+
+StepEncoder::StepEncoder(const ModelSpec& spec, int split, int warps, int cells, int readouts)
+    : spec_(spec), split_(split), warps_(warps), cells_(cells), readouts_(readouts) {}
+
+// Room for `count` elements at a 16-byte boundary; `offset` says where.
+template <typename T>
+T* StepEncoder::Append(PinnedArray<std::byte>& buffer, size_t count, int32_t& offset) {
+  const size_t at = (used_ + 15) / 16 * 16;
+  const size_t end = at + count * sizeof(T);
+  if (end > buffer.size()) {
+    PinnedArray<std::byte> larger(std::max(end, 2 * buffer.size()));
+    if (used_ > 0) std::memcpy(larger.data(), buffer.data(), used_);
+    buffer = std::move(larger);
+  }
+  used_ = end;
+  offset = static_cast<int32_t>(at);
+  return reinterpret_cast<T*>(buffer.data() + at);
+}
+
+EncodedStep StepEncoder::Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
+  LOOPSPEC_CHECK(!plan.rows.empty() || plan.readouts.empty());
+  LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= cells_);
+  LOOPSPEC_CHECK(static_cast<int>(plan.readouts.size()) <= cells_);
+  used_ = 0;
+  header_ = {};
+  step_ = {};
+  int32_t at;
+  Append<PlanHeader>(buffer, 1, at);
+  header_.recurrences = plan.recurrences;
+  header_.related = Related(plan) ? 1 : 0;
+  EncodeChains(plan, buffer);
+  for (const RowSet set : {kSetPrelude, kSetCore, kSetCoda}) EncodeSet(plan, set, buffer);
+  EncodeReadouts(plan, buffer);
+  std::memcpy(buffer.data(), &header_, sizeof(header_));
+  step_.bytes = used_;
+  return step_;
+}
+
+void StepEncoder::EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
+  int32_t* chains = Append<int32_t>(buffer, plan.chains.size(), header_.chains_at);
+  std::copy(plan.chains.begin(), plan.chains.end(), chains);
+  header_.chain_count = static_cast<int32_t>(plan.chains.size());
+
+  auto* commits = Append<CommitInfo>(buffer, plan.commits.size(), header_.commits_at);
+  for (size_t i = 0; i < plan.commits.size(); ++i) {
+    const CommitPlan& commit = plan.commits[i];
+    const int32_t* table = plan.sequences[static_cast<size_t>(commit.sequence)].pages;
+    commits[i] = {commit.cell, table[commit.position / kPageSize], commit.position % kPageSize};
+  }
+  header_.commits = step_.commits = static_cast<int>(plan.commits.size());
+}
+
+bool Related(const StepPlan& plan) {
+  if (plan.recurrences <= 1 || static_cast<int>(plan.rows.size()) > kNarrowRows) return false;
+  for (const RowPlan& row : plan.rows) {
+    for (const RowPlan& other : plan.rows) {
+      const auto chain =
+          std::span(plan.chains)
+              .subspan(static_cast<size_t>(row.chain_begin), static_cast<size_t>(row.chain_length));
+      if (other.depth < row.depth + plan.recurrences && row.depth <= other.depth &&
+          std::find(chain.begin(), chain.end(), other.cell) != chain.end()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
+  LOOPSPEC_CHECK(row.chain_length >= 0 && row.chain_length <= row.position);
+  LOOPSPEC_CHECK(row.token >= 0 && row.token < spec_.vocab);
+  LOOPSPEC_CHECK(row.sequence >= 0 && row.sequence < static_cast<int>(plan.sequences.size()));
+  RowInfo info{};
+  info.cell = row.cell;
+  info.token = row.token;
+  info.position = row.position;
+  info.depth = row.depth;
+  info.plane = plane;
+  info.splits = row.position / split_ + 1;
+  infos_.push_back(info);
+  plans_.push_back(&row);
+}
+
+void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::byte>& buffer) {
+  const PlaneMap planes(spec_, readouts_);
+  infos_.clear();
+  plans_.clear();
+  if (set == kSetCoda) {
+    for (const ReadoutPlan& readout : plan.readouts) {
+      const RowPlan& row = plan.rows[static_cast<size_t>(readout.row)];
+      AddRow(plan, row, spec_.coda_layers > 0 ? planes.Coda(0, readout.readout) : 0);
+    }
+  } else {
+    for (const RowPlan& row : plan.rows) {
+      if (set == kSetPrelude) {
+        if (row.depth == 0 && spec_.prelude_layers > 0) AddRow(plan, row, 0);
+      } else {
+        LOOPSPEC_CHECK(row.depth >= 0 && row.depth + plan.recurrences <= spec_.recurrence);
+        AddRow(plan, row, planes.Core(0, row.depth + 1));
+      }
+    }
+    if (set == kSetCore && plan.recurrences == 0) infos_.clear();
+  }
+  int64_t partials = 0;
+  for (RowInfo& info : infos_) {
+    info.partial = static_cast<int32_t>(partials);
+    partials += info.splits;
+  }
+  step_.partials = std::max(step_.partials, partials);
+  if (static_cast<int>(infos_.size()) <= kNarrowRows)
+    step_.narrow_partials = std::max(step_.narrow_partials, partials);
+  Group(plan);
+
+  header_.rows[set] = step_.rows[set] = static_cast<int32_t>(infos_.size());
+  header_.units[set] = static_cast<int32_t>(units_.size());
+  std::copy(infos_.begin(), infos_.end(),
+            Append<RowInfo>(buffer, infos_.size(), header_.row_at[set]));
+  std::copy(query_rows_.begin(), query_rows_.end(),
+            Append<QueryRow>(buffer, query_rows_.size(), header_.query_rows_at[set]));
+  std::copy(units_.begin(), units_.end(),
+            Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[set]));
+}
+
+// Rows of one sequence and plane share the reading of the splits that are committed whole; the rest
+// a row reads alone.
+void StepEncoder::Group(const StepPlan& plan) {
+  order_.resize(infos_.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  const auto key = [&](int32_t i) {
+    const RowPlan& row = *plans_[static_cast<size_t>(i)];
+    return std::tuple(row.sequence, infos_[static_cast<size_t>(i)].plane,
+                      row.position - row.chain_length);
+  };
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  query_rows_.clear();
+  for (const int32_t i : order_) {
+    const RowInfo& info = infos_[static_cast<size_t>(i)];
+    query_rows_.push_back({i, info.partial, info.position});
+  }
+  units_.clear();
+  own_units_.clear();
+  const int per_unit = std::max(1, kUnitQueries / (spec_.heads / spec_.kv_heads));
+  const int count = static_cast<int>(order_.size());
+  for (int i = 0; i < count; ++i) {
+    const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
+    for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;
+         ++split) {
+      own_units_.push_back(Unit(plan, i, 1, split));
+    }
+  }
+  for (int first = 0; first < count;) {
+    int last = first + 1;
+    while (last < count && last - first < per_unit && key(order_[last]) == key(order_[first]))
+      ++last;
+    const int whole = std::get<2>(key(order_[first])) / split_;
+    for (int split = 0; split < whole; ++split)
+      units_.push_back(Unit(plan, first, last - first, split));
+    first = last;
+  }
+  const size_t at = OwnUnitsAt(units_.size(), own_units_.size(), spec_.kv_heads, warps_);
+  units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), own_units_.begin(),
+                own_units_.end());
+}
+
+AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split) const {
+  const auto lead = static_cast<size_t>(order_[static_cast<size_t>(first)]);
+  const RowPlan& row = *plans_[lead];
+  AttentionUnit unit{};
+  unit.first = first;
+  unit.count = count;
+  unit.split = split;
+  unit.plane = infos_[lead].plane;
+  unit.position = row.position;
+  unit.committed = row.position - row.chain_length;
+  unit.cell = row.cell;
+  unit.chain = row.chain_begin;
+  unit.row = static_cast<int32_t>(lead);
+  unit.partial = infos_[lead].partial;
+  const int32_t* table = plan.sequences[static_cast<size_t>(row.sequence)].pages;
+  if (split * split_ < unit.committed) unit.page = table[split * split_ / kPageSize];
+  return unit;
+}
+
+void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
+  step_.readouts = static_cast<int>(plan.readouts.size());
+  std::vector<ReadoutInfo> readouts(plan.readouts.size());
+  for (size_t i = 0; i < readouts.size(); ++i) {
+    const ReadoutPlan& from = plan.readouts[i];
+    const SamplingParams& sampling = *from.sampling;
+    ReadoutInfo& to = readouts[i];
+    to = {};
+    to.cell = plan.rows[static_cast<size_t>(from.row)].cell;
+    to.verify = from.purpose == ReadoutPurpose::kVerify;
+    to.proposal = from.proposal;
+    to.recorded_count = from.recorded_count;
+    LOOPSPEC_CHECK(from.recorded_count >= 0 && from.recorded_count <= kMaxProposals);
+    for (int r = 0; r < from.recorded_count; ++r)
+      to.recorded[r] = {from.recorded[r].proposal, from.recorded[r].token};
+    to.draw = from.draw;
+    to.temperature = sampling.temperature;
+    to.top_k = sampling.top_k;
+    to.top_p = sampling.top_p;
+    to.min_p = sampling.min_p;
+    to.repetition_penalty = sampling.repetition_penalty;
+    to.presence_penalty = sampling.presence_penalty;
+    to.frequency_penalty = sampling.frequency_penalty;
+    to.sampler = sampling.sampler;
+    to.later = sampling.later;
+    to.logprobs = to.verify ? from.logprobs : -1;
+    if (to.logprobs > kMaxTopLogprobs) {
+      Fail("{} top log-probabilities were asked for, the CUDA backend gives at most {}",
+           to.logprobs, kMaxTopLogprobs);
+    }
+    const size_t counts = sampling.needs_counts() ? static_cast<size_t>(from.counts_length) : 0;
+    to.counts_length = static_cast<int32_t>(counts);
+    std::copy_n(from.counts, counts, Append<TokenCount>(buffer, counts, to.counts_at));
+    to.bias_length = static_cast<int32_t>(sampling.bias.size());
+    std::copy(sampling.bias.begin(), sampling.bias.end(),
+              Append<TokenBias>(buffer, sampling.bias.size(), to.bias_at));
+    step_.distributions |= sampling.needs_distributions();
+  }
+  std::copy(readouts.begin(), readouts.end(),
+            Append<ReadoutInfo>(buffer, readouts.size(), header_.readouts_at));
+}
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,56 @@
+// Decisions on the device: one block per readout turns logits into a token.
+#pragma once
+
+#include "backends/cuda/program/step_types.h"
+#include "sampling/cascade.h"
+#include "sampling/params.h"
+
+namespace loopspec::cuda {
+
+inline constexpr int kMaxTopLogprobs = 32;
+
+struct RecordedInfo {
+  int32_t proposal;
+  int32_t token;
+};
+
+struct ReadoutInfo {
+  int32_t cell;
+  int32_t verify;  // else: propose
+  int32_t proposal;
+  int32_t recorded_count;
+  RecordedInfo recorded[kMaxProposals];
+  DrawKey draw;
+  float temperature, top_p, min_p;
+  int32_t top_k;
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  Sampler sampler;
+  LaterProposal later;
+  int32_t counts_at, counts_length;  // TokenCount, byte offset from the plan
+  int32_t bias_at, bias_length;      // TokenBias
+  int32_t logprobs;
+};
+
+struct DecisionInfo {
+  int32_t token;
+  int32_t accepted;
+  int32_t gate_open;
+  float logprob;
+  int32_t top_tokens[kMaxTopLogprobs];
+  float top_logprobs[kMaxTopLogprobs];
+};
+
+struct SamplingBuffers {
+  const PlanHeader* plan;
+  int32_t vocab;
+  const float* logits;   // [readout][vocab]
+  float* work;           // [readout][vocab]
+  float* distributions;  // [cell][proposal][vocab]: q of the cell's drafts; null while no step
+                         // needed them
+  int32_t proposals;
+  DecisionInfo* decisions;  // [readout]
+};
+
+void LaunchSampling(const SamplingBuffers& buffers, int readouts, cudaStream_t stream);
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,28 @@
+// jinja2's built-in filters, and the tojson of Hugging Face's templates.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "jinja/value.h"
+
+namespace loopspec::jinja {
+
+class Interpreter;
+
+using FilterFunction = Value (*)(Interpreter&, const Value&, const Arguments&);
+
+struct Filter {
+  std::string_view name;
+  FilterFunction function;
+};
+
+// Null when there is no such filter.
+FilterFunction FindFilter(std::string_view name);
+bool IsKnownFilter(std::string_view name);
+
+// The parts of the table: filters of text and numbers, and filters of sequences.
+std::span<const Filter> TextFilters();
+std::span<const Filter> SequenceFilters();
+
+}  // namespace loopspec::jinja

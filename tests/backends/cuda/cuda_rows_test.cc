@@ -1,0 +1,298 @@
+// A row's result depends on that row alone, bit for bit: whatever shares the step with it, and
+// wherever its prefix lies.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backends/cuda/host/cuda_backend.h"
+#include "cuda_driver.h"
+
+namespace loopspec {
+namespace {
+
+struct Shape {
+  const char* name;
+  ModelSpec spec;
+};
+
+// Small models of real head sizes; K of the down projection is more than one chunk.
+ModelSpec OuroLike() {
+  ModelSpec spec;
+  spec.family = "ouro";
+  spec.hidden = 512;
+  spec.heads = spec.kv_heads = 4;
+  spec.head_dim = 128;
+  spec.ff = 2816;
+  spec.vocab = 1000;
+  spec.max_positions = 4096;
+  spec.core_layers = 2;
+  spec.recurrence = 4;
+  spec.norms = NormPlacement::kSandwich;
+  spec.loop_norm = true;
+  return spec;
+}
+
+ModelSpec RavenLike(bool olmo) {
+  ModelSpec spec;
+  spec.family = "raven";
+  spec.hidden = 320;
+  spec.heads = 8;
+  spec.kv_heads = olmo ? 8 : 2;
+  spec.head_dim = olmo ? 80 : 64;
+  spec.ff = 1000;
+  spec.vocab = 777;
+  spec.max_positions = 4096;
+  spec.prelude_layers = 1;
+  spec.core_layers = 2;
+  spec.coda_layers = 1;
+  spec.recurrence = 6;
+  spec.norms = olmo ? NormPlacement::kPost : NormPlacement::kPre;
+  spec.qk_norm = olmo;
+  spec.final_norm = true;
+  spec.adapter = true;
+  spec.state_std = 0.5;
+  return spec;
+}
+
+// The widths of the released models, which have every multiprocessor at work on every layer: up to
+// eight rows then go without barriers over the grid.
+ModelSpec AtWidthOfReleased(ModelSpec spec) {
+  spec.hidden = 2048;
+  spec.heads = spec.family == "ouro" ? 16 : 32;
+  spec.kv_heads = spec.family == "ouro" ? 16 : 8;
+  spec.head_dim = spec.family == "ouro" ? 128 : 64;
+  spec.ff = 2816;
+  return spec;
+}
+
+ModelSpec SpecOf(int which) {
+  switch (which) {
+    case 0:
+      return OuroLike();
+    case 1:
+      return RavenLike(false);
+    case 2:
+      return RavenLike(true);
+    case 3:
+      return AtWidthOfReleased(OuroLike());
+    case 4:
+      return AtWidthOfReleased(RavenLike(false));
+    case 5:
+      return AtWidthOfReleased(RavenLike(true));
+    case 6: {
+      ModelSpec spec = AtWidthOfReleased(RavenLike(false));
+      spec.kv_heads = 4;  // eight query heads each, as many as a warp takes at once
+      return spec;
+    }
+    default: {
+      ModelSpec spec = AtWidthOfReleased(OuroLike());
+      spec.head_dim = 32;
+      spec.heads = 64;
+      spec.kv_heads = 16;
+      return spec;
+    }
+  }
+}
+
+class CudaRows : public testing::TestWithParam<int> {
+ protected:
+  static constexpr int kPrompt = 300;
+
+  void Start(int cells, int prompt = kPrompt) {
+    const ModelSpec spec = SpecOf(GetParam());
+    cuda::Check(cudaSetDevice(0), "selecting the GPU");
+    BackendOptions options = AllDepths(spec, cells);
+    options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
+    driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
+    std::mt19937 random(3);
+    for (int i = 0; i < prompt; ++i)
+      prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
+    backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
+  }
+
+  int Token(int i) const { return (i * 37 + 11) % backend_->spec().vocab; }
+
+  std::unique_ptr<cuda::CudaBackend> backend_;
+  std::unique_ptr<StepDriver> driver_;
+  std::vector<int32_t> prompt_;
+};
+
+// The row under test (cell 0) through all depths, alone or among `others` rows at mixed depths; its
+// logits at each depth.
+TEST_P(CudaRows, DoNotDependOnTheirCompany) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(256);
+  const int depths = backend_->spec().recurrence;
+  std::vector<std::vector<float>> alone;
+  for (const int others : {0, 1, 3, 6, 8, 17, 23, 24, 40, 255}) {
+    for (int d = 0; d < depths; ++d) {
+      driver_->Begin(1);
+      // The others start over whenever they are done; before the first step they have no state, so
+      // they begin at depth 0.
+      const int before = others / 2;
+      const auto add_others = [&](int begin, int end) {
+        for (int i = begin; i < end; ++i) {
+          const int depth = d == 0 ? 0 : (d + i) % 2 == 0 ? d : 0;
+          driver_->AddRow(1 + i, Token(i + 1), kPrompt, depth);
+        }
+      };
+      add_others(0, before);
+      const int row = driver_->AddRow(0, Token(0), kPrompt, d);
+      add_others(before, others);
+      driver_->AddReadout(row, d);
+      if (others > 1)
+        driver_->AddReadout(row == 0 ? 1 : 0, driver_->plan.rows[row == 0 ? 1 : 0].depth);
+      driver_->Run();
+      const std::vector<float> logits = driver_->Logits(0);
+      if (others == 0) {
+        alone.push_back(logits);
+      } else {
+        ASSERT_EQ(logits, alone[static_cast<size_t>(d)])
+            << "depth " << d + 1 << " among " << others << " others";
+      }
+    }
+  }
+}
+
+// After so many positions that merging takes several rounds, whose number depends on the rows, and
+// that a copier brings the first keys and values and the warps load others themselves.
+TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
+  LOOPSPEC_NEEDS_GPU();
+  constexpr int kLong = 3000;
+  Start(64, kLong);
+  const int depths = backend_->spec().recurrence;
+  for (const int position : {1040, 1500, kLong}) {
+    std::vector<float> alone;
+    for (const int others : {0, 1, 3, 7, 8, 15, 23, 31}) {
+      driver_->Begin(depths);
+      for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), position, 0);
+      driver_->AddReadout(0, depths - 1);
+      driver_->Run();
+      if (others == 0) alone = driver_->Logits(0);
+      ASSERT_EQ(driver_->Logits(0), alone)
+          << "at position " << position << " among " << others << " others";
+    }
+  }
+}
+
+// Beside so many others a row is the business of the kernel without copiers; among fewer, copiers
+// bring the keys and values of so long a prefix.
+TEST_P(CudaRows, DoNotDependOnWhoBringsTheirKeys) {
+  LOOPSPEC_NEEDS_GPU();
+  constexpr int kLong = 700;
+  Start(64, kLong);
+  std::vector<float> loaded;
+  for (const int others : {63, 0, 3, 15, 23, 27, 31}) {
+    driver_->Begin(1);
+    for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), kLong, 0);
+    driver_->AddReadout(0, 0);
+    driver_->Run();
+    if (others == 63) loaded = driver_->Logits(0);
+    ASSERT_EQ(driver_->Logits(0), loaded) << "among " << others << " others";
+  }
+}
+
+// Several recurrences in one step are the same as one at a time.
+TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  for (int d = 0; d < depths; ++d) {
+    driver_->Begin(1);
+    driver_->AddRow(0, Token(0), kPrompt, d);
+    if (d + 1 == depths) driver_->AddReadout(0, d);
+    driver_->Run();
+  }
+  const std::vector<float> single = driver_->Logits(0);
+  driver_->Begin(depths);
+  driver_->AddRow(1, Token(0), kPrompt, 0);
+  driver_->AddReadout(0, depths - 1);
+  driver_->Run();
+  EXPECT_EQ(driver_->Logits(0), single);
+}
+
+// Forty tokens in a chain of cells, then the same tokens committed one by one: the last one's
+// logits are the same.
+TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
+  LOOPSPEC_NEEDS_GPU();
+  constexpr int kLong =
+      700;  // long enough for copiers to bring keys and values, committed ones too
+  Start(64, kLong);
+  const int depths = backend_->spec().recurrence;
+  constexpr int kChain = 40;
+  std::vector<std::vector<float>> in_cells;
+  std::vector<int32_t> chain;
+  for (int i = 0; i <= kChain; ++i) {
+    driver_->Begin(depths);
+    driver_->AddRow(i, Token(i), kLong + i, 0, chain);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    in_cells.push_back(driver_->Logits(0));
+    chain.push_back(i);
+  }
+  for (int i = 0; i <= kChain; ++i) {
+    driver_->Begin(depths);
+    if (i > 0) driver_->Commit(i - 1, kLong + i - 1);
+    driver_->AddRow(i, Token(i), kLong + i, 0);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    ASSERT_EQ(driver_->Logits(0), in_cells[static_cast<size_t>(i)])
+        << "after " << i << " committed tokens";
+  }
+}
+
+// A prompt cut anywhere gives the same keys and values, as far as the next token can tell.
+TEST_P(CudaRows, DoNotDependOnHowThePromptWasCut) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  const auto next = [&] {
+    driver_->Begin(depths);
+    driver_->AddRow(0, Token(0), kPrompt, 0);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    return driver_->Logits(0);
+  };
+  const std::vector<float> whole = next();
+  int at = 0;
+  for (const int length : {1, 63, 100, 136}) {
+    backend_->Prefill(
+        {{driver_->pages.data()},
+         at,
+         std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(length))});
+    at += length;
+  }
+  ASSERT_EQ(at, kPrompt);
+  EXPECT_EQ(next(), whole);
+}
+
+// The two ways into a position, prompt and step, agree to rounding.
+TEST_P(CudaRows, PromptsAndStepsAgree) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  std::vector<std::vector<float>> scored(static_cast<size_t>(depths));
+  const int32_t token = Token(0);
+  driver_->Begin(depths);
+  driver_->AddRow(0, token, kPrompt, 0);
+  driver_->AddReadout(0, depths - 1);
+  driver_->Run();
+  const std::vector<float> stepped = driver_->Logits(0);
+  backend_->Score({{driver_->pages.data()}, kPrompt, std::span(&token, 1)},
+                  [&](int32_t, int32_t readout, std::span<const float> logits) {
+                    scored[static_cast<size_t>(readout)].assign(logits.begin(), logits.end());
+                  });
+  float largest = 0, worst = 0;
+  for (size_t v = 0; v < stepped.size(); ++v) {
+    largest = std::max(largest, std::fabs(stepped[v]));
+    const float difference = std::fabs(stepped[v] - scored.back()[v]);
+    if (!(difference <= worst)) worst = difference;
+  }
+  EXPECT_LT(worst, 2e-2f * largest);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Range(0, 8));
+
+}  // namespace
+}  // namespace loopspec

@@ -1,0 +1,188 @@
+// Decisions made on the device against the CPU's functions on the same logits.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/host/cuda_backend.h"
+#include "cuda_driver.h"
+#include "sampling/cascade.h"
+#include "sampling/filters.h"
+#include "sampling/team.h"
+
+namespace loopspec {
+namespace {
+
+ModelSpec Small() {
+  ModelSpec spec;
+  spec.family = "ouro";
+  spec.hidden = 256;
+  spec.heads = spec.kv_heads = 4;
+  spec.head_dim = 64;
+  spec.ff = 512;
+  spec.vocab = 5000;
+  spec.max_positions = 1024;
+  spec.core_layers = 1;
+  spec.recurrence = 3;
+  spec.norms = NormPlacement::kSandwich;
+  spec.loop_norm = true;
+  return spec;
+}
+
+class CudaSampling : public testing::Test {
+ protected:
+  void SetUp() override {
+    LOOPSPEC_NEEDS_GPU();
+    cuda::Check(cudaSetDevice(0), "selecting the GPU");
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(Small(), 5),
+                                                   AllDepths(Small()), 0);
+    driver_ = std::make_unique<StepDriver>(*backend_);
+  }
+
+  // The decision for a token at position 0 after full depth, and the raw logits behind it.
+  Decision Decide(int token, uint64_t seed, int logprobs = -1) {
+    driver_->Begin(3);
+    driver_->AddRow(0, token, 0, 0);
+    ReadoutPlan& readout = driver_->AddReadout(0, 2);
+    readout.draw = {seed, 0, 1};
+    readout.counts = counts_.data();
+    readout.counts_length = static_cast<int32_t>(counts_.size());
+    readout.logprobs = logprobs;
+    const Decision decision = driver_->Run().decisions[0];
+    logits_ = driver_->Logits(0);
+    return decision;
+  }
+  std::vector<float> Distribution() {
+    std::vector<float> p = logits_;
+    AdjustLogits(driver_->sampling, counts_, p);
+    FilterScratch scratch;
+    FilteredSoftmax(driver_->sampling, p, scratch);
+    return p;
+  }
+
+  std::unique_ptr<cuda::CudaBackend> backend_;
+  std::unique_ptr<StepDriver> driver_;
+  std::vector<TokenCount> counts_;
+  std::vector<float> logits_;
+};
+
+TEST_F(CudaSampling, GreedyIsTheArgMaxAfterPenaltiesAndBias) {
+  const int plain = Decide(3, 1).token;
+  EXPECT_EQ(plain, ArgMax(logits_));
+  driver_->sampling.bias = {{plain, -50.0f}};
+  driver_->sampling.repetition_penalty = 1.3f;
+  counts_ = {{plain, 2}, {17, 0}, {4999, 1}};
+  const int adjusted = Decide(3, 1).token;
+  std::vector<float> expected = logits_;
+  AdjustLogits(driver_->sampling, counts_, expected);
+  EXPECT_EQ(adjusted, ArgMax(expected));
+  EXPECT_NE(adjusted, plain);
+}
+
+TEST_F(CudaSampling, PlainSamplingFollowsTheFilters) {
+  struct Case {
+    float temperature;
+    int top_k;
+    float top_p, min_p;
+  };
+  for (const Case& c :
+       {Case{1.0f, 0, 1.0f, 0.0f}, Case{0.7f, 0, 0.7f, 0.0f}, Case{1.0f, 5, 1.0f, 0.0f},
+        Case{1.5f, 40, 0.9f, 0.0f}, Case{1.0f, 0, 1.0f, 0.2f}, Case{2.0f, 100, 0.95f, 0.05f}}) {
+    driver_->sampling.temperature = c.temperature;
+    driver_->sampling.top_k = c.top_k;
+    driver_->sampling.top_p = c.top_p;
+    driver_->sampling.min_p = c.min_p;
+    int same = 0;
+    constexpr int kDraws = 60;
+    for (int i = 0; i < kDraws; ++i) {
+      const uint64_t seed = static_cast<uint64_t>(i) * 7919 + 1;
+      const int token = Decide(11, seed).token;
+      const std::vector<float> p = Distribution();
+      ASSERT_GE(token, 0);
+      ASSERT_GT(p[static_cast<size_t>(token)], 0.0f) << "a token of probability zero";
+      const double u = Uniform({seed, 0, 1}, static_cast<uint32_t>(DrawPurpose::kSample));
+      const int expected = SerialTeam().Choose(
+          static_cast<int>(p.size()), [&](int v) { return p[static_cast<size_t>(v)]; }, 1.0, u);
+      same += token == expected;
+    }
+    // Sums are rounded in another order; a draw may fall between.
+    EXPECT_GE(same, kDraws - 1) << "top-k " << c.top_k << " top-p " << c.top_p;
+  }
+}
+
+TEST_F(CudaSampling, CoupledTakesTheSameTokenAsTheCpu) {
+  driver_->sampling.temperature = 1.0f;
+  driver_->sampling.top_p = 0.9f;
+  driver_->sampling.sampler = Sampler::kCoupled;
+  int same = 0;
+  for (int i = 0; i < 60; ++i) {
+    const uint64_t seed = static_cast<uint64_t>(i) + 100;
+    const int token = Decide(7, seed).token;
+    same += token == CoupledChoice({seed, 0, 1}, Distribution());
+  }
+  EXPECT_GE(same, 59);
+}
+
+TEST_F(CudaSampling, LogprobsAreThoseOfTheRawSoftmax) {
+  const Decision decision = Decide(9, 1, 5);
+  const double log_sum = LogSumExp(logits_);
+  EXPECT_NEAR(decision.logprob, logits_[static_cast<size_t>(decision.token)] - log_sum, 1e-4);
+  ASSERT_EQ(decision.top.size(), 5u);
+  std::vector<int> order(logits_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return logits_[static_cast<size_t>(a)] > logits_[static_cast<size_t>(b)];
+  });
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(decision.top[i].token, order[i]);
+}
+
+// Drafts at depths 1 and 2, verified at depth 3, against the shared cascade code on the CPU.
+TEST_F(CudaSampling, CascadeFollowsTheSharedCode) {
+  driver_->sampling.temperature = 1.0f;
+  driver_->sampling.top_p = 0.9f;
+  const int vocab = backend_->spec().vocab;
+  int accepted = 0, gates = 0, differences = 0;
+  for (int i = 0; i < 100; ++i) {
+    const DrawKey key{static_cast<uint64_t>(i) * 31 + 5, 0, 1};
+    std::vector<std::vector<float>> q;
+    std::vector<Recorded<float>> recorded;
+    std::vector<RecordedDraft> drafts;
+    SerialTeam team;
+    PhiloxDraw<SerialTeam> draw{key, team};
+    for (int d = 0; d < 3; ++d) {
+      driver_->Begin(1);
+      driver_->AddRow(0, 100 + i, 0, d);
+      ReadoutPlan& readout = driver_->AddReadout(0, d);
+      readout.draw = key;
+      readout.purpose = d < 2 ? ReadoutPurpose::kPropose : ReadoutPurpose::kVerify;
+      readout.proposal = d;
+      readout.recorded_count = static_cast<int32_t>(drafts.size());
+      std::copy(drafts.begin(), drafts.end(), readout.recorded);
+      const Decision decision = driver_->Run().decisions[0];
+      logits_ = driver_->Logits(0);
+      std::vector<float> rho = Distribution();
+      if (d < 2) {
+        const ProposalOutcome expected =
+            Propose(team, draw, vocab, rho.data(), recorded.data(),
+                    static_cast<int>(recorded.size()), d, LaterProposal::kGatedResidual);
+        differences += expected.token != decision.token || expected.gate_open != decision.gate_open;
+        gates += d == 1 && decision.gate_open;
+        if (decision.token >= 0 && expected.token >= 0) {
+          q.push_back(rho);
+          drafts.push_back({d, decision.token});
+          recorded.clear();
+          for (size_t r = 0; r < q.size(); ++r) recorded.push_back({drafts[r].token, q[r].data()});
+        }
+      } else {
+        const Verdict expected = Verify(team, draw, vocab, rho.data(), recorded.data(),
+                                        static_cast<int>(recorded.size()));
+        differences += expected.token != decision.token || expected.accepted != decision.accepted;
+        accepted += decision.accepted >= 0;
+      }
+    }
+  }
+  EXPECT_LE(differences, 3);  // of 300; rounding at a boundary
+  EXPECT_GT(gates, 0);
+  std::printf("    cascade: %d of 100 accepted, gate open %d times, %d differences from the CPU\n",
+              accepted, gates, differences);
+}
+
+}  // namespace
+}  // namespace loopspec

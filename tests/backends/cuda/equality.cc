@@ -1,0 +1,153 @@
+#include "equality.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/timer.h"
+#include "decode/depths.h"
+#include "engine/generate.h"
+#include "prompts.h"
+
+namespace loopspec {
+namespace {
+
+// Logits of every token of a text, as one after another decided them.
+struct Record {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;  // [tokens][vocab]
+  int64_t steps = 0;
+};
+
+class Comparison {
+ public:
+  Comparison(const EqualityRequest& request, const BackendMaker& make_backend)
+      : request_(request),
+        model_(Model::Load(request.folder)),
+        prompt_(request.folder, model_.spec),
+        vocab_(static_cast<size_t>(model_.spec.vocab)) {
+    if (request_.depth_sets.empty()) request_.depth_sets = EqualityDepths(model_.spec.recurrence);
+    std::set<int> readouts = {model_.spec.recurrence};
+    for (const std::vector<int>& depths : request_.depth_sets) {
+      CheckDepths(depths, model_.spec.recurrence);
+      readouts.insert(depths.begin(), depths.end());
+    }
+    BackendOptions options;
+    options.readout_depths.assign(readouts.begin(), readouts.end());
+    options.kv_positions = std::min<int64_t>(model_.spec.max_positions, request.text + 512);
+    backend_ = make_backend(model_, options);
+    generator_ = std::make_unique<Generator>(*backend_);
+    // Every row there is, the device's own choice, and few: the text must not depend on it.
+    const int budgets[] = {0, backend_->PreferredRows(), 5};
+    for (const std::vector<int>& depths : request_.depth_sets)
+      result_.sets.push_back({depths, budgets[result_.sets.size() % 3]});
+  }
+
+  EqualityResult Run() {
+    Timer timer;
+    while (result_.tokens < request_.tokens && !result_.out_of_time) {
+      DecodeRequest decode;
+      decode.prompt = prompt_(result_.texts++);
+      decode.max_tokens =
+          static_cast<int>(std::min<int64_t>(request_.text, request_.tokens - result_.tokens));
+      const Record reference = Decode(decode, nullptr, nullptr);
+      result_.tokens += static_cast<int64_t>(reference.tokens.size());
+      result_.autoregressive_steps += reference.steps;
+      for (EqualityResult::Set& set : result_.sets) {
+        decode.depths = set.depths;
+        decode.row_budget = set.row_budget;
+        const Record ours = Decode(decode, &reference, &set);
+        set.steps += ours.steps;
+        set.tokens += static_cast<int64_t>(reference.tokens.size());
+        Compare(reference.tokens, ours.tokens, set);
+      }
+      if (request_.seconds > 0 && timer.Seconds() > request_.seconds &&
+          result_.tokens < request_.tokens)
+        result_.out_of_time = true;
+    }
+    return result_;
+  }
+
+ private:
+  // Records the logits, or compares them with a reference as they come.
+  Record Decode(const DecodeRequest& request, const Record* reference, EqualityResult::Set* set) {
+    Record record;
+    size_t verified = 0;
+    if (reference == nullptr)
+      record.logits.resize(static_cast<size_t>(request.max_tokens) * vocab_);
+    else
+      row_.resize(vocab_);
+    generator_->set_step_observer([&](const StepPlan& plan, const StepResult&) {
+      for (size_t i = 0; i < plan.readouts.size(); ++i) {
+        if (plan.readouts[i].purpose != ReadoutPurpose::kVerify) continue;
+        const size_t number = verified++;
+        if (reference == nullptr) {
+          backend_->ReadLogits(static_cast<int>(i),
+                               std::span(record.logits).subspan(number * vocab_, vocab_));
+          continue;
+        }
+        if (number >= reference->tokens.size()) continue;
+        backend_->ReadLogits(static_cast<int>(i), row_);
+        const bool same = std::memcmp(row_.data(), reference->logits.data() + number * vocab_,
+                                      vocab_ * sizeof(float)) == 0;
+        set->equal_logits += same ? 1 : 0;
+        if (!same) Note(*set, number, "other bits in the verifying logits");
+      }
+    });
+    const GenerateResult generated = generator_->Run(request);
+    generator_->set_step_observer({});
+    for (const CommittedToken& token : generated.tokens) record.tokens.push_back(token.token);
+    record.steps = generated.statistics.steps;
+    return record;
+  }
+
+  void Compare(const std::vector<int32_t>& want, const std::vector<int32_t>& got,
+               EqualityResult::Set& set) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (i < got.size() && got[i] == want[i]) {
+        ++set.equal_tokens;
+      } else {
+        Note(set, i, fmt::format("token {} instead of {}", i < got.size() ? got[i] : -1, want[i]));
+      }
+    }
+    if (got.size() > want.size()) Note(set, want.size(), "more tokens than without proposals");
+  }
+
+  void Note(const EqualityResult::Set& set, size_t token, const std::string& what) {
+    if (!result_.first_difference.empty()) return;
+    result_.first_difference =
+        fmt::format("depths {} with {} rows, text {}, token {}: {}", fmt::join(set.depths, ","),
+                    set.row_budget, result_.texts - 1, token, what);
+  }
+
+  EqualityRequest request_;
+  Model model_;
+  PromptMaker prompt_;
+  size_t vocab_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Generator> generator_;
+  std::vector<float> row_;
+  EqualityResult result_;
+};
+
+}  // namespace
+
+std::vector<std::vector<int>> EqualityDepths(int recurrence) {
+  std::vector<std::vector<int>> sets;
+  const std::vector<std::vector<int>> wanted =
+      recurrence <= 4 ? std::vector<std::vector<int>>{{1, 2}, {1}, {1, 3}, {2, 3}, {1, 2, 3}, {2}}
+                      : std::vector<std::vector<int>>{{2, 8}, {4, 8}, {2}, {3, 7}, {2, 8, 16}, {8}};
+  for (const std::vector<int>& depths : wanted) {
+    if (depths.back() < recurrence) sets.push_back(depths);
+  }
+  return sets;
+}
+
+EqualityResult CompareDecoders(const EqualityRequest& request, const BackendMaker& make_backend) {
+  return Comparison(request, make_backend).Run();
+}
+
+}  // namespace loopspec

@@ -1,0 +1,58 @@
+// Models of many shapes for tests of the decode kernel's program, which need no GPU.
+#pragma once
+
+#include <initializer_list>
+#include <random>
+
+#include "backends/cuda/host/device_model.h"
+
+namespace loopspec::cuda {
+
+inline DeviceMatrix Matrix(int rows, int cols) {
+  return {nullptr, rows, cols, PaddedK(cols)};
+}
+
+// Shapes alone: a program never looks at the weights.
+inline DeviceModel ShapesOf(const ModelSpec& spec) {
+  DeviceModel model;
+  model.spec = spec;
+  DeviceBlock block;
+  block.qkv = Matrix(TileLayout::Qkv(spec).rows(), spec.hidden);
+  block.attn_out = Matrix(TileLayout::Plain(spec.hidden).rows(), spec.q_size());
+  block.gate_up = Matrix(TileLayout::GateUp(spec).rows(), spec.hidden);
+  block.down = Matrix(TileLayout::Plain(spec.hidden).rows(), spec.ff);
+  model.prelude.assign(static_cast<size_t>(spec.prelude_layers), block);
+  model.core.assign(static_cast<size_t>(spec.core_layers), block);
+  model.coda.assign(static_cast<size_t>(spec.coda_layers), block);
+  model.head = Matrix(TileLayout::Plain(spec.vocab).rows(), spec.hidden);
+  if (spec.adapter) model.adapter = Matrix(TileLayout::Plain(spec.hidden).rows(), 2 * spec.hidden);
+  return model;
+}
+
+inline ModelSpec RandomSpec(std::mt19937& random) {
+  const auto among = [&](std::initializer_list<int> values) {
+    return *(values.begin() + random() % values.size());
+  };
+  ModelSpec spec;
+  spec.hidden = among({64, 256, 320, 384, 1024, 2048, 2560, 4096});
+  spec.head_dim = among({32, 64, 80, 128});
+  spec.kv_heads = among({1, 2, 8, 16});
+  spec.heads = spec.kv_heads * among({1, 2, 4});
+  spec.ff = among({96, 704, 1000, 5632, 8192, 11008});
+  spec.vocab = among({3, 777, 8192, 49152});
+  spec.core_layers = among({1, 2, 6});
+  spec.recurrence = 4;
+  spec.norms = NormPlacement::kSandwich;
+  spec.family = "ouro";
+  if (random() % 2 == 0) {
+    spec.family = "raven";
+    spec.adapter = true;
+    spec.prelude_layers = among({1, 2});
+    spec.coda_layers = among({1, 2});
+    spec.norms = random() % 2 == 0 ? NormPlacement::kPre : NormPlacement::kPost;
+    spec.qk_norm = spec.norms == NormPlacement::kPost;
+  }
+  return spec;
+}
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,156 @@
+// The decode kernel's program for models of many shapes, without a GPU: every tile of every matrix
+// is read by exactly one block, and what the kernel takes for granted about its operations holds.
+#include "backends/cuda/program/program.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <vector>
+
+#include "backends/cuda/program/step_encoder.h"
+#include "program_shapes.h"
+
+namespace loopspec::cuda {
+namespace {
+
+// How often each (tile, chunk of k) of a matrix is read.
+std::vector<int> Readers(const Program& program, int narrow, int blocks, int matrix, int chunks) {
+  const int tiles = program.weights[static_cast<size_t>(matrix)].tiles();
+  std::vector<int> readers(static_cast<size_t>(tiles) * static_cast<size_t>(chunks), 0);
+  for (int block = 0; block < blocks; ++block) {
+    const MatrixShare& share =
+        program.shares[narrow][static_cast<size_t>(block * program.matrices + matrix)];
+    for (int tile = share.tile_begin; tile < share.tile_end; ++tile) {
+      for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk)
+        ++readers.at(static_cast<size_t>(tile * chunks + chunk));
+    }
+  }
+  return readers;
+}
+
+TEST(Program, DealsEveryTileOnce) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 60; ++i) {
+    const ModelSpec spec = RandomSpec(random);
+    const int blocks = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
+    const Program program = BuildProgram(ShapesOf(spec), blocks);
+    for (int matrix = 0; matrix < program.matrices; ++matrix) {
+      const int k = program.weights[static_cast<size_t>(matrix)].ld / kBlockK;
+      const int chunks = (k + kWarps - 1) / kWarps;
+      for (const int narrow : {0, 1}) {
+        for (const int readers : Readers(program, narrow, blocks, matrix, chunks))
+          ASSERT_EQ(readers, 1) << "model " << i << ", matrix " << matrix << ", narrow " << narrow;
+      }
+    }
+  }
+}
+
+// The kernel calls one function for shares of a single chunk of k and another for several, by the
+// operation's flags alone.
+TEST(Program, SaysWhichSharesHaveSeveralChunks) {
+  std::mt19937 random(6);
+  for (int i = 0; i < 60; ++i) {
+    const int blocks = 132;
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), blocks);
+    for (const Op& op : program.ops) {
+      if (op.type != OpType::kMatrix) continue;
+      for (const int narrow : {0, 1}) {
+        const bool several = (op.flags & kOpChunks << narrow) != 0;
+        for (int block = 0; block < blocks; ++block) {
+          const MatrixShare& share =
+              program.shares[narrow][static_cast<size_t>(block * program.matrices + op.matrix)];
+          if (share.tile_begin == share.tile_end) continue;
+          ASSERT_EQ(share.chunk_end - share.chunk_begin > 1, several)
+              << "model " << i << ", matrix " << op.matrix << ", narrow " << narrow;
+        }
+      }
+    }
+  }
+}
+
+// Row operations that the blocks do for themselves are followed by no barrier: the matrix after one
+// must not write what other blocks may still be reading for it. Around the end of B as well, where
+// the adapter comes after the last layer.
+TEST(Program, KeepsNoRowOperationInTheBlocksBeforeSumsAreOverwritten) {
+  std::mt19937 random(7);
+  int fused = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), 132);
+    for (int set = 0; set < kSets; ++set) {
+      const int begin = program.ops_begin[set], end = program.ops_end[set];
+      for (int at = begin; at < end; ++at) {
+        const Op& op = program.ops[static_cast<size_t>(at)];
+        if ((op.flags & kOpFused) == 0) continue;
+        ++fused;
+        const Op& next = program.ops[static_cast<size_t>(at + 1 < end ? at + 1 : begin)];
+        ASSERT_EQ(op.type, OpType::kRows);
+        ASSERT_EQ(next.type, OpType::kMatrix);
+        ASSERT_NE(program.kinds[static_cast<size_t>(next.matrix)], MatrixKind::kPartial);
+      }
+    }
+  }
+  EXPECT_GT(fused, 100);
+}
+
+// What one block posts tells the others that it has read what they are about to overwrite: with
+// mail, every block has a share of every matrix that takes a row operation's results. Sums are in
+// one piece.
+TEST(Program, HasAllBlocksAtWorkWhereThereIsMail) {
+  std::mt19937 random(8);
+  int with_mail = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const int blocks = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), blocks);
+    if (!program.mail) continue;
+    ++with_mail;
+    // Wide sets, beside copiers then, have one function for a single chunk.
+    for (const Op& op : program.ops)
+      ASSERT_TRUE(op.type != OpType::kMatrix || (op.flags & kOpChunks) == 0) << "model " << i;
+    for (int matrix = 0; matrix < program.matrices; ++matrix) {
+      const MatrixKind kind = program.kinds[static_cast<size_t>(matrix)];
+      if (kind == MatrixKind::kHead) continue;
+      for (int block = 0; block < blocks; ++block) {
+        const MatrixShare& share =
+            program.shares[1][static_cast<size_t>(block * program.matrices + matrix)];
+        const bool works = share.tile_begin < share.tile_end;
+        ASSERT_TRUE(works || kind == MatrixKind::kPartial) << "model " << i << ", block " << block;
+        if (works) {
+          ASSERT_EQ(share.chunk_end - share.chunk_begin, (share.blocks + kWarps - 1) / kWarps);
+        }
+      }
+    }
+  }
+  EXPECT_GT(with_mail, 5);
+}
+
+// A token and its parent, one recurrence apart: two recurrences at once take the younger to where
+// the older has only just been.
+TEST(Step, KnowsWhenRowsAttendToEachOtherWithinIt) {
+  StepPlan plan;
+  plan.chains = {5};  // the older one's cell
+  RowPlan older{};
+  older.cell = 5;
+  older.position = 10;
+  older.depth = 2;
+  RowPlan younger{};
+  younger.cell = 6;
+  younger.position = 11;
+  younger.depth = 1;
+  younger.chain_begin = 0;
+  younger.chain_length = 1;
+  plan.rows = {older, younger};
+  plan.recurrences = 1;
+  EXPECT_FALSE(Related(plan));
+  plan.recurrences = 2;
+  EXPECT_TRUE(Related(plan));
+  plan.rows[0].depth = 3;  // two apart
+  EXPECT_FALSE(Related(plan));
+  plan.recurrences = 3;
+  EXPECT_TRUE(Related(plan));
+  plan.rows[0].cell = 7;  // not of its chain
+  EXPECT_FALSE(Related(plan));
+}
+
+}  // namespace
+}  // namespace loopspec::cuda
