@@ -1,7 +1,6 @@
 #include "decode/row_choice.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -11,7 +10,7 @@ namespace loopspec {
 RowChooser::RowChooser(int recurrence, int most) : recurrence_(recurrence) {
   const auto rows = static_cast<size_t>(most);
   order_.reserve(rows);
-  first_.reserve(rows);
+  best_.reserve(rows);
   planes_read_.reserve(rows * static_cast<size_t>(recurrence));
 }
 
@@ -25,23 +24,28 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
                         std::vector<char>& advance) {
   advance.assign(rows.size(), 0);
   order_.clear();
-  int32_t sequences = 0;
+  best_.clear();  // by sequence: its likeliest row
   for (size_t i = 0; i < rows.size(); ++i) {
-    sequences = std::max(sequences, rows[i].sequence + 1);
-    if (!rows[i].held) order_.push_back(static_cast<int32_t>(i));
+    const auto sequence = static_cast<size_t>(rows[i].sequence);
+    if (sequence >= best_.size()) best_.resize(sequence + 1, -1);
+    if (rows[i].held) continue;
+    order_.push_back(static_cast<int32_t>(i));
+    int32_t& best = best_[sequence];
+    if (best < 0 || rows[i].reach > rows[static_cast<size_t>(best)].reach)
+      best = static_cast<int32_t>(i);
   }
-  first_.assign(static_cast<size_t>(sequences), 0);
-  planes_read_.assign(static_cast<size_t>(sequences) * static_cast<size_t>(recurrence_), 0);
+  planes_read_.assign(best_.size() * static_cast<size_t>(recurrence_), 0);
   const auto row = [&](int32_t i) -> const RowState& { return rows[static_cast<size_t>(i)]; };
+  const auto is_best = [&](int32_t i) { return best_[static_cast<size_t>(row(i).sequence)] == i; };
 
   // The likeliest row of every sequence comes first, then all others by reach; the order of the
   // list, in which parents stand before children, decides between equals.
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](int32_t a, int32_t b) { return row(a).reach > row(b).reach; });
-  const auto others = std::stable_partition(order_.begin(), order_.end(), [&](int32_t i) {
-    return std::exchange(first_[static_cast<size_t>(row(i).sequence)], char{1}) == 0;
+  std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
+    if (is_best(a) != is_best(b)) return is_best(a);
+    return row(a).reach != row(b).reach ? row(a).reach > row(b).reach : a < b;
   });
-  const auto needed = std::min<std::ptrdiff_t>(others - order_.begin(), limit);
+  const auto roots = std::count_if(best_.begin(), best_.end(), [](int32_t i) { return i >= 0; });
+  const auto needed = std::min<std::ptrdiff_t>(roots, limit);
   const auto allowed = std::min<std::ptrdiff_t>(std::ssize(order_), limit);
 
   // Attention that a row adds to the step.

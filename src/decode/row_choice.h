@@ -50,7 +50,7 @@ class RowChooser {
 
   int recurrence_;
   std::vector<int32_t> order_;
-  std::vector<char> first_;        // by sequence: has a row already
+  std::vector<int32_t> best_;      // by sequence: its likeliest row, -1: all are held
   std::vector<char> planes_read_;  // by sequence and depth
 };
 
