@@ -54,8 +54,8 @@ ModelSpec RavenLike(bool olmo) {
   return spec;
 }
 
-// The widths of the released models, which have every multiprocessor at work on every layer: up to
-// eight rows then go without barriers over the grid.
+// The widths of the released models, at which every multiprocessor works on every layer: up to
+// eight rows then use the low-latency exchange.
 ModelSpec AtWidthOfReleased(ModelSpec spec) {
   spec.hidden = 2048;
   spec.heads = spec.family == "ouro" ? 16 : 32;
@@ -155,8 +155,8 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   }
 }
 
-// After so many positions that merging takes several rounds, whose number depends on the rows, and
-// that a copier brings the first keys and values and the warps load others themselves.
+// After so many positions that combining takes several rounds, whose number depends on the rows,
+// and that the producer warp fetches the first keys and values and the compute warps load others.
 TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   LOOPSPEC_NEEDS_GPU();
   constexpr int kLong = 3000;
@@ -176,9 +176,9 @@ TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   }
 }
 
-// Beside so many others a row is the business of the kernel without copiers; among fewer, copiers
-// bring the keys and values of so long a prefix.
-TEST_P(CudaRows, DoNotDependOnWhoBringsTheirKeys) {
+// With 63 others the kernel without a producer warp runs; with fewer, the producer warp fetches the
+// keys and values of so long a prefix.
+TEST_P(CudaRows, DoNotDependOnWhoFetchesTheirKeys) {
   LOOPSPEC_NEEDS_GPU();
   constexpr int kLong = 700;
   Start(64, kLong);
@@ -217,7 +217,7 @@ TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
 TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
   LOOPSPEC_NEEDS_GPU();
   constexpr int kLong =
-      700;  // long enough for copiers to bring keys and values, committed ones too
+      700;  // long enough for the producer warp to fetch committed keys and values
   Start(64, kLong);
   const int depths = backend_->spec().recurrence;
   constexpr int kChain = 40;
