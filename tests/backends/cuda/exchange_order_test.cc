@@ -6,6 +6,11 @@
 // many operations of each other CTA are certainly over) through the program of a step, for models
 // of many shapes and numbers of CTAs and rows. What an operation receives and where it sends to is
 // written down here a second time, after the kernel's sources named below.
+//
+// Keys and values are plain stores to cells. Other CTAs see them only after a barrier over the
+// grid, and attention loads keys before it waits for anything. So where rows attend to each other
+// within the step, a barrier must stand between the operation that writes a plane's keys and the
+// one that reads them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/program/plan.h"
 #include "backends/cuda/program/program.h"
 #include "measure/synth_twin.h"
 #include "program_shapes.h"
@@ -33,7 +39,8 @@ struct Piece {
   std::vector<int> needs;  // pieces of the operation before, received from
 };
 
-enum class Box { kNone, kHidden, kSums, kFeedForward, kAttention, kQkv, kPartials };
+// Where results go: buffers of the exchange, and queries in memory.
+enum class Box { kNone, kHidden, kSums, kFeedForward, kAttention, kQkv, kPartials, kQueries };
 
 struct Case {
   ModelSpec spec;
@@ -41,6 +48,8 @@ struct Case {
   int rows = 0;
   int splits = 0;           // of each row's attention; the last is its own
   bool same_plane = false;  // rows at one depth share the reading of committed splits
+  int apart = -1;           // recurrences that rows of one chain are apart; -1: no such rows
+  PhaseRelation relation = PhaseRelation::kNone;  // what the plan says about that
 };
 
 class Simulation {
@@ -50,18 +59,24 @@ class Simulation {
   bool low_latency() const { return program_.low_latency; }
   const std::string& fault() const { return fault_; }
   int64_t overwritten() const { return overwritten_; }
+  int64_t keys_checked() const { return keys_checked_; }
 
   // The operations of a phase in order, as op_queue.cuh has them; false at the first fault.
   bool Run(int phase, int times) {
     known_.assign(static_cast<size_t>(case_.ctas), Clock(static_cast<size_t>(case_.ctas), 0));
-    last_.assign(7, {});
+    last_.assign(8, {});
+    keys_.assign(static_cast<size_t>(times), {});
+    time_ = 0;
+    visible_ = 0;
     done_ = 0;
     flags_ = 0;
     pieces_.clear();
     if (phase == kPhaseCore) Step(program_.ops[static_cast<size_t>(program_.core_start)], false);
-    for (int time = 0; time < times; ++time) {
+    for (time_ = 0; time_ < times; ++time_) {
       for (int at = program_.ops_begin[phase]; at < program_.ops_end[phase]; ++at) {
-        const bool ends = time + 1 == times && at + 1 == program_.ops_end[phase];
+        const bool ends =
+            at + 1 == program_.ops_end[phase] &&
+            (time_ + 1 == times || case_.relation == PhaseRelation::kEarlierRecurrence);
         if (!Step(program_.ops[static_cast<size_t>(at)], ends)) return false;
       }
     }
@@ -77,13 +92,18 @@ class Simulation {
 
   // NextRun of op_queue.cuh, then the operation, then its barrier.
   bool Step(const Op& op, bool ends) {
+    if (case_.relation == PhaseRelation::kSameDepth && op.flags.Has(OpFlag::kWritesKeys))
+      ends = true;
+    if (op.type == OpType::kAttention && !SeesKeys(op)) return false;
     const bool replicated = !ends && op.flags.Has(OpFlag::kReplicate) && case_.rows == 1 &&
                             case_.spec.hidden <= kLocalHidden;
     const bool sends = !ends && !replicated && op.flags.Has(OpFlag::kSend) && program_.low_latency;
     const std::vector<Piece> before = std::move(pieces_);
     pieces_ = PiecesOf(op, replicated, before);
-    const Box box = sends ? BoxOf(op) : Box::kNone;
-    if ((flags_ & kReceives) != 0) NoteReaders();
+    const bool queries_in_memory =
+        !sends && (op.type == OpType::kQkNorm || op.flags.Has(OpFlag::kWritesKeys));
+    const Box box = sends ? BoxOf(op) : queries_in_memory ? Box::kQueries : Box::kNone;
+    if ((flags_ & kReceives) != 0 || sent_to_ == Box::kQueries) NoteReaders();
     std::vector<Clock> sent, after = known_;
     for (const Piece& piece : pieces_) {
       const auto cta = static_cast<size_t>(piece.cta);
@@ -102,11 +122,32 @@ class Simulation {
     flags_ = replicated ? kLocal : sends ? kReceives : 0;
     if (flags_ == 0) {  // a barrier over the grid
       for (Clock& clock : after) std::fill(clock.begin(), clock.end(), done_);
+      visible_ = done_;
     }
+    if (op.type == OpType::kQkNorm || op.flags.Has(OpFlag::kWritesKeys)) NoteKeys(op);
     known_ = std::move(after);
     sent_ = std::move(sent);
     sent_to_ = box;
     return true;
+  }
+
+  // The operation that has just been done wrote the keys of a layer's plane.
+  void NoteKeys(const Op& op) {
+    std::vector<int>& layers = keys_[static_cast<size_t>(time_)];
+    layers.resize(std::max(layers.size(), static_cast<size_t>(op.layer) + 1), 0);
+    layers[static_cast<size_t>(op.layer)] = done_;
+  }
+
+  // Attention loads keys, those of rows of its chain in this step among them, before it waits.
+  bool SeesKeys(const Op& op) {
+    if (case_.apart < 0 || time_ < case_.apart) return true;
+    const auto time = static_cast<size_t>(time_ - case_.apart);
+    const int written = keys_[time].at(static_cast<size_t>(op.layer));
+    ++keys_checked_;
+    if (written <= visible_) return true;
+    fault_ = "attention of layer " + std::to_string(op.layer) + " reads keys that operation " +
+             std::to_string(written - 1) + " wrote, and no barrier makes them visible";
+    return false;
   }
 
   // The readers of what the operation before has sent.
@@ -115,7 +156,8 @@ class Simulation {
     sent_before = {};
     sent_before.over = done_ + 1;
     for (const Piece& piece : pieces_) {
-      if (!piece.needs.empty()) sent_before.readers.push_back(piece.cta);
+      if (!piece.needs.empty() || sent_to_ == Box::kQueries)
+        sent_before.readers.push_back(piece.cta);
     }
   }
 
@@ -289,7 +331,7 @@ class Simulation {
   const Case case_;
   const Program program_;
   std::string fault_;
-  int64_t overwritten_ = 0;
+  int64_t overwritten_ = 0, keys_checked_ = 0;
 
   std::vector<Clock> known_;   // [cta]
   std::vector<Piece> pieces_;  // of the last operation,
@@ -297,7 +339,10 @@ class Simulation {
   Box sent_to_ = Box::kNone;   // where,
   int flags_ = 0;              // and how the next one gets it
   int done_ = 0;
-  std::vector<Sent> last_;                          // [box]
+  int time_ = 0;                        // recurrence
+  int visible_ = 0;                     // operations before the last barrier over the grid
+  std::vector<std::vector<int>> keys_;  // [recurrence][layer]: done_ after its keys were written
+  std::vector<Sent> last_;              // [box]
   std::vector<std::pair<int, int>> matrix_pieces_;  // tiles of the last matrix's pieces
   std::vector<std::pair<int, int>> ranges_;  // elements that the last operation's pieces make
   std::vector<std::vector<int>> attention_;  // [row][KV head]: pieces of attention
@@ -315,7 +360,7 @@ std::vector<ModelSpec> ReleasedShapes() {
   return specs;
 }
 
-TEST(LLWord, IsReadBeforeItIsOverwritten) {
+TEST(LowLatencyExchange, IsReadBeforeItIsOverwritten) {
   std::vector<ModelSpec> specs = ReleasedShapes();
   std::mt19937 random(9);
   for (int i = 0; i < 120; ++i) specs.push_back(RandomSpec(random));
@@ -339,6 +384,40 @@ TEST(LLWord, IsReadBeforeItIsOverwritten) {
     EXPECT_GE(low_latency, 5) << ctas << " ctas";
   }
   EXPECT_GT(overwritten, 100000);
+}
+
+// Rows of one chain at the same depth, or as many recurrences apart as the step makes.
+TEST(LowLatencyExchange, ShowsKeysOfTheStepToItsOtherRows) {
+  std::vector<ModelSpec> specs = ReleasedShapes();
+  std::mt19937 random(11);
+  for (int i = 0; i < 60; ++i) specs.push_back(RandomSpec(random));
+  int64_t keys = 0, overwritten = 0;
+  for (const int ctas : {16, 132, 148}) {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      Case c{specs[i], ctas, 2 + static_cast<int>(random() % 7), 3, true};
+      if (!Simulation(c).low_latency()) continue;
+      for (const int apart : {0, 1}) {
+        c.apart = apart;
+        c.relation = apart == 0 ? PhaseRelation::kSameDepth : PhaseRelation::kEarlierRecurrence;
+        Simulation simulation(c);
+        for (const int phase : {kPhasePrelude, kPhaseCore, kPhaseCoda}) {
+          ASSERT_TRUE(simulation.Run(phase, phase == kPhaseCore ? 3 : 1))
+              << "model " << i << ", " << ctas << " CTAs, " << c.rows << " rows, phase " << phase
+              << ", " << apart << " apart: " << simulation.fault();
+        }
+        keys += simulation.keys_checked();
+        overwritten += simulation.overwritten();
+        // If the plan did not say so, nothing would wait. Some models have barriers in the right
+        // places anyway: after the norm of q and k, and before the adapter at each recurrence.
+        c.relation = PhaseRelation::kNone;
+        Simulation careless(c);
+        const bool anyway = specs[i].qk_norm || (apart == 1 && specs[i].adapter);
+        EXPECT_EQ(careless.Run(kPhaseCore, 3), anyway) << "model " << i << ", " << apart;
+      }
+    }
+  }
+  EXPECT_GT(keys, 200);
+  EXPECT_GT(overwritten, 10000);
 }
 
 }  // namespace

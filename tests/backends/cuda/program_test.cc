@@ -126,32 +126,83 @@ TEST(Program, HasAllCtasAtWorkWhereTheExchangeIsUsed) {
   EXPECT_GT(low_latency, 5);
 }
 
-// A token and its parent, one recurrence apart: two recurrences at once take the younger to where
-// the older has only just been.
-TEST(Step, KnowsWhenRowsAttendToEachOtherWithinIt) {
+// A parent in cell 5 and its child in cell 6.
+StepPlan ParentAndChild(int parent_depth, int child_depth, int recurrences) {
   StepPlan plan;
-  plan.chains = {5};  // the older one's cell
-  RowPlan older{};
-  older.cell = 5;
-  older.position = 10;
-  older.depth = 2;
-  RowPlan younger{};
-  younger.cell = 6;
-  younger.position = 11;
-  younger.depth = 1;
-  younger.chain_begin = 0;
-  younger.chain_length = 1;
-  plan.rows = {older, younger};
-  plan.recurrences = 1;
-  EXPECT_FALSE(Related(plan));
-  plan.recurrences = 2;
-  EXPECT_TRUE(Related(plan));
-  plan.rows[0].depth = 3;  // two apart
-  EXPECT_FALSE(Related(plan));
-  plan.recurrences = 3;
-  EXPECT_TRUE(Related(plan));
-  plan.rows[0].cell = 7;  // not of its chain
-  EXPECT_FALSE(Related(plan));
+  plan.chains = {5};
+  RowPlan parent{};
+  parent.cell = 5;
+  parent.position = 10;
+  parent.depth = parent_depth;
+  RowPlan child{};
+  child.cell = 6;
+  child.position = 11;
+  child.depth = child_depth;
+  child.chain_begin = 0;
+  child.chain_length = 1;
+  plan.rows = {parent, child};
+  plan.recurrences = recurrences;
+  return plan;
+}
+
+// One recurrence apart: two recurrences at once take the child to where the parent has only just
+// been.
+TEST(Step, KnowsWhenRowsAttendToEarlierRecurrences) {
+  EXPECT_EQ(RelationOf(ParentAndChild(2, 1, 1), kPhaseCore), PhaseRelation::kNone);
+  EXPECT_EQ(RelationOf(ParentAndChild(2, 1, 2), kPhaseCore), PhaseRelation::kEarlierRecurrence);
+  EXPECT_EQ(RelationOf(ParentAndChild(3, 1, 2), kPhaseCore), PhaseRelation::kNone);
+  EXPECT_EQ(RelationOf(ParentAndChild(3, 1, 3), kPhaseCore), PhaseRelation::kEarlierRecurrence);
+  StepPlan strangers = ParentAndChild(2, 1, 2);
+  strangers.rows[0].cell = 7;  // not of its chain
+  EXPECT_EQ(RelationOf(strangers, kPhaseCore), PhaseRelation::kNone);
+}
+
+TEST(Step, KnowsWhenRowsOfOneChainAreAtTheSameDepth) {
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 1, 1), kPhaseCore), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 1, 2), kPhaseCore), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 1, 1), kPhasePrelude), PhaseRelation::kNone);
+  EXPECT_EQ(RelationOf(ParentAndChild(0, 0, 1), kPhasePrelude), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 0, 1), kPhasePrelude), PhaseRelation::kNone);
+  // P has two rows even where B has many.
+  StepPlan many = ParentAndChild(0, 0, 1);
+  for (int i = 0; i < 20; ++i) {
+    RowPlan other{};
+    other.cell = 10 + i;
+    other.depth = 1;
+    many.rows.push_back(other);
+  }
+  EXPECT_EQ(RelationOf(many, kPhasePrelude), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(many, kPhaseCore), PhaseRelation::kNone);  // barriers everywhere
+  // C: both are read out at the same depth, or at different ones.
+  StepPlan readouts = ParentAndChild(1, 1, 1);
+  readouts.readouts.resize(2);
+  readouts.readouts[0].row = 0;
+  readouts.readouts[1].row = 1;
+  EXPECT_EQ(RelationOf(readouts, kPhaseCoda), PhaseRelation::kSameDepth);
+  readouts.readouts[0].readout = 1;
+  EXPECT_EQ(RelationOf(readouts, kPhaseCoda), PhaseRelation::kNone);
+  // Rows of different sequences are strangers, whatever their cells.
+  StepPlan sequences = ParentAndChild(1, 1, 1);
+  sequences.rows[0].sequence = 1;
+  EXPECT_EQ(RelationOf(sequences, kPhaseCore), PhaseRelation::kNone);
+}
+
+// The barrier for rows of one chain comes after operations with this flag.
+TEST(Program, MarksTheOperationsThatWriteKeys) {
+  std::mt19937 random(10);
+  for (int i = 0; i < 60; ++i) {
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), 132);
+    for (size_t at = 0; at < program.ops.size(); ++at) {
+      if (program.ops[at].type != OpType::kAttention) continue;
+      // Keys come from the operation before: a matrix that is marked, or the norm of q and k, which
+      // a barrier follows in any case.
+      const Op& before = program.ops[at - 1];
+      const bool marked = before.type == OpType::kMatrix && before.flags.Has(OpFlag::kWritesKeys);
+      const bool norm = before.type == OpType::kQkNorm && !before.flags.Has(OpFlag::kSend) &&
+                        !program.ops[at - 2].flags.Has(OpFlag::kSend);
+      ASSERT_TRUE(marked || norm) << "model " << i << ", operation " << at;
+    }
+  }
 }
 
 }  // namespace

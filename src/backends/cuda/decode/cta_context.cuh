@@ -88,7 +88,7 @@ struct alignas(16) PhaseContext {
   int units;
   int combine_lanes;  // see ops/combine_op.cuh
   bool small_batch;
-  bool related;                // as in the plan
+  PhaseRelation relation;      // as in the plan
   const RowInfo* infos;        // in `row_cache` where they fit
   const QueryRow* query_rows;  // in `query_cache`, likewise
   const AttentionUnit* all_units;

@@ -161,7 +161,7 @@ __device__ __noinline__ OpDigest EnterNextPhase() {
     now.small_batch = rows <= kSmallBatchRows;
     now.combine_lanes = CombineLanes(rows * context.p.shapes.q_size, PieceStride(),
                                      context.p.shapes.head_stride, now.small_batch);
-    now.related = phase == kPhaseCore && plan.related != 0;
+    now.relation = plan.relation[phase];
     now.allowed =
         (now.small_batch && context.p.exchange.enabled != 0 ? OpFlags(OpFlag::kSend) : OpFlags{}) |
         (rows == 1 && context.p.shapes.hidden <= kLocalHidden ? OpFlags(OpFlag::kReplicate)

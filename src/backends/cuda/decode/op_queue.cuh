@@ -80,8 +80,11 @@ __device__ __forceinline__ OpDigest NextRun(const Cursor& cursor) {
   const OpHead op = context.ops[run.place];
 
   const bool ends_stack = cursor.at + 1 == phase.end;
-  // A grid barrier ends a phase, and every recurrence where rows attend to each other.
-  const bool barrier = ends_stack && (cursor.left == 1 || phase.related);
+  // A grid barrier ends a phase. It also makes keys and values of this step visible where rows
+  // attend to each other (PhaseRelation): attention loads keys before it waits for anything else.
+  const bool barrier =
+      (ends_stack && (cursor.left == 1 || phase.relation == PhaseRelation::kEarlierRecurrence)) ||
+      (phase.relation == PhaseRelation::kSameDepth && op.flags.Has(OpFlag::kWritesKeys));
   const OpFlags how = barrier ? OpFlags{} : op.flags & phase.allowed;
   run.flags = cursor.flags | AsRun(how);
 

@@ -62,6 +62,7 @@ enum class OpFlag : int32_t {
   kFinishPrelude = 2,      // e = x, x = initial state
   kReplicate = 4,          // for a single row every CTA may do it itself and keep the result
   kSend = 8,               // small batches may send its results through the low-latency exchange
+  kWritesKeys = 16,        // its results include keys and values, which attention reads from cells
   kChunks = 32,            // shares have several chunks of k in larger batches,
   kChunksSmallBatch = 64,  // and in small ones
 };

@@ -45,11 +45,21 @@ struct CommitInfo {
   int32_t slot;  // position within the page
 };
 
+// Whether rows of a phase attend to keys and values that other rows write in the same step. Only
+// small batches ask: larger ones have a grid barrier after every operation anyway.
+enum class PhaseRelation : int32_t {
+  kNone,
+  kEarlierRecurrence,  // an ancestor wrote them in an earlier recurrence of the step: a grid
+                       // barrier ends each recurrence
+  kSameDepth,  // an ancestor writes them in the same operation: a grid barrier follows each
+               // operation that writes keys
+};
+
 struct PlanHeader {
   uint32_t barrier[kPhases];  // arrivals of CTAs, by a launch's first phase; zero at the start
   uint32_t epoch[kPhases];    // of the phase's first operation; no operation before had it
   int32_t recurrences;
-  int32_t related;  // whether rows of B attend to each other within the step (step_encoder.h)
+  PhaseRelation relation[kPhases];
   int32_t commits;
   int32_t rows[kPhases];
   int32_t units[kPhases];

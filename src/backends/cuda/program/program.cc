@@ -116,6 +116,7 @@ class Builder {
     op.input = input;
     op.layer = layer_;
     if (kind != MatrixKind::kHead && kind != MatrixKind::kQkvRaw) op.flags |= OpFlag::kSend;
+    if (kind == MatrixKind::kQkv) op.flags |= OpFlag::kWritesKeys;
     program_.ops.push_back(op);
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);

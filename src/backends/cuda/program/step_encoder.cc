@@ -1,6 +1,7 @@
 #include "backends/cuda/program/step_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <span>
@@ -40,7 +41,6 @@ EncodedStep StepEncoder::Encode(const StepPlan& plan, PinnedArray<std::byte>& bu
   int32_t at;
   Append<PlanHeader>(buffer, 1, at);
   header_.recurrences = plan.recurrences;
-  header_.related = Related(plan) ? 1 : 0;
   EncodeChains(plan, buffer);
   for (const Phase phase : {kPhasePrelude, kPhaseCore, kPhaseCoda})
     EncodePhase(plan, phase, buffer);
@@ -64,20 +64,51 @@ void StepEncoder::EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buf
   header_.commits = step_.commits = static_cast<int>(plan.commits.size());
 }
 
-bool Related(const StepPlan& plan) {
-  if (plan.recurrences <= 1 || static_cast<int>(plan.rows.size()) > kSmallBatchRows) return false;
-  for (const RowPlan& row : plan.rows) {
-    for (const RowPlan& other : plan.rows) {
-      const auto chain =
-          std::span(plan.chains)
-              .subspan(static_cast<size_t>(row.chain_begin), static_cast<size_t>(row.chain_length));
-      if (other.depth < row.depth + plan.recurrences && row.depth <= other.depth &&
-          std::find(chain.begin(), chain.end(), other.cell) != chain.end()) {
-        return true;
-      }
+namespace {
+
+// A row of a phase, and which planes it works on: those of rows with the same level are the same.
+struct Member {
+  const RowPlan* row;
+  int level;
+};
+
+bool IsAncestor(const StepPlan& plan, const RowPlan& other, const RowPlan& row) {
+  const auto chain =
+      std::span(plan.chains)
+          .subspan(static_cast<size_t>(row.chain_begin), static_cast<size_t>(row.chain_length));
+  return other.sequence == row.sequence &&
+         std::find(chain.begin(), chain.end(), other.cell) != chain.end();
+}
+
+}  // namespace
+
+PhaseRelation RelationOf(const StepPlan& plan, Phase phase) {
+  std::array<Member, kSmallBatchRows> members;
+  size_t count = 0;
+  const auto add = [&](const RowPlan& row, int level) {
+    if (count < members.size()) members[count] = {&row, level};
+    ++count;
+  };
+  if (phase == kPhaseCoda) {
+    for (const ReadoutPlan& readout : plan.readouts)
+      add(plan.rows[static_cast<size_t>(readout.row)], readout.readout);
+  } else {
+    for (const RowPlan& row : plan.rows) {
+      if (phase == kPhaseCore || row.depth == 0) add(row, row.depth);
     }
   }
-  return false;
+  if (count > members.size()) return PhaseRelation::kNone;
+  const int recurrences = phase == kPhaseCore ? plan.recurrences : 1;
+  PhaseRelation relation = PhaseRelation::kNone;
+  for (const Member& member : std::span(members).first(count)) {
+    for (const Member& other : std::span(members).first(count)) {
+      const int apart = other.level - member.level;
+      if (apart < 0 || apart >= recurrences || !IsAncestor(plan, *other.row, *member.row)) continue;
+      if (apart == 0) return PhaseRelation::kSameDepth;
+      relation = PhaseRelation::kEarlierRecurrence;
+    }
+  }
+  return relation;
 }
 
 void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {

@@ -17,10 +17,8 @@ struct EncodedStep {
   bool distributions = false;  // some readout compares distributions
 };
 
-// Whether some row of B reaches, within the step, a depth at which an ancestor of it writes keys
-// and values in the same step. Only small batches ask: larger ones have a grid barrier after every
-// operation anyway.
-bool Related(const StepPlan& plan);
+// Whether rows of the phase attend to keys that others write in the same step.
+PhaseRelation RelationOf(const StepPlan& plan, Phase phase);
 
 class StepEncoder {
  public:

@@ -96,7 +96,7 @@ class Epilogue {
   }
 
   // Rotates q and k. q goes to its buffer, k and v to the cell; or all three through the exchange,
-  // and k and v also to the cell for later steps (and later recurrences: PlanHeader::related).
+  // and k and v also to the cell for later steps (and later recurrences: PhaseRelation).
   __device__ __forceinline__ void StoreQkv(int tile, int g, float low, float high,
                                            bool live) const {
     const int half = p_.shapes.head_dim / 2;
