@@ -12,6 +12,7 @@
 #include "engine/generate.h"
 #include "engine/model_path.h"
 #include "tools/commands.h"
+#include "tools/decode_way.h"
 #include "tools/options.h"
 #include "tools/prompts.h"
 #include "tools/report.h"
@@ -31,9 +32,7 @@ struct Options {
 
 // One way of decoding, and what it showed.
 struct Contender {
-  std::string name;
-  std::vector<int> depths;
-  int row_budget = -1;  // -1: the device's own choice
+  DecodeWay way;
 
   std::vector<double> rates;      // tokens per second, one per repeat
   DecodeStatistics statistics;    // of the first repeat, over all prompts
@@ -43,31 +42,6 @@ struct Contender {
   int correct = 0, answered = 0;  // of the first repeat, where the prompts have answers
   bool equal = true;              // to the first contender's tokens
 };
-
-// "ar", "loopspec", "loopspec:1,2", "loopspec:2,8@16" (at most 16 rows).
-Contender ParseContender(const std::string& text, int recurrence) {
-  Contender contender;
-  contender.name = text;
-  std::string rest = text;
-  if (const size_t at = rest.find('@'); at != std::string::npos) {
-    const std::vector<int> rows = ParseDepths(rest.substr(at + 1));
-    if (rows.size() != 1 || rows[0] < 1)
-      Fail("--decode {}: expected a number of rows after @", text);
-    contender.row_budget = rows[0];
-    rest = rest.substr(0, at);
-  }
-  if (rest == "loopspec") {
-    contender.depths = DefaultDepths(recurrence);
-  } else if (rest.starts_with("loopspec:")) {
-    contender.depths = ParseDepths(rest.substr(9));
-    if (contender.depths.empty())
-      Fail("--decode {}: expected depths after the colon, such as loopspec:1,2", text);
-  } else if (rest != "ar") {
-    Fail("--decode {}: expected ar, loopspec, loopspec:1,2 or loopspec:1,2@8", text);
-  }
-  CheckDepths(contender.depths, recurrence);
-  return contender;
-}
 
 void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
   sum.accepted.resize(std::max(sum.accepted.size(), add.accepted.size()));
@@ -155,8 +129,8 @@ OrderedJson ToJson(const Contender& c, const Contender& first, double bandwidth,
                    bool comparable) {
   const DecodeStatistics& s = c.statistics;
   const double busy = c.times.prelude + c.times.recur + c.times.readout + c.times.host;
-  OrderedJson out = {{"decode", c.name},
-                     {"depths", c.depths},
+  OrderedJson out = {{"decode", c.way.name},
+                     {"depths", c.way.depths},
                      {"tokens_per_second",
                       {{"median", Median(c.rates)},
                        {"min", *std::min_element(c.rates.begin(), c.rates.end())},
@@ -167,7 +141,7 @@ OrderedJson ToJson(const Contender& c, const Contender& first, double bandwidth,
                      {"decoded_tokens", c.tokens},
                      {"accepted", s.accepted},
                      {"fallback", s.fallback},
-                     {"gamma", Gamma(s.accepted, s.fallback, c.depths, recurrence)},
+                     {"gamma", Gamma(s.accepted, s.fallback, c.way.depths, recurrence)},
                      {"gate_evaluated", s.gate_evaluated},
                      {"gate_opened", s.gate_opened},
                      {"steps", s.steps},
@@ -198,12 +172,12 @@ void PrintTable(const std::vector<Contender>& contenders, double bandwidth, int 
       sources += fmt::format("{:.1f}/", 100.0 * static_cast<double>(accepted) / total);
     sources += fmt::format("{:.1f}", 100.0 * static_cast<double>(s.fallback) / total);
     fmt::print("{:<18}{:>10.1f}{:>16}{:>8.2f}x{:>9}{:>8.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
-               c.name, Median(c.rates),
+               c.way.name, Median(c.rates),
                fmt::format("({:.1f}-{:.1f})", *std::min_element(c.rates.begin(), c.rates.end()),
                            *std::max_element(c.rates.begin(), c.rates.end())),
                Median(c.rates) / Median(contenders[0].rates),
                bandwidth > 0 ? fmt::format("{:.1f} %", 100 * c.bytes_read / bandwidth / busy) : "-",
-               Gamma(s.accepted, s.fallback, c.depths, recurrence), sources, s.rows_mean(),
+               Gamma(s.accepted, s.fallback, c.way.depths, recurrence), sources, s.rows_mean(),
                s.rows_peak,
                fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * c.times.prelude / busy,
                            100 * c.times.recur / busy, 100 * c.times.readout / busy,
@@ -228,8 +202,9 @@ void Run(const Options& options) {
   std::vector<Contender> contenders;
   std::vector<int> depths;
   for (const std::string& spec : options.decode) {
-    contenders.push_back(ParseContender(spec, recurrence));
-    depths.insert(depths.end(), contenders.back().depths.begin(), contenders.back().depths.end());
+    contenders.emplace_back().way = ParseDecodeWay(spec, recurrence, "--decode");
+    depths.insert(depths.end(), contenders.back().way.depths.begin(),
+                  contenders.back().way.depths.end());
   }
   const AssumedAcceptance assume = {ParseRates(options.assume)};
   const std::vector<Job> jobs = Jobs(options, folder, text);
@@ -238,7 +213,7 @@ void Run(const Options& options) {
   const auto backend =
       options.model.MakeBackend(model, depths, static_cast<int64_t>(longest) + options.max_tokens);
   const double bandwidth = backend->ReadBandwidth();
-  Generator generator(*backend);
+  Generator generator(*backend, LoadStepCost(*backend));
 
   DecodeRequest request;
   request.sampling = options.sampling.Get();
@@ -261,9 +236,8 @@ void Run(const Options& options) {
           // not meet always the same.
           const size_t which = (k + static_cast<size_t>(repeat) + j) % contenders.size();
           Contender& c = contenders[which];
-          request.depths = c.depths;
-          request.row_budget = c.row_budget >= 0 ? c.row_budget : backend->PreferredRows();
-          request.assume = options.assume.empty() || c.depths.empty() ? nullptr : &assume;
+          c.way.Apply(request);
+          request.assume = options.assume.empty() || c.way.depths.empty() ? nullptr : &assume;
           const GenerateResult result = generator.Run(request);
           progress.Tick();
           seconds[which] += result.times.decode;

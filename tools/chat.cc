@@ -83,7 +83,7 @@ class Conversation {
         depths_(options.decode.Depths(model_.spec.recurrence)),
         backend_(options.model.MakeBackend(model_, depths_, model_.spec.max_positions,
                                            options.decode.row_budget)),
-        generator_(*backend_) {
+        generator_(*backend_, LoadStepCost(*backend_)) {
     text_.RequireTokenizer(folder_);
     text_.RequireTemplate(folder_);
     Clear();
@@ -135,7 +135,7 @@ class Conversation {
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
     request.depths = depths_;
-    request.row_budget = options_.decode.Rows(*backend_);
+    options_.decode.ApplyRows(request);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.stop_tokens = text_.special.eos;
     IncrementalDecoder decoder(*text_.tokenizer, {});

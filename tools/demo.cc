@@ -33,13 +33,14 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
   request.prompt = text.RequireTokenizer(folder).Encode(
       text.RequireTemplate(folder).Render(messages, {}), false);
   request.max_tokens = 200;
-  request.row_budget = backend.PreferredRows();
+  request.group = 0;
   request.stop_tokens = text.special.eos;
-  Generator generator(backend);
+  Generator generator(backend, LoadStepCost(backend));
   std::vector<Row> rows;
   std::vector<std::vector<int32_t>> ids;
   for (const bool speculative : {false, true}) {
     request.depths = speculative ? DefaultDepths(model.spec.recurrence) : std::vector<int>{};
+    request.early = speculative ? EarlyChildren::kLookup : EarlyChildren::kOff;
     generator.Run(request);  // once to warm up
     IncrementalDecoder decoder(*text.tokenizer, {});
     const GenerateResult result = generator.Run(request, [&](const CommittedToken& token) {

@@ -107,8 +107,8 @@ void Run(const Options& options) {
   const auto backend = options.model.MakeBackend(
       model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
       options.decode.row_budget);
-  request.row_budget = options.decode.Rows(*backend);
-  Generator generator(*backend);
+  options.decode.ApplyRows(request);
+  Generator generator(*backend, LoadStepCost(*backend));
   std::optional<IncrementalDecoder> decoder;
   if (text.tokenizer) {
     IncrementalDecoder::Options how;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "decode/depths.h"
+#include "decode/row_choice.h"
 #include "engine/device.h"
 #include "engine/model_path.h"
 
@@ -136,22 +137,30 @@ void DecodeOptions::AddTo(CLI::App& command) {
     return command.add_option(name, value, help)->group("Decoding")->capture_default_str();
   };
   add("--decode", decode,
-      "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
-      ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
+      "loopspec; ar for plain autoregressive decoding: the same text, more slowly; lookup for "
+      "n-gram "
+      "speculation over it")
+      ->check(CLI::IsMember({"loopspec", "ar", "lookup"}).description(""));
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
   add("--max-rows", row_budget,
-      "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on "
-      "a CPU)")
+      "Rows of a step at most; 0: as many as are worth their time on this machine")
       ->check(CLI::Range(0, 256).description(""))
-      ->type_name("N")
-      ->default_str("");
+      ->type_name("N");
+  add("--group", group,
+      "Tokens that pass the later depths together, sharing what is read of the context: 1 to 16, "
+      "or "
+      "auto: by the length of the context");
+  add("--early", early,
+      "Begin tokens before they are drafted, guessed from what followed the same words before: "
+      "lookup or off")
+      ->check(CLI::IsMember({"lookup", "off"}).description(""));
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {
-  if (decode == "ar") {
+  if (decode != "loopspec") {
     if (depths != "auto")
-      Fail("--depths {} goes with --decode loopspec, not with --decode ar", depths);
+      Fail("--depths {} goes with --decode loopspec, not with --decode {}", depths, decode);
     return {};
   }
   if (depths.empty())
@@ -160,6 +169,21 @@ std::vector<int> DecodeOptions::Depths(int recurrence) const {
   CheckDepths(chosen, recurrence);
   if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);
   return chosen;
+}
+
+void DecodeOptions::ApplyRows(DecodeRequest& request) const {
+  request.row_budget = row_budget;
+  request.group = 0;
+  if (group != "auto") {
+    const std::vector<int> parsed = ParseDepths(group);
+    if (parsed.size() != 1 || parsed[0] < 1 || parsed[0] > kMaxGroup)
+      Fail("--group {}: expected auto, or a whole number from 1 to {}", group, kMaxGroup);
+    request.group = parsed[0];
+  }
+  if (decode == "ar") return;
+  if (decode == "lookup" && early == "off")
+    Fail("--early off leaves nothing of --decode lookup, which is early children alone");
+  if (early == "lookup") request.early = EarlyChildren::kLookup;
 }
 
 TextParts TextParts::Load(const std::filesystem::path& folder) {

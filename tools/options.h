@@ -45,20 +45,20 @@ struct SamplingOptions {
   SamplingParams Get() const;
 };
 
-// --decode, --depths, --max-rows.
+// --decode, --depths, --max-rows, --group, --early.
 struct DecodeOptions {
   std::string decode = "loopspec";
   std::string depths = "auto";
-  int row_budget = -1;  // -1: the device's own choice
+  int row_budget = 0;  // 0: by cost
+  std::string group = "auto";
+  std::string early = "lookup";
 
   void AddTo(CLI::App& command);
   // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
   // they cannot batch.
   std::vector<int> Depths(int recurrence) const;
-  // Row budget of a request.
-  int Rows(const Backend& backend) const {
-    return row_budget >= 0 ? row_budget : backend.PreferredRows();
-  }
+  // Sets how `request`, whose depths are set, chooses its rows.
+  void ApplyRows(DecodeRequest& request) const;
 };
 
 // What turns text into tokens and back, where the folder has it.

@@ -151,10 +151,12 @@ class Backend {
   virtual const ModelSpec& spec() const = 0;
   // As granted: every field that was 0 or kAuto is filled in.
   virtual const BackendOptions& options() const = 0;
-  virtual std::string device() const = 0;  // "cpu", "cuda:0"
-  virtual int pages() const = 0;           // pages of kPageSize positions there are
-  // Rows up to which one more costs little: the budget of a request that names none.
-  virtual int PreferredRows() const { return options().cells; }
+  virtual std::string device() const = 0;                // "cpu", "cuda:0"
+  virtual std::string chip() const { return device(); }  // its name, for records and caches
+  virtual int pages() const = 0;                         // pages of kPageSize positions there are
+  // Whether rows of one sequence at one depth read its committed keys and values once for all of
+  // them, or each for itself.
+  virtual bool rows_share_planes() const { return false; }
 
   virtual void Prefill(const PrefillPlan& plan) = 0;
   // As Prefill, and hands out the logits of every position at every readout depth.

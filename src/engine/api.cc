@@ -44,7 +44,7 @@ Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>())
   backend.threads = options.threads;
   backend.compute = ParseCompute(options.compute);
   p.backend = MakeBackend(p.model, backend, options.device);
-  p.generator = std::make_unique<Generator>(*p.backend);
+  p.generator = std::make_unique<Generator>(*p.backend, LoadStepCost(*p.backend));
 }
 
 Engine::~Engine() = default;
@@ -70,7 +70,8 @@ Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& 
   DecodeRequest request;
   request.prompt.assign(prompt.begin(), prompt.end());
   request.max_tokens = options.max_tokens;
-  request.row_budget = p.backend->PreferredRows();
+  request.group = 0;
+  if (options.speculative) request.early = EarlyChildren::kLookup;
   if (options.speculative) request.depths = p.depths;
   request.seed = options.seed;
   if (!options.ignore_eos) request.stop_tokens = p.special.eos;

@@ -6,8 +6,8 @@
 
 namespace loopspec {
 
-Generator::Generator(Backend& backend)
-    : backend_(backend), ledger_(backend.pages(), backend.options().cells) {
+Generator::Generator(Backend& backend, const StepCost& cost)
+    : backend_(backend), ledger_(backend.pages(), backend.options().cells), cost_(cost) {
   // Room for the largest step there can be, so that none allocates: every cell a row, every row
   // with a full chain.
   const auto rows = static_cast<size_t>(backend.options().cells);
@@ -22,7 +22,7 @@ Generator::Generator(Backend& backend)
 GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback& on_token) {
   GenerateResult result;
   Timer total;
-  LoopSpec decoder(request, backend_.spec(), backend_.options(), ledger_);
+  LoopSpec decoder(request, backend_.spec(), backend_.options(), ledger_, cost_.cost());
   const PrefillPlan prefill = decoder.Prefill();
   if (!prefill.tokens.empty()) backend_.Prefill(prefill);
   result.times.prefill = total.Seconds();
@@ -32,6 +32,7 @@ GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback&
   bool stopped = false;  // by the callback
   while (!decoder.finished()) {
     Timer host;
+    if (override_) override_(decoder);
     plan_.Clear();
     plan_.recurrences = decoder.StepsToReadout();
     decoder.Plan(plan_.recurrences, plan_);

@@ -7,6 +7,7 @@
 
 #include "backends/backend.h"
 #include "decode/loopspec.h"
+#include "engine/step_cost.h"
 #include "kv/ledger.h"
 
 namespace loopspec {
@@ -42,18 +43,25 @@ using StepObserver = std::function<void(const StepPlan& plan, const StepResult& 
 
 class Generator {
  public:
-  explicit Generator(Backend& backend);
+  // `cost`: of the backend's steps, for the choice of rows; without it rows are taken as free.
+  explicit Generator(Backend& backend, const StepCost& cost = {});
 
   // Throws Error for a request that cannot be served.
   GenerateResult Run(const DecodeRequest& request, const TokenCallback& on_token = {});
 
   void set_step_observer(StepObserver observer) { observer_ = std::move(observer); }
+  // Called before each step is planned, for tests: may choose other rows or evict branches.
+  void set_row_override(std::function<void(LoopSpec& decoder)> override) {
+    override_ = std::move(override);
+  }
 
  private:
   Backend& backend_;
   KvLedger ledger_;
   StepPlan plan_;
+  StepCostTracker cost_;
   StepObserver observer_;
+  std::function<void(LoopSpec& decoder)> override_;
 };
 
 }  // namespace loopspec

@@ -130,12 +130,6 @@ const float* CpuBackend::Rotary(int32_t position) {
   return table;
 }
 
-// A tile of weights serves eight rows for little more than the reading of it; beyond that rows cost
-// arithmetic.
-int CpuBackend::PreferredRows() const {
-  return std::min(8, options_.cells);
-}
-
 // ---- A step ----
 
 void CpuBackend::PrepareStep(const StepPlan& plan) {

@@ -10,6 +10,7 @@
 #include "backends/cpu/memory.h"
 #include "backends/cpu/stack.h"
 #include "backends/cpu/weights.h"
+#include "base/cpu_name.h"
 #include "base/thread_pool.h"
 #include "kv/planes.h"
 
@@ -22,8 +23,8 @@ class CpuBackend : public Backend {
   const ModelSpec& spec() const override { return model_.spec; }
   const BackendOptions& options() const override { return options_; }
   std::string device() const override { return "cpu"; }
+  std::string chip() const override { return CpuName(); }
   int pages() const override { return pages_; }
-  int PreferredRows() const override;
 
   void Prefill(const PrefillPlan& plan) override;
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;

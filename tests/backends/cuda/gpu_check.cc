@@ -224,7 +224,6 @@ int Time(const Arguments& arguments) {
   DecodeRequest request;
   request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
   request.max_tokens = tokens;
-  request.row_budget = backend->PreferredRows();
   const Timing plain = TimeDecoding(model, *backend, request, repeat, bandwidth);
   request.depths = depths;
   request.assume = &assume;

@@ -90,6 +90,12 @@ CudaBackend::~CudaBackend() {
   cudaStreamSynchronize(stream_.get());
 }
 
+std::string CudaBackend::chip() const {
+  cudaDeviceProp properties{};
+  Check(cudaGetDeviceProperties(&properties, device_), "reading the device");
+  return properties.name;
+}
+
 std::string CudaBackend::device() const {
   return fmt::format("cuda:{}", device_);
 }

@@ -25,9 +25,9 @@ class CudaBackend final : public Backend {
   const ModelSpec& spec() const override { return model_.spec; }
   const BackendOptions& options() const override { return options_; }
   std::string device() const override;
+  std::string chip() const override;
+  bool rows_share_planes() const override { return true; }
   int pages() const override { return pages_; }
-  // Rows beyond kPassRows read the weights again.
-  int PreferredRows() const override { return std::min(options().cells, kPassRows); }
 
   void Prefill(const PrefillPlan& plan) override;
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
