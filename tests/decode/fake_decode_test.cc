@@ -135,6 +135,84 @@ TEST(FakeDecode, CoupledEqualsAutoregressive) {
   }
 }
 
+// Groups and guesses in every combination with depths and budgets: the same text.
+TEST(FakeDecode, GroupsAndGuessesChangeNothing) {
+  int64_t adopted = 0, several = 0;
+  for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kEqual}) {
+    FakeModel model(31, shape, kRecurrence);
+    DecodeRequest request;
+    request.prompt = {1, 4, 2};
+    request.max_tokens = 60;
+    const Text expected = Decode(model, request, DecideLikeTheCpu());
+    for (const auto& depths : kDepths) {
+      for (const int group : {1, 2, 3, 5, 16}) {
+        for (const int rows : kBudgets) {
+          for (const EarlyChildren early : {EarlyChildren::kOff, EarlyChildren::kLookup}) {
+            request.depths = depths;
+            request.group = group;
+            request.row_budget = rows;
+            request.early = early;
+            const Text text = Decode(model, request, DecideLikeTheCpu());
+            EXPECT_EQ(text, expected) << fmt::format("depths {} group {} rows {} early {}", depths,
+                                                     group, rows, early == EarlyChildren::kLookup);
+            CheckStatistics(request, text);
+            adopted += text.statistics.adopted;
+            several += group > 1 && text.statistics.planes < text.statistics.row_steps ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(adopted, 0);
+  EXPECT_GT(several, 0) << "no two rows ever shared a depth";
+}
+
+// Guesses alone, without drafts: prompt-lookup decoding.
+TEST(FakeDecode, LookupEqualsAutoregressive) {
+  FakeModel model(8, FakeShape::kOneToken, kRecurrence);  // certain of itself: it repeats soon
+  DecodeRequest request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 200;
+  const Text expected = Decode(model, request, DecideLikeTheCpu());
+  request.early = EarlyChildren::kLookup;
+  const Text text = Decode(model, request, DecideLikeTheCpu());
+  EXPECT_EQ(text, expected);
+  EXPECT_EQ(text.sources, expected.sources);
+}
+
+// Decoders that take turns: the step that one plans must not overwrite a cell that another has yet
+// to commit.
+TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
+  FakeModel model(12, FakeShape::kNear, 4);
+  DecodeRequest request;
+  request.prompt = {1, 3};
+  request.max_tokens = 40;
+  request.depths = {1, 2};
+  const Text expected = Decode(model, request, DecideLikeTheCpu());
+  for (const int cells : {4, 8, 64}) {
+    FakeBackend backend(model, request.depths, cells, 512);
+    backend.set_decider(DecideLikeTheCpu());
+    KvLedger ledger(backend.pages(), cells);
+    LoopSpec a(request, model.spec(), backend.options(), ledger);
+    LoopSpec b(request, model.spec(), backend.options(), ledger);
+    backend.Prefill(a.Prefill());
+    backend.Prefill(b.Prefill());
+    StepPlan plan;
+    for (int turn = 0; !a.finished() || !b.finished(); ++turn) {
+      LoopSpec& decoder = (turn % 2 == 0 && !a.finished()) || b.finished() ? a : b;
+      plan.Clear();
+      plan.recurrences = decoder.StepsToReadout();
+      decoder.Plan(plan.recurrences, plan);
+      decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
+    }
+    for (const LoopSpec* decoder : {&a, &b}) {
+      std::vector<int32_t> tokens;
+      for (const CommittedToken& token : decoder->output()) tokens.push_back(token.token);
+      EXPECT_EQ(tokens, expected.tokens) << cells << " cells";
+    }
+  }
+}
+
 // Every draft right: one token each d1 recurrences once the pipeline runs.
 TEST(FakeDecode, PerfectDraftsRunAtFullSpeed) {
   FakeModel model(1, FakeShape::kEqual, kRecurrence);
