@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and times the CUDA backend on a GPU host with a compiler, CMake, CUDA and the header packages (nlohmann-json, fmt,
 # spdlog, googletest) but no network, and prints one table.
-#   scripts/gpu-check.sh [PART ...]     without parts: all of them, in this order
+#   scripts/gpu-check.sh [--prefix DIR] [PART ...]     without parts: all of them, in this order
 #     build   the backend, its tests and its benchmarks (tests/backends/cuda/standalone)
 #     tests   the GPU tests, and the GPU against the CPU where Highway is installed
 #     bench   steps at the shapes of the released models; LoopSpec on full-size synthetic twins at assumed acceptance
@@ -16,7 +16,7 @@
 #   LOOPSPEC_BUDGET      seconds that one call may take (570); a part that does not fit is cut short or left out, and says so
 #   LOOPSPEC_PEER_RUNS   family:rows to time the peer at (ouro:1 raven:1 ouro:4 raven:32); those in the results are not repeated
 #   LOOPSPEC_SANITIZER=1 has `tests` run a few of them under compute-sanitizer, memcheck and racecheck
-#   CMAKE_PREFIX_PATH    where Highway lies when it is not installed in the system
+#   --prefix DIR         where packages lie that the system lacks (Highway), as CMAKE_PREFIX_PATH: DIR or DIR/usr
 #   LOOPSPEC_CUDA_ARCHITECTURES  instead of the card's own
 # shellcheck disable=SC2317  # parts are called by name
 set -uo pipefail
@@ -59,7 +59,8 @@ part_build() {
   say "build for $architecture"
   mkdir -p "$build"
   if ! cmake -S "$root/tests/backends/cuda/standalone" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" > "$build/configure.log" 2>&1; then
+    -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" ${prefix:+"-DCMAKE_PREFIX_PATH=$prefix/usr;$prefix;${CMAKE_PREFIX_PATH:-}"} \
+    > "$build/configure.log" 2>&1; then
     cat "$build/configure.log"
     fail "configuring"
     return 1
@@ -229,7 +230,23 @@ part_table() {
   } 2> /dev/null | awk -v names="${twin_names[*]}" -f "$root/scripts/gpu-table.awk"
 }
 
-parts=("$@")
+prefix=""
+parts=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix)
+      if [ ! -d "${2:-}" ]; then
+        echo "gpu-check.sh: --prefix ${2:-}: expected a folder" >&2
+        exit 2
+      fi
+      prefix=$(cd "$2" && pwd)
+      shift
+      ;;
+    *) parts+=("$1") ;;
+  esac
+  shift
+done
+all=$((${#parts[@]} == 0))
 share=100
 if [ ${#parts[@]} = 0 ]; then
   parts=(build tests bench peer twins table)
@@ -258,7 +275,7 @@ for part in "${parts[@]}"; do
     build)
       part_build || exit 1
       # Made while the tests run.
-      [ $# = 0 ] && start_twins "${twin_names[@]}"
+      [ "$all" = 1 ] && start_twins "${twin_names[@]}"
       ;;
     peer) part_peer "$share" ;;
     *) "part_$part" ;;

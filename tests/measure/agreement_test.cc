@@ -115,6 +115,7 @@ class WrongScores : public Backend {
 
   const ModelSpec& spec() const override { return right_->spec(); }
   const BackendOptions& options() const override { return right_->options(); }
+  BackendLimits limits() const override { return right_->limits(); }
   std::string device() const override { return "wrong"; }
   int pages() const override { return right_->pages(); }
   void Prefill(const PrefillPlan& plan) override { right_->Prefill(plan); }

@@ -40,6 +40,7 @@ class FakeBackend : public Backend {
 
   const ModelSpec& spec() const override { return model_.spec(); }
   const BackendOptions& options() const override { return options_; }
+  BackendLimits limits() const override { return {.max_logprobs = kFakeVocab}; }
   std::string device() const override { return "fake"; }
   int pages() const override { return pages_; }
 

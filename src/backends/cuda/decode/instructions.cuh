@@ -139,10 +139,6 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
 #endif
   return over != 0;
 }
-__device__ inline void WaitBarrier(uint32_t barrier, uint32_t parity) {
-  while (!TestBarrier(barrier, parity)) {
-  }
-}
 // Prefetches a matrix's tensor map.
 __device__ inline void PrefetchMap(const void* map) {
 #if __CUDA_ARCH__ >= 900

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "backends/cuda/host/read_bandwidth.h"
 #include "base/check.h"
@@ -11,6 +12,8 @@ namespace loopspec::cuda {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
+// Seconds before the watchdog gives a step up; the longest steps take a small part of one.
+constexpr double kTimeout = 10;
 
 int HeadStride(const ModelSpec& spec) {
   for (const int stride : {32, 64, 128, 256}) {
@@ -79,6 +82,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.state_seed = options_.state_seed;
   p.shapes.adapter = spec.adapter ? 1 : 0;
   p.buffers.embedding = model_.embedding;
+  SetTimeout(kTimeout);
   UploadProgram();
   AllocateRows();
   AllocateCells();
@@ -164,6 +168,7 @@ void CudaBackend::AllocateRows() {
   p.buffers.logits = logits_.data();
   for (InFlight& flight : flights_) {
     flight.clock = PinnedArray<uint64_t>(2 * kPhases);
+    flight.status = PinnedArray<uint32_t>(1);
     flight.decisions = PinnedArray<DecisionInfo>(n(options_.cells));
   }
 }
@@ -287,6 +292,9 @@ void CudaBackend::AssignEpochs(const StepPlan& plan, InFlight& flight) {
     next_epoch_ = 1;
   }
   auto* header = reinterpret_cast<PlanHeader*>(flight.host_plan.data());
+  // One arrival short of every barrier's target, however many there are.
+  if (std::exchange(stall_next_step_, false))
+    std::fill_n(header->barrier, kPhases, 1u - static_cast<uint32_t>(launch_.ctas));
   for (int phase = 0; phase < kPhases; ++phase) {
     header->epoch[phase] = next_epoch_;
     next_epoch_ += operations * (phase == kPhaseCore ? static_cast<uint32_t>(plan.recurrences) : 1);
@@ -307,6 +315,8 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   DecodeParams params = params_;
   params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
   params.clock = flight.clock.data();
+  params.status = flight.status.data();
+  *flight.status.data() = 0;
   std::fill_n(flight.clock.data(), 2 * kPhases, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
   std::copy_n(launch_.producer_interval, 2, params.producer_interval);
@@ -331,6 +341,10 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
   LOOPSPEC_CHECK(ticket != 0 && flight.ticket == ticket);
   flight.ticket = 0;
   Check(cudaEventSynchronize(flight.done.get()), "waiting for a step");
+  if (*flight.status.data() != 0) {
+    Fail("a step on {} made no progress for {:.1f} s and was given up, its results are lost",
+         device(), static_cast<double>(params_.timeout) * 1e-9);
+  }
   result_.decisions.resize(static_cast<size_t>(flight.readouts));
   for (size_t i = 0; i < result_.decisions.size(); ++i) {
     const DecisionInfo& from = flight.decisions.data()[i];
@@ -338,6 +352,7 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
     to.token = from.token;
     to.accepted = from.accepted;
     to.gate_open = from.gate_open != 0;
+    to.finite = from.finite != 0;
     to.logprob = from.logprob;
     to.top.clear();
     for (int t = 0; t < kMaxTopLogprobs && from.top_tokens[t] >= 0; ++t) {

@@ -24,6 +24,7 @@ class CudaBackend final : public Backend {
 
   const ModelSpec& spec() const override { return model_.spec; }
   const BackendOptions& options() const override { return options_; }
+  BackendLimits limits() const override { return {.max_logprobs = kMaxTopLogprobs}; }
   std::string device() const override;
   std::string chip() const override;
   bool rows_share_planes() const override { return true; }
@@ -41,6 +42,10 @@ class CudaBackend final : public Backend {
   // Clock readings after every operation of a launch go here from the next step on; null ends it.
   // Device or pinned memory.
   void Trace(uint64_t* clocks) { params_.trace = clocks; }
+  // Seconds after which a step whose CTAs wait for each other in vain is given up; 0: never.
+  void SetTimeout(double seconds) { params_.timeout = static_cast<uint64_t>(seconds * 1e9); }
+  // The next step never completes a grid barrier, for tests of the watchdog.
+  void StallNextStep() { stall_next_step_ = true; }
 
  private:
   // What a step in flight holds; a second one can be prepared while the first runs.
@@ -50,6 +55,7 @@ class CudaBackend final : public Backend {
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
     PinnedArray<uint64_t> clock;          // [kPhases][2]
+    PinnedArray<uint32_t> status;         // [1]: not 0 when the watchdog gave the step up
     PinnedArray<DecisionInfo> decisions;  // [cells], written by the GPU
     Event done;
   };
@@ -90,6 +96,7 @@ class CudaBackend final : public Backend {
   // Of the low-latency exchange.
   DeviceArray<LLWord> ll_sums_, ll_hidden_, ll_ff_, ll_attention_, ll_qkv_, ll_o_, ll_ml_;
   uint32_t next_epoch_ = 1;
+  bool stall_next_step_ = false;
 
   InFlight flights_[kInFlight];
   Ticket next_ticket_ = 1;
