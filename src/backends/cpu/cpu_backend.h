@@ -21,6 +21,7 @@ class CpuBackend : public Backend {
 
   const ModelSpec& spec() const override { return model_.spec; }
   const BackendOptions& options() const override { return options_; }
+  BackendLimits limits() const override { return {.max_logprobs = model_.spec.vocab}; }
   std::string device() const override { return "cpu"; }
   int pages() const override { return pages_; }
   int PreferredRows() const override;
