@@ -1,6 +1,7 @@
 // loopspec demo: a word problem and a story, autoregressive and LoopSpec side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "decode/depths.h"
@@ -74,6 +75,9 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
                            100 * row.bytes_per_second / bandwidth),
                row.rows);
   }
+  double share = 0;
+  for (const Row& row : rows) share = std::max(share, row.bytes_per_second / bandwidth);
+  if (const std::string why = ExplainFloor(share); !why.empty()) fmt::print("  ({})\n", why);
   fmt::print("  {} tokens, the same text from both: {}\n\n", ids[0].size(),
              ids[0] == ids[1] ? "yes" : "NO, and that is a bug");
 }
@@ -81,7 +85,7 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
 void Run(const ModelOptions& options) {
   const std::filesystem::path folder = ResolveModel(options.model);
   const Model model = options.Load();
-  const TextParts text = TextParts::Load(folder);
+  const TextParts text = TextParts::Load(options, model);
   text.RequireTokenizer(folder);
   text.RequireTemplate(folder);
   const auto backend = options.MakeBackend(model, DefaultDepths(model.spec.recurrence), 512);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
 #include "engine/device.h"
@@ -51,22 +52,26 @@ void ModelOptions::AddTo(Command command) {
                           "needs (CPU), what is free (GPU)"));
 }
 
-Model ModelOptions::Load() const {
+ConfigOverrides ModelOptions::Overrides() const {
   ConfigOverrides overrides;
   for (const std::string& entry : set) overrides.push_back(ParseOverride(entry));
-  return Model::Load(ResolveModel(model), overrides, recurrence);
+  return overrides;
+}
+
+Model ModelOptions::Load() const {
+  return Model::Load(ResolveModel(model), Overrides(), recurrence);
 }
 
 std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
-                                                   std::vector<int> depths, int64_t positions,
+                                                   std::span<const int> depths, int64_t positions,
                                                    int cells) const {
   BackendOptions options;
-  depths.push_back(model_loaded.spec.recurrence);
-  std::sort(depths.begin(), depths.end());
-  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  options.readout_depths = std::move(depths);
-  options.kv_positions = std::min<int64_t>(
-      positions, model_loaded.spec.max_positions);  // longer texts are refused anyway
+  options.readout_depths = ReadoutDepths(depths, model_loaded.spec.recurrence);
+  const int64_t context = model_loaded.spec.max_positions;
+  options.kv_positions = std::min(positions, context);  // longer texts are refused anyway
+  // A GPU sets its memory aside at once: no more of it than one text can use.
+  const bool gpu = device != "cpu" && CudaDeviceCount() > 0;
+  if (positions == 0 && gpu) options.kv_positions = context;
   if (!kv_memory.empty()) options.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   if (cells > 0) options.cells = cells;
   options.compute = ParseCompute(compute);
@@ -181,11 +186,12 @@ void DecodeOptions::ApplyRows(DecodeRequest& request) const {
   if (early == "lookup") request.early = EarlyChildren::kLookup;
 }
 
-TextParts TextParts::Load(const std::filesystem::path& folder) {
+TextParts TextParts::Load(const ModelOptions& options, const Model& model) {
+  const std::filesystem::path folder = ResolveModel(options.model);
   TextParts parts;
-  if (std::filesystem::exists(folder / "tokenizer.json"))
-    parts.tokenizer = Tokenizer::FromFolder(folder);
-  parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr);
+  if (FileExists(folder / "tokenizer.json")) parts.tokenizer = Tokenizer::FromFolder(folder);
+  parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr,
+                                    model.spec.vocab, options.Overrides());
   parts.chat_template = ChatTemplate::FromFolder(folder);
   return parts;
 }
@@ -198,26 +204,6 @@ const Tokenizer& TextParts::RequireTokenizer(const std::filesystem::path& folder
 const ChatTemplate& TextParts::RequireTemplate(const std::filesystem::path& folder) const {
   if (!chat_template) Fail("{} has no chat template, which a conversation needs", folder.string());
   return *chat_template;
-}
-
-std::vector<int32_t> ParseTokenList(const std::string& text) {
-  std::vector<int32_t> tokens;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at != end) {
-    while (at != end && (*at == ' ' || *at == ',' || *at == '\n' || *at == '\t')) ++at;
-    if (at == end) break;
-    int32_t token = 0;
-    const auto [next, error] = std::from_chars(at, end, token);
-    if (error != std::errc() ||
-        (next != end && *next != ' ' && *next != ',' && *next != '\n' && *next != '\t')) {
-      Fail("token list \"{}\": expected whole numbers with commas between, such as 1,2,3",
-           text.size() > 60 ? text.substr(0, 60) + "..." : text);
-    }
-    tokens.push_back(token);
-    at = next;
-  }
-  return tokens;
 }
 
 int64_t ParseBytes(const std::string& text, const char* option) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,11 @@ struct ModelOptions {
   std::string kv_memory;
 
   void AddTo(Command command);
+  ConfigOverrides Overrides() const;
   Model Load() const;
-  // `depths`: every proposal depth that will be used. `positions`: committed positions to hold.
-  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths,
+  // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
+  // for the model's whole context, or as much of it as memory holds.
+  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,
                                        int64_t positions, int cells = 0) const;
 };
 
@@ -67,7 +70,7 @@ struct TextParts {
   SpecialTokens special;
   std::optional<ChatTemplate> chat_template;
 
-  static TextParts Load(const std::filesystem::path& folder);
+  static TextParts Load(const ModelOptions& options, const Model& model);
   const Tokenizer& RequireTokenizer(const std::filesystem::path& folder) const;
   const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
 };
@@ -75,7 +78,6 @@ struct TextParts {
 // --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)
 Option AddSeed(Command command, const std::string& name, uint64_t& seed, const std::string& help);
 
-std::vector<int32_t> ParseTokenList(const std::string& text);
 // "8G", "512M", "1000000": bytes.
 int64_t ParseBytes(const std::string& text, const char* option);
 

@@ -29,8 +29,7 @@ enum class ComputeMode { kAuto, kF32, kBF16 };
 struct BackendOptions {
   std::vector<int> readout_depths;  // ascending, the last is R; C planes exist for these
   int cells = 256;                  // branches alive at once, over all requests
-  int64_t kv_positions =
-      0;  // committed positions to hold over all sequences; 0: the model's context length
+  int64_t kv_positions = 0;  // committed positions to hold over all sequences; 0: what memory holds
   int64_t kv_memory =
       0;  // bytes of key/value memory instead, where the backend chooses from free memory
   ComputeMode compute = ComputeMode::kAuto;

@@ -51,7 +51,11 @@ struct DecodeRequest {
   int64_t assumed_context = -1;  // committed positions for the choice of rows; -1: as they are
 };
 
-enum class FinishReason { kNone, kStop, kLength, kCancelled };
+// Throws Error naming what the request asks for and this backend cannot do.
+void CheckLimits(const DecodeRequest& request, const BackendLimits& limits);
+
+// kError: decoding cannot go on; LoopSpec::error says why.
+enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 std::string NameOf(FinishReason reason);
 
 struct CommittedToken {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "decode/loopspec.h"
@@ -272,6 +273,24 @@ double ChiSquareLimit(int degrees) {
   return n * t * t * t;
 }
 
+// What top-p leaves of a table: the likeliest tokens up to the one that reaches the share, and
+// nothing of the rest. Written without the code under test.
+FakeTable Nucleus(const FakeTable& table, double top_p) {
+  if (top_p >= 1.0) return table;
+  std::array<size_t, kFakeVocab> order;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return table[a] > table[b]; });
+  FakeTable kept{};
+  double sum = 0;
+  for (const size_t v : order) {
+    if (sum >= top_p) break;
+    kept[v] = table[v];
+    sum += table[v];
+  }
+  for (double& value : kept) value /= sum;
+  return kept;
+}
+
 // 200,000 draws of a three-token continuation with the real generator, keyed as in production.
 void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampling,
                const std::vector<int>& depths) {
@@ -295,14 +314,17 @@ void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampli
     for (const CommittedToken& token : decoder.output()) code = code * 5 + token.token;
     ++counts[static_cast<size_t>(code)];
   }
+  const auto target = [&](const std::vector<int32_t>& prefix) {
+    return Nucleus(model.At(4, prefix), sampling.top_p);
+  };
   double statistic = 0, rest_expected = 0;
   int rest = 0, cells = 0;
   for (int a = 0; a < 5; ++a) {
     for (int b = 0; b < 5; ++b) {
       for (int c = 0; c < 5; ++c) {
-        const double p = model.At(4, std::vector{2, 2})[static_cast<size_t>(a)] *
-                         model.At(4, std::vector{2, 2, a})[static_cast<size_t>(b)] *
-                         model.At(4, std::vector{2, 2, a, b})[static_cast<size_t>(c)];
+        const double p = target({2, 2})[static_cast<size_t>(a)] *
+                         target({2, 2, a})[static_cast<size_t>(b)] *
+                         target({2, 2, a, b})[static_cast<size_t>(c)];
         const int count = counts[static_cast<size_t>(a * 25 + b * 5 + c)];
         if (p * kDraws < 10) {
           rest_expected += p * kDraws;
@@ -314,8 +336,12 @@ void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampli
       }
     }
   }
-  if (rest_expected > 0)
+  if (rest_expected == 0) {
+    EXPECT_EQ(rest, 0) << "texts of probability zero";
+  } else {
     statistic += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
+  }
+  EXPECT_GT(cells, 10);
   EXPECT_LT(statistic, ChiSquareLimit(cells)) << fmt::format("depths {} cells {}", depths, cells);
 }
 
@@ -323,6 +349,15 @@ TEST(FakeDecode, CascadeChiSquare) {
   SamplingParams sampling;
   sampling.temperature = 1.0f;
   ChiSquare(Philox(), sampling, {1, 2});
+}
+
+// The CPU backend's own path from logits on, in float, with a nucleus: filters, proposals that are
+// kept under the cell, the gate, the cascade.
+TEST(FakeDecode, CpuCascadeChiSquareWithTopP) {
+  SamplingParams sampling;
+  sampling.temperature = 1.0f;
+  sampling.top_p = 0.9f;
+  ChiSquare(DecideLikeTheCpu(), sampling, {1, 2});
 }
 
 TEST(FakeDecode, CoupledChiSquare) {
@@ -357,6 +392,50 @@ std::string ErrorOf(F f) {
   return "no error";
 }
 
+TEST(FakeDecode, RefusesWhatTheBackendCannotDo) {
+  const auto with = [](int logprobs) {
+    return ErrorOf([&] {
+      DecodeRequest request;
+      request.logprobs = logprobs;
+      CheckLimits(request, {.max_logprobs = 32});
+    });
+  };
+  for (const int good : {-1, 0, 1, 32}) EXPECT_EQ(with(good), "no error");
+  EXPECT_EQ(with(33), "logprobs is 33, expected 0 to 32 here, or -1 for none");
+  EXPECT_EQ(with(-2), "logprobs is -2, expected 0 to 32 here, or -1 for none");
+}
+
+// A decision without numbers behind it ends the request, at whatever depth it falls; nothing of it
+// is committed, and cells and pages are given back.
+TEST(FakeDecode, LogitsThatAreNoNumbersEndTheRequest) {
+  for (const int bad_depth : {1, 2, 4}) {
+    FakeModel model(3, FakeShape::kNear, 4);
+    FakeBackend backend(model, {1, 2}, 64);
+    KvLedger ledger(backend.pages(), 64);
+    const FakeBackend::Decider good = DecideLikeTheCpu();
+    backend.set_decider([&](const ReadoutPlan& plan, std::span<const int32_t> prefix, double* p,
+                            const Recorded<double>* recorded) {
+      Decision decision = good(plan, prefix, p, recorded);
+      const int depth = backend.options().readout_depths[static_cast<size_t>(plan.readout)];
+      decision.finite = depth != bad_depth || prefix.size() < 6;
+      return decision;
+    });
+    DecodeRequest request;
+    request.prompt = {1, 2};
+    request.max_tokens = 10;
+    request.depths = {1, 2};
+    LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+    StepPlan plan;
+    Drive(backend, decoder, plan);
+    EXPECT_EQ(decoder.finish_reason(), FinishReason::kError);
+    EXPECT_NE(decoder.error().find(fmt::format("position 5, depth {}", bad_depth)),
+              std::string::npos)
+        << decoder.error();
+    EXPECT_LE(decoder.output().size(), 4u);
+    EXPECT_EQ(ledger.cells().available(), 64);
+  }
+}
+
 TEST(FakeDecode, RefusesBadRequests) {
   FakeModel model(1, FakeShape::kNear, 4);
   FakeBackend backend(model, {1, 2}, 4);
@@ -381,6 +460,8 @@ TEST(FakeDecode, RefusesBadRequests) {
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.row_budget = -1; }).find("max-rows"), std::string::npos);
+  EXPECT_EQ(with([](DecodeRequest& r) { r.depths = {3}; }),
+            "depth 3 is not read out here, expected depths among 1,2");
   for (const auto& depths : {std::vector{0}, {4}, {2, 2}, {2, 1}, {-1}, {1, 2, 3, 4}}) {
     EXPECT_NE(with([&](DecodeRequest& r) { r.depths = depths; }).find("depths"), std::string::npos);
   }

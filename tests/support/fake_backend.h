@@ -13,6 +13,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/decide.h"
 #include "base/check.h"
+#include "decode/depths.h"
 #include "decode/loopspec.h"
 #include "sampling/cascade.h"
 #include "sampling/team.h"
@@ -29,8 +30,7 @@ class FakeBackend : public Backend {
 
   FakeBackend(FakeModel& model, const std::vector<int>& depths, int cells, int positions = 64)
       : model_(model), pages_(PagesFor(positions)) {
-    options_.readout_depths = depths;
-    options_.readout_depths.push_back(model.spec().recurrence);
+    options_.readout_depths = ReadoutDepths(depths, model.spec().recurrence);
     options_.cells = cells;
     page_tokens_.assign(static_cast<size_t>(pages_ * kPageSize), -1);
     cells_.resize(static_cast<size_t>(cells));

@@ -7,6 +7,7 @@
 #include "backends/cpu/bandwidth.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "base/timer.h"
 #include "model/initial_state.h"
 
@@ -23,6 +24,23 @@ constexpr int kChunk = 64;            // prompt positions at a time; their numbe
 constexpr size_t kCachedStates = 64;  // more than the positions a branch tree mostly spans
 constexpr size_t kLongestChain = 64;  // likewise; a longer one allocates
 
+// Bytes of all that grows with the positions and cells asked for.
+struct Needs {
+  double fixed, per_position;
+};
+
+Needs NeedsOf(const ModelSpec& spec, const BackendOptions& options) {
+  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
+  const int element = options.compute == ComputeMode::kBF16 ? 2 : 4;
+  const auto kv = static_cast<double>(KvMemory::BytesPerPosition(spec, planes, element));
+  const double distributions =
+      static_cast<double>(options.readout_depths.size()) * spec.vocab * sizeof(float);
+  // Attention keeps a score and a weight of each position, rotary embedding a row of its table.
+  const double scratch = static_cast<double>(options.threads) * 2 * sizeof(float);
+  return {options.cells * (kv + distributions),
+          kv + scratch + static_cast<double>(spec.head_dim) * sizeof(float)};
+}
+
 BackendOptions Grant(const Model& model, BackendOptions options) {
   const ModelSpec& spec = model.spec;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
@@ -34,12 +52,22 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
     const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
     const int bytes = options.compute == ComputeMode::kBF16 ? 2 : 4;
     const int64_t page = KvMemory::BytesPerPosition(spec, planes, bytes) * kPageSize;
+    CheckMemory(static_cast<double>(options.kv_memory), "keys and values of that size");
     options.kv_positions = options.kv_memory / page * kPageSize;
     if (options.kv_positions == 0)
       Fail("key/value memory of {} bytes is less than one page of {} positions needs ({} bytes)",
            options.kv_memory, kPageSize, page);
   }
-  if (options.kv_positions <= 0) options.kv_positions = spec.max_positions;
+  const Needs needs = NeedsOf(spec, options);
+  if (options.kv_positions <= 0) {
+    const double half = static_cast<double>(GetMemoryLimit().bytes) / 2;
+    const double fitting = std::max((half - needs.fixed) / needs.per_position, double{kPageSize});
+    options.kv_positions =
+        static_cast<int64_t>(std::min<double>(spec.max_positions, std::floor(fitting)));
+  }
+  CheckMemory(
+      needs.fixed + needs.per_position * static_cast<double>(options.kv_positions),
+      fmt::format("{} positions and {} live branches", options.kv_positions, options.cells));
   return options;
 }
 
