@@ -38,7 +38,8 @@ BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device)
+CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device,
+                         const PrefillSettings& prefill)
     : model_(std::move(model)),
       options_(Granted(options, model_.spec)),
       device_(device),
@@ -47,7 +48,8 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.blocks)),
       encoder_(model_.spec, split_, launch_.blocks * kWarps, options_.cells,
-               static_cast<int>(options_.readout_depths.size())) {
+               static_cast<int>(options_.readout_depths.size())),
+      prefill_settings_(prefill) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
   DecodeParams& p = params_;
@@ -66,7 +68,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.prelude_layers = spec.prelude_layers;
   p.planes = planes_.count();
   p.split = split_;
-  p.row_stride = std::max(options_.cells, kPrefillRows);
+  p.row_stride = options_.cells;
   p.ld_hidden = PaddedK(spec.hidden);
   p.ld_attention = PaddedK(spec.q_size());
   p.ld_ff = PaddedK(spec.ff);
@@ -208,20 +210,32 @@ void CudaBackend::AllocatePages() {
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
 }
 
-Prefiller& CudaBackend::prefiller() {
-  if (!prefiller_)
-    prefiller_.emplace(model_, program_, params_, options_.readout_depths, stream_.get());
-  return *prefiller_;
+PrefillQueue& CudaBackend::prefills() {
+  if (!prefills_) {
+    const PromptMemory memory{page_kv_.data(),  pages_,           params_.planes,
+                              params_.kv_heads, params_.head_dim, params_.head_stride};
+    prefills_.emplace(model_, memory, options_, prefill_settings_, device_);
+  }
+  return *prefills_;
 }
 
-void CudaBackend::Prefill(const PrefillPlan& plan) {
+Ticket CudaBackend::SubmitPrefill(std::span<const PrefillPlan> parts) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  prefiller().Run(plan, nullptr);
+  return prefills().Submit(parts);
+}
+
+bool CudaBackend::PrefillDone(Ticket ticket) {
+  return prefills().Done(ticket);
+}
+
+void CudaBackend::WaitPrefill(Ticket ticket) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  prefills().Wait(ticket);
 }
 
 void CudaBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  prefiller().Run(plan, &sink);
+  prefills().Score(plan, sink);
 }
 
 // Memory whose size depends on the step; it grows in leaps, so that few steps wait for it.
