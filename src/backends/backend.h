@@ -157,10 +157,10 @@ class Backend {
   virtual int PreferredRows() const { return options().cells; }
 
   // Prompts, submitted and awaited like steps, and beside them: steps of other sequences may be
-  // submitted and awaited meanwhile. A position's bits depend neither on how its prompt was cut into
-  // parts nor on what else was submitted, so a caller that wants to report progress cuts a long
-  // prompt. The plans need not outlive the call; steps submitted after WaitPrefill see the pages.
-  // Every ticket is awaited once; parts are done in the order in which they were submitted.
+  // submitted and awaited meanwhile. A position's bits depend neither on how its prompt was cut
+  // into parts nor on what else was submitted, so a caller that wants to report progress cuts a
+  // long prompt. The plans need not outlive the call; steps submitted after WaitPrefill see the
+  // pages. Every ticket is awaited once; parts are done in the order in which they were submitted.
   virtual Ticket SubmitPrefill(std::span<const PrefillPlan> parts) = 0;
   virtual bool PrefillDone(Ticket ticket) = 0;  // whether WaitPrefill would return at once
   virtual void WaitPrefill(Ticket ticket) = 0;

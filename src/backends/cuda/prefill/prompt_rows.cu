@@ -224,6 +224,15 @@ __global__ void SwiGluKernel(const float* sums, int ld, const __grid_constant__ 
   p.ff_in[row * p.ld_ff + i] = __float2bfloat16(Gated(at[0], at[8]));
 }
 
+// Whether the current device has what FollowKernelBefore needs.
+bool KernelsMayOverlap() {
+  int device = 0, major = 0;
+  Check(cudaGetDevice(&device), "reading the device");
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "reading the device");
+  return major >= 9;
+}
+
 // Launches so that the kernel may start while the one before ends.
 template <typename... Parameters, typename... Arguments>
 void Follow(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
@@ -236,7 +245,7 @@ void Follow(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t 
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = KernelsMayOverlap() ? 1 : 0;
   Check(cudaLaunchKernelEx(&config, kernel, arguments...), "launching a prompt's kernels");
 }
 
