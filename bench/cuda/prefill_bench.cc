@@ -129,7 +129,7 @@ class Parts {
 
   void Products() {
     const cuda::DeviceBlock& block = model_.core[0];
-    for (const int cluster : {2, 1}) {
+    for (const int cluster : {1, 2}) {
       for (const int width : {0, 128, 192, 256}) {
         launch_.width = width;
         launch_.cluster = cluster;

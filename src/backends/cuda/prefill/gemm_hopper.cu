@@ -70,36 +70,44 @@ struct RingPlace {
 };
 
 // One thread fills the ring, for all of the block's tiles. Each block of a cluster brings its own
-// inputs, and its part of the weights for all.
+// inputs, and its part of the weights for all. The first weights are on their way before the kernel
+// that makes the inputs has ended.
 template <int kWidth, int kCluster>
 __device__ void Produce(const TensorMap& input, const TensorMap& weights, const GemmShape& shape,
                         uint32_t shared, int rank) {
   using Ring = Stages<kWidth>;
   const TileOrder<kWidth, kCluster> order(shape);
   const uint32_t full = shared + Ring::kBarriers, empty = full + Ring::kCount * 8;
+  const auto copy_weights = [&](int stage, int k, int column) {
+    ExpectBytes(full + stage * 8, Ring::kBytes);
+    constexpr int kHalf = Ring::kWeightBytes / 2;
+    const uint32_t to = shared + stage * Ring::kBytes + kInputBytes;
+    if constexpr (kCluster == 1) {
+      CopyBox(to, &weights, k * kGemmK, column, full + stage * 8);
+      CopyBox(to + kHalf, &weights, k * kGemmK, column + kWidth / 2, full + stage * 8);
+    } else {
+      CopyBoxToAll(to + rank * kHalf, &weights, k * kGemmK, column + rank * kWidth / 2,
+                   full + stage * 8, 0b11);
+    }
+  };
+  const int first = static_cast<int>(blockIdx.x) / kCluster;
+  const int step = static_cast<int>(gridDim.x) / kCluster;
+  // k stages are at least as many as the ring has, or the ring is not filled ahead.
+  const int ahead = shape.k_stages >= Ring::kCount && first < order.count() ? Ring::kCount : 0;
+  int row, column;
+  order.At(first, rank, row, column);
+  for (int k = 0; k < ahead; ++k) copy_weights(k, k, column);
+  WaitForKernelBefore();
   RingPlace<Ring::kCount> at;
-  for (int tile = static_cast<int>(blockIdx.x) / kCluster; tile < order.count();
-       tile += static_cast<int>(gridDim.x) / kCluster) {
-    int row, column;
+  for (int tile = first; tile < order.count(); tile += step) {
     order.At(tile, rank, row, column);
     for (int k = 0; k < shape.k_stages; ++k) {
-      const uint32_t barrier = full + at.stage * 8, to = shared + at.stage * Ring::kBytes;
-      if constexpr (kCluster == 1) {
+      if (tile != first || k >= ahead) {
         WaitBarrier(empty + at.stage * 8, at.parity ^ 1);
-      } else {
-        WaitClusterBarrier(empty + at.stage * 8, at.parity ^ 1);
+        copy_weights(at.stage, k, column);
       }
-      ExpectBytes(barrier, Ring::kBytes);
-      CopyBox(to, &input, k * kGemmK, shape.first_row + row, barrier);
-      constexpr int kHalf = Ring::kWeightBytes / 2;
-      const uint32_t to_weights = to + kInputBytes;
-      if constexpr (kCluster == 1) {
-        CopyBox(to_weights, &weights, k * kGemmK, column, barrier);
-        CopyBox(to_weights + kHalf, &weights, k * kGemmK, column + kWidth / 2, barrier);
-      } else {
-        CopyBoxToAll(to_weights + rank * kHalf, &weights, k * kGemmK, column + rank * kWidth / 2,
-                     barrier, 0b11);
-      }
+      CopyBox(shared + at.stage * Ring::kBytes, &input, k * kGemmK, shape.first_row + row,
+              full + at.stage * 8);
       at.Next();
     }
   }
@@ -130,11 +138,7 @@ __device__ void Consume(const GemmShape& shape, uint32_t shared, int rank, int c
     float sums[kWidth / 2];
     int before = 0;
     for (int k = 0; k < shape.k_stages; ++k) {
-      if constexpr (kCluster == 1) {
-        WaitBarrier(full + at.stage * 8, at.parity);
-      } else {
-        WaitClusterBarrier(full + at.stage * 8, at.parity);
-      }
+      WaitBarrier(full + at.stage * 8, at.parity);
       const uint32_t from = shared + at.stage * Ring::kBytes;
       const uint64_t a = DescribeByRows(from + consumer * (64 * kRowBytes));
       const uint64_t b = DescribeByRows(from + kInputBytes);
@@ -180,7 +184,6 @@ __global__ void __launch_bounds__(kThreadsOfGemm, 1)
   } else {
     ClusterSync();
   }
-  WaitForKernelBefore();
   StartNextKernel();
   // The same in all lanes, and the compiler knows it.
   const int group = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
@@ -191,6 +194,7 @@ __global__ void __launch_bounds__(kThreadsOfGemm, 1)
     __syncwarp();
   } else {
     MoreRegisters<240>();
+    WaitForKernelBefore();
     Consume<kWidth, kCluster>(shape, shared, rank, group, epilogue);
   }
   // A block must not end while another may still write into its memory.
@@ -202,9 +206,7 @@ void Launch(const GemmLaunch& launch, const TensorMap& weights, const TensorMap&
             const GemmShape& shape, const Epilogue& epilogue) {
   const int tiles = (shape.rows + kCluster * kGemmRows - 1) / (kCluster * kGemmRows) *
                     ((shape.outputs + kWidth - 1) / kWidth);
-  const int clusters = std::min(tiles, launch.multiprocessors / kCluster);
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * kCluster));
   config.blockDim = dim3(kThreadsOfGemm);
   config.dynamicSmemBytes = Stages<kWidth>::kShared;
   config.stream = launch.stream;
@@ -215,6 +217,15 @@ void Launch(const GemmLaunch& launch, const TensorMap& weights, const TensorMap&
   attributes[1].val.clusterDim = {kCluster, 1, 1};
   config.attrs = attributes;
   config.numAttrs = kCluster > 1 ? 2 : 1;
+  int clusters = launch.multiprocessors;
+  if constexpr (kCluster > 1) {
+    // Not every multiprocessor finds a partner.
+    config.gridDim = dim3(kCluster);
+    Check(
+        cudaOccupancyMaxActiveClusters(&clusters, GemmKernel<kWidth, kCluster, Epilogue>, &config),
+        "preparing matrix products");
+  }
+  config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, clusters) * kCluster));
   Check(cudaLaunchKernelEx(&config, GemmKernel<kWidth, kCluster, Epilogue>, input, weights, shape,
                            epilogue),
         "launching a matrix product");
@@ -224,8 +235,7 @@ template <typename Epilogue>
 void Run(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& input,
          const GemmRows& rows, int outputs, const Epilogue& epilogue) {
   const GemmShape shape{rows.rows, outputs, weights.matrix.ld / kGemmK, rows.first_row};
-  const int width =
-      launch.width != 0 ? launch.width : GemmWidth(launch.multiprocessors, rows.rows, outputs);
+  const int width = launch.width != 0 ? launch.width : GemmWidth(launch, rows.rows, outputs);
   const auto with = [&]<int kWidth>(int index) {
     if (launch.cluster == 1) {
       Launch<kWidth, 1>(launch, weights.maps[index], input.map, shape, epilogue);
@@ -275,16 +285,15 @@ GemmInput DescribeInput(const bf16* in, int rows, int ld) {
   return {MakeBoxMap(in, ld, rows, ld, kGemmK, kGemmRows)};
 }
 
-int GemmWidth(int multiprocessors, int rows, int outputs) {
-  int best = 0;
-  double least = 0;
+int GemmWidth(const GemmLaunch& launch, int rows, int outputs) {
+  const int height = launch.cluster * kGemmRows;
+  const int clusters = std::max(1, launch.multiprocessors / launch.cluster);
+  int best = 0, least = 0;
   for (const int width : kGemmWidths) {
-    const int tiles =
-        (rows + 2 * kGemmRows - 1) / (2 * kGemmRows) * ((outputs + width - 1) / width);
-    const int clusters = std::max(1, multiprocessors / 2);
+    const int tiles = (rows + height - 1) / height * ((outputs + width - 1) / width);
     const int rounds = (tiles + clusters - 1) / clusters;
-    // A tile's time: its columns, what its rows' share of reading costs, and a start and an end.
-    const double time = rounds * (width + 24.0);
+    // Measured: a tile takes as long as it is wide, and its start and end as long as a few columns.
+    const int time = rounds * (width + 8);
     if (best == 0 || time <= least) {
       best = width;
       least = time;

@@ -33,7 +33,7 @@ GemmInput DescribeInput(const bf16* in, int rows, int ld);
 struct GemmLaunch {
   int multiprocessors = 0;
   int width = 0;    // of the tiles; 0: whichever is estimated to be fastest
-  int cluster = 2;  // blocks that share their weights; 1 or 2
+  int cluster = 1;  // blocks that share their weights; 1 or 2
   cudaStream_t stream = nullptr;
 };
 
@@ -55,7 +55,7 @@ void GemmQkv(const GemmLaunch& launch, const GemmWeights& weights, const GemmInp
              int plane);
 
 // The width that is taken for a product of this shape.
-int GemmWidth(int multiprocessors, int rows, int outputs);
+int GemmWidth(const GemmLaunch& launch, int rows, int outputs);
 
 // Raises the kernels' limits on shared memory; once for each device.
 void PrepareGemm();

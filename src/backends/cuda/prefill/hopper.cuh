@@ -22,25 +22,15 @@ __device__ __forceinline__ void ClusterSync() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Arrives on the barrier that block `rank` of the cluster has at this address.
+// Arrives on the barrier that block `rank` of the cluster has at this address. It orders copies and
+// matrix products, which complete by themselves before it, and no other memory: a wider order would
+// cost a fence for each stage.
 __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(barrier),
       "r"(rank)
       : "memory");
-}
-// As WaitBarrier, and sees what other blocks of the cluster did before they arrived.
-__device__ __forceinline__ void WaitClusterBarrier(uint32_t barrier, uint32_t phase) {
-  uint32_t over = 0;
-  while (over == 0) {
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
-        "selp.u32 %0, 1, 0, p; }"
-        : "=r"(over)
-        : "r"(barrier), "r"(phase)
-        : "memory");
-  }
 }
 
 // ---- The copy engine ----

@@ -17,7 +17,7 @@ struct PrefillSettings {
   int rows = 0;           // of a chunk, a multiple of 256
   bool portable = false;  // as on a GPU that is not Hopper
   int gemm_width = 0;     // of the tiles of products (gemm_hopper.h)
-  int gemm_cluster = 2;
+  int gemm_cluster = 1;
 };
 
 class PromptProducts {
