@@ -44,13 +44,13 @@ double MatrixFlop(const cuda::DeviceMatrix& m, double rows) {
   return 2.0 * m.rows * m.cols * rows;
 }
 
-// What a prompt of `length` computes, all blocks whole: products, and half of all pairs of
+// What a prompt of `length` computes, all layers whole: products, and half of all pairs of
 // positions.
 double PromptFlop(const cuda::DeviceModel& model, int readouts, double length) {
   const ModelSpec& spec = model.spec;
-  const auto stack = [&](const std::vector<cuda::DeviceBlock>& blocks) {
+  const auto stack = [&](const std::vector<cuda::DeviceLayer>& layers) {
     double flop = 0;
-    for (const cuda::DeviceBlock& b : blocks) {
+    for (const cuda::DeviceLayer& b : layers) {
       for (const auto* m : {&b.qkv, &b.attn_out, &b.gate_up, &b.down})
         flop += MatrixFlop(*m, length);
       flop += 4 * length * length / 2 * spec.q_size();
@@ -128,15 +128,15 @@ class Parts {
   }
 
   void Products() {
-    const cuda::DeviceBlock& block = model_.core[0];
+    const cuda::DeviceLayer& layer = model_.core[0];
     for (const int cluster : {1, 2}) {
       for (const int width : {0, 128, 192, 256}) {
         launch_.width = width;
         launch_.cluster = cluster;
-        Product("o", block.attn_out, 0);
-        Product("down", block.down, 0);
-        Product("gate_up", block.gate_up, 1);
-        Product("qkv", block.qkv, 2);
+        Product("o", layer.attn_out, 0);
+        Product("down", layer.down, 0);
+        Product("gate_up", layer.gate_up, 1);
+        Product("qkv", layer.qkv, 2);
       }
     }
   }

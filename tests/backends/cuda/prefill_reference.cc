@@ -5,7 +5,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-struct Block {
+struct Layer {
   ReferenceMatrix qkv, attn_out, gate_up, down;
 };
 
@@ -25,8 +25,8 @@ void Add(Vector& x, const Vector& y) {
   for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
 }
 
-// All positions through one block.
-void RunBlock(const ModelSpec& spec, const Block& block, std::vector<Vector>& stream) {
+// All positions through one layer.
+void RunLayer(const ModelSpec& spec, const Layer& layer, std::vector<Vector>& stream) {
   const bool before = spec.norms != NormPlacement::kPost, after = spec.norms != NormPlacement::kPre;
   const auto in = [&](const Vector& x) { return before ? ReferenceNorm(x, spec.norm_eps) : x; };
   const auto out = [&](const Vector& x) { return after ? ReferenceNorm(x, spec.norm_eps) : x; };
@@ -35,7 +35,7 @@ void RunBlock(const ModelSpec& spec, const Block& block, std::vector<Vector>& st
   std::vector<Vector> keys(static_cast<size_t>(spec.kv_heads)), values(keys);
   std::vector<Vector> queries;
   for (size_t t = 0; t < positions; ++t) {
-    Vector qkv = block.qkv.Times(in(stream[t]));
+    Vector qkv = layer.qkv.Times(in(stream[t]));
     for (int h = 0; h < spec.heads + spec.kv_heads; ++h)
       Rotate(spec, static_cast<int>(t), qkv.data() + static_cast<size_t>(h) * dim);
     for (size_t h = 0; h < keys.size(); ++h) {
@@ -55,13 +55,13 @@ void RunBlock(const ModelSpec& spec, const Block& block, std::vector<Vector>& st
                              values[kv].data(), static_cast<int>(t) + 1, spec.head_dim);
       heads.insert(heads.end(), o.begin(), o.end());
     }
-    Add(stream[t], out(block.attn_out.Times(heads)));
-    const Vector gate_up = block.gate_up.Times(in(stream[t]));
+    Add(stream[t], out(layer.attn_out.Times(heads)));
+    const Vector gate_up = layer.gate_up.Times(in(stream[t]));
     const auto ff = static_cast<size_t>(spec.ff);
     Vector mixed(ff);
     for (size_t i = 0; i < ff; ++i)
       mixed[i] = gate_up[i] / (1 + std::exp(-gate_up[i])) * gate_up[ff + i];
-    Add(stream[t], out(block.down.Times(mixed)));
+    Add(stream[t], out(layer.down.Times(mixed)));
   }
 }
 
@@ -71,9 +71,9 @@ std::vector<double> ReferenceLogits(const cuda::DeviceModel& model,
                                     const std::vector<int32_t>& tokens) {
   using cuda::TileLayout;
   const ModelSpec& spec = model.spec;
-  std::vector<Block> blocks;
-  for (const cuda::DeviceBlock& b : model.core) {
-    blocks.push_back(
+  std::vector<Layer> layers;
+  for (const cuda::DeviceLayer& b : model.core) {
+    layers.push_back(
         {ReferenceMatrix(b.qkv, TileLayout::Qkv(spec), spec.q_size() + 2 * spec.kv_size()),
          ReferenceMatrix(b.attn_out, TileLayout::Plain(spec.hidden), spec.hidden),
          ReferenceMatrix(b.gate_up, TileLayout::GateUp(spec), 2 * spec.ff),
@@ -88,7 +88,7 @@ std::vector<double> ReferenceLogits(const cuda::DeviceModel& model,
     for (double& v : stream.back()) v *= spec.embed_scale;
   }
   for (int r = 0; r < spec.recurrence; ++r) {
-    for (const Block& block : blocks) RunBlock(spec, block, stream);
+    for (const Layer& layer : layers) RunLayer(spec, layer, stream);
     if (!spec.loop_norm) continue;
     for (Vector& x : stream) x = ReferenceNorm(x, spec.norm_eps);
   }

@@ -57,7 +57,7 @@ __device__ void Produce(const AttentionArguments& p, const TensorMap& queries,
   ExpectBytes(at.queries_full(), kBytes);
   for (int c = 0; c < kSlabs; ++c) {
     CopyBox(at.queries() + c * kSlabBytes, &queries, head * kHead + c * 64, tile.row,
-            at.queries_full());
+            at.queries_full(), kEvictFirst);
   }
   const int kv_head = head / (p.buffers.heads / p.memory.kv_heads);
   const int32_t* pages = p.pages + tile.pages;
@@ -80,7 +80,8 @@ __device__ void Produce(const AttentionArguments& p, const TensorMap& queries,
       ExpectBytes(full, kBytes);
       for (int half = 0; half < 2; ++half) {
         for (int c = 0; c < kSlabs; ++c) {
-          CopyBox(to + c * kSlabBytes + half * kBoxBytes, &keys, c * 64, row[half] + offset, full);
+          CopyBox(to + c * kSlabBytes + half * kBoxBytes, &keys, c * 64, row[half] + offset, full,
+                  kEvictNormal);
         }
       }
     };

@@ -1,4 +1,4 @@
-#include "backends/cuda/decode/attention.cuh"
+#include "backends/cuda/decode/ops/attention_math.cuh"
 #include "backends/cuda/prefill/prompt_attention.h"
 
 namespace loopspec::cuda {

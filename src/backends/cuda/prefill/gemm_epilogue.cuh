@@ -1,8 +1,9 @@
 // What happens to a tile's sums before they leave the registers. Thread (g, t) of a warp holds in
 // sums[4 j + e] row g + 8 (e / 2), column 8 j + 2 t + e % 2 of its warp's 16 rows (hopper.cuh).
+// What that needs from memory, Ahead, is asked for before the products of the tile.
 #pragma once
 
-#include "backends/cuda/decode/device_ops.cuh"
+#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/prefill/prefill_plan.h"
 #include "kv/ledger.h"
 
@@ -36,9 +37,12 @@ struct StoreSums {
   float* out;  // [rows, ld]
   int ld;
 
+  struct Ahead {};
+  __device__ __forceinline__ Ahead Load(int, int) const { return {}; }
+
   template <int kCount>
-  __device__ __forceinline__ void operator()(const float (&sums)[kCount], int row, int rows,
-                                             int column, int outputs) const {
+  __device__ __forceinline__ void Store(const float (&sums)[kCount], const Ahead&, int row,
+                                        int rows, int column, int outputs) const {
     const int t = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -59,9 +63,12 @@ struct StoreSwiGlu {
   bf16* out;  // [rows, ld]
   int ld;
 
+  struct Ahead {};
+  __device__ __forceinline__ Ahead Load(int, int) const { return {}; }
+
   template <int kCount>
-  __device__ __forceinline__ void operator()(const float (&sums)[kCount], int row, int rows,
-                                             int column, int outputs) const {
+  __device__ __forceinline__ void Store(const float (&sums)[kCount], const Ahead&, int row,
+                                        int rows, int column, int outputs) const {
     const int t = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -85,36 +92,56 @@ struct StoreSwiGlu {
 };
 
 // For head_dim 64 and 128, which is head_stride too: 64 columns never span two heads.
+template <int kHead>
 struct StoreQkv {
   const PromptRow* rows_info;
-  const float2* rope;  // [row][head_dim / 2]
-  bf16* q;             // [row][heads][head_dim]
+  const float2* rope;  // [row][kHead / 2]
+  bf16* q;             // [row][heads][kHead]
   bf16* pages;
-  int heads, kv_heads, head_dim, plane;
+  int heads, kv_heads, plane;
+
+  static constexpr int kHalf = kHead / 2;
+  struct Ahead {
+    int64_t place[2];
+    // Cosine and sine of two elements each: 8 k + 2 t of this thread's two rows.
+    float4 turns[2][kHalf / 8];
+  };
+  __device__ __forceinline__ Ahead Load(int row, int rows) const {
+    Ahead ahead;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int at = min(row + 8 * i, rows - 1);
+      ahead.place[i] = rows_info[at].place;
+      const float2* turns = rope + static_cast<size_t>(at) * kHalf + 2 * (threadIdx.x % 4);
+#pragma unroll
+      for (int k = 0; k < kHalf / 8; ++k)
+        ahead.turns[i][k] = *reinterpret_cast<const float4*>(turns + 8 * k);
+    }
+    return ahead;
+  }
 
   template <int kCount>
-  __device__ __forceinline__ void operator()(const float (&sums)[kCount], int row, int rows,
-                                             int column, int outputs) const {
-    const int t = threadIdx.x % 4, half = head_dim / 2;
+  __device__ __forceinline__ void Store(const float (&sums)[kCount], const Ahead& ahead, int row,
+                                        int rows, int column, int outputs) const {
+    const int t = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = row + 8 * i;
-      const bool there = at < rows;
-      const int64_t place = there ? rows_info[at].place : 0;
-      const float2* turns = rope + static_cast<size_t>(there ? at : 0) * half;
 #pragma unroll
       for (int j = 0; j < kCount / 4; j += 8) {
         const int from = column + 8 * j;
         if (from >= outputs) continue;
-        const int head = from / head_dim;
+        const int head = from / kHead;
         const bool value = head >= heads + kv_heads;
         bf16* to = head < heads
-                       ? q + (static_cast<size_t>(at) * heads + head) * head_dim
-                       : pages + place +
+                       ? q + (static_cast<size_t>(at) * heads + head) * kHead
+                       : pages + ahead.place[i] +
                              static_cast<int64_t>(
                                  (plane * kv_heads + (head - heads - (value ? kv_heads : 0))) * 2 +
                                  (value ? 1 : 0)) *
-                                 (kPageSize * head_dim);
+                                 (kPageSize * kHead);
+        // The first or the second 64 columns of a head of 128.
+        const bool second_part = kHead == 128 && from % kHead != 0;
         uint32_t low[4], high[4];
         int low_at, high_at;  // elements of the head
         if (value) {
@@ -125,17 +152,19 @@ struct StoreQkv {
             low[k] = PackBF16(a[0], a[1]);
             high[k] = PackBF16(b[0], b[1]);
           }
-          low_at = from % head_dim;
+          low_at = second_part ? 64 : 0;
           high_at = low_at + 32;
         } else {
-          low_at = from % head_dim / 2;
-          high_at = low_at + half;
+          low_at = second_part ? 32 : 0;
+          high_at = low_at + kHalf;
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
             const float* a = &sums[4 * (j + 2 * k) + 2 * i];  // elements, and those half a head on
             const float* b = a + 4;
-            const float4 turn =
-                *reinterpret_cast<const float4*>(turns + low_at + 8 * k + 2 * t);  // two of them
+            float4 turn = ahead.turns[i][k];
+            if constexpr (kHead == 128) {
+              if (second_part) turn = ahead.turns[i][k + 4];
+            }
             low[k] =
                 PackBF16(TurnLow(a[0], b[0], turn.x, turn.y), TurnLow(a[1], b[1], turn.z, turn.w));
             high[k] = PackBF16(TurnHigh(a[0], b[0], turn.x, turn.y),
@@ -144,7 +173,7 @@ struct StoreQkv {
         }
         const uint4 first = GatherGroups(low[0], low[1], low[2], low[3]);
         const uint4 second = GatherGroups(high[0], high[1], high[2], high[3]);
-        if (there) {
+        if (at < rows) {
           *reinterpret_cast<uint4*>(to + low_at + 8 * t) = first;
           *reinterpret_cast<uint4*>(to + high_at + 8 * t) = second;
         }

@@ -33,6 +33,7 @@ struct GemmShape {
   int rows, outputs;  // outputs: rows of the weights
   int k_stages;
   int first_row;
+  uint64_t weights_hint;  // how long the second-level cache keeps them
 };
 
 // The tiles in the order in which the grid takes them; a cluster of n blocks takes n tiles at once,
@@ -83,11 +84,12 @@ __device__ void Produce(const TensorMap& input, const TensorMap& weights, const 
     constexpr int kHalf = Ring::kWeightBytes / 2;
     const uint32_t to = shared + stage * Ring::kBytes + kInputBytes;
     if constexpr (kCluster == 1) {
-      CopyBox(to, &weights, k * kGemmK, column, full + stage * 8);
-      CopyBox(to + kHalf, &weights, k * kGemmK, column + kWidth / 2, full + stage * 8);
+      CopyBox(to, &weights, k * kGemmK, column, full + stage * 8, shape.weights_hint);
+      CopyBox(to + kHalf, &weights, k * kGemmK, column + kWidth / 2, full + stage * 8,
+              shape.weights_hint);
     } else {
       CopyBoxToAll(to + rank * kHalf, &weights, k * kGemmK, column + rank * kWidth / 2,
-                   full + stage * 8, 0b11);
+                   full + stage * 8, 0b11, shape.weights_hint);
     }
   };
   const int first = static_cast<int>(blockIdx.x) / kCluster;
@@ -107,7 +109,7 @@ __device__ void Produce(const TensorMap& input, const TensorMap& weights, const 
         copy_weights(at.stage, k, column);
       }
       CopyBox(shared + at.stage * Ring::kBytes, &input, k * kGemmK, shape.first_row + row,
-              full + at.stage * 8);
+              full + at.stage * 8, kEvictNormal);
       at.Next();
     }
   }
@@ -135,6 +137,8 @@ __device__ void Consume(const GemmShape& shape, uint32_t shared, int rank, int c
        tile += static_cast<int>(gridDim.x) / kCluster) {
     int row, column;
     order.At(tile, rank, row, column);
+    row += consumer * 64 + warp * 16 + lane / 4;
+    const auto ahead = epilogue.Load(row, shape.rows);
     float sums[kWidth / 2];
     int before = 0;
     for (int k = 0; k < shape.k_stages; ++k) {
@@ -158,7 +162,7 @@ __device__ void Consume(const GemmShape& shape, uint32_t shared, int rank, int c
     WaitForProducts<0>();
     PinSums(sums);
     give_back(before);
-    epilogue(sums, row + consumer * 64 + warp * 16 + lane / 4, shape.rows, column, shape.outputs);
+    epilogue.Store(sums, ahead, row, shape.rows, column, shape.outputs);
   }
 }
 
@@ -234,7 +238,9 @@ void Launch(const GemmLaunch& launch, const TensorMap& weights, const TensorMap&
 template <typename Epilogue>
 void Run(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& input,
          const GemmRows& rows, int outputs, const Epilogue& epilogue) {
-  const GemmShape shape{rows.rows, outputs, weights.matrix.ld / kGemmK, rows.first_row};
+  // Weights that are gone through once leave their place to what the next kernels read.
+  const GemmShape shape{rows.rows, outputs, weights.matrix.ld / kGemmK, rows.first_row,
+                        rows.rows <= kRowsTogether ? kEvictFirst : kEvictNormal};
   const int width = launch.width != 0 ? launch.width : GemmWidth(launch, rows.rows, outputs);
   const auto with = [&]<int kWidth>(int index) {
     if (launch.cluster == 1) {
@@ -317,15 +323,23 @@ void GemmQkv(const GemmLaunch& launch, const GemmWeights& weights, const GemmInp
              int plane) {
   LOOPSPEC_CHECK(memory.head_dim == memory.head_stride &&
                  (memory.head_dim == 64 || memory.head_dim == 128));
-  Run(launch, weights, input, rows, weights.matrix.rows,
-      StoreQkv{buffers.rows, buffers.rope, buffers.q, memory.pages, buffers.heads, memory.kv_heads,
-               memory.head_dim, plane});
+  const auto with_heads = [&]<int kHead>() {
+    Run(launch, weights, input, rows, weights.matrix.rows,
+        StoreQkv<kHead>{buffers.rows, buffers.rope, buffers.q, memory.pages, buffers.heads,
+                        memory.kv_heads, plane});
+  };
+  if (memory.head_dim == 64) {
+    with_heads.template operator()<64>();
+  } else {
+    with_heads.template operator()<128>();
+  }
 }
 
 void PrepareGemm() {
   PrepareAll<StoreSums>();
   PrepareAll<StoreSwiGlu>();
-  PrepareAll<StoreQkv>();
+  PrepareAll<StoreQkv<64>>();
+  PrepareAll<StoreQkv<128>>();
 }
 
 }  // namespace loopspec::cuda

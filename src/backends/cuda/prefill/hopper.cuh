@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "backends/cuda/decode/device_ops.cuh"
+#include "backends/cuda/decode/instructions.cuh"
 
 namespace loopspec::cuda {
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ void ClusterSync() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Arrives on the barrier that block `rank` of the cluster has at this address. It orders copies and
+// Arrives on the barrier that CTA `rank` of the cluster has at this address. It orders copies and
 // matrix products, which complete by themselves before it, and no other memory: a wider order would
 // cost a fence for each stage.
 __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t rank) {
@@ -35,24 +35,26 @@ __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t rank) {
 
 // ---- The copy engine ----
 
+inline constexpr uint64_t kEvictNormal = 0x1000000000000000;  // beside kEvictFirst
+
 // A box of the two-dimensional array that `map` describes, from (column, row) on; what lies outside
 // the array is filled with zeros, and counts as bytes that came.
 __device__ __forceinline__ void CopyBox(uint32_t shared, const void* map, int column, int row,
-                                        uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(column), "r"(row)
-      : "memory");
-}
-// The same into every block of the cluster that `blocks` has a bit for, at the same address, each
-// of whose barriers at that address is told.
-__device__ __forceinline__ void CopyBoxToAll(uint32_t shared, const void* map, int column, int row,
-                                             uint32_t barrier, uint16_t blocks) {
+                                        uint32_t barrier, uint64_t hint) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(column), "r"(row), "h"(blocks)
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "l"(hint)
+      : "memory");
+}
+// The same into every CTA of the cluster that `ctas` has a bit for, at the same address, each of
+// whose barriers at that address is told.
+__device__ __forceinline__ void CopyBoxToAll(uint32_t shared, const void* map, int column, int row,
+                                             uint32_t barrier, uint16_t ctas, uint64_t hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "h"(ctas), "l"(hint)
       : "memory");
 }
 

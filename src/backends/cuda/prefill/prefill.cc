@@ -15,7 +15,7 @@ constexpr double kLog2e = 1.4426950408889634;
 constexpr int kHopperRows = 4096;
 constexpr int kPortableRows = 1024;
 constexpr int kLogitRows = 256;  // whose logits are on their way at once
-constexpr int kBlocksOfMark = 16;
+constexpr int kLayersOfMark = 16;
 
 int Attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;
@@ -168,7 +168,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
       Rows(step, first);
     }
     const bool last = r == spec.recurrence;
-    Blocks(model_.core, planes_.Core(0, r), x_.data(), hidden_.data(), model_.loop_norm,
+    Layers(model_.core, planes_.Core(0, r), x_.data(), hidden_.data(), model_.loop_norm,
            last ? Next{} : again, last && spec.coda_layers == 0 && sink == nullptr);
     for (size_t i = 0; i < readout_depths_.size(); ++i) {
       if (readout_depths_[i] == r) Readout(static_cast<int>(i), sink == nullptr, job, chunk, sink);
@@ -187,7 +187,7 @@ void Prefiller::Prelude() {
   embed.x = x_.data();
   if (!model_.prelude.empty()) {
     Rows(embed, {model_.prelude[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden});
-    Blocks(model_.prelude, planes_.Prelude(0), x_.data(), hidden_.data(), nullptr,
+    Layers(model_.prelude, planes_.Prelude(0), x_.data(), hidden_.data(), nullptr,
            spec.adapter ? Next{} : core, false);
   } else {
     Rows(embed, spec.adapter ? Next{} : core);
@@ -199,28 +199,28 @@ void Prefiller::Prelude() {
   Rows(state, core);
 }
 
-void Prefiller::Blocks(const std::vector<DeviceBlock>& blocks, int plane, float* x, bf16* hidden,
+void Prefiller::Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
                        const float* last_norm, const Next& next, bool keys_alone) {
   const int width = buffers_.hidden;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const DeviceBlock& block = blocks[i];
-    const bool last = i + 1 == blocks.size();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const DeviceLayer& layer = layers[i];
+    const bool last = i + 1 == layers.size();
     const int at = plane + static_cast<int>(i);
     LimitQueue();
-    products_->Qkv(block, hidden, chunk_rows_, sums_.data(), buffers_, memory_, at);
+    products_->Qkv(layer, hidden, chunk_rows_, sums_.data(), buffers_, memory_, at);
     if (last && keys_alone) return;
     Attention(at);
-    products_->Sums(block.attn_out, buffers_.attention, 0, chunk_rows_, sums_.data(), width, width);
+    products_->Sums(layer.attn_out, buffers_.attention, 0, chunk_rows_, sums_.data(), width, width);
     RowStep add;
     add.source = RowStep::Source::kAdd;
     add.from = add.x = x;
-    add.post_norm = block.attn_norm_out;
-    Rows(add, {block.mlp_norm_in, hidden, buffers_.ld_hidden});
-    products_->SwiGlu(block, hidden, chunk_rows_, sums_.data(), buffers_);
-    products_->Sums(block.down, buffers_.ff_in, 0, chunk_rows_, sums_.data(), width, width);
-    add.post_norm = block.mlp_norm_out;
+    add.post_norm = layer.attn_norm_out;
+    Rows(add, {layer.mlp_norm_in, hidden, buffers_.ld_hidden});
+    products_->SwiGlu(layer, hidden, chunk_rows_, sums_.data(), buffers_);
+    products_->Sums(layer.down, buffers_.ff_in, 0, chunk_rows_, sums_.data(), width, width);
+    add.post_norm = layer.mlp_norm_out;
     add.loop_norm = last ? last_norm : nullptr;
-    Rows(add, last ? next : Next{blocks[i + 1].attn_norm_in, hidden, buffers_.ld_hidden});
+    Rows(add, last ? next : Next{layers[i + 1].attn_norm_in, hidden, buffers_.ld_hidden});
   }
 }
 
@@ -255,7 +255,7 @@ void Prefiller::Readout(int readout, bool keys_alone, const PromptJob& job,
   } else {
     copy.x = coda_x_.data();
     Rows(copy, {model_.coda[0].attn_norm_in, coda_hidden_.data(), buffers_.ld_hidden});
-    Blocks(model_.coda, planes_.Coda(0, readout), coda_x_.data(), coda_hidden_.data(), nullptr,
+    Layers(model_.coda, planes_.Coda(0, readout), coda_x_.data(), coda_hidden_.data(), nullptr,
            head, keys_alone);
   }
   if (sink != nullptr) Logits(readout, job, chunk, *sink);
@@ -284,11 +284,11 @@ void Prefiller::Logits(int readout, const PromptJob& job, const PromptChunk& chu
   }
 }
 
-// The driver takes about a thousand launches ahead; past that a launch blocks, perhaps with a lock
+// The driver takes about a thousand launches ahead; past that a launch waits, perhaps with a lock
 // that other streams need.
 void Prefiller::LimitQueue() {
-  if (++blocks_since_mark_ < kBlocksOfMark) return;
-  blocks_since_mark_ = 0;
+  if (++layers_since_mark_ < kLayersOfMark) return;
+  layers_since_mark_ = 0;
   mark_ = (mark_ + 1) % kMarks;
   Check(cudaEventSynchronize(marks_[mark_].get()), "waiting for a prompt");
   Check(cudaEventRecord(marks_[mark_].get(), stream_.get()), "marking part of a prompt");

@@ -1,5 +1,5 @@
 // Prompts: all positions of a chunk, of one or several sequences, through P, through B at all
-// depths and through C's blocks at every readout depth, their keys and values into pages.
+// depths and through C's layers at every readout depth, their keys and values into pages.
 //
 // A position's bits do not depend on how a prompt was cut, how long it is or what else is in the
 // chunk: every product is one chain of sums over k (gemm_hopper.h), attention goes through tiles at
@@ -60,10 +60,10 @@ class Prefiller {
   Lists Upload(PromptJob& job);
   void RunChunk(const PromptJob& job, const PromptChunk& chunk, const LogitsSink* sink);
   void Prelude();
-  // The residual stream x goes through a stack of blocks whose first input lies in `hidden`;
+  // The residual stream x goes through a stack of layers whose first input lies in `hidden`;
   // `last_norm` is applied to the stream at its end. keys_alone: nobody reads what comes out, so
   // nothing after the last keys and values is computed.
-  void Blocks(const std::vector<DeviceBlock>& blocks, int plane, float* x, bf16* hidden,
+  void Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
               const float* last_norm, const Next& next, bool keys_alone);
   void Attention(int plane);
   void Readout(int readout, bool keys_alone, const PromptJob& job, const PromptChunk& chunk,
@@ -96,11 +96,11 @@ class Prefiller {
   Lists lists_{};
   int chunk_rows_ = 0, chunk_tiles_ = 0;
 
-  // Marks on the stream, every few blocks.
+  // Marks on the stream, every few layers.
   static constexpr int kMarks = 4;
   Event marks_[kMarks] = {Event(cudaEventBlockingSync), Event(cudaEventBlockingSync),
                           Event(cudaEventBlockingSync), Event(cudaEventBlockingSync)};
-  int blocks_since_mark_ = 0, mark_ = 0;
+  int layers_since_mark_ = 0, mark_ = 0;
 };
 
 }  // namespace loopspec::cuda

@@ -17,14 +17,14 @@ PromptProducts::PromptProducts(const DeviceModel& model, const PrefillSettings& 
     if (hopper_ && matrix.data != nullptr) weights_[matrix.data] = DescribeWeights(matrix);
   };
   for (const auto* stack : {&model.prelude, &model.core, &model.coda}) {
-    for (const DeviceBlock& block : *stack) {
-      for (const DeviceMatrix* m : {&block.qkv, &block.attn_out, &block.gate_up, &block.down})
+    for (const DeviceLayer& layer : *stack) {
+      for (const DeviceMatrix* m : {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.down})
         add(*m);
       const auto wider = [&](const DeviceMatrix& m) {
         sums_of_row_ = std::max(sums_of_row_, static_cast<size_t>(m.rows));
       };
-      if (qkv_sums) wider(block.qkv);
-      if (!hopper_) wider(block.gate_up);
+      if (qkv_sums) wider(layer.qkv);
+      if (!hopper_) wider(layer.gate_up);
     }
   }
   add(model.adapter);
@@ -58,27 +58,27 @@ void PromptProducts::Sums(const DeviceMatrix& weights, const bf16* in, int first
   }
 }
 
-void PromptProducts::Qkv(const DeviceBlock& block, const bf16* in, int rows, float* sums,
+void PromptProducts::Qkv(const DeviceLayer& layer, const bf16* in, int rows, float* sums,
                          const PromptBuffers& buffers, const PromptMemory& memory, int plane) {
   if (QkvIsFused()) {
-    GemmQkv(launch_, weights_.at(block.qkv.data), inputs_.at(in), {0, rows}, buffers, memory,
+    GemmQkv(launch_, weights_.at(layer.qkv.data), inputs_.at(in), {0, rows}, buffers, memory,
             plane);
     return;
   }
-  Sums(block.qkv, in, 0, rows, sums, block.qkv.rows, block.qkv.rows);
-  FinishQkv(sums, block.qkv.rows, block.q_norm, block.k_norm, buffers, memory, plane, rows,
+  Sums(layer.qkv, in, 0, rows, sums, layer.qkv.rows, layer.qkv.rows);
+  FinishQkv(sums, layer.qkv.rows, layer.q_norm, layer.k_norm, buffers, memory, plane, rows,
             launch_.stream);
 }
 
-void PromptProducts::SwiGlu(const DeviceBlock& block, const bf16* in, int rows, float* sums,
+void PromptProducts::SwiGlu(const DeviceLayer& layer, const bf16* in, int rows, float* sums,
                             const PromptBuffers& buffers) {
   if (hopper_) {
-    GemmSwiGlu(launch_, weights_.at(block.gate_up.data), inputs_.at(in), {0, rows}, buffers.ff_in,
+    GemmSwiGlu(launch_, weights_.at(layer.gate_up.data), inputs_.at(in), {0, rows}, buffers.ff_in,
                buffers.ld_ff);
     return;
   }
-  Sums(block.gate_up, in, 0, rows, sums, block.gate_up.rows, block.gate_up.rows);
-  FinishSwiGlu(sums, block.gate_up.rows, buffers, rows, launch_.stream);
+  Sums(layer.gate_up, in, 0, rows, sums, layer.gate_up.rows, layer.gate_up.rows);
+  FinishSwiGlu(sums, layer.gate_up.rows, buffers, rows, launch_.stream);
 }
 
 }  // namespace loopspec::cuda

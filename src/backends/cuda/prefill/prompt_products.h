@@ -35,9 +35,9 @@ class PromptProducts {
   void Sums(const DeviceMatrix& weights, const bf16* in, int first, int rows, float* out,
             int outputs, int ld);
   // `sums`: room for what the kernels after the product take.
-  void Qkv(const DeviceBlock& block, const bf16* in, int rows, float* sums,
+  void Qkv(const DeviceLayer& layer, const bf16* in, int rows, float* sums,
            const PromptBuffers& buffers, const PromptMemory& memory, int plane);
-  void SwiGlu(const DeviceBlock& block, const bf16* in, int rows, float* sums,
+  void SwiGlu(const DeviceLayer& layer, const bf16* in, int rows, float* sums,
               const PromptBuffers& buffers);
 
  private:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/cuda/decode/device_ops.cuh"
+#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
 #include "kv/ledger.h"
 #include "model/initial_state.h"
