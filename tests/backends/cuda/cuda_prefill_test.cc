@@ -31,7 +31,7 @@ ModelSpec Small() {
   spec.heads = spec.kv_heads = 4;
   spec.head_dim = 128;
   spec.ff = 768;
-  spec.vocab = 1000;
+  spec.vocab = 1003;
   spec.max_positions = 32768;
   spec.core_layers = 2;
   spec.recurrence = 2;

@@ -3,7 +3,7 @@
 #include "backends/cuda/prefill/prompt_attention.h"
 #include "base/check.h"
 
-// A block takes one tile of queries of one head. Its last warpgroup brings keys and values into a
+// A CTA takes one tile of queries of one head. Its last warpgroup brings keys and values into a
 // ring of stages; the two others have 64 queries each and take turns: while one's products are
 // under way, the other does its softmax. Within one, the product with the keys of the next tile is
 // under way beside the softmax of this one.
@@ -92,7 +92,7 @@ __device__ void Produce(const AttentionArguments& p, const TensorMap& queries,
   }
 }
 
-// Barriers of the block that say whose turn it is to start products; 0 is __syncthreads.
+// Barriers of the CTA that say whose turn it is to start products; 0 is __syncthreads.
 template <int kConsumer>
 __device__ __forceinline__ void AwaitTurn() {
   asm volatile("bar.sync %0, 256;" ::"n"(2 + kConsumer) : "memory");

@@ -7,7 +7,7 @@ namespace {
 constexpr int kQueries = 16;  // of a warp
 constexpr int kThreadsOfBlock = kAttentionTile / kQueries * 32;
 
-// A block per tile of queries and head, a warp per 16 of them; the positions' keys and values are
+// A CTA per tile of queries and head, a warp per 16 of them; the positions' keys and values are
 // in their pages.
 template <int kHead>
 __global__ void __launch_bounds__(kThreadsOfBlock)

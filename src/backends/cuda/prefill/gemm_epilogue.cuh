@@ -34,7 +34,7 @@ __device__ __forceinline__ float TurnHigh(float a, float b, float cosine, float 
 }
 
 struct StoreSums {
-  float* out;  // [rows, ld]
+  float* out;  // [rows, ld], ld a multiple of 4
   int ld;
 
   struct Ahead {};
@@ -43,16 +43,28 @@ struct StoreSums {
   template <int kCount>
   __device__ __forceinline__ void Store(const float (&sums)[kCount], const Ahead&, int row,
                                         int rows, int column, int outputs) const {
+    // Lanes t and t ^ 1 exchange halves of two groups of eight columns, so that each has four
+    // columns of one group, and the four lanes of a row write 64 bytes in a row.
     const int t = threadIdx.x % 4;
+    const bool odd = t & 1;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (row + 8 * i >= rows) continue;
-      float* to = out + static_cast<size_t>(row + 8 * i) * ld + column + 2 * t;
+      float* to = out + static_cast<size_t>(row + 8 * i) * ld;
 #pragma unroll
-      for (int j = 0; j < kCount / 4; ++j) {
-        if (column + 8 * j < outputs - 2 * t) {
-          *reinterpret_cast<float2*>(to + 8 * j) =
-              make_float2(sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]);
+      for (int j = 0; j < kCount / 4; j += 2) {
+        const float* a = &sums[4 * j + 2 * i];
+        const float* b = a + 4;
+        const float x = __shfl_xor_sync(0xFFFFFFFFu, odd ? a[0] : b[0], 1);
+        const float y = __shfl_xor_sync(0xFFFFFFFFu, odd ? a[1] : b[1], 1);
+        const float4 v = odd ? make_float4(x, y, b[0], b[1]) : make_float4(a[0], a[1], x, y);
+        const int at = column + 8 * j + (odd ? 8 : 0) + 2 * (t & 2);
+        if (row + 8 * i >= rows) continue;
+        if (at + 4 <= outputs) {
+          *reinterpret_cast<float4*>(to + at) = v;
+        } else {
+          if (at < outputs) to[at] = v.x;
+          if (at + 1 < outputs) to[at + 1] = v.y;
+          if (at + 2 < outputs) to[at + 2] = v.z;
         }
       }
     }

@@ -36,7 +36,7 @@ struct GemmShape {
   uint64_t weights_hint;  // how long the second-level cache keeps them
 };
 
-// The tiles in the order in which the grid takes them; a cluster of n blocks takes n tiles at once,
+// The tiles in the order in which the grid takes them; a cluster of n CTAs takes n tiles at once,
 // one below the other.
 template <int kWidth, int kCluster>
 class TileOrder {
@@ -70,7 +70,7 @@ struct RingPlace {
   }
 };
 
-// One thread fills the ring, for all of the block's tiles. Each block of a cluster brings its own
+// One thread fills the ring, for all of the CTA's tiles. Each CTA of a cluster brings its own
 // inputs, and its part of the weights for all. The first weights are on their way before the kernel
 // that makes the inputs has ended.
 template <int kWidth, int kCluster>
@@ -122,7 +122,7 @@ __device__ void Consume(const GemmShape& shape, uint32_t shared, int rank, int c
   const TileOrder<kWidth, kCluster> order(shape);
   const uint32_t full = shared + Ring::kBarriers, empty = full + Ring::kCount * 8;
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
-  // A warp gives a stage back to every block that writes into it: lane r to block r.
+  // A warp gives a stage back to every CTA that writes into it: lane r to CTA r.
   const auto give_back = [&](int stage) {
     if (lane < kCluster) {
       if constexpr (kCluster == 1) {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreadsOfGemm, 1)
     WaitForKernelBefore();
     Consume<kWidth, kCluster>(shape, shared, rank, group, epilogue);
   }
-  // A block must not end while another may still write into its memory.
+  // A CTA must not end while another may still write into its memory.
   if constexpr (kCluster > 1) ClusterSync();
 }
 
@@ -310,6 +310,7 @@ int GemmWidth(const GemmLaunch& launch, int rows, int outputs) {
 
 void GemmSums(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& input,
               const GemmRows& rows, float* out, int outputs, int ld) {
+  LOOPSPEC_CHECK(ld % 4 == 0);
   Run(launch, weights, input, rows, outputs, StoreSums{out, ld});
 }
 

@@ -33,7 +33,7 @@ GemmInput DescribeInput(const bf16* in, int rows, int ld);
 struct GemmLaunch {
   int multiprocessors = 0;
   int width = 0;    // of the tiles; 0: whichever is estimated to be fastest
-  int cluster = 1;  // blocks that share their weights; 1 or 2
+  int cluster = 1;  // CTAs that share their weights; 1 or 2
   cudaStream_t stream = nullptr;
 };
 
@@ -43,7 +43,7 @@ struct GemmRows {
   int rows = 0;
 };
 
-// out: float32 [rows, ld], the first `outputs` columns.
+// out: float32 [rows, ld], the first `outputs` columns; ld is a multiple of 4.
 void GemmSums(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& input,
               const GemmRows& rows, float* out, int outputs, int ld);
 // Gate and up in pairs of eight (TileLayout): out, bf16 [rows, ld], is their SwiGLU.

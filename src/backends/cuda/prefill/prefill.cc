@@ -264,22 +264,23 @@ void Prefiller::Readout(int readout, bool keys_alone, const PromptJob& job,
 void Prefiller::Logits(int readout, const PromptJob& job, const PromptChunk& chunk,
                        const LogitsSink& sink) {
   const auto vocab = static_cast<size_t>(model_.spec.vocab);
+  const size_t ld = (vocab + 3) / 4 * 4;
   if (logits_.size() == 0) {
-    logits_ = DeviceArray<float>(kLogitRows * vocab, "the logits of a prompt");
-    host_logits_ = PinnedArray<float>(kLogitRows * vocab);
+    logits_ = DeviceArray<float>(kLogitRows * ld, "the logits of a prompt");
+    host_logits_ = PinnedArray<float>(kLogitRows * ld);
   }
   for (int first = 0; first < chunk.rows; first += kLogitRows) {
     const int rows = std::min(kLogitRows, chunk.rows - first);
     products_->Sums(model_.head, coda_hidden_.data(), first, rows, logits_.data(),
-                    model_.spec.vocab, model_.spec.vocab);
+                    model_.spec.vocab, static_cast<int>(ld));
     Check(cudaMemcpyAsync(host_logits_.data(), logits_.data(),
-                          static_cast<size_t>(rows) * vocab * sizeof(float), cudaMemcpyDeviceToHost,
+                          static_cast<size_t>(rows) * ld * sizeof(float), cudaMemcpyDeviceToHost,
                           stream_.get()),
           "copying logits");
     stream_.Synchronize();
     for (int row = 0; row < rows; ++row) {
       const PromptRow& at = job.prompt.rows[static_cast<size_t>(chunk.row + first + row)];
-      sink(at.position, readout, {host_logits_.data() + static_cast<size_t>(row) * vocab, vocab});
+      sink(at.position, readout, {host_logits_.data() + static_cast<size_t>(row) * ld, vocab});
     }
   }
 }

@@ -32,7 +32,7 @@ __device__ __forceinline__ float RowSum(float value, float* scratch) {
   return sum;
 }
 
-// A row of the stream over the block's threads: thread i holds elements 4 (i + kRowThreads j) ...
+// A row of the stream over the CTA's threads: thread i holds elements 4 (i + kRowThreads j) ...
 template <int kParts>
 struct Row {
   float4 v[kParts];

@@ -1,5 +1,5 @@
 // What happens to a prompt's rows between the matrix products: embedding, residual sums and norms,
-// the rotation, SwiGLU. Everything float32; a block for each row, so that no row depends on
+// the rotation, SwiGLU. Everything float32; a CTA for each row, so that no row depends on
 // another.
 #pragma once
 
