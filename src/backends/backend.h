@@ -165,7 +165,18 @@ class Backend {
   // them, or each for itself.
   virtual bool rows_share_planes() const { return false; }
 
-  virtual void Prefill(const PrefillPlan& plan) = 0;
+  // Prompts, submitted and awaited like steps, and beside them: steps of other sequences may be
+  // submitted and awaited meanwhile. A position's bits depend neither on how its prompt was cut
+  // into parts nor on what else was submitted, so a caller that wants to report progress cuts a
+  // long prompt. The plans need not outlive the call; steps submitted after WaitPrefill see the
+  // pages. Every ticket is awaited once; parts are done in the order in which they were submitted.
+  virtual Ticket SubmitPrefill(std::span<const PrefillPlan> parts) = 0;
+  virtual bool PrefillDone(Ticket ticket) = 0;  // whether WaitPrefill would return at once
+  virtual void WaitPrefill(Ticket ticket) = 0;
+  void Prefill(const PrefillPlan& plan) { WaitPrefill(SubmitPrefill({&plan, 1})); }
+  // Whether a position's keys and values have the same bits after a prompt as after steps: what a
+  // cache of prefixes must know.
+  virtual bool prefill_equals_decode() const = 0;
   // As Prefill, and hands out the logits of every position at every readout depth.
   virtual void Score(const PrefillPlan& plan, const LogitsSink& sink) = 0;
 

@@ -44,10 +44,16 @@ class FakeBackend : public Backend {
   std::string device() const override { return "fake"; }
   int pages() const override { return pages_; }
 
-  void Prefill(const PrefillPlan& plan) override {
-    for (size_t i = 0; i < plan.tokens.size(); ++i)
-      PageToken(plan.sequence, plan.start + static_cast<int32_t>(i)) = plan.tokens[i];
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
+    for (const PrefillPlan& part : parts) {
+      for (size_t i = 0; i < part.tokens.size(); ++i)
+        PageToken(part.sequence, part.start + static_cast<int32_t>(i)) = part.tokens[i];
+    }
+    return 0;
   }
+  bool PrefillDone(Ticket) override { return true; }
+  void WaitPrefill(Ticket) override {}
+  bool prefill_equals_decode() const override { return true; }
   void Score(const PrefillPlan& plan, const LogitsSink&) override { Prefill(plan); }
 
   Ticket Submit(const StepPlan& plan) override {

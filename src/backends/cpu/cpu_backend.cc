@@ -313,18 +313,19 @@ double CpuBackend::ReadBandwidth() {
 
 // ---- Prompts ----
 
-void CpuBackend::Prefill(const PrefillPlan& plan) {
-  for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
-    PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
-                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)),
-                 nullptr);
-  }
+Ticket CpuBackend::SubmitPrefill(std::span<const PrefillPlan> parts) {
+  for (const PrefillPlan& part : parts) PrefillPart(part, nullptr);
+  return 0;
 }
 
 void CpuBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
+  PrefillPart(plan, &sink);
+}
+
+void CpuBackend::PrefillPart(const PrefillPlan& plan, const LogitsSink* sink) {
   for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
     PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
-                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), &sink);
+                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), sink);
   }
 }
 

@@ -27,7 +27,11 @@ class CpuBackend : public Backend {
   std::string chip() const override { return CpuName(); }
   int pages() const override { return pages_; }
 
-  void Prefill(const PrefillPlan& plan) override;
+  // Done when it returns, one part after the other.
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
+  bool PrefillDone(Ticket) override { return true; }
+  void WaitPrefill(Ticket) override {}
+  bool prefill_equals_decode() const override { return true; }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
@@ -43,6 +47,7 @@ class CpuBackend : public Backend {
   const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
   void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e,
                   bool related);
+  void PrefillPart(const PrefillPlan& plan, const LogitsSink* sink);
   void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
                     const LogitsSink* sink);
   void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,

@@ -41,7 +41,8 @@ BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device)
+CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device,
+                         const PrefillSettings& prefill)
     : model_(std::move(model)),
       options_(Granted(options, model_.spec)),
       device_(device),
@@ -50,7 +51,8 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.ctas)),
       encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
-               static_cast<int>(options_.readout_depths.size())) {
+               static_cast<int>(options_.readout_depths.size())),
+      prefill_settings_(prefill) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
   DecodeParams& p = params_;
@@ -69,7 +71,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.prelude_layers = spec.prelude_layers;
   p.shapes.planes = planes_.count();
   p.shapes.split = split_;
-  p.shapes.row_stride = std::max(options_.cells, kPrefillRows);
+  p.shapes.row_stride = options_.cells;
   p.shapes.ld_hidden = PaddedK(spec.hidden);
   p.shapes.ld_attention = PaddedK(spec.q_size());
   p.shapes.ld_ff = PaddedK(spec.ff);
@@ -224,20 +226,33 @@ void CudaBackend::AllocatePages() {
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
 }
 
-Prefiller& CudaBackend::prefiller() {
-  if (!prefiller_)
-    prefiller_.emplace(model_, program_, params_, options_.readout_depths, stream_.get());
-  return *prefiller_;
+PrefillQueue& CudaBackend::prefills() {
+  if (!prefills_) {
+    const ShapeParams& shapes = params_.shapes;
+    const PromptMemory memory{page_kv_.data(), pages_,          shapes.planes,
+                              shapes.kv_heads, shapes.head_dim, shapes.head_stride};
+    prefills_.emplace(model_, memory, options_, prefill_settings_, device_);
+  }
+  return *prefills_;
 }
 
-void CudaBackend::Prefill(const PrefillPlan& plan) {
+Ticket CudaBackend::SubmitPrefill(std::span<const PrefillPlan> parts) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  prefiller().Run(plan, nullptr);
+  return prefills().Submit(parts);
+}
+
+bool CudaBackend::PrefillDone(Ticket ticket) {
+  return prefills().Done(ticket);
+}
+
+void CudaBackend::WaitPrefill(Ticket ticket) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  prefills().Wait(ticket);
 }
 
 void CudaBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  prefiller().Run(plan, &sink);
+  prefills().Score(plan, sink);
 }
 
 // Memory whose size depends on the step; it doubles, so that few steps wait for it.

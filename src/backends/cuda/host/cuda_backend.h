@@ -8,7 +8,7 @@
 #include "backends/backend.h"
 #include "backends/cuda/decode/decode_kernel.h"
 #include "backends/cuda/host/tensor_maps.h"
-#include "backends/cuda/prefill/prefill.h"
+#include "backends/cuda/prefill/prefill_queue.h"
 #include "backends/cuda/program/program.h"
 #include "backends/cuda/program/step_encoder.h"
 #include "backends/cuda/sampling/sampling_kernel.h"
@@ -19,7 +19,9 @@ namespace loopspec::cuda {
 class CudaBackend final : public Backend {
  public:
   // `model` lies on `device`, which is current. Throws Error when the memory does not suffice.
-  CudaBackend(DeviceModel model, const BackendOptions& options, int device);
+  // `prefill`: how prompts are run, for tests and benchmarks.
+  CudaBackend(DeviceModel model, const BackendOptions& options, int device,
+              const PrefillSettings& prefill = {});
   ~CudaBackend() override;
 
   const ModelSpec& spec() const override { return model_.spec; }
@@ -30,7 +32,10 @@ class CudaBackend final : public Backend {
   bool rows_share_planes() const override { return true; }
   int pages() const override { return pages_; }
 
-  void Prefill(const PrefillPlan& plan) override;
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
+  bool PrefillDone(Ticket ticket) override;
+  void WaitPrefill(Ticket ticket) override;
+  bool prefill_equals_decode() const override { return false; }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
@@ -38,6 +43,8 @@ class CudaBackend final : public Backend {
   double ReadBandwidth() override;
 
   const DeviceModel& model() const { return model_; }
+  // Key/value memory, for tests: what DecodeParams::page_kv says.
+  const DeviceArray<bf16>& page_memory() const { return page_kv_; }
   const Program& program() const { return program_; }
   // Clock readings after every operation of a launch go here from the next step on; null ends it.
   // Device or pinned memory.
@@ -67,7 +74,7 @@ class CudaBackend final : public Backend {
   void UploadProgram();
   void ReserveForStep(const EncodedStep& step, InFlight& flight);
   void AssignEpochs(const StepPlan& plan, InFlight& flight);
-  Prefiller& prefiller();
+  PrefillQueue& prefills();
 
   DeviceModel model_;
   BackendOptions options_;
@@ -77,10 +84,10 @@ class CudaBackend final : public Backend {
   PlaneMap planes_;
   DecodeLaunch launch_;
   Program program_;
-  Stream stream_;
+  Stream stream_{-1};  // ahead of prompts
   DecodeParams params_{};
   StepEncoder encoder_;
-  std::optional<Prefiller> prefiller_;  // made when first needed
+  PrefillSettings prefill_settings_;
 
   DeviceArray<Op> ops_;
   DeviceArray<MatrixShare> shares_[2];  // [small_batch]
@@ -101,6 +108,8 @@ class CudaBackend final : public Backend {
   InFlight flights_[kInFlight];
   Ticket next_ticket_ = 1;
   StepResult result_;
+
+  std::optional<PrefillQueue> prefills_;  // made when first needed; ends before what it reads
 };
 
 }  // namespace loopspec::cuda
