@@ -254,12 +254,13 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
 
   for (int n = 0; n < plan.recurrences && !rows_.empty(); ++n) {
     Recurrence(worker, rows_, e_, related_);
-    worker.Sync();
-    if (lead) {  // the next recurrence is one depth on
+    // The next recurrence is one depth on. Nobody waits: planes are read in attention only, and
+    // every block has barriers before and after it.
+    if (lead) {
       for (BatchRow& row : rows_) row.plane += spec.core_layers;
     }
-    worker.Sync();
   }
+  if (!rows_.empty()) worker.Sync();
   if (lead) result_.recur_seconds = timer.Seconds();
   timer.Reset();
 
@@ -356,25 +357,21 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
     }
     Embed(tokens[i], prelude[i].x);
   }
-  pool_.Run([&](Worker& worker) {
-    if (spec.prelude_layers > 0) {
-      stack_.Blocks(worker, weights_.prelude, prelude, true);
-      worker.Sync();
-    }
-    size_t next = 0;  // readout depth to come
-    for (int depth = 1; depth <= spec.recurrence; ++depth) {
+  if (spec.prelude_layers > 0)
+    pool_.Run([&](Worker& worker) { stack_.Blocks(worker, weights_.prelude, prelude, true); });
+  size_t next = 0;  // readout depth to come
+  // A run for every recurrence: between runs the team may change.
+  for (int depth = 1; depth <= spec.recurrence; ++depth) {
+    const bool readout = depth == options_.readout_depths[next];
+    pool_.Run([&](Worker& worker) {
       Recurrence(worker, rows, e, true);
+      if (!readout) return;
       worker.Sync();
-      if (depth == options_.readout_depths[next]) {
-        ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
-        ++next;
-      }
-      if (worker.index() == 0) {
-        for (BatchRow& row : rows) row.plane += spec.core_layers;
-      }
-      worker.Sync();
-    }
-  });
+      ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
+    });
+    if (readout) ++next;
+    for (BatchRow& row : rows) row.plane += spec.core_layers;
+  }
 }
 
 void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,

@@ -38,6 +38,8 @@ class CpuBackend : public Backend {
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 
+  ThreadPool& pool() { return pool_; }  // for tests that fix the number of members
+
  private:
   void PrepareStep(const StepPlan& plan);
   void RunStep(Worker& worker, const StepPlan& plan);
