@@ -85,10 +85,11 @@ double SecondsPerToken(const GroupQuestion& q, int group, const StepCost& cost) 
   // could; that is lost whenever the first draft does not hold. (The factors are fitted to
   // simulations with the decoder itself, measure/simulate.h.)
   const double late = 0.62 * (group - 1) * d1 * (1.0 - q.first);
-  const double steps = q.first * d1 + q.second * d2 + restart * r + late;
+  const double least = q.first * d1 + q.second * d2 + restart * r;  // without waiting
+  const double steps = least + late;
   // The drafting front reads a plane in every step; the depths behind it are passed in groups.
   const double planes = steps + 1.06 * (r - d1) / group;
-  const double rows = r / std::max(steps, 1e-9);
+  const double rows = r / least;  // of a step, whatever the group
   const auto context = static_cast<double>(q.context);
   return steps * (cost.step + cost.Recurrence(std::max(1, static_cast<int>(rows + 0.5)))) +
          planes * context * cost.plane_position + r * context * cost.row_position;

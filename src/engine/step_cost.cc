@@ -30,13 +30,16 @@ class Probe {
 
   int64_t positions() const { return backend_.pages() * int64_t{kPageSize}; }
 
-  // The fastest of a few runs of one recurrence.
-  double Seconds(int rows, int depth, int64_t context, int readout = -1, int times = 3) {
+  // The fastest of a few runs of one recurrence: all rows at `depth`, or spread over the depths
+  // from it on.
+  double Seconds(int rows, int depth, int64_t context, int readout = -1, int times = 4,
+                 bool spread = false) {
     StepPlan plan;
     plan.sequences.push_back({pages_.data()});
     SamplingParams greedy;
     for (int i = 0; i < rows; ++i) {
-      plan.rows.push_back({0, i, i % spec_.vocab, static_cast<int32_t>(context), depth, 0, 0});
+      const int at = depth + (spread ? i % (spec_.recurrence - depth) : 0);
+      plan.rows.push_back({0, i, i % spec_.vocab, static_cast<int32_t>(context), at, 0, 0});
       if (readout < 0) continue;
       ReadoutPlan out{};
       out.row = i;
@@ -76,17 +79,21 @@ void MeasureAttention(Backend& backend, Probe& probe, StepCost& cost) {
     return;
   }
   const int64_t context = std::min<int64_t>(probe.positions() - 1, 4096);
-  const int deepest = backend.spec().recurrence - 1;
-  if (context < 512) {
+  const int rows = std::min({backend.spec().recurrence - 1, 15, backend.options().cells});
+  if (context < 512 || rows < 2) {
     cost.plane_position = PositionBytes(backend) / std::max(1.0, backend.ReadBandwidth());
     return;
   }
-  const double alone = probe.Seconds(1, deepest, context);
-  const double together = probe.Seconds(4, deepest, context);
-  const auto positions = static_cast<double>(context);
-  cost.plane_position = std::max(0.0, alone - cost.step - cost.Recurrence(1)) / positions;
-  cost.row_position =
-      std::max(0.0, together - alone - cost.Recurrence(4) + cost.Recurrence(1)) / (3 * positions);
+  // What the context adds to a step whose rows are all at different depths, and to one whose rows
+  // share a depth: n planes and n rows, one plane and n rows.
+  const auto added = [&](bool spread) {
+    return std::max(0.0, probe.Seconds(rows, 1, context, -1, 4, spread) -
+                             probe.Seconds(rows, 1, 0, -1, 4, spread)) /
+           static_cast<double>(context);
+  };
+  const double apart = added(true), together = added(false);
+  cost.plane_position = std::max(0.0, apart - together) / (rows - 1);
+  cost.row_position = std::max(0.0, together - cost.plane_position) / rows;
 }
 
 }  // namespace

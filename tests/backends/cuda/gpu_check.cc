@@ -229,6 +229,7 @@ int Time(const Arguments& arguments) {
   request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
   request.max_tokens = tokens;
   const StepCost cost = MeasureStepCost(*backend);
+  fmt::print("step costs: {}", StepCostText(cost));
   const Timing plain = TimeDecoding(model, *backend, cost, request, repeat, bandwidth);
   request.depths = depths;
   request.assume = &assume;
