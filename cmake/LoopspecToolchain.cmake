@@ -9,10 +9,15 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# A compiler cache where there is one, else precompiled headers (LoopspecPrecompiled.cmake): the two get in each other's way.
 find_program(LOOPSPEC_CCACHE ccache)
-if(LOOPSPEC_CCACHE)
+set(precompile OFF)
+if(LOOPSPEC_CCACHE AND NOT DEFINED ENV{CCACHE_DISABLE})
   set(CMAKE_CXX_COMPILER_LAUNCHER "${LOOPSPEC_CCACHE}")
+else()
+  set(precompile ON)
 endif()
+option(LOOPSPEC_PCH "Precompile the headers that most files include" ${precompile})
 
 # On in CI, whose compilers are known; off for others, where a warning that we have never seen must not stop the build.
 option(LOOPSPEC_WERROR "Warnings are errors" OFF)
