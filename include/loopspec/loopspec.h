@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "loopspec/sampling.h"
+
 namespace loopspec {
 
 struct EngineOptions {
@@ -27,21 +29,14 @@ struct EngineOptions {
   int threads = 0;               // CPU: 0 takes every usable core
   int recurrence = 0;            // run this many recurrences instead of the model's own
   std::vector<int> depths;       // proposal depths; empty: chosen by the model's depth
-  int64_t context = 0;           // positions to hold; 0: the model's context length
+  int64_t context = 0;           // positions to hold; 0: the model's context, or what memory holds
 };
 
 struct GenerateOptions {
   int max_tokens = 256;
-  bool speculative = true;   // false: plain autoregressive decoding, the same text more slowly
-  bool chat = false;         // the prompt is a user's message, put into the model's chat template
-  float temperature = 0.0f;  // 0: greedy
-  int top_k = 0;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  bool coupled = false;  // sampled text that does not depend on the decoder
+  bool speculative = true;  // false: plain autoregressive decoding, the same text more slowly
+  bool chat = false;        // the prompt is a user's message, put into the model's chat template
+  SamplingParams sampling;  // greedy unless told otherwise
   uint64_t seed = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;  // end before any of these

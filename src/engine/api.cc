@@ -4,6 +4,7 @@
 
 #include "backends/backend.h"
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "decode/depths.h"
 #include "engine/device.h"
 #include "engine/generate.h"
@@ -33,18 +34,17 @@ Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>())
   p.model = Model::Load(p.folder, {}, options.recurrence);
   p.depths = options.depths.empty() ? DefaultDepths(p.model.spec.recurrence) : options.depths;
   CheckDepths(p.depths, p.model.spec.recurrence);
-  if (std::filesystem::exists(p.folder / "tokenizer.json"))
-    p.tokenizer = Tokenizer::FromFolder(p.folder);
-  p.special = ReadSpecialTokens(p.folder, p.tokenizer ? &*p.tokenizer : nullptr);
+  if (FileExists(p.folder / "tokenizer.json")) p.tokenizer = Tokenizer::FromFolder(p.folder);
+  p.special =
+      ReadSpecialTokens(p.folder, p.tokenizer ? &*p.tokenizer : nullptr, p.model.spec.vocab);
   p.chat_template = ChatTemplate::FromFolder(p.folder);
   BackendOptions backend;
-  backend.readout_depths = p.depths;
-  backend.readout_depths.push_back(p.model.spec.recurrence);
+  backend.readout_depths = ReadoutDepths(p.depths, p.model.spec.recurrence);
   backend.kv_positions = options.context;
   backend.threads = options.threads;
   backend.compute = ParseCompute(options.compute);
   p.backend = MakeBackend(p.model, backend, options.device);
-  p.generator = std::make_unique<Generator>(*p.backend);
+  p.generator = std::make_unique<Generator>(*p.backend, LoadStepCost(*p.backend));
 }
 
 Engine::~Engine() = default;
@@ -70,20 +70,12 @@ Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& 
   DecodeRequest request;
   request.prompt.assign(prompt.begin(), prompt.end());
   request.max_tokens = options.max_tokens;
-  request.row_budget = p.backend->PreferredRows();
+  request.group = 0;
+  if (options.speculative) request.early = EarlyChildren::kLookup;
   if (options.speculative) request.depths = p.depths;
+  request.sampling = options.sampling;
   request.seed = options.seed;
   if (!options.ignore_eos) request.stop_tokens = p.special.eos;
-  SamplingParams& s = request.sampling;
-  s.temperature = options.temperature;
-  s.top_k = options.top_k;
-  s.top_p = options.top_p;
-  s.min_p = options.min_p;
-  s.repetition_penalty = options.repetition_penalty;
-  s.presence_penalty = options.presence_penalty;
-  s.frequency_penalty = options.frequency_penalty;
-  s.sampler = options.coupled ? Sampler::kCoupled : Sampler::kCascade;
-
   std::optional<IncrementalDecoder> decoder;
   if (p.tokenizer) {
     IncrementalDecoder::Options how;
