@@ -51,8 +51,8 @@ enum class PhaseRelation : int32_t {
   kNone,
   kEarlierRecurrence,  // an ancestor wrote them in an earlier recurrence of the step: a grid
                        // barrier ends each recurrence
-  kSameDepth,  // an ancestor writes them in the same operation: a grid barrier follows each
-               // operation that writes keys
+  kSameDepth,          // an ancestor writes them in the same operation: a grid barrier follows each
+                       // operation that writes keys
 };
 
 struct PlanHeader {
