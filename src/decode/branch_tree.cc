@@ -1,5 +1,8 @@
 #include "decode/branch_tree.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 
 namespace loopspec {
@@ -8,6 +11,7 @@ BranchTree::BranchTree(KvLedger& ledger, int capacity)
     : ledger_(ledger), capacity_(capacity), branches_(static_cast<size_t>(capacity)) {
   for (int32_t id = capacity - 1; id >= 0; --id) free_.push_back(id);
   active_.reserve(static_cast<size_t>(capacity));
+  doomed_.reserve(static_cast<size_t>(capacity));
 }
 
 BranchTree::~BranchTree() {
@@ -21,15 +25,12 @@ int32_t BranchTree::Add(int32_t parent, int32_t token, int32_t position) {
   const int32_t id = free_.back();
   free_.pop_back();
   Branch& branch = branches_[static_cast<size_t>(id)];
+  branch = Branch{};
   branch.token = token;
   branch.position = position;
-  branch.depth = 0;
   branch.parent = parent;
-  branch.generation =
-      parent == kNoBranch ? 0 : branches_[static_cast<size_t>(parent)].generation + 1;
   branch.cell = cell;
   branch.number = births_++;
-  branch.proposal_count = 0;
   active_.push_back(id);
   if (parent == kNoBranch) {
     LOOPSPEC_CHECK(root_ == kNoBranch);
@@ -44,8 +45,19 @@ bool BranchTree::DescendsFrom(int32_t branch, int32_t ancestor) const {
   return branch != kNoBranch;
 }
 
+bool BranchTree::IsLeaf(int32_t id) const {
+  return std::none_of(active_.begin(), active_.end(), [&](int32_t other) {
+    return branches_[static_cast<size_t>(other)].parent == id;
+  });
+}
+
+int32_t BranchTree::ReleaseCell(int32_t id) {
+  return std::exchange(branches_[static_cast<size_t>(id)].cell, -1);
+}
+
 void BranchTree::Free(int32_t id) {
-  ledger_.cells().Give(branches_[static_cast<size_t>(id)].cell);
+  const int32_t cell = branches_[static_cast<size_t>(id)].cell;
+  if (cell >= 0) ledger_.cells().Give(cell);
   free_.push_back(id);
 }
 

@@ -27,11 +27,19 @@ struct Branch {
   int32_t position = 0;        // absolute
   int32_t depth = 0;           // r_b
   int32_t parent = kNoBranch;  // within the tree; the root's chain is committed
-  int32_t generation = 0;      // distance from the root of its birth: older branches first
   int32_t cell = -1;           // its memory on the device
-  int32_t number = 0;          // in order of birth, for the trace
+  int32_t number = 0;          // in order of birth
   int32_t proposal_count = 0;
   Proposal proposals[kMaxProposals];
+
+  // A child begun on a guess, before this branch's first draft was drawn.
+  int32_t guess = kNoBranch;
+  bool early = false;  // this branch was begun on a guess ...
+  int32_t match = 0;   // ... by an n-gram match of this length
+
+  // For the choice of rows (row_choice.h).
+  double reach = 1.0;      // probability to be on the committed path
+  bool advancing = false;  // has a row in the next step
 };
 
 class BranchTree {
@@ -48,19 +56,31 @@ class BranchTree {
   // Keeps `root` and its descendants; calls pruned(branch) for every other one and frees it.
   template <typename F>
   void Reroot(int32_t root, F pruned);
+  // Frees `top` and its descendants, after calling pruned(branch) for each. Nothing may refer to
+  // `top` any more.
+  template <typename F>
+  void Prune(int32_t top, F pruned);
   // Frees every branch.
   void Clear();
+
+  // Takes the branch's cell out of the tree's hands: whoever calls gives it back to the ledger.
+  int32_t ReleaseCell(int32_t id);
 
   Branch& operator[](int32_t id) { return branches_[static_cast<size_t>(id)]; }
   const Branch& operator[](int32_t id) const { return branches_[static_cast<size_t>(id)]; }
   int32_t root() const { return root_; }
-  // Live branches, older ones first.
+  // Live branches in order of birth: parents before their children.
   std::span<const int32_t> active() const { return active_; }
   int size() const { return static_cast<int>(active_.size()); }
+  int capacity() const { return capacity_; }
+  bool IsLeaf(int32_t id) const;
 
  private:
   bool DescendsFrom(int32_t branch, int32_t ancestor) const;
   void Free(int32_t id);
+  // Frees the active branches for which `keep` is false, after calling pruned(branch) for each.
+  template <typename Keep, typename F>
+  void Filter(Keep keep, F pruned);
 
   KvLedger& ledger_;
   int capacity_;
@@ -69,17 +89,18 @@ class BranchTree {
   std::vector<Branch> branches_;
   std::vector<int32_t> free_;
   std::vector<int32_t> active_;
+  std::vector<char> doomed_;  // by place in active_, inside Filter
 };
 
-template <typename F>
-void BranchTree::Reroot(int32_t root, F pruned) {
-  size_t kept = 0;
+template <typename Keep, typename F>
+void BranchTree::Filter(Keep keep, F pruned) {
   // Descent is decided before any parent is freed: marks first, then frees.
-  for (const int32_t id : active_) {
-    if (!DescendsFrom(id, root)) branches_[static_cast<size_t>(id)].generation = -1;
-  }
-  for (const int32_t id : active_) {
-    if (branches_[static_cast<size_t>(id)].generation >= 0) {
+  doomed_.resize(active_.size());
+  for (size_t i = 0; i < active_.size(); ++i) doomed_[i] = keep(active_[i]) ? 0 : 1;
+  size_t kept = 0;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    const int32_t id = active_[i];
+    if (doomed_[i] == 0) {
       active_[kept++] = id;
     } else {
       pruned(branches_[static_cast<size_t>(id)]);
@@ -87,8 +108,18 @@ void BranchTree::Reroot(int32_t root, F pruned) {
     }
   }
   active_.resize(kept);
+}
+
+template <typename F>
+void BranchTree::Reroot(int32_t root, F pruned) {
+  Filter([&](int32_t id) { return DescendsFrom(id, root); }, pruned);
   root_ = root;
   if (root != kNoBranch) branches_[static_cast<size_t>(root)].parent = kNoBranch;
+}
+
+template <typename F>
+void BranchTree::Prune(int32_t top, F pruned) {
+  Filter([&](int32_t id) { return !DescendsFrom(id, top); }, pruned);
 }
 
 }  // namespace loopspec

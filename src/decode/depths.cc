@@ -55,6 +55,15 @@ void CheckDepths(std::span<const int> depths, int recurrence) {
   }
 }
 
+void CheckReadouts(std::span<const int> depths, std::span<const int> readout_depths) {
+  for (const int depth : depths) {
+    if (std::find(readout_depths.begin(), readout_depths.end(), depth) != readout_depths.end())
+      continue;
+    Fail("depth {} is not read out here, expected depths among {}", depth,
+         fmt::join(readout_depths.begin(), readout_depths.end() - 1, ","));
+  }
+}
+
 std::optional<std::string> DepthsAdvice(std::span<const int> depths, int recurrence) {
   if (depths.empty()) return std::nullopt;
   std::vector<int> others(depths.begin() + 1, depths.end());

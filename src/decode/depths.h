@@ -19,6 +19,9 @@ std::vector<int> ParseDepths(const std::string& text);
 // Throws Error unless 1 <= d1 < d2 < ... < R, at most kMaxProposals of them.
 void CheckDepths(std::span<const int> depths, int recurrence);
 
+// Throws Error naming a depth that the backend keeps no readout planes for.
+void CheckReadouts(std::span<const int> depths, std::span<const int> readout_depths);
+
 // A sentence when d1 does not divide the other depths and R, so that P and C cannot run batched;
 // else nothing.
 std::optional<std::string> DepthsAdvice(std::span<const int> depths, int recurrence);

@@ -2,8 +2,9 @@
 // seam.
 //
 // A decoder is steppable. It names its rows for the next step (Plan) and absorbs the decisions that
-// come back (Absorb); who drives it, alone or among many, it does not know. With no proposal depths
-// it is autoregressive decoding.
+// come back (Absorb); who drives it, alone or among many, it does not know. Which branches advance
+// in a step is chosen by cost (branch_choice.h) and changes no token. With no proposal depths it is
+// autoregressive decoding, and with early children on top, prompt-lookup decoding.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +12,23 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "decode/branch_choice.h"
 #include "decode/branch_tree.h"
+#include "decode/ngram_index.h"
 #include "decode/prefix_counts.h"
 #include "decode/request.h"
+#include "decode/step_cost.h"
 #include "kv/ledger.h"
 
 namespace loopspec {
 
 class LoopSpec {
  public:
-  // `readout_depths` are the backend's; the request's depths must be among them. Throws Error when
-  // the sequence does not fit into the key/value memory or the context.
+  // `backend`: as granted; `cost`: of its steps, kept by reference. Throws Error when the request
+  // is bad (CheckRequest) or does not fit into the key/value memory.
   LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
-           KvLedger& ledger);
+           KvLedger& ledger, const StepCost& cost = kRowsAreFree);
+  ~LoopSpec();
 
   // What must be prefilled before the first step: the prompt without its last token, which is the
   // first branch.
@@ -34,30 +39,54 @@ class LoopSpec {
   // Ends decoding from outside, after a stop string or a cancelled request.
   void Stop(FinishReason reason);
 
-  // Recurrences until some branch must be read out.
+  // ---- One step ----
+  // Which branches advance has been chosen for a decoder that has the step to itself. Where several
+  // share one, whoever drives them lists all their rows, chooses, and says so here: ListRows
+  // appends one row for each branch, Choose takes the choice over them.
+  void ListRows(int32_t sequence, std::vector<RowState>& rows);
+  void Choose(std::span<const char> advance);
+  // Recurrences until a branch that advances must be read out or would pass its parent.
   int StepsToReadout() const;
   // Adds this decoder's rows, commits and readouts of a step of `recurrences` <= StepsToReadout().
   void Plan(int recurrences, StepPlan& plan);
   // The decisions of the readouts that Plan added, in order.
   void Absorb(std::span<const Decision> decisions);
+  // Commits that are still due after the last token, for whoever keeps the sequence.
+  void PlanCommits(StepPlan& plan);
+
+  // Gives up a branch and its descendants, but not the root: their drafts stay on record.
+  void Evict(int32_t branch);
 
   const std::vector<CommittedToken>& output() const { return output_; }
   const DecodeStatistics& statistics() const { return statistics_; }
   const std::vector<TraceEvent>& trace() const { return trace_; }
   std::span<const int> depths() const { return request_.depths; }
   const BranchTree& tree() const { return tree_; }
+  int group() const { return choice_.group(); }
 
  private:
+  static const StepCost kRowsAreFree;
+
+  // The algorithm.
   int32_t Spawn(int32_t parent, int32_t token, int32_t position, int proposal);
   void Draft(int32_t b, int proposal, const Decision& decision);
   void Verify(const Decision& verdict);
   void Reroot(int32_t root);
   void SpawnChildren();
+  int PlaceOf(int32_t b) const;  // in the tree's list of active branches
   bool MayHaveChild(int32_t token, int32_t position) const;
   bool IsStop(int32_t token) const;
-  void Commit(int32_t token, int source, const Decision& decision);
-  void CountReads(int recurrences);
+
+  // Early children.
+  void StartGuesses();
+  bool IsGuess(int32_t b) const;  // begun on a guess that no draft has confirmed yet
+  Guess GuessAfter(int32_t b) const;
+  void DropWrongGuesses();
+
+  void Commit(int32_t token, int source, bool early, const Decision& decision);
   void PlanReadout(int32_t b, int row, StepPlan& plan);
+  int NextReadout(int depth) const;
+  void DropCommits();
   std::span<const Decision> Assume(std::span<const Decision> decisions);
   void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
              int proposal);
@@ -66,21 +95,28 @@ class LoopSpec {
   const int recurrence_;  // R
   const int vocab_;
   const std::vector<int> readout_depths_;  // the backend's
-  std::vector<int> readout_of_proposal_;   // index into readout_depths_
-  int budget_;                             // live branches at most
+  KvLedger& ledger_;
   SequencePages pages_;
   BranchTree tree_;
+  BranchChoice choice_;
   PrefixCounts counts_;
+  NgramIndex ngrams_;
 
-  // Between Plan and Absorb: the readouts in flight. Between Absorb and Plan: the commit to come.
+  // Between Plan and Absorb: the readouts in flight. A branch is named by its number too, since a
+  // branch that begins after a fallback can take the place of one whose verdict is in the same
+  // step.
   struct Pending {
     int32_t branch;
+    int32_t number;
     int32_t proposal;  // -1: verification
   };
   std::vector<Pending> pending_;
+  // Between Absorb and Plan: commits to come. Their cells are out of the tree's hands, but nobody
+  // else's before the step that reads them is planned.
   std::vector<CommitPlan> commits_;
+  std::vector<int32_t> held_cells_;
   std::vector<Decision> assumed_;
-  std::vector<bool> depth_seen_;
+  std::vector<char> depth_seen_;
 
   FinishReason reason_ = FinishReason::kNone;
   std::vector<CommittedToken> output_;

@@ -1,5 +1,9 @@
 #include "decode/request.h"
 
+#include "base/error.h"
+#include "decode/depths.h"
+#include "decode/row_choice.h"
+
 namespace loopspec {
 
 std::string NameOf(FinishReason reason) {
@@ -16,22 +20,29 @@ std::string NameOf(FinishReason reason) {
   return "none";
 }
 
-std::string NameOf(TraceEvent::Kind kind) {
-  switch (kind) {
-    case TraceEvent::Kind::kSpawn:
-      return "spawn";
-    case TraceEvent::Kind::kDraft:
-      return "draft";
-    case TraceEvent::Kind::kGateClosed:
-      return "gate_closed";
-    case TraceEvent::Kind::kAccept:
-      return "accept";
-    case TraceEvent::Kind::kFallback:
-      return "fallback";
-    case TraceEvent::Kind::kPrune:
-      return "prune";
+void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
+                  const BackendOptions& backend) {
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt == 0) Fail("the prompt is empty: at least one token is needed");
+  for (const int32_t token : request.prompt) {
+    if (token < 0 || token >= spec.vocab)
+      Fail("the prompt has token {}, the vocabulary has {}", token, spec.vocab);
   }
-  return "";
+  if (request.max_tokens < 1) Fail("max-tokens is {}, expected 1 or more", request.max_tokens);
+  const int64_t positions = prompt + request.max_tokens;
+  if (positions > spec.max_positions) {
+    Fail(
+        "a prompt of {} tokens and {} new ones make {}, the model's context is {} (--set "
+        "max_position_embeddings=N overrides it)",
+        prompt, request.max_tokens, positions, spec.max_positions);
+  }
+  CheckDepths(request.depths, spec.recurrence);
+  CheckReadouts(request.depths, backend.readout_depths);
+  CheckSamplingParams(request.sampling, spec.vocab);
+  if (request.row_budget < 0)
+    Fail("max-rows is {}, expected 1 or more, or 0 for no limit", request.row_budget);
+  if (request.group < 0 || request.group > kMaxGroup)
+    Fail("group is {}, expected 1 to {}, or 0 to choose by cost", request.group, kMaxGroup);
 }
 
 }  // namespace loopspec

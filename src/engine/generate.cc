@@ -11,10 +11,9 @@ Generator::Generator(Backend& backend)
   // Room for the largest step there can be, so that none allocates: every cell a row, every row
   // with a full chain.
   const auto rows = static_cast<size_t>(backend.options().cells);
-  const auto chain =
-      static_cast<size_t>(std::min(backend.spec().recurrence, backend.options().cells));
+  const auto chain = std::min<size_t>(64, rows);  // far longer than most
   plan_.sequences.reserve(1);
-  plan_.commits.reserve(1);
+  plan_.commits.reserve(rows);
   plan_.rows.reserve(rows);
   plan_.readouts.reserve(rows);
   plan_.chains.reserve(rows * chain);
@@ -30,6 +29,7 @@ GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback&
 
   Timer decode;
   size_t reported = 0;
+  bool stopped = false;  // by the callback
   while (!decoder.finished()) {
     Timer host;
     plan_.Clear();
@@ -49,12 +49,18 @@ GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback&
         result.times.first_token = total.Seconds();
         decode.Reset();
       }
-      if (on_token && !on_token(decoder.output()[reported])) decoder.Stop(FinishReason::kStop);
+      if (!on_token || on_token(decoder.output()[reported])) continue;
+      // What the step has decided beyond this token is not part of the text.
+      stopped = true;
+      decoder.Stop(FinishReason::kStop);
+      ++reported;
+      break;
     }
   }
   result.times.decode = reported > 0 ? decode.Seconds() : 0.0;
-  result.tokens = decoder.output();
-  result.finish_reason = decoder.finish_reason();
+  result.tokens.assign(decoder.output().begin(),
+                       decoder.output().begin() + static_cast<std::ptrdiff_t>(reported));
+  result.finish_reason = stopped ? FinishReason::kStop : decoder.finish_reason();
   result.statistics = decoder.statistics();
   result.trace = decoder.trace();
   return result;

@@ -96,9 +96,10 @@ class FakeBackend : public Backend {
     for (int32_t i = 0; i < row.chain_length; ++i) {
       const Cell& ancestor =
           cells_[static_cast<size_t>(plan.chains[static_cast<size_t>(row.chain_begin + i)])];
-      // An ancestor must be ahead: its keys and values of this depth are older than this step.
+      // An ancestor must not be behind: its keys and values of this depth are older than this step
+      // or written in it.
       LOOPSPEC_CHECK(ancestor.position == row.position - row.chain_length + i &&
-                     ancestor.depth > cell.depth);
+                     ancestor.depth >= cell.depth);
       prefix_.push_back(ancestor.token);
     }
     prefix_.push_back(row.token);

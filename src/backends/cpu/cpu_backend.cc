@@ -20,7 +20,8 @@ namespace cpu {
 namespace {
 
 constexpr int kChunk = 64;            // prompt positions at a time; their number changes no bit
-constexpr size_t kCachedStates = 64;  // more than the positions a branch tree spans
+constexpr size_t kCachedStates = 64;  // more than the positions a branch tree mostly spans
+constexpr size_t kLongestChain = 64;  // likewise; a longer one allocates
 
 BackendOptions Grant(const Model& model, BackendOptions options) {
   const ModelSpec& spec = model.spec;
@@ -75,7 +76,7 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   coda_x_.resize(cells * hidden);
   // Room for the largest step there can be, so that none allocates: every row at a readout, with a
   // full chain.
-  row_cells_.reserve(cells * (std::min(static_cast<size_t>(spec.recurrence), cells) + 1));
+  row_cells_.reserve(cells * (std::min(kLongestChain, cells) + 1));
   logits_.reserve(cells * static_cast<size_t>(spec.vocab));
   result_.decisions.reserve(cells);
   for (DecideScratch& scratch : decide_) {
@@ -148,11 +149,17 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
   size_t cells = 0;
   for (const RowPlan& row : plan.rows) cells += static_cast<size_t>(row.chain_length) + 1;
   row_cells_.reserve(cells);  // rows point into it
+  // Two rows of one sequence at one depth may be a branch and its ancestor.
+  related_ = false;
+  plane_taken_.assign(plan.sequences.size() * static_cast<size_t>(spec.recurrence), 0);
   for (const RowPlan& row : plan.rows) {
     const int32_t* list = row_cells_.data() + row_cells_.size();
     row_cells_.insert(row_cells_.end(), plan.chains.begin() + row.chain_begin,
                       plan.chains.begin() + row.chain_begin + row.chain_length);
     row_cells_.push_back(row.cell);
+    char& taken = plane_taken_[static_cast<size_t>(row.sequence * spec.recurrence + row.depth)];
+    related_ = related_ || taken != 0;
+    taken = 1;
     const float* rotary = Rotary(row.position);
     const int64_t committed = row.position - row.chain_length;
     LOOPSPEC_CHECK(committed >= 0 && row.depth + plan.recurrences <= spec.recurrence);
@@ -205,9 +212,9 @@ void CpuBackend::Commits(Worker& worker, const StepPlan& plan) {
 }
 
 void CpuBackend::Recurrence(Worker& worker, std::span<BatchRow> rows,
-                            std::span<const float* const> e) {
+                            std::span<const float* const> e, bool related) {
   if (model_.spec.adapter) stack_.Adapter(worker, rows, e);
-  stack_.Blocks(worker, weights_.core, rows);
+  stack_.Blocks(worker, weights_.core, rows, related);
   stack_.LoopNorm(worker, rows);
 }
 
@@ -217,14 +224,14 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
   Timer timer;
   Commits(worker, plan);
   if (!fresh_.empty() && spec.prelude_layers > 0) {
-    stack_.Blocks(worker, weights_.prelude, fresh_);
+    stack_.Blocks(worker, weights_.prelude, fresh_, related_);
     worker.Sync();
   }
   if (lead) result_.prelude_seconds = timer.Seconds();
   timer.Reset();
 
   for (int n = 0; n < plan.recurrences && !rows_.empty(); ++n) {
-    Recurrence(worker, rows_, e_);
+    Recurrence(worker, rows_, e_, related_);
     worker.Sync();
     if (lead) {  // the next recurrence is one depth on
       for (BatchRow& row : rows_) row.plane += spec.core_layers;
@@ -242,7 +249,7 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
             rows_[static_cast<size_t>(plan.readouts[static_cast<size_t>(i)].row)].x;
         std::copy_n(state, spec.hidden, readout_rows_[static_cast<size_t>(i)].x);
       }
-      stack_.Blocks(worker, weights_.coda, readout_rows_);
+      stack_.Blocks(worker, weights_.coda, readout_rows_, related_);
     }
     stack_.Head(worker, readout_rows_, logits_.data());
     const DistributionStore store{reinterpret_cast<float*>(distributions_.data()),
@@ -328,12 +335,12 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
   }
   pool_.Run([&](Worker& worker) {
     if (spec.prelude_layers > 0) {
-      stack_.Blocks(worker, weights_.prelude, prelude);
+      stack_.Blocks(worker, weights_.prelude, prelude, true);
       worker.Sync();
     }
     size_t next = 0;  // readout depth to come
     for (int depth = 1; depth <= spec.recurrence; ++depth) {
-      Recurrence(worker, rows, e);
+      Recurrence(worker, rows, e, true);
       worker.Sync();
       if (depth == options_.readout_depths[next]) {
         ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
@@ -361,7 +368,7 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
     const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
     for (int64_t i = mine.begin; i < mine.end; ++i)
       std::copy_n(rows[static_cast<size_t>(i)].x, spec.hidden, coda[static_cast<size_t>(i)].x);
-    stack_.Blocks(worker, weights_.coda, coda);
+    stack_.Blocks(worker, weights_.coda, coda, true);
   }
   if (sink != nullptr) {
     stack_.Head(worker, coda, chunk_logits_.data());

@@ -39,7 +39,8 @@ class CpuBackend : public Backend {
   void Embed(int32_t token, float* to) const;
   void FillInitialState(int32_t position, float* to);
   const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
-  void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e);
+  void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e,
+                  bool related);
   void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
                     const LogitsSink* sink);
   void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,
@@ -76,6 +77,8 @@ class CpuBackend : public Backend {
 
   // The step in flight.
   std::vector<BatchRow> rows_, fresh_, readout_rows_;
+  bool related_ = false;           // rows of the step may attend to each other
+  std::vector<char> plane_taken_;  // by sequence and depth, while a step is prepared
   std::vector<const float*> e_;
   std::vector<int32_t> row_cells_;  // chains with the row's own cell at the end
   std::vector<float> coda_x_;       // [rows, hidden]

@@ -41,9 +41,10 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
   }
 }
 
-void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows) {
+void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows,
+                   bool related) {
   for (size_t layer = 0; layer < blocks.size(); ++layer) {
-    AttentionPart(worker, blocks[layer], rows, static_cast<int>(layer));
+    AttentionPart(worker, blocks[layer], rows, static_cast<int>(layer), related);
     // After the last block most often comes the first again.
     MlpPart(worker, blocks[layer], blocks[(layer + 1) % blocks.size()], rows);
   }
@@ -51,7 +52,7 @@ void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<cons
 
 // x += norm_out(W_o attention(norm_in(x))), each norm where the layout has it.
 void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows,
-                          int layer) {
+                          int layer, bool related) {
   Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
   const int n = static_cast<int>(rows.size());
   const int64_t h = spec_.hidden;
@@ -90,14 +91,13 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     worker.Sync();
   }
 
-  // A live branch attends to ancestors, whose keys at this depth are older than this step, and to
-  // itself; a prompt's chunk attends to itself as well, so there all keys of a head must be in
-  // place first.
+  // Where rows attend to each other (a prompt's chunk, a chain of branches at the same depth), all
+  // keys and values of a head must be in place before anybody reads them.
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const BatchRow& row = rows[tasks.Row(t)];
     StoreKeysValues(row, row.plane + layer, tasks.Head(t), qkv_.data() + tasks.Row(t) * qkv_size);
   }
-  if (rows[0].cell < 0 && !tasks.own) worker.Sync();
+  if (related && !tasks.own) worker.Sync();
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const int64_t r = tasks.Row(t), following = std::min(t + 1, tasks.end - 1);
     FindRuns(rows[r], rows[r].plane + layer, tasks.Head(t), rows[tasks.Row(following)],

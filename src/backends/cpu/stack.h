@@ -37,8 +37,10 @@ class Stack {
   Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int row_capacity,
         int64_t max_positions);
 
-  // The rows may depend on each other when they lie in pages (a chunk of a prompt).
-  void Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows);
+  // `related`: rows may attend to each other on the same plane, as those of a prompt do, and those
+  // of a chain of branches at the same depth.
+  void Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows,
+              bool related);
 
   // B's first stage (Raven): x = adapter [x, e] (+ bias).
   void Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e);
@@ -47,7 +49,8 @@ class Stack {
   void Head(Worker& worker, std::span<const BatchRow> rows, float* logits);
 
  private:
-  void AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer);
+  void AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer,
+                     bool related);
   // A worker's part of attention: pairs of row and key/value head.
   struct HeadTasks {
     bool own;             // the worker has its heads to itself, for all rows

@@ -1,0 +1,135 @@
+#include "decode/branch_choice.h"
+
+#include <algorithm>
+#include <bitset>
+
+namespace loopspec {
+namespace {
+
+// Branches less likely than this neither fill a group nor keep one waiting.
+constexpr double kCounts = 0.2;
+
+uint32_t Drafted(const Branch& branch) {
+  uint32_t drafted = 0;
+  for (int i = 0; i < branch.proposal_count; ++i) drafted |= 1u << branch.proposals[i].index;
+  return drafted;
+}
+
+}  // namespace
+
+BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int capacity,
+                           const StepCost& cost)
+    : depths_(request.depths),
+      recurrence_(recurrence),
+      budget_(request.row_budget == 0 ? capacity : std::min(request.row_budget, capacity)),
+      fixed_group_(request.group),
+      adapt_(request.adapt_rates),
+      cost_(cost),
+      rates_(static_cast<int>(request.depths.size()), request.prior),
+      chooser_(recurrence, capacity) {
+  rows_.reserve(static_cast<size_t>(capacity));
+  advance_.reserve(static_cast<size_t>(capacity));
+}
+
+void BranchChoice::ObserveVerdict(const Branch& verified, int accepted) {
+  if (adapt_) rates_.Observe(Drafted(verified), accepted);
+}
+
+void BranchChoice::ObserveGuess(int match, bool right) {
+  if (adapt_) guesses_.Observe(match, right);
+}
+
+int BranchChoice::Passed(const Branch& branch) const {
+  return static_cast<int>(std::upper_bound(depths_.begin(), depths_.end(), branch.depth) -
+                          depths_.begin());
+}
+
+double BranchChoice::DraftRate(const Branch& parent, int draft) const {
+  return rates_.Of(Passed(parent), Drafted(parent), parent.proposals[draft].index);
+}
+
+void BranchChoice::UpdateReach(BranchTree& tree) const {
+  for (const int32_t id : tree.active()) {
+    Branch& branch = tree[id];
+    if (id == tree.root()) branch.reach = 1.0;
+    // Children come later in the list.
+    for (int i = 0; i < branch.proposal_count; ++i) {
+      const int32_t child = branch.proposals[i].child;
+      if (child != kNoBranch) tree[child].reach = branch.reach * DraftRate(branch, i);
+    }
+    if (branch.guess != kNoBranch)
+      tree[branch.guess].reach = branch.reach * GuessRate(tree[branch.guess].match);
+  }
+}
+
+int32_t BranchChoice::Dispensable(const BranchTree& tree, double reach) const {
+  int32_t least = kNoBranch;
+  for (const int32_t id : tree.active()) {
+    if (id == tree.root() || tree[id].reach >= reach || !tree.IsLeaf(id)) continue;
+    if (least == kNoBranch || tree[id].reach < tree[least].reach) least = id;
+  }
+  return least;
+}
+
+void BranchChoice::ChooseGroup(const BranchTree& tree) {
+  if (fixed_group_ > 0 || depths_.empty()) {
+    group_ = std::max(1, fixed_group_);
+    return;
+  }
+  GroupQuestion question;
+  question.recurrence = recurrence_;
+  question.first_depth = depths_[0];
+  question.second_depth = depths_.size() > 1 ? depths_[1] : 0;
+  question.first = rates_.Share(0);
+  question.second = depths_.size() > 1 ? rates_.Share(1) : 0;
+  question.context = tree[tree.root()].position;
+  question.most = std::min(kMaxGroup, budget_);
+  group_ = BestGroup(question, cost_);
+}
+
+// Whether the branches that wait at d1 go on: enough generations stand there, or none that counts
+// can join them.
+bool BranchChoice::GroupIsReady(const BranchTree& tree) const {
+  const int32_t first = tree[tree.root()].position;
+  std::bitset<256> generations;
+  bool more_to_come = false;
+  for (const int32_t id : tree.active()) {
+    const Branch& branch = tree[id];
+    if (branch.reach < kCounts) continue;
+    if (branch.depth == depths_[0])
+      generations.set(static_cast<size_t>(branch.position - first) % generations.size());
+    more_to_come = more_to_come || branch.depth < depths_[0];
+  }
+  return !more_to_come || static_cast<int>(generations.count()) >= group_;
+}
+
+void BranchChoice::List(const BranchTree& tree, int32_t sequence, std::vector<RowState>& rows) {
+  ChooseGroup(tree);
+  const bool wait = group_ > 1 && !GroupIsReady(tree);
+  const int64_t context = tree[tree.root()].position;
+  for (const int32_t id : tree.active()) {
+    const Branch& branch = tree[id];
+    rows.push_back(
+        {sequence, branch.depth, context, branch.reach, wait && branch.depth == depths_[0]});
+  }
+}
+
+void BranchChoice::Mark(BranchTree& tree, std::span<const char> advance) {
+  size_t i = 0;
+  for (const int32_t id : tree.active()) {
+    Branch& branch = tree[id];
+    branch.advancing = advance[i++] != 0;
+    if (branch.parent == kNoBranch) continue;
+    const Branch& parent = tree[branch.parent];
+    if (!parent.advancing && parent.depth <= branch.depth) branch.advancing = false;
+  }
+}
+
+void BranchChoice::ChooseAlone(BranchTree& tree) {
+  rows_.clear();
+  List(tree, 0, rows_);
+  chooser_.Choose(rows_, budget_, cost_, advance_);
+  Mark(tree, advance_);
+}
+
+}  // namespace loopspec

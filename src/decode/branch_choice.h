@@ -1,0 +1,61 @@
+// Which of one request's branches run: their reach, who waits for a group, who gets a row. Keeps
+// what verification has shown so far; the decisions themselves are pure functions (row_choice.h).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "decode/acceptance.h"
+#include "decode/branch_tree.h"
+#include "decode/request.h"
+#include "decode/row_choice.h"
+#include "decode/step_cost.h"
+
+namespace loopspec {
+
+class BranchChoice {
+ public:
+  BranchChoice(const DecodeRequest& request, int recurrence, int capacity, const StepCost& cost);
+
+  // ---- What verification and drafting show ----
+  void ObserveVerdict(const Branch& verified, int accepted);
+  void ObserveGuess(int match, bool right);
+
+  // Probability that the successor of `parent` is its draft number `draft`, or a guess.
+  double DraftRate(const Branch& parent, int draft) const;
+  double GuessRate(int match) const { return guesses_.Of(match); }
+  // Works out the reach of every branch anew.
+  void UpdateReach(BranchTree& tree) const;
+  // The leaf with the smallest reach below `reach`, to make room; kNoBranch when there is none.
+  int32_t Dispensable(const BranchTree& tree, double reach) const;
+
+  // ---- The next step ----
+  // Appends a row for every live branch in the tree's order, those that wait for their group held.
+  void List(const BranchTree& tree, int32_t sequence, std::vector<RowState>& rows);
+  // Marks the chosen branches as advancing; one that would pass its parent stays.
+  static void Mark(BranchTree& tree, std::span<const char> advance);
+  // The choice for a request that has the step to itself.
+  void ChooseAlone(BranchTree& tree);
+
+  int group() const { return group_; }
+
+ private:
+  int Passed(const Branch& branch) const;  // proposal depths behind it
+  void ChooseGroup(const BranchTree& tree);
+  bool GroupIsReady(const BranchTree& tree) const;
+
+  const std::vector<int> depths_;
+  const int recurrence_;
+  const int budget_;       // rows of a step
+  const int fixed_group_;  // 0: by cost
+  const bool adapt_;
+  const StepCost& cost_;
+  AcceptanceRates rates_;
+  GuessRates guesses_;
+  RowChooser chooser_;
+  int group_ = 1;
+  std::vector<RowState> rows_;
+  std::vector<char> advance_;
+};
+
+}  // namespace loopspec

@@ -1,0 +1,112 @@
+#include "decode/row_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace loopspec {
+
+RowChooser::RowChooser(int recurrence, int most) : recurrence_(recurrence) {
+  const auto rows = static_cast<size_t>(most);
+  order_.reserve(rows);
+  best_.reserve(rows);
+  planes_read_.reserve(rows * static_cast<size_t>(recurrence));
+}
+
+bool RowChooser::ReadsNewPlane(const RowState& row) {
+  char& read = planes_read_[static_cast<size_t>(row.sequence) * static_cast<size_t>(recurrence_) +
+                            static_cast<size_t>(row.depth)];
+  return std::exchange(read, char{1}) == 0;
+}
+
+void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCost& cost,
+                        std::vector<char>& advance) {
+  advance.assign(rows.size(), 0);
+  order_.clear();
+  best_.clear();  // by sequence: its likeliest row
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto sequence = static_cast<size_t>(rows[i].sequence);
+    if (sequence >= best_.size()) best_.resize(sequence + 1, -1);
+    if (rows[i].held) continue;
+    order_.push_back(static_cast<int32_t>(i));
+    int32_t& best = best_[sequence];
+    if (best < 0 || rows[i].reach > rows[static_cast<size_t>(best)].reach)
+      best = static_cast<int32_t>(i);
+  }
+  planes_read_.assign(best_.size() * static_cast<size_t>(recurrence_), 0);
+  const auto row = [&](int32_t i) -> const RowState& { return rows[static_cast<size_t>(i)]; };
+  const auto is_best = [&](int32_t i) { return best_[static_cast<size_t>(row(i).sequence)] == i; };
+
+  // The likeliest row of every sequence comes first, then all others by reach; the order of the
+  // list, in which parents stand before children, decides between equals.
+  std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
+    if (is_best(a) != is_best(b)) return is_best(a);
+    return row(a).reach != row(b).reach ? row(a).reach > row(b).reach : a < b;
+  });
+  const auto roots = std::count_if(best_.begin(), best_.end(), [](int32_t i) { return i >= 0; });
+  const auto needed = std::min<std::ptrdiff_t>(roots, limit);
+  const auto allowed = std::min<std::ptrdiff_t>(std::ssize(order_), limit);
+
+  // Attention that a row adds to the step.
+  const auto attention = [&](const RowState& r) {
+    const auto context = static_cast<double>(r.context);
+    return context * cost.row_position + (ReadsNewPlane(r) ? context * cost.plane_position : 0.0);
+  };
+  double base = cost.step + cost.Recurrence(static_cast<int>(needed));
+  for (std::ptrdiff_t i = 0; i < needed; ++i)
+    base += attention(row(order_[static_cast<size_t>(i)]));
+  const double worth = needed > 0 ? base / static_cast<double>(needed) : 0.0;
+
+  // The number of rows with the largest gain: costs may jump where a tile is full, so the best
+  // number need not be where the gain first falls.
+  std::ptrdiff_t best = needed;
+  double gain = 0, best_gain = 0, added = 0;
+  const double start = cost.Recurrence(static_cast<int>(needed));
+  for (std::ptrdiff_t i = needed; i < allowed; ++i) {
+    const RowState& r = row(order_[static_cast<size_t>(i)]);
+    added += attention(r);
+    gain += r.reach * worth;
+    const double spent = cost.Recurrence(static_cast<int>(i) + 1) - start + added;
+    if (gain - spent > best_gain) {
+      best_gain = gain - spent;
+      best = i + 1;
+    }
+  }
+  for (std::ptrdiff_t i = 0; i < best; ++i)
+    advance[static_cast<size_t>(order_[static_cast<size_t>(i)])] = 1;
+}
+
+double SecondsPerToken(const GroupQuestion& q, int group, const StepCost& cost) {
+  const double d1 = q.first_depth, r = q.recurrence;
+  const double d2 = q.second_depth > 0 ? q.second_depth : r;
+  const double restart = std::max(0.0, 1.0 - q.first - q.second);
+  // A verdict comes when its group has passed: on average half a group's time later than it could.
+  // That delay is lost whenever the first draft does not hold.
+  const double late = 0.5 * (group - 1) * d1 * (1.0 - q.first);
+  const double steps = q.first * d1 + q.second * d2 + restart * r + late;
+  // Depths below d1 are passed one by one, the others in groups: a group on its way reads one plane
+  // in each step, and every g d1 steps another sets out.
+  const double planes =
+      std::min(d1, steps) + (r - d1) / group * std::max(1.0, steps / (d1 * (1 + late)));
+  const double rows = r / std::max(steps, 1e-9);
+  const auto context = static_cast<double>(q.context);
+  return steps * (cost.step + cost.Recurrence(std::max(1, static_cast<int>(rows + 0.5)))) +
+         planes * context * cost.plane_position + r * context * cost.row_position;
+}
+
+int BestGroup(const GroupQuestion& question, const StepCost& cost) {
+  int best = 1;
+  double seconds = SecondsPerToken(question, 1, cost);
+  for (int group = 2; group <= question.most; ++group) {
+    const double with = SecondsPerToken(question, group, cost);
+    // Not for a gain within the error of the estimate.
+    if (with < 0.99 * seconds) {
+      seconds = with;
+      best = group;
+    }
+  }
+  return best;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,25 @@
+// What a step costs on this machine with this model, in seconds, as far as the choice of rows needs
+// to know. A plain type: the engine measures it, `decode` only reads it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace loopspec {
+
+struct StepCost {
+  // Row counts at which a recurrence was measured; between them costs are linear.
+  static constexpr std::array<int, 9> kRows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+
+  std::array<double, 9> recurrence{1, 1, 1, 1, 1, 1, 1, 1, 1};  // by kRows, short context
+  double plane_position = 0;  // reading one committed position at one depth, for all its rows
+  double row_position = 0;    // attending to one position, for each row
+  double prelude = 0, prelude_row = 0;  // P in a step that has one; each row of it
+  double readout = 0, readout_row = 0;  // C, head and sampling likewise
+  double step = 0;                      // what every step costs whatever it does
+
+  // One recurrence of `rows` rows, without attention to committed positions.
+  double Recurrence(int rows) const;
+};
+
+}  // namespace loopspec
