@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "decode/depths.h"
 #include "measure/tasks/tasks.h"
 

@@ -25,7 +25,8 @@ import peers
 PACKAGES = ["numpy", "psutil", "appdirs", "multipledispatch", "tempdir", "wget", "termcolor", "tqdm"]
 CHECK = "import numpy, psutil, appdirs, multipledispatch, tempdir, wget, termcolor, tqdm"
 EVALPLUS = "evalplus==0.3.1"
-AGREEMENT = 0.98
+# evalplus 0.3.1 counts no test of find_zero (HumanEval/32) as done, so that every solution of it fails there.
+AGREEMENT = 0.99
 
 
 def install_evalplus():

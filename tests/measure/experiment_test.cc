@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "measure/tasks/tasks.h"
 
 namespace loopspec::measure {

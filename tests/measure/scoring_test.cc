@@ -186,6 +186,9 @@ TEST(MathEquivalent, SurvivesHostileText) {
   EXPECT_FALSE(MathEquivalent("1", "170141183460469231731687303715884105728!"));
   EXPECT_FALSE(MathEquivalent("1", std::string(50000, '-')));
   EXPECT_FALSE(MathEquivalent("0", std::string(20000, '^')));
+  std::string ones;
+  for (int i = 0; i < 50000; ++i) ones += "1 ";
+  EXPECT_EQ(ExtractMathAnswer(ones + "2").value_or("nothing"), "2");
 }
 
 TEST(ExtractMathAnswer, PrefersTheStatedAnswer) {
