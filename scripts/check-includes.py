@@ -23,6 +23,8 @@ ALLOWED = {
     "src/engine": {"src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "src/serve": {"src/engine", "src/decode", "src/sampling", "src/text", "src/base"},
     "src/measure": {"src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/measure/scoring": {"src/base"},
+    "src/measure/tasks": {"src/measure/scoring", "src/base"},
     "tools": {"src", "tools"},
 }
 # headers from outside -> files or folders that may include them. CUDA's stay in the backend; the others take seconds to
@@ -41,7 +43,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
 def folder_of(path):
     parts = path.relative_to(ROOT).parts
-    depth = 3 if parts[:2] == ("src", "backends") and len(parts) > 3 else 2 if parts[0] == "src" else 1
+    nested = parts[:2] in {("src", "backends"), ("src", "measure")} and len(parts) > 3
+    depth = 3 if nested else 2 if parts[0] == "src" else 1
     return "/".join(parts[:depth])
 
 
