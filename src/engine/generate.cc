@@ -55,6 +55,7 @@ GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback&
     if (override_) override_(decoder);
     plan_.Clear();
     plan_.recurrences = decoder.StepsToReadout();
+    const int64_t planes_before = decoder.statistics().planes;
     decoder.Plan(plan_.recurrences, plan_);
     result.times.host += host.Seconds();
     const StepResult& step = backend_.Wait(backend_.Submit(plan_));
@@ -63,6 +64,12 @@ GenerateResult Generator::Run(const DecodeRequest& request, const TokenCallback&
     result.times.recur += step.recur_seconds;
     result.times.readout += step.readout_seconds;
     if (observer_) observer_(plan_, step);
+    if (!plan_.rows.empty()) {
+      const int planes = static_cast<int>(decoder.statistics().planes - planes_before);
+      const RowPlan& first = plan_.rows.front();
+      cost_.Observe(static_cast<int>(plan_.rows.size()), planes / plan_.recurrences,
+                    first.position - first.chain_length, step.recur_seconds / plan_.recurrences);
+    }
     decoder.Absorb(step.decisions);
     result.times.host += host.Seconds();
     for (; reported < decoder.output().size(); ++reported) {

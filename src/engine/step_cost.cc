@@ -18,7 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 1;  // of the file and of what is measured
+constexpr int kVersion = 2;  // of the file and of what is measured
+constexpr int kMostTimes = 60;
+constexpr double kSecondsEach = 0.02;
 
 // Steps of `rows` rows, each with a cell of its own, at position `context` of one sequence.
 class Probe {
@@ -50,8 +52,10 @@ class Probe {
       out.logprobs = -1;
       plan.readouts.push_back(out);
     }
+    // Short steps are repeated more often: beside other processes only the fastest counts.
     double best = 1e9;
-    for (int i = 0; i < times; ++i) {
+    Timer total;
+    for (int i = 0; i < times || (i < kMostTimes && total.Seconds() < kSecondsEach); ++i) {
       Timer timer;
       backend_.Wait(backend_.Submit(plan));
       best = std::min(best, timer.Seconds());
@@ -232,14 +236,16 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   const auto positions = static_cast<double>(context);
   const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
                           rows * positions * cost_.row_position;
-  // One step says little, and one that was interrupted nothing.
-  const double ratio = seconds / expected;
-  if (!(ratio > 0.3 && ratio < 3.0)) return;
+  if (!(seconds > 0) || !(expected > 0)) return;
+  // One step says little: it may have been interrupted.
+  const double ratio = std::clamp(seconds / expected, 0.5, 2.0);
+  size_t at = 0;
+  while (StepCost::kRows[at] < rows && at + 1 < StepCost::kRows.size()) ++at;
+  cost_.recurrence[at] *= 1 + 0.03 * (ratio - 1);
+  // Fewer rows never cost more.
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
-    if (StepCost::kRows[i] < rows && i + 1 < StepCost::kRows.size()) continue;
-    cost_.recurrence[i] *= 1 + 0.02 * (ratio - 1);
-    if (i > 0) cost_.recurrence[i] = std::max(cost_.recurrence[i], cost_.recurrence[i - 1]);
-    break;
+    cost_.recurrence[i] = i < at ? std::min(cost_.recurrence[i], cost_.recurrence[at])
+                                 : std::max(cost_.recurrence[i], cost_.recurrence[at]);
   }
 }
 
