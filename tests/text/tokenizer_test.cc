@@ -155,7 +155,7 @@ TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
 
 TEST(Tokenizer, OneLongWordIsNotQuadratic) {
   std::string word;
-  for (int i = 0; i < 1'000'000; ++i) word.push_back(static_cast<char>('a' + i * i % 23));
+  for (int64_t i = 0; i < 1'000'000; ++i) word.push_back(static_cast<char>('a' + i * i % 23));
   for (const char* name : {"real/gpt2.json", "real/tinyllama.json"}) {
     const Tokenizer tokenizer = FromFile(kData / name);
     const auto begin = std::chrono::steady_clock::now();
