@@ -237,11 +237,15 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
                           rows * positions * cost_.row_position;
   if (!(seconds > 0) || !(expected > 0)) return;
+  const double ratio = seconds / expected;
+  if (pace_ == 0) pace_ = ratio;
   // One step says little: it may have been interrupted.
-  const double ratio = std::clamp(seconds / expected, 0.5, 2.0);
+  const double relative = std::clamp(ratio / pace_, 0.5, 2.0);
+  pace_ *= 1 + 0.1 * (relative - 1);
   size_t at = 0;
   while (StepCost::kRows[at] < rows && at + 1 < StepCost::kRows.size()) ++at;
-  cost_.recurrence[at] *= 1 + 0.03 * (ratio - 1);
+  cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
+                                    measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
   // Fewer rows never cost more.
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
     cost_.recurrence[i] = i < at ? std::min(cost_.recurrence[i], cost_.recurrence[at])

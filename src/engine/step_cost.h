@@ -25,17 +25,22 @@ std::string StepCostText(const StepCost& cost);
 // Nothing when the text is not what StepCostText writes.
 std::optional<StepCost> ParseStepCost(const std::string& text);
 
-// Follows what steps take while running: the measured costs are those of an idle machine.
+// Follows what steps take while running: the measured costs are those of an idle machine. Only the
+// proportions between row counts are followed. A machine that is slower for all of them changes no
+// choice; were it written into the row counts that happen to be run, the others would look cheap or
+// dear for no reason, and the dear ones would never be tried again.
 class StepCostTracker {
  public:
-  explicit StepCostTracker(const StepCost& cost) : cost_(cost) {}
+  explicit StepCostTracker(const StepCost& cost) : measured_(cost), cost_(cost) {}
   const StepCost& cost() const { return cost_; }
   // One step of `rows` rows took `seconds` for each of its recurrences, at `context` positions and
   // `planes` distinct planes.
   void Observe(int rows, int planes, int64_t context, double seconds);
 
  private:
+  StepCost measured_;
   StepCost cost_;
+  double pace_ = 0;  // what steps take over what they should, on average; 0: none seen
 };
 
 }  // namespace loopspec
