@@ -26,6 +26,8 @@ class CudaBackend final : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::string device() const override;
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return page_bytes_; }
+  bool prefill_equals_decode() const override { return false; }
   // Rows beyond kPassRows read the weights again.
   int PreferredRows() const override { return std::min(options().cells, kPassRows); }
 
@@ -33,6 +35,9 @@ class CudaBackend final : public Backend {
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override;
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override;
+  void CopyPage(int32_t from, int32_t to) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 
@@ -60,6 +65,9 @@ class CudaBackend final : public Backend {
   void AllocatePages();
   void UploadProgram();
   void ReserveForStep(const EncodedStep& step, InFlight& flight);
+  std::byte* Page(int32_t page) const {
+    return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;
+  }
   void StampStep(const StepPlan& plan, InFlight& flight);
   Prefiller& prefiller();
 
@@ -67,6 +75,7 @@ class CudaBackend final : public Backend {
   BackendOptions options_;
   int device_;
   int pages_ = 0;
+  int64_t page_bytes_ = 0;
   int split_;
   PlaneMap planes_;
   DecodeLaunch launch_;
