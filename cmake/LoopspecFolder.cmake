@@ -1,16 +1,24 @@
-# loopspec_folder(NAME SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...])
+# loopspec_folder(NAME SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...] [COLD])
 # One static library per source folder. DEPENDS names the folders it may include, LIBRARIES what it links from outside.
+# COLD: its speed does not matter, so it is compiled quickly; loopspec_cold(a.cc ...) says so of single files.
 function(loopspec_folder name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   set(target loopspec_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(${target} PRIVATE loopspec_flags)
+  if(ARG_COLD)
+    target_compile_options(${target} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
+  endif()
   foreach(folder IN LISTS ARG_DEPENDS)
     target_link_libraries(${target} PUBLIC loopspec_${folder})
   endforeach()
   target_link_libraries(${target} PUBLIC ${ARG_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY LOOPSPEC_FOLDERS ${target})
+endfunction()
+
+function(loopspec_cold)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${LOOPSPEC_COLD_OPTIONS}")
 endfunction()
 
 # loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long]): a GoogleTest binary known to ctest.

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "decode/depths.h"
 #include "engine/device.h"

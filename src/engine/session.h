@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "engine/generation_defaults.h"
 #include "engine/scheduler.h"
 #include "loopspec/loopspec.h"

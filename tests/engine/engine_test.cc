@@ -131,7 +131,7 @@ TEST(Engine, OuroStreamsGetWhatEachGetsAlone) {
 }
 
 TEST(Engine, OuroStreamsGetWhatEachGetsAloneInLittleMemory) {
-  StreamsUnderLoad("ouro-demo", 12, 100, 64 * 8, true);
+  StreamsUnderLoad("ouro-demo", 12, 250, 64 * 7, true);
 }
 
 TEST(Engine, RavenStreamsGetWhatEachGetsAlone) {

@@ -54,7 +54,7 @@ class CudaBackend final : public Backend {
     int readouts = 0;
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
-    PinnedArray<uint64_t> clock;          // [kSets][2]
+    PinnedArray<uint64_t> clock;          // [kPhases][2]
     PinnedArray<DecisionInfo> decisions;  // [cells], written by the GPU
     Event done;
   };
@@ -68,7 +68,7 @@ class CudaBackend final : public Backend {
   std::byte* Page(int32_t page) const {
     return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;
   }
-  void StampStep(const StepPlan& plan, InFlight& flight);
+  void AssignEpochs(const StepPlan& plan, InFlight& flight);
   Prefiller& prefiller();
 
   DeviceModel model_;
@@ -86,19 +86,19 @@ class CudaBackend final : public Backend {
   std::optional<Prefiller> prefiller_;  // made when first needed
 
   DeviceArray<Op> ops_;
-  DeviceArray<MatrixShare> shares_[2];  // [narrow]
+  DeviceArray<MatrixShare> shares_[2];  // [small_batch]
   DeviceArray<MatrixSource> sources_;
   DeviceArray<TensorMap> maps_;
   DeviceArray<double> frequencies_;
-  DeviceArray<float> state_, coda_x_, own_stream_, qk_raw_, partials_, attention_o_, logits_, work_,
-      distributions_;
+  DeviceArray<float> state_, coda_x_, local_stream_, qk_raw_, partials_, attention_o_, logits_,
+      work_, distributions_;
   DeviceArray<float2> rope_, attention_ml_;
   DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_,
       act_adapter_, q_;
 
-  DeviceArray<Mail> mail_sums_, mail_hidden_, mail_ff_, mail_attention_, mail_qkv_, mail_o_,
-      mail_ml_;
-  uint32_t next_stamp_ = 1;
+  // Of the low-latency exchange.
+  DeviceArray<LLWord> ll_sums_, ll_hidden_, ll_ff_, ll_attention_, ll_qkv_, ll_o_, ll_ml_;
+  uint32_t next_epoch_ = 1;
 
   InFlight flights_[kInFlight];
   Ticket next_ticket_ = 1;

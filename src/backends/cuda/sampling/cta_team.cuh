@@ -1,4 +1,4 @@
-// A block of threads as a team (sampling/team.h), and the block-wide reductions that sampling
+// A CTA as a team (sampling/team.h), and the CTA-wide reductions that sampling
 // needs. Sums have one fixed order: a thread's own elements in order, lanes in a tree, warps in
 // order.
 #pragma once
@@ -17,7 +17,7 @@ struct TeamScratch {
   int32_t answer;
 };
 
-struct BlockTeam {
+struct CtaTeam {
   TeamScratch* scratch;
 
   template <typename F>
@@ -34,7 +34,7 @@ struct BlockTeam {
     return Total(part);
   }
 
-  // The block's sum of one value per thread, in every thread.
+  // The CTA's sum of one value per thread, in every thread.
   __device__ double Total(double part) const {
     for (int mask = 1; mask < 32; mask <<= 1) part += __shfl_xor_sync(0xFFFFFFFFu, part, mask);
     __syncthreads();

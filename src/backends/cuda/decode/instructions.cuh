@@ -1,5 +1,5 @@
-// The few instructions that kernels share: matrix and transpose instructions, asynchronous copies,
-// bf16 packing.
+// The instructions that the kernels are made of: matrix products and transposes, asynchronous
+// copies, mbarriers and TMA, cache hints, bf16 packing.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,23 +17,24 @@ __device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// n / d for n >= 0; a shift where d is a power of two, as it nearly always is.
+// n / d for n >= 0; a shift where d is a power of two, which it nearly always is.
 __device__ inline int Quotient(int n, int d) {
   return (d & (d - 1)) == 0 ? n >> (__ffs(d) - 1) : n / d;
 }
 
-// Two such products over 32 elements of k. A thread holds 16 contiguous bytes of each of its rows,
-// which fixes the order in which the instruction meets the elements of k: the same for every
-// operand loaded this way.
+// Two such products over 32 elements of k. A thread holds 16 contiguous bytes of each of its rows.
+// The instruction so takes the elements of k in a permuted order, the same for every operand loaded
+// this way.
 __device__ inline void Mma32(float (&c)[4], const uint4& low, const uint4& high, const uint4& b) {
   Mma(c, low.x, high.x, low.y, high.y, b.x, b.y);
   Mma(c, low.z, high.z, low.w, high.w, b.z, b.w);
 }
 
-// `address`, when `value` has come to its register. Loads from shared memory are still on their way
-// when the instructions after them start, and neither a barrier nor the copy engine waits for them.
+// Returns `address`, but only once the load of `value` is complete: it makes the address depend on
+// the value. Loads from shared memory may still be in flight when later instructions start, and
+// neither an mbarrier arrival nor TMA waits for them.
 __device__ __forceinline__ uint32_t After(uint32_t value, uint32_t address) {
-  uint32_t zero;  // as the compiler does not know: grids have one dimension
+  uint32_t zero;  // grids have one dimension, but the compiler does not know that this is 0
   asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));
   return address + (value & zero);
 }
@@ -59,7 +60,7 @@ __device__ inline uint32_t PackBF16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// 2^x; what would be denormal is zero.
+// 2^x; denormal results become zero.
 __device__ inline float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -82,13 +83,13 @@ __device__ inline void CopyAsync16(uint32_t shared, const void* global) {
 __device__ inline void CopyAsync4(uint32_t shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
-// Arrives on a barrier when this thread's copies so far are done.
+// Arrives on an mbarrier when this thread's copies so far are done.
 __device__ inline void ArriveAfterCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Of the threads that compute, beside which there may be others that copy.
-__device__ inline void BlockSync() {
+// A barrier of the CTA's compute threads; a producer warp takes no part in it.
+__device__ inline void CtaSync() {
   asm volatile("bar.sync 1, 256;" ::: "memory");
 }
 
@@ -96,12 +97,12 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// ---- Barriers in shared memory, and the copy engine (Hopper and later) ----
+// ---- mbarriers and TMA (Hopper and later) ----
 
 __device__ inline void InitBarrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialised barriers known to the copy engine.
+// Makes initialised mbarriers visible to TMA.
 __device__ inline void FenceBarrierInit() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -119,39 +120,39 @@ __device__ inline void ExpectBytes(uint32_t barrier, uint32_t bytes) {
                : "memory");
 #endif
 }
-// Whether the barrier's phase of this parity is over.
-__device__ inline bool TestBarrier(uint32_t barrier, uint32_t phase) {
+// Whether the barrier's phase of this parity is complete.
+__device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
   uint32_t over;
 #if __CUDA_ARCH__ >= 900
   asm volatile(
       "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
       "p; }"
       : "=r"(over)
-      : "r"(barrier), "r"(phase)
+      : "r"(barrier), "r"(parity)
       : "memory");
 #else
   asm volatile(
       "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
       : "=r"(over)
-      : "r"(barrier), "r"(phase)
+      : "r"(barrier), "r"(parity)
       : "memory");
 #endif
   return over != 0;
 }
-__device__ inline void WaitBarrier(uint32_t barrier, uint32_t phase) {
-  while (!TestBarrier(barrier, phase)) {
+__device__ inline void WaitBarrier(uint32_t barrier, uint32_t parity) {
+  while (!TestBarrier(barrier, parity)) {
   }
 }
-// Fetches a matrix's description ahead of its first copy.
+// Prefetches a matrix's tensor map.
 __device__ inline void PrefetchMap(const void* map) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
-// A policy of the second-level cache: what comes so is hardly read again, and the first to go.
+// An L2 cache policy: evict first, for what will hardly be read again.
 inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 
-// A slot from (group of 64 columns, row) of the matrix that `map` describes.
+// TMA: a stage from (group of 64 columns, row) of the matrix that `map` describes.
 __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int row,
                                 uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
@@ -164,7 +165,7 @@ __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int
 #endif
 }
 
-// Contiguous memory, a multiple of 16 bytes.
+// TMA: contiguous memory, a multiple of 16 bytes.
 __device__ inline void CopyBulk(uint32_t shared, const void* from, uint32_t bytes,
                                 uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
@@ -191,12 +192,12 @@ __device__ inline void StoreShared16(uint32_t address, const uint4& v) {
                : "memory");
 }
 
-// Reads past the first-level cache, which is not coherent with what other blocks write.
+// Bypasses the L1 cache, which is not coherent with other CTAs' writes.
 __device__ inline uint4 LoadCoherent16(const void* p) {
   return __ldcg(static_cast<const uint4*>(p));
 }
 
-// The same, or nothing.
+// The same, only if `load`.
 __device__ inline void LoadCoherent16(bool load, const void* p, uint4& to) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
                : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
@@ -204,14 +205,14 @@ __device__ inline void LoadCoherent16(bool load, const void* p, uint4& to) {
                : "memory");
 }
 
-// In one piece, where the compiler does not see that it can be.
+// One store of 16 bytes, where the compiler does not see that it may use one.
 __device__ inline void StoreGlobal16(float* p, const float4& v) {
   asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z),
                "f"(v.w)
                : "memory");
 }
 
-// Fetches `bytes` (a multiple of 16) into the second-level cache, ahead of loads.
+// Prefetches `bytes` (a multiple of 16) into the L2 cache.
 __device__ inline void Prefetch(const void* p, int bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
@@ -222,8 +223,8 @@ __device__ inline void Prefetch(const void* p, int bytes) {
 #endif
 }
 
-// Norm weights are small and read in every recurrence: they stay while the matrices pass through
-// the cache.
+// Norm weights are small and read in every recurrence: they should stay in the L2 cache while the
+// matrices stream through it.
 __device__ inline float4 LoadLasting(const float* p) {
   float4 v;
   constexpr uint64_t kEvictLast = 0x14F0000000000000;

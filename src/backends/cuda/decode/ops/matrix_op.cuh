@@ -1,30 +1,30 @@
-// A matrix product of one step: a block's tiles of the weights times all rows of the batch.
+// A matrix product of one step: a CTA's tiles of the weights times all rows of the batch.
 //
 // The weights are the long side (16 rows) of the matrix instruction, batch rows the short one (8),
-// padded. A chunk of k is one block of k for each of the eight warps: a warp keeps its inputs for
-// all rows at hand and adds up in the order of k; then the warps' sums are added in the order
-// of the warps, and chunks in the order of chunks. So a row's result is the same whatever shares
-// the batch with it, and however tiles and chunks are dealt to the blocks.
+// padded. A chunk of k is one block of k for each of the eight warps: a warp holds its inputs for
+// all rows in registers and adds in the order of k; then the warps' sums are added in the order of
+// the warps, and chunks in the order of chunks. So a row's result is the same whatever other rows
+// are in the batch, and however tiles and chunks are divided among the CTAs.
 //
-// A piece is one tile by one chunk. The warps run through a few pieces on their own before their
-// sums meet: the less often they wait for each other, the more evenly the ring is emptied.
+// A piece is one tile by one chunk. The warps multiply a few pieces each on their own before their
+// sums are added: the less often they wait for each other, the more evenly the ring is emptied.
 #pragma once
 
-#include "backends/cuda/decode/block_context.cuh"
-#include "backends/cuda/decode/device_ops.cuh"
-#include "backends/cuda/decode/matrix_epilogue.cuh"
-#include "backends/cuda/decode/matrix_inputs.cuh"
-#include "backends/cuda/decode/weight_stream.cuh"
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/decode/cta_context.cuh"
+#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/decode/ops/matrix_epilogue.cuh"
+#include "backends/cuda/decode/ops/matrix_inputs.cuh"
+#include "backends/cuda/decode/stream/weight_ring.cuh"
 
 namespace loopspec::cuda {
 
-// kPieces parts of pieces, one slot each, added in two running sums apiece: an instruction need not
-// wait for the last one. Weights are read from the slot well before they are multiplied. Returns
-// something of what was read last.
+// The warp's parts of kPieces pieces, one stage each. Every piece has two accumulators, so that an
+// instruction need not wait for the one before. Weights are loaded from the stage kEarly steps
+// before they are multiplied. Returns a value that depends on the last loads.
 template <int kPieces, int kEarly, typename Ring, int kTiles, int kShared>
-__device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPieces],
-                                                   const BlockInputs<kTiles, kShared>& in,
+__device__ __forceinline__ uint32_t MultiplyStages(const uint32_t (&stages)[kPieces],
+                                                   const KBlockInputs<kTiles, kShared>& in,
                                                    float (&c)[kPieces][kTiles][2][4]) {
   constexpr int kSteps = kBlockK / 16;
   uint32_t a[kEarly][kPieces][4];
@@ -32,7 +32,7 @@ __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPiec
 #pragma unroll
   for (int i = 0; i < kEarly; ++i) {
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) Ring::Read(slots[piece], i, a[i][piece]);
+    for (int piece = 0; piece < kPieces; ++piece) Ring::Read(stages[piece], i, a[i][piece]);
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPiec
     if (i + kEarly < kSteps) {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece)
-        Ring::Read(slots[piece], i + kEarly, now[piece]);
+        Ring::Read(stages[piece], i + kEarly, now[piece]);
     }
   }
   uint32_t last = 0;
@@ -63,16 +63,16 @@ __device__ __forceinline__ uint32_t MultiplyBlocks(const uint32_t (&slots)[kPiec
   return last;
 }
 
-// Which outputs a thread adds up when the warps' sums meet: columns c and c + 8 of one row, of one
-// piece of the group.
+// Which outputs a thread computes when the warps' sums are added: columns c and c + 8 of one row of
+// one piece of the group.
 template <int kRows>
 struct OutputOfThread {
-  // Pieces whose sums meet at once. A single row leaves half of the room to its inputs.
+  // Pieces whose sums are added together. A single row leaves half of the room for its inputs.
   static constexpr int kGroup = kRows == 1 ? kPassRows / 2 : kPassRows / kRows;
   int piece = static_cast<int>(threadIdx.x) / (8 * kRows);
   int row = static_cast<int>(threadIdx.x) % (8 * kRows) / 8;
   int column = static_cast<int>(threadIdx.x) % 8;
-  // Of the first lane: what follows is done by whole warps.
+  // Of the warp's first lane: what follows is done by whole warps.
   int first_piece = static_cast<int>(threadIdx.x & ~31u) / (8 * kRows);
 };
 template <int kRows>
@@ -101,24 +101,24 @@ __device__ __forceinline__ float2 AddSums(int piece, const OutputOfThread<kRows>
   const float* at = SumsOf<kRows>(piece, 0, mine.row) + mine.column;
   float2 sum = make_float2(at[0], at[8]);
 #pragma unroll
-  for (int w = 1; w < kWarps; ++w) {  // warps without a block of k have left zeros
+  for (int w = 1; w < kWarps; ++w) {  // warps without a block of k have stored zeros
     sum.x += at[w * kRows * kSumStride];
     sum.y += at[w * kRows * kSumStride + 8];
   }
   return sum;
 }
 
-// A warp's way through the block's share of an operation, for rows [first_row, first_row + rows),
-// at most kRows of them.
+// A warp's part of the CTA's share of a product, for rows [first_row, first_row + rows), at most
+// kRows of them.
 template <int kRows, Inputs kInputs, typename Kind>
 class MatrixPass {
  public:
   static constexpr int kTiles = (kRows + 7) / 8;
-  // Steps that weights are read ahead: as far as registers allow.
-  static constexpr int kEarly = kTiles > 1 ? 2 : Kind::kCopier ? 4 : 8;
-  // Tiles of rows whose inputs do not fit the registers.
+  // Steps that weights are loaded ahead: as many as registers allow.
+  static constexpr int kEarly = kTiles > 1 ? 2 : Kind::kProducer ? 4 : 8;
+  // Tiles of eight rows whose inputs do not fit in registers.
   static constexpr int kShared = Kind::kSharedInputs && kTiles > 2 ? kTiles - 2 : 0;
-  static_assert(BlockInputs<kTiles, kShared>::kSharedBytes <= kSlotBytes);
+  static_assert(KBlockInputs<kTiles, kShared>::kSharedBytes <= kStageBytes);
   static constexpr bool kLate = kShared > 0;  // see TileOutputs
 
   __device__ __forceinline__ MatrixPass(const Run& run, int first_row, int rows)
@@ -127,25 +127,26 @@ class MatrixPass {
   }
 
   // The inputs of a chunk, before its tiles.
-  __device__ __forceinline__ void Ask(int chunk) { source_.Ask(chunk, HasBlock(chunk)); }
-  __device__ __forceinline__ void Load(int chunk) { source_.Load(chunk, HasBlock(chunk), in_); }
+  __device__ __forceinline__ void Request(int chunk) { source_.Request(chunk, HasKBlock(chunk)); }
+  __device__ __forceinline__ void Load(int chunk) { source_.Load(chunk, HasKBlock(chunk), in_); }
 
-  // The next kPieces tiles of a chunk; their sums are left at `piece` and the following. `wait`:
-  // when all warps are there, as they may still be looking at what is in that place.
+  // Multiplies the next kPieces tiles of a chunk and stores their sums at `piece` and the
+  // following. `wait`: first wait for all warps, which may still be reading the sums that are
+  // there.
   template <int kPieces>
   __device__ __forceinline__ void Multiply(int chunk, int piece, bool wait) {
     float c[kPieces][kTiles][2][4] = {};
-    if (HasBlock(chunk)) {
-      uint32_t slots[kPieces];
+    if (HasKBlock(chunk)) {
+      uint32_t stages[kPieces];
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) slots[i] = ring_.Wait(i);
+      for (int i = 0; i < kPieces; ++i) stages[i] = ring_.Wait(i);
       if constexpr (kShared > 0) WaitForCopies();
-      const uint32_t last = MultiplyBlocks<kPieces, kEarly, Ring<Kind>>(slots, in_, c);
+      const uint32_t last = MultiplyStages<kPieces, kEarly, Ring<Kind>>(stages, in_, c);
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) ring_.Refill(last);
     }
-    if (wait) BlockSync();
+    if (wait) CtaSync();
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) StoreSums<kRows>(piece + i, c[i]);
   }
@@ -158,18 +159,18 @@ class MatrixPass {
   }
 
  private:
-  __device__ __forceinline__ bool HasBlock(int chunk) const {
-    return chunk * kWarps + static_cast<int>(threadIdx.x / 32) < share_.blocks;
+  __device__ __forceinline__ bool HasKBlock(int chunk) const {
+    return chunk * kWarps + static_cast<int>(threadIdx.x / 32) < share_.k_blocks;
   }
 
   MatrixShare share_;
   InputSource<kRows, kInputs> source_;
-  BlockInputs<kTiles, kShared> in_;
+  KBlockInputs<kTiles, kShared> in_;
   Ring<Kind> ring_;
 };
 
-// The outputs of a block's tiles. kLate: registers are short while the products run, and what
-// becomes of their outputs is worked out when they are there.
+// The outputs of a CTA's tiles. kLate: registers are scarce during the products, so the epilogue is
+// set up after them.
 template <int kRows, bool kLate>
 class TileOutputs {
  public:
@@ -202,20 +203,20 @@ class TileOutputs {
   Epilogue epilogue_;  // unless kLate
 };
 
-// The loops are short and not unrolled, and decisions inside them few: the kernel's parts are run
-// through once per layer, so what is not in the instruction cache takes longer to fetch than to
-// execute, and conditions that are kept for later end up in memory.
+// The loops are short and not unrolled, with few decisions inside. Each operation runs once per
+// layer, so its code is no longer in the instruction cache and takes longer to fetch than to
+// execute; and conditions that are computed early are spilled to memory.
 
-// Tiles of one chunk; up to kGroup of them before the warps' sums meet.
+// Tiles of one chunk; up to kGroup of them before the warps' sums are added.
 template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows) {
-  // Two at a time where they are in the ring together and leave the registers for it. Beside a
-  // copier one by one, so that it gets the slots back as early as may be.
-  constexpr int kPieces = kRows <= 8 && Kind::kSlots == 2 && !Kind::kCopier ? 2 : 1;
+  // Two at a time where the ring has both and registers suffice. With a producer warp one by one,
+  // so that stages are released as early as possible.
+  constexpr int kPieces = kRows <= 8 && Kind::kStages == 2 && !Kind::kProducer ? 2 : 1;
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;
-  pass.Ask(chunk);
+  pass.Request(chunk);
   const OutputOfThread<kRows> mine;
   TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
   outputs.Prepare(mine, pass.share().tile_begin + mine.piece);
@@ -229,26 +230,27 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
     for (; piece + kPieces <= count; piece += kPieces)
       pass.template Multiply<kPieces>(chunk, piece, again && piece == 0);
     if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece, again && piece == 0);
-    BlockSync();
+    CtaSync();
     if (mine.first_piece < count) {
       const float2 sum = AddSums<kRows>(mine.piece, mine);
       outputs.Store(mine, first + mine.piece, sum, mine.piece < count);
     }
-    // The sums are safe until the next products have been made, or the next operation or pass
-    // begins.
+    // The next products overwrite the sums only after another CTA barrier (`wait` above, or the end
+    // of the operation or pass).
     if (first + mine.kGroup < end) outputs.Prepare(mine, first + mine.kGroup + mine.piece);
   }
   pass.Save();
 }
 
-// Several chunks of each tile; their sums are added in order. Beside a copier that is for narrow
-// sets alone: where there is mail, shares of wide ones have a single chunk.
+// Several chunks of each tile; their sums are added in order. With a producer warp only small
+// batches take this path: where the exchange is enabled, shares for larger batches have a single
+// chunk.
 template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int rows) {
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int begin = pass.share().chunk_begin, end = pass.share().chunk_end;
-  pass.Ask(begin);
+  pass.Request(begin);
   const OutputOfThread<kRows> mine;
   TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
 #pragma unroll 1
@@ -262,14 +264,14 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
       for (int piece = 0; piece < count; ++piece) {
         pass.Load(first + piece);
         if (first + piece + 1 < end) {
-          pass.Ask(first + piece + 1);
+          pass.Request(first + piece + 1);
         } else if (tile + 1 < pass.share().tile_end) {
-          pass.Ask(begin);
+          pass.Request(begin);
         }
         pass.template Multiply<1>(first + piece, piece,
                                   piece == 0 && (first > begin || tile > pass.share().tile_begin));
       }
-      BlockSync();
+      CtaSync();
       if (mine.piece == 0) {
 #pragma unroll 1
         for (int piece = 0; piece < count; ++piece) {
@@ -292,20 +294,20 @@ __device__ __forceinline__ void RunShare(const Run& run, int first_row, int rows
   }
 }
 
-// Functions of their own, so that each has all registers.
+// Separate functions, so that each has all registers.
 template <int kRows, bool kChunks, typename Kind>
 __device__ __noinline__ void OnePass() {
   const Run run = CurrentRun();
-  const int rows = Context().set.rows;
+  const int rows = Context().phase.rows;
   if constexpr (kRows == 1 && !kChunks) {
-    if ((run.flags & kRunOwnInputs) != 0) {
-      RunShare<kRows, kChunks, Inputs::kOwn, Kind>(run, 0, rows);
+    if (run.flags.Has(RunFlag::kLocalInputs)) {
+      RunShare<kRows, kChunks, Inputs::kLocal, Kind>(run, 0, rows);
       return;
     }
   }
-  if constexpr (kRows <= kNarrowRows) {
-    if ((run.flags & kRunMailIn) != 0) {
-      RunShare<kRows, kChunks, Inputs::kMail, Kind>(run, 0, rows);
+  if constexpr (kRows <= kSmallBatchRows) {
+    if (run.flags.Has(RunFlag::kReceives)) {
+      RunShare<kRows, kChunks, Inputs::kExchange, Kind>(run, 0, rows);
       return;
     }
   }
@@ -316,19 +318,19 @@ template <bool kChunks, typename Kind>
 __device__ __noinline__ void ManyPasses() {
   const Run run = CurrentRun();
 #pragma unroll 1
-  for (int first = 0; first < Context().set.rows; first += kPassRows) {
+  for (int first = 0; first < Context().phase.rows; first += kPassRows) {
     if (first > 0) {
       CatchUp<Kind>(static_cast<int>(threadIdx.x / 32));
-      BlockSync();
+      CtaSync();
     }
-    RunShare<kPassRows, kChunks, Inputs::kMemory, Kind>(run, first,
-                                                        min(kPassRows, Context().set.rows - first));
+    RunShare<kPassRows, kChunks, Inputs::kMemory, Kind>(
+        run, first, min(kPassRows, Context().phase.rows - first));
   }
 }
 
 template <bool kChunks, typename Kind>
 __device__ __forceinline__ void RunMatrix() {
-  const int rows = Context().set.rows;
+  const int rows = Context().phase.rows;
   if (rows == 1) {
     OnePass<1, kChunks, Kind>();
   } else if (rows <= 4) {
@@ -337,8 +339,8 @@ __device__ __forceinline__ void RunMatrix() {
     OnePass<8, kChunks, Kind>();
   } else if (rows <= 16) {
     OnePass<16, kChunks, Kind>();
-  } else if constexpr (Kind::kCopier) {
-    OnePass<Kind::kCopierRows, kChunks, Kind>();
+  } else if constexpr (Kind::kProducer) {
+    OnePass<Kind::kProducerRows, kChunks, Kind>();
   } else {
     if (rows <= kPassRows) {
       OnePass<kPassRows, kChunks, Kind>();
@@ -350,8 +352,8 @@ __device__ __forceinline__ void RunMatrix() {
 
 // `flags`: of the operation.
 template <typename Kind>
-__device__ __forceinline__ void MatrixOp(int flags) {
-  if ((flags & kOpChunks << (Context().set.narrow ? 1 : 0)) == 0) {
+__device__ __forceinline__ void MatrixOp(OpFlags flags) {
+  if (!flags.Has(ChunksFlag(Context().phase.small_batch))) {
     RunMatrix<false, Kind>();
   } else {
     RunMatrix<true, Kind>();

@@ -1,40 +1,41 @@
-// Attention of a set's rows: every warp does its pieces and leaves partial results for merge_op.cuh
-// to add up. Here those whose keys and values the warp loads itself.
+// Attention of a phase's rows: every warp computes its pieces and stores partial results, which
+// combine_op.cuh adds up. Here the pieces whose keys and values the warp loads itself.
 #pragma once
 
-#include "backends/cuda/decode/attention.cuh"
-#include "backends/cuda/decode/attention_pieces.cuh"
-#include "backends/cuda/decode/attention_stream.cuh"
-#include "backends/cuda/decode/block_context.cuh"
-#include "backends/cuda/decode/device_ops.cuh"
-#include "backends/cuda/decode/mail.cuh"
-#include "backends/cuda/decode/weight_stream.cuh"
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/decode/cta_context.cuh"
+#include "backends/cuda/decode/exchange/low_latency.cuh"
+#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/decode/ops/attention_math.cuh"
+#include "backends/cuda/decode/ops/attention_pieces.cuh"
+#include "backends/cuda/decode/ops/attention_streamed.cuh"
+#include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {
 
-// Has the committed keys and values of the warp's first pieces brought nearer, for the next layer,
-// unless a copier brings them. By one lane per piece.
+// Prefetches the committed keys and values of the warp's first pieces for the next layer into the
+// L2 cache, unless the producer warp fetches them. One lane for each piece.
 __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
-  const BlockContext& context = Context();
+  const CtaContext& context = Context();
   const DecodeParams& p = context.p;
   const int n = threadIdx.x % 32;
-  if (n >= kCachedPieces || FirstPiece() + n * PieceStride() >= context.set.units * p.kv_heads)
+  if (n >= kCachedPieces ||
+      FirstPiece() + n * PieceStride() >= context.phase.units * p.shapes.kv_heads)
     return;
   if ((StreamedPieces() >> n & 1) != 0) return;
   const AttentionPiece& piece = context.piece_cache[threadIdx.x / 32][n];
-  const int count = min(p.split, piece.committed - piece.begin);
-  if (count <= 0 || piece.plane + plane_offset >= p.planes) return;
-  const bf16* keys =
-      piece.page + static_cast<size_t>(plane_offset) * p.kv_heads * (2 * kPageSize * p.head_stride);
-  const int bytes = count * p.head_stride * static_cast<int>(sizeof(bf16));
+  const int count = min(p.shapes.split, piece.committed - piece.begin);
+  if (count <= 0 || piece.plane + plane_offset >= p.shapes.planes) return;
+  const bf16* keys = piece.page + static_cast<size_t>(plane_offset) * p.shapes.kv_heads *
+                                      (2 * kPageSize * p.shapes.head_stride);
+  const int bytes = count * p.shapes.head_stride * static_cast<int>(sizeof(bf16));
   Prefetch(keys, bytes);
-  Prefetch(keys + kPageSize * p.head_stride, bytes);
+  Prefetch(keys + kPageSize * p.shapes.head_stride, bytes);
 }
 
-// The parts go to place `own` of the split and to those after it, which are weighted by zero but
-// must not hold what the cell had before: zero times infinity is not zero.
+// Puts the parts at position `own` of the split and at all after it. The latter have weight zero,
+// but must not keep what the cell had before: zero times infinity is not zero.
 template <int kGroups, int kParts>
 __device__ __forceinline__ void Put(const uint4 (&parts)[kParts], int own,
                                     uint4 (&to)[kGroups][kParts]) {
@@ -51,19 +52,19 @@ __device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
                     __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
 }
 
-// Where a piece's keys and values are, place 8 j + g of the split, and the keys on their way.
+// Where the keys and values of a piece are, for position 8 j + g of the split, and the keys.
 template <int kHead>
 struct PieceKeys {
   static constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
   const bf16* at[kGroups];
-  uint32_t in_cell;  // bit j: the place is in a cell, whose value follows its key at once
+  uint32_t in_cell;  // bit j: the position is in a cell, where the value follows the key
   KeyParts<kHead> keys;
 
   __device__ __forceinline__ void Fetch(const AttentionPiece& piece, const Run& run) {
-    const BlockContext& context = Context();
+    const CtaContext& context = Context();
     const DecodeParams& p = context.p;
     const int g = threadIdx.x % 32 / 4, begin = piece.begin;
-    const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.kv_heads;
+    const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.shapes.kv_heads;
     const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
     in_cell = 0;
 #pragma unroll
@@ -71,9 +72,10 @@ struct PieceKeys {
     if (begin + kSplit > piece.committed) {
       const bf16* cell = piece.cell + plane_heads * (2 * kHead);
       const bf16* cells =
-          p.cell_kv +
-          (static_cast<size_t>(piece.plane) * p.kv_heads + piece.head + plane_heads) * (2 * kHead);
-      const size_t stride = static_cast<size_t>(p.planes) * p.kv_heads * (2 * kHead);
+          p.buffers.cell_kv +
+          (static_cast<size_t>(piece.plane) * p.shapes.kv_heads + piece.head + plane_heads) *
+              (2 * kHead);
+      const size_t stride = static_cast<size_t>(p.shapes.planes) * p.shapes.kv_heads * (2 * kHead);
       const int32_t* chain = context.chains + piece.chain;
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
@@ -94,24 +96,24 @@ struct PieceKeys {
   }
 };
 
-// kEarlyValues: all keys and values of the piece are on their way at once, and when the keys have
-// been used, `then` may fetch others into their place. Otherwise the values take their place, which
-// needs fewer registers.
+// kEarlyValues: keys and values of the piece are loaded together, and once the keys have been used,
+// `then` may load the next piece's keys into their registers. Otherwise the values go into the
+// keys' registers, which needs fewer of them.
 template <int kHead, bool kEarlyValues, typename F>
 __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& run,
                                        PieceKeys<kHead>& at, F then) {
   constexpr int kGroups = PieceKeys<kHead>::kGroups, kParts = PieceKeys<kHead>::kParts,
                 kSplit = PieceKeys<kHead>::kSplit;
-  const BlockContext& context = Context();
+  const CtaContext& context = Context();
   const DecodeParams& p = context.p;
   const int t = threadIdx.x % 4;
-  const int group = p.group, queries = piece.count * group;
+  const int group = p.shapes.group, queries = piece.count * group;
   const int begin = piece.begin, own = piece.position - begin;
-  // The key and value of a lone row's own position are as new as its query.
-  const bool own_by_mail = own < kSplit && (run.flags & kRunMailIn) != 0;
-  const int vectors = p.heads + 2 * p.kv_heads;  // of a row's mail
-  const int own_key = piece.row * vectors + p.heads + piece.head * 2;
-  // Beside a copier there are no more than are taken at once (LaunchDecode).
+  // The key and value of the row's own position come from the same operation as its query.
+  const bool own_by_exchange = own < kSplit && run.flags.Has(RunFlag::kReceives);
+  const int vectors = p.shapes.heads + 2 * p.shapes.kv_heads;  // of a row in exchange.qkv
+  const int own_key = piece.row * vectors + p.shapes.heads + piece.head * 2;
+  // With a producer warp there are at most kUnitQueries queries (LaunchDecode).
 #pragma unroll 1
   for (int first = 0; first < (kEarlyValues ? queries : 1); first += kUnitQueries) {
     uint4 values[kGroups][kParts];
@@ -120,42 +122,43 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
     const LaneQuery query = QueryOfLane(piece, first);
     const int last[1] = {query.last};
     uint4 parts[kParts];
-    if ((run.flags & kRunMailIn) != 0) {
-      // Lanes without a query wait for the key of the own position meanwhile.
-      ReceiveParts(own_by_mail && !query.asks ? own_key : query.row * vectors + query.head,
-                   run.stamp - 1, parts);
+    if (run.flags.Has(RunFlag::kReceives)) {
+      // Lanes without a query receive the key of the row's own position meanwhile.
+      ReceiveParts(own_by_exchange && !query.valid ? own_key : query.row * vectors + query.head,
+                   run.epoch - 1, parts);
     } else {
-      const bf16* source =
-          p.q + (static_cast<size_t>(query.row) * p.heads + query.head) * kHead + t * 8;
+      const bf16* source = p.buffers.q +
+                           (static_cast<size_t>(query.row) * p.shapes.heads + query.head) * kHead +
+                           t * 8;
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = LoadCoherent16(source + c * 32);
       __syncwarp();
     }
 #pragma unroll
     for (int c = 0; c < kParts; ++c) {
-      state.q[c][0] = query.asks ? parts[c] : make_uint4(0, 0, 0, 0);
+      state.q[c][0] = query.valid ? parts[c] : make_uint4(0, 0, 0, 0);
       state.q[c][1] = make_uint4(0, 0, 0, 0);
     }
-    if (own_by_mail) {
-      if (first + kUnitQueries <= queries) {  // all of them have one
-        ReceiveParts(own_key, run.stamp - 1, parts);
+    if (own_by_exchange) {
+      if (first + kUnitQueries <= queries) {  // all lanes had a query
+        ReceiveParts(own_key, run.epoch - 1, parts);
       }
 #pragma unroll
       for (int c = 0; c < kParts; ++c) parts[c] = OfLane(parts[c], 28 + t);
       Put(parts, own, at.keys);
       if constexpr (kEarlyValues) {
-        ReceiveParts(own_key + 1, run.stamp - 1, parts);
+        ReceiveParts(own_key + 1, run.epoch - 1, parts);
         Put(parts, own, values);
       }
     }
     state.Clear();
     float weights[kGroups][4];
     state.template Weigh<true>(at.keys, begin, last, begin + kSplit <= piece.committed,
-                               p.attention_scale, weights);
+                               p.shapes.attention_scale, weights);
     if constexpr (!kEarlyValues) {
       at.FetchValues(values);
-      if (own_by_mail) {
-        ReceiveParts(own_key + 1, run.stamp - 1, parts);
+      if (own_by_exchange) {
+        ReceiveParts(own_key + 1, run.epoch - 1, parts);
         Put(parts, own, values);
       }
     }
@@ -180,15 +183,15 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
 template <int kHead, typename Kind>
 __device__ __noinline__ void AttendPieces() {
   const Run run = CurrentRun();
-  const BlockContext& context = Context();
-  const int kv_heads = context.p.kv_heads, total = context.set.units * kv_heads;
+  const CtaContext& context = Context();
+  const int kv_heads = context.p.shapes.kv_heads, total = context.phase.units * kv_heads;
   const auto piece_of = [&](int i, int n) {
     return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
-                             : MakePiece(context.set.all_units[i / kv_heads], i % kv_heads);
+                             : MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
   };
   int i = FirstPiece();
   if (i >= total) return;
-  if constexpr (Kind::kCopier) {
+  if constexpr (Kind::kProducer) {
     Ring<Kind> ring;
     const uint32_t streamed = StreamedPieces();
 #pragma unroll 1
@@ -214,14 +217,14 @@ __device__ __noinline__ void AttendPieces() {
         if (i < total) at.Fetch(piece_of(i, n), run);
       });
       if (i >= total) return;
-      piece = piece_of(i, n);  // once more: to keep it would take registers
+      piece = piece_of(i, n);  // again: keeping it would take registers
     }
   }
 }
 
 template <typename Kind>
 __device__ __forceinline__ void AttentionOp() {
-  switch (Context().p.head_stride) {
+  switch (Context().p.shapes.head_stride) {
     case 32:
       AttendPieces<32, Kind>();
       break;
@@ -232,8 +235,8 @@ __device__ __forceinline__ void AttentionOp() {
       AttendPieces<128, Kind>();
       break;
     default:
-      // Mail has no such heads.
-      if constexpr (!Kind::kCopier) AttendPieces<256, Kind>();
+      // The exchange does not support such heads.
+      if constexpr (!Kind::kProducer) AttendPieces<256, Kind>();
       break;
   }
 }

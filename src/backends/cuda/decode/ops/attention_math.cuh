@@ -1,15 +1,15 @@
 // Attention of a few queries to many positions, one warp at a time, on matrix instructions.
 //
-// Up to 16 queries are the long side of the instruction (8 leave half of it empty, and half of the
-// arithmetic between the products out), positions the short one: S = Q K^T in pieces of 8
-// positions. The fragment of S that a thread holds is, rounded to bf16, the fragment of P that P V
-// needs; values are loaded by rows like keys and transposed in registers. It makes no difference to
-// any bit whether a position lies in a page or in a cell, nor whether a warp loads it or a copier
-// brings it.
+// Up to 16 queries are the long side of the instruction (with 8, half of it stays empty, and the
+// arithmetic between the products is halved), positions are the short side: S = Q K^T in groups of
+// 8 positions. The fragment of S that a thread holds is, rounded to bf16, the fragment of P that P
+// V needs; values are loaded by rows like keys and transposed in registers. The result is the same
+// bit for bit whether a position lies in a page or in a cell, and whether a compute warp or the
+// producer warp loads it.
 #pragma once
 
-#include "backends/cuda/decode/device_ops.cuh"
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/decode/kernel_params.h"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {
@@ -44,9 +44,9 @@ struct AttentionState {
     }
   }
 
-  // Weights s of positions base ... base + 8 kGroups - 1, whose keys LoadGroups left in `keys`;
-  // what was added up before shrinks as needed; kFirst: there is nothing yet. A query sees
-  // positions up to its own (last); where none of them ends here, `whole` spares the looking.
+  // Online softmax: computes the weights s of positions base ... base + 8 kGroups - 1, whose keys
+  // LoadGroups left in `keys`, and rescales what was added before; kFirst: nothing was. A query
+  // sees positions up to its own (last); `whole`: all queries see all of these.
   template <bool kFirst, int kGroups>
   __device__ __forceinline__ void Weigh(const uint4 (&keys)[kGroups][kParts], int base,
                                         const int (&last)[kHalves], bool whole, float scale,
@@ -152,7 +152,7 @@ struct AttentionState {
   }
 };
 
-// Keys or values of 8 kGroups positions; at(j) points to the one at place 8 j + g.
+// Keys or values of 8 kGroups positions; at(j) points to position 8 j + g.
 template <int kGroups, int kParts, typename F>
 __device__ __forceinline__ void LoadGroups(uint4 (&to)[kGroups][kParts], F at) {
 #pragma unroll
@@ -166,9 +166,10 @@ __device__ __forceinline__ void LoadGroups(uint4 (&to)[kGroups][kParts], F at) {
 // The page of a position holds [plane][kv_head][2][kPageSize][head_stride].
 __device__ inline KeyValue InPage(const DecodeParams& p, int page, int plane, int head, int slot) {
   const bf16* at =
-      p.page_kv + ((static_cast<size_t>(page) * p.planes + plane) * p.kv_heads + head) *
-                      (2 * kPageSize * p.head_stride);
-  return {at + slot * p.head_stride, at + (kPageSize + slot) * p.head_stride};
+      p.buffers.page_kv +
+      ((static_cast<size_t>(page) * p.shapes.planes + plane) * p.shapes.kv_heads + head) *
+          (2 * kPageSize * p.shapes.head_stride);
+  return {at + slot * p.shapes.head_stride, at + (kPageSize + slot) * p.shapes.head_stride};
 }
 
 }  // namespace loopspec::cuda

@@ -1,17 +1,17 @@
-// Adds up what attention left of each split, and rounds to the next matrix's input.
+// Combines the partial results of attention's splits, and rounds to the next matrix's input.
 //
-// A warp takes 4 kLanes elements of one head of one row: kLanes lanes beside each other have four
-// elements each, and 32 / kLanes such groups of lanes share the splits. A group's own splits and
-// then the groups' sums meet in a tree that is the same for every kLanes: few lanes for few rows,
-// so that all warps have work; more for many, so that what is loaded lies together.
+// A warp takes 4 kLanes elements of one head of one row: kLanes neighbouring lanes have four
+// elements each, and 32 / kLanes such groups of lanes share the splits. A group's splits and then
+// the groups' sums are added in a tree that is the same for every kLanes. Few lanes suit few rows,
+// so that all warps have work; more lanes suit many rows, so that loads are contiguous.
 #pragma once
 
-#include "backends/cuda/decode/attention_op.cuh"
-#include "backends/cuda/decode/block_context.cuh"
-#include "backends/cuda/decode/device_ops.cuh"
-#include "backends/cuda/decode/input_layout.cuh"
-#include "backends/cuda/decode/mail.cuh"
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/decode/cta_context.cuh"
+#include "backends/cuda/decode/exchange/low_latency.cuh"
+#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/decode/ops/attention_op.cuh"
+#include "backends/cuda/decode/ops/input_layout.cuh"
 
 namespace loopspec::cuda {
 
@@ -48,8 +48,8 @@ struct Splits {
   }
 
  private:
-  // The second half of the first 2 kHalf values onto the first, and so on to v[0]. No loop over the
-  // halves: the compiler would keep v in memory.
+  // Adds the second half of the first 2 kHalf values to the first half, and so on down to v[0]. A
+  // loop over the halves would make the compiler keep v in memory.
   template <int kHalf>
   __device__ __forceinline__ void AddHalves() {
 #pragma unroll
@@ -58,8 +58,8 @@ struct Splits {
   }
 };
 
-// Where a lane finds its parts of the splits from slot `first` on, of which `count` are there.
-// Those past the end are the last one, which is weighted by zero.
+// Where a lane finds its parts of `count` splits from slot `first` on. Past the end it reads the
+// last one again, with weight zero.
 template <int kLanes>
 struct SplitPlaces {
   size_t first;
@@ -67,7 +67,7 @@ struct SplitPlaces {
   int element;
 
   __device__ __forceinline__ size_t Slot(int split) const {
-    return first + static_cast<size_t>(min(split, count - 1)) * Context().p.heads;
+    return first + static_cast<size_t>(min(split, count - 1)) * Context().p.shapes.heads;
   }
   // Values j of round r, of 32 splits each.
   __device__ __forceinline__ size_t Value(int r, int j) const {
@@ -79,28 +79,28 @@ struct SplitPlaces {
 };
 
 template <int kLanes, int kRounds>
-__device__ __forceinline__ void ReceiveSplits(const SplitPlaces<kLanes>& at, uint32_t stamp,
+__device__ __forceinline__ void ReceiveSplits(const SplitPlaces<kLanes>& at, uint32_t epoch,
                                               Splits<kLanes> (&to)[kRounds]) {
   const DecodeParams& p = Context().p;
   const auto place = [&](int i) {
-    return p.mail_o + at.Value(i / kLanes, i % kLanes) * p.head_dim + at.element;
+    return p.exchange.o + at.Value(i / kLanes, i % kLanes) * p.shapes.head_dim + at.element;
   };
-  MailBox<kLanes * kRounds> box;
+  Receiver<kLanes * kRounds> receiver;
   uint4 weights[kRounds];
   uint32_t missing;
   do {
-    box.Ask(place);
+    receiver.Request(place);
 #pragma unroll
-    for (int r = 0; r < kRounds; ++r) weights[r] = Peek(p.mail_ml + at.Weight(r) * 2);
-    missing = box.StillMissing(stamp);
+    for (int r = 0; r < kRounds; ++r) weights[r] = Poll(p.exchange.ml + at.Weight(r) * 2);
+    missing = receiver.StillMissing(epoch);
 #pragma unroll
-    for (int r = 0; r < kRounds; ++r) missing |= Missing(weights[r], stamp);
+    for (int r = 0; r < kRounds; ++r) missing |= Missing(weights[r], epoch);
   } while (missing != 0);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
 #pragma unroll
     for (int j = 0; j < kLanes; ++j) {
-      const uint4 x = box.Values(r * kLanes + j);
+      const uint4 x = receiver.Values(r * kLanes + j);
       to[r].v[j] = make_float4(__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z),
                                __uint_as_float(x.w));
     }
@@ -113,31 +113,32 @@ __device__ __forceinline__ void LoadSplits(const SplitPlaces<kLanes>& at,
   const DecodeParams& p = Context().p;
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
-    to[r].weight = __ldcg(p.attention_ml + at.Weight(r));
+    to[r].weight = __ldcg(p.buffers.attention_ml + at.Weight(r));
 #pragma unroll
     for (int j = 0; j < kLanes; ++j) {
       to[r].v[j] = __ldcg(reinterpret_cast<const float4*>(
-          p.attention_o + at.Value(r, j) * p.head_stride + at.element));
+          p.buffers.attention_o + at.Value(r, j) * p.shapes.head_stride + at.element));
     }
   }
 }
 
 // The lane's four elements, from `element` on, of one head of a row.
 template <int kLanes>
-__device__ __forceinline__ float4 MergeSplits(const Run& run, const RowInfo& row, int head,
-                                              int element) {
-  constexpr int kRounds = kLanes <= 4 ? 2 : 1;  // that are waited for together
+__device__ __forceinline__ float4 CombineSplits(const Run& run, const RowInfo& row, int head,
+                                                int element) {
+  constexpr int kRounds = kLanes <= 4 ? 2 : 1;  // whose loads are in flight together
   float top = __int_as_float(0xFF800000), sum = 0.0f;
   float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
   for (int base = 0; base < row.splits; base += 32 * kRounds) {
-    const SplitPlaces<kLanes> at{static_cast<size_t>(row.partial + base) * Context().p.heads + head,
-                                 row.splits - base, element};
+    const SplitPlaces<kLanes> at{
+        static_cast<size_t>(row.partial + base) * Context().p.shapes.heads + head,
+        row.splits - base, element};
     Splits<kLanes> splits[kRounds];
-    bool mailed = false;
-    if constexpr (kLanes <= 8) mailed = (run.flags & kRunMailIn) != 0;  // see MergeLanes
-    if (mailed) {
-      ReceiveSplits(at, run.stamp - 1, splits);
+    bool receives = false;
+    if constexpr (kLanes <= 8) receives = run.flags.Has(RunFlag::kReceives);  // see CombineLanes
+    if (receives) {
+      ReceiveSplits(at, run.epoch - 1, splits);
     } else {
       LoadSplits(at, splits);
     }
@@ -162,54 +163,56 @@ __device__ __forceinline__ float4 MergeSplits(const Run& run, const RowInfo& row
 }
 
 template <int kLanes>
-__device__ __noinline__ void MergeRows() {
+__device__ __noinline__ void CombineRows() {
   const Run run = CurrentRun();
   const DecodeParams& p = Context().p;
-  const RowInfo* infos = Context().set.infos;
+  const RowInfo* infos = Context().phase.infos;
   const int lane = threadIdx.x % 32;
-  const int parts = (p.head_dim + 4 * kLanes - 1) / (4 * kLanes), per_row = p.heads * parts;
-  const int total = Context().set.rows * per_row;
+  const int parts = (p.shapes.head_dim + 4 * kLanes - 1) / (4 * kLanes),
+            per_row = p.shapes.heads * parts;
+  const int total = Context().phase.rows * per_row;
 #pragma unroll 1
   for (int i = FirstPiece(); i < total; i += PieceStride()) {
     const int row = i < per_row ? 0 : i / per_row, part = i - row * per_row,
               head = Quotient(part, parts),
               element = ((part - head * parts) * kLanes + lane % kLanes) * 4;
-    const float4 v = MergeSplits<kLanes>(run, infos[row], head, element);
+    const float4 v = CombineSplits<kLanes>(run, infos[row], head, element);
     if (lane >= kLanes) continue;
-    const int at = head * p.head_dim + element;
+    const int at = head * p.shapes.head_dim + element;
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
-      if (element + k >= p.head_dim) continue;
+      if (element + k >= p.shapes.head_dim) continue;
       const uint32_t pair = k == 0 ? PackBF16(v.x, v.y) : PackBF16(v.z, v.w);
-      if ((run.flags & kRunMailOut) != 0) {
-        const size_t place = static_cast<size_t>(row) * p.ld_attention + InputPlace(at + k);
-        Post(p.mail_attention + place / 2, pair, run.stamp);
+      if (run.flags.Has(RunFlag::kSends)) {
+        const size_t place = static_cast<size_t>(row) * p.shapes.ld_attention + InputPlace(at + k);
+        Send(p.exchange.attention + place / 2, pair, run.epoch);
       } else {
-        *reinterpret_cast<uint32_t*>(p.act_attention + InputAt(row, at + k, p.ld_attention)) = pair;
+        *reinterpret_cast<uint32_t*>(p.buffers.act_attention +
+                                     InputAt(row, at + k, p.shapes.ld_attention)) = pair;
       }
     }
   }
-  // What no copier brings of the next layer's keys and values has the time until its attention to
-  // come; memory has little to do now.
+  // The next layer's keys and values, as far as the producer warp does not fetch them: memory has
+  // little to do now.
   PrefetchKeys(PlaneOffset(run) + 1);
 }
 
-__device__ __forceinline__ void MergeOp() {
-  switch (Context().set.merge_lanes) {
+__device__ __forceinline__ void CombineOp() {
+  switch (Context().phase.combine_lanes) {
     case 1:
-      MergeRows<1>();
+      CombineRows<1>();
       break;
     case 2:
-      MergeRows<2>();
+      CombineRows<2>();
       break;
     case 4:
-      MergeRows<4>();
+      CombineRows<4>();
       break;
     case 8:
-      MergeRows<8>();
+      CombineRows<8>();
       break;
     default:
-      MergeRows<16>();
+      CombineRows<16>();
       break;
   }
 }
