@@ -136,7 +136,7 @@ class Scheduler {
   Task* prefilling_ = nullptr;   // a chunk of it is in flight
   int64_t chunk_end_ = 0;        // where that chunk ends
   int64_t turn_ = 0;
-  size_t sharing_ = 0;  // requests that the cells are divided between
+  size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
   SchedulerState counters_;
 
   // ---- Between threads ----

@@ -73,7 +73,11 @@ void TokenStream::Push(StreamEvent event, F change) {
     notify = notify_;
     arrived_.notify_all();
   }
-  if (notify && *notify) (*notify)();
+  if (!notify || !*notify) return;
+  try {
+    (*notify)();
+  } catch (...) {  // the reader's own business: other requests go on
+  }
 }
 
 void TokenStream::PushPrompt(std::vector<PromptLogprob> logprobs) {

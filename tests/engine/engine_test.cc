@@ -91,16 +91,20 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
   std::vector<std::shared_ptr<TokenStream>> streams;
   std::vector<Text> texts(count);
   std::vector<ChoiceResult> results(count);
+  std::vector<int> came;  // in which turn
+  int turn = 0;
   std::mt19937 random(4);
   for (bool busy = true; busy || streams.size() < count;) {
     if (streams.size() < count && random() % 2 == 0) {
       const auto i = static_cast<uint32_t>(streams.size());
       streams.push_back(scheduler.Submit({.request = Request(prompts, model, i, longest)}));
+      came.push_back(turn);
     }
-    if (random() % 20 == 0 && !streams.empty()) {
-      const size_t which = random() % streams.size();
-      if (which % 5 == 1) streams[which]->Cancel();
+    // Every fifth is cancelled some turns after it came.
+    for (size_t i = 1; i < streams.size(); i += 5) {
+      if (turn == came[i] + 4 + static_cast<int>(i)) streams[i]->Cancel();
     }
+    ++turn;
     busy = scheduler.Turn();
   }
   int64_t cancelled = 0, cached = 0;

@@ -311,6 +311,24 @@ TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {
   ExpectNothingHeld(scheduler);
 }
 
+TEST(Scheduler, AReadersOwnMistakeHurtsNobody) {
+  FakeModel model(7, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 100);
+  Scheduler scheduler(backend);
+  const auto first = scheduler.Submit({.request = Plain(10, 50, 1)});
+  const auto second = scheduler.Submit({.request = Plain(10, 50, 2)});
+  int called = 0;
+  first->OnReady([&] {
+    ++called;
+    throw Error("no");
+  });
+  while (scheduler.Turn()) {
+  }
+  EXPECT_EQ(called, 51);
+  EXPECT_EQ(Read(*first)[0].ids, Alone(model, Plain(10, 50, 1)));
+  EXPECT_EQ(Read(*second)[0].ids, Alone(model, Plain(10, 50, 2)));
+}
+
 TEST(Scheduler, CancellationFreesEverythingWithinATurn) {
   FakeModel model(8, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 20);
@@ -384,6 +402,8 @@ TEST(Scheduler, RefusesWhatItCannotServeAndSaysWhenItIsFull) {
   EXPECT_EQ(scheduler.state().waiting, 2);
   streams.push_back(scheduler.Submit({.request = Plain(10, 10, 1)}));
   EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1), .choices = 2}), QueueFull);
+  EXPECT_EQ(refusal({.request = Plain(10, 10, 1), .choices = 1 << 30}),
+            "n is 1073741824, expected 1 to 3");
   while (scheduler.Turn()) {
   }
   for (int i = 0; i < 3; ++i)

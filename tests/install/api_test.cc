@@ -205,10 +205,16 @@ TEST_F(Api, RefusesBadRequestsByName) {
   EXPECT_NE(Refusal(*engine, {.prompt = "a", .sampling = wrong}).find("top"), std::string::npos);
 
   loopspec::EngineOptions small = Options();
-  small.max_queued = 2;
+  small.max_running = 1;
+  small.max_queued = 1;
   Engine full(small);
-  const Request many{.prompt = "a", .choices = 3};
-  EXPECT_THROW(full.Submit(many), loopspec::QueueFull);
+  EXPECT_NE(Refusal(full, {.prompt = "a", .choices = 2}).find("n is 2"), std::string::npos);
+  std::vector<Stream> streams;
+  const auto submit = [&] {
+    for (int i = 0; i < 3; ++i)
+      streams.push_back(full.Submit({.prompt = "a", .max_tokens = 1000, .ignore_eos = true}));
+  };
+  EXPECT_THROW(submit(), loopspec::QueueFull);
 }
 
 }  // namespace
