@@ -1,6 +1,7 @@
 # Everything comes from the system through find_package or pkg-config; nothing is vendored or downloaded.
 # scripts/packages.txt lists the Debian names.
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)

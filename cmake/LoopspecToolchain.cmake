@@ -9,18 +9,29 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# A compiler cache where there is one, else precompiled headers (LoopspecPrecompiled.cmake): the two get in each other's way.
 find_program(LOOPSPEC_CCACHE ccache)
-if(LOOPSPEC_CCACHE)
+set(precompile OFF)
+if(LOOPSPEC_CCACHE AND NOT DEFINED ENV{CCACHE_DISABLE})
   set(CMAKE_CXX_COMPILER_LAUNCHER "${LOOPSPEC_CCACHE}")
+else()
+  set(precompile ON)
 endif()
+option(LOOPSPEC_PCH "Precompile the headers that most files include" ${precompile})
+
+# On in CI, whose compilers are known; off for others, where a warning that we have never seen must not stop the build.
+option(LOOPSPEC_WERROR "Warnings are errors" OFF)
 
 # The flags of our own code; dependencies come in as system headers and are not held to them.
 add_library(loopspec_flags INTERFACE)
 target_compile_options(loopspec_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Werror;-Wshadow;-Wnon-virtual-dtor;-Wno-psabi>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Wno-psabi>
   # One rounding per written operation on every chip: a product and a sum become one fused operation only where the
   # code says so, so that results do not depend on what the optimiser saw fit.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno>)
+if(LOOPSPEC_WERROR)
+  target_compile_options(loopspec_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
 if(LOOPSPEC_SANITIZE)
   target_compile_options(loopspec_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOOPSPEC_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Builds every fuzz target (preset "fuzz": clang, AddressSanitizer and UndefinedBehaviorSanitizer) and runs each for N
-# inputs. Prints one line per target; the exit code is 1 when any of them found something.
-#   scripts/fuzz.sh [N] [target ...]     N defaults to 1000000, targets to all in fuzz/
+# inputs, or for a time. Prints one line per target; the exit code is 1 when any of them found something.
+#   scripts/fuzz.sh [N|SECONDSs] [target ...]     such as 1000000 (the default) or 30s; targets default to all in fuzz/
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-runs=${1:-1000000}
+amount=${1:-1000000}
+case "$amount" in
+  *s) amount=-max_total_time=${amount%s} ;;
+  *) amount=-runs=$amount ;;
+esac
 shift || true
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
@@ -13,14 +17,17 @@ if [ ${#targets[@]} -eq 0 ]; then
 fi
 
 build=build/fuzz
-cmake --preset fuzz ${LOOPSPEC_CMAKE_ARGS:-} > /dev/null
-cmake --build "$build" --target "${targets[@]}"
+generator=()
+command -v ninja > /dev/null && [ ! -f "$build/CMakeCache.txt" ] && generator=(-G Ninja)
+# shellcheck disable=SC2086  # several options
+cmake --preset fuzz "${generator[@]}" ${LOOPSPEC_CMAKE_ARGS:-} > /dev/null
+cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"
 
 status=0
 for target in "${targets[@]}"; do
   work="$build/fuzzing/$target"
   mkdir -p "$work/corpus"
-  options=(-runs="$runs" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$work/")
+  options=("$amount" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$work/")
   dictionary="fuzz/${target%_fuzz}.dict"
   if [ -f "$dictionary" ]; then options+=(-dict="$dictionary"); fi
   if "$build/fuzz/$target" "${options[@]}" "$work/corpus" > "$work/log" 2>&1; then

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Checks and times the CUDA backend on a GPU host with a compiler, CMake, CUDA and the header packages (nlohmann-json, fmt,
 # spdlog, googletest) but no network, and prints one table.
-#   scripts/gpu-check.sh [PART ...]     without parts: all of them, in this order
+#   scripts/gpu-check.sh [--prefix DIR] [PART ...]     without parts: all of them, in this order
 #     build   the backend, its tests and its benchmarks (tests/backends/cuda/standalone)
 #     tests   the GPU tests, and the GPU against the CPU where Highway is installed
 #     bench   steps at the shapes of the released models; LoopSpec on full-size synthetic twins at assumed acceptance
 #     peer    the PyTorch peer, where LOOPSPEC_PEER names its script
+#     prefill_peer  the peer of prompts, where LOOPSPEC_PREFILL_PEER names its script; not without being named
 #     twins   LoopSpec against autoregressive decoding bit for bit: demo models and twins
 #     table   what the results folder has, against what is asked
 # Figures are kept in the results folder, so that the table can be drawn from several calls; a part that is run again
@@ -16,7 +17,7 @@
 #   LOOPSPEC_BUDGET      seconds that one call may take (570); a part that does not fit is cut short or left out, and says so
 #   LOOPSPEC_PEER_RUNS   family:rows to time the peer at (ouro:1 raven:1 ouro:4 raven:32); those in the results are not repeated
 #   LOOPSPEC_SANITIZER=1 has `tests` run a few of them under compute-sanitizer, memcheck and racecheck
-#   CMAKE_PREFIX_PATH    where Highway lies when it is not installed in the system
+#   --prefix DIR         where packages lie that the system lacks (Highway), as CMAKE_PREFIX_PATH: DIR or DIR/usr
 #   LOOPSPEC_CUDA_ARCHITECTURES  instead of the card's own
 # shellcheck disable=SC2317  # parts are called by name
 set -uo pipefail
@@ -59,7 +60,8 @@ part_build() {
   say "build for $architecture"
   mkdir -p "$build"
   if ! cmake -S "$root/tests/backends/cuda/standalone" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" > "$build/configure.log" 2>&1; then
+    -DLOOPSPEC_CUDA_ARCHITECTURES="$architecture" ${prefix:+"-DCMAKE_PREFIX_PATH=$prefix/usr;$prefix;${CMAKE_PREFIX_PATH:-}"} \
+    > "$build/configure.log" 2>&1; then
     cat "$build/configure.log"
     fail "configuring"
     return 1
@@ -126,6 +128,7 @@ part_tests() {
   say "tests"
   : > "$results/tests.txt"
   run_test cuda_test "$build/tests/backends/cuda/cuda_test" --gtest_brief=1
+  run_test cuda_prefill_test "$build/tests/backends/cuda/cuda_prefill_test" --gtest_brief=1
   if [ -x "$build/tests/backends/cuda/cuda_cpu_test" ] && ! grep -qs "Highway NOT found" "$build/configure.log"; then
     run_test cuda_cpu_test "$build/tests/backends/cuda/cuda_cpu_test" --gtest_brief=1
   else
@@ -158,6 +161,8 @@ part_bench() {
   rm -f "$results/bench.txt" "$results/time.txt"
   limited 120 "$build/bench/cuda/cuda_step_bench" ouro --results "$results/bench.txt" || fail "Ouro steps"
   limited 120 "$build/bench/cuda/cuda_step_bench" raven --results "$results/bench.txt" || fail "Raven steps"
+  say "prompts"
+  limited 60 "$build/bench/cuda/cuda_prefill_bench" --results "$results/bench.txt" || fail "prompts"
   say "LoopSpec at assumed acceptance"
   local context
   if have_twin ouro-1.4b; then
@@ -197,6 +202,21 @@ part_peer() {
   done
 }
 
+# The peer of prompts; it compiles for each length.
+part_prefill_peer() {
+  if [ -z "${LOOPSPEC_PREFILL_PEER:-}" ]; then
+    say "peer of prompts: left out, LOOPSPEC_PREFILL_PEER names no script"
+    return
+  fi
+  local family
+  for family in ouro raven; do
+    say "peer of prompts, $family"
+    grep -qs "^$family prefill" "$results/peer-prefill-$family.log" && continue
+    limited 200 python3 "$LOOPSPEC_PREFILL_PEER" "$family" 2> "$results/peer-prefill-$family.err" |
+      tee "$results/peer-prefill-$family.log"
+  done
+}
+
 part_twins() {
   say "LoopSpec against autoregressive decoding, bit for bit"
   start_twins "${twin_names[@]}"
@@ -226,10 +246,27 @@ part_table() {
   { cat "$results"/{tests,bench,time}.txt "$results"/{synth,equal}-*.txt
     sed -nE 's/^([^ ]+) ([BC]) rows=([0-9]+) .* ms=([0-9.]+) .* TBps=([0-9.]+).*/peer.\1.\2.rows\3.ms \4\npeer.\1.\2.rows\3.TBps \5/p' \
       "$results"/peer-*.log
+    sed -nE 's/^([^ ]+) prefill T=([0-9]+) ms=([0-9.]+) .*/peer.\1.prefill.\2.ms \3/p' "$results"/peer-prefill-*.log
   } 2> /dev/null | awk -v names="${twin_names[*]}" -f "$root/scripts/gpu-table.awk"
 }
 
-parts=("$@")
+prefix=""
+parts=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix)
+      if [ ! -d "${2:-}" ]; then
+        echo "gpu-check.sh: --prefix ${2:-}: expected a folder" >&2
+        exit 2
+      fi
+      prefix=$(cd "$2" && pwd)
+      shift
+      ;;
+    *) parts+=("$1") ;;
+  esac
+  shift
+done
+all=$((${#parts[@]} == 0))
 share=100
 if [ ${#parts[@]} = 0 ]; then
   parts=(build tests bench peer twins table)
@@ -237,9 +274,9 @@ if [ ${#parts[@]} = 0 ]; then
 fi
 for part in "${parts[@]}"; do
   case $part in
-    build | tests | bench | peer | twins | table) ;;
+    build | tests | bench | peer | prefill_peer | twins | table) ;;
     *)
-      echo "gpu-check.sh: $part is no part, expected build, tests, bench, peer, twins or table" >&2
+      echo "gpu-check.sh: $part is no part, expected build, tests, bench, peer, prefill_peer, twins or table" >&2
       exit 2
       ;;
   esac
@@ -258,7 +295,7 @@ for part in "${parts[@]}"; do
     build)
       part_build || exit 1
       # Made while the tests run.
-      [ $# = 0 ] && start_twins "${twin_names[@]}"
+      [ "$all" = 1 ] && start_twins "${twin_names[@]}"
       ;;
     peer) part_peer "$share" ;;
     *) "part_$part" ;;

@@ -37,6 +37,14 @@ function rows_row(what, model, peer_name, rows, least, aim,   x, y) {
       ms("peer." peer_name ".B.rows" rows ".ms") ", " times(y), sprintf("%.2fx", least), sprintf("%.2fx", aim),
       verdict(x, least, aim, -1))
 }
+# A prompt: milliseconds.
+function prompt_row(what, model, family, length_, least, aim,   key, peer) {
+  key = model ".prefill." length_ ".ms"
+  peer = "peer." family ".prefill." length_ ".ms"
+  row(what ", " length_ " tokens", have(key) ? sprintf("%.1f ms", value[key]) : "-",
+      have(peer) ? sprintf("%.1f ms", value[peer]) : "-", least " ms", aim " ms",
+      verdict(have(key) ? value[key] : "", least, aim, -1))
+}
 function speed_row(what, key, least, aim,   x) {
   x = have(key ".loopspec.speedup") ? value[key ".loopspec.speedup"] : ""
   row(what, times(x) (x != "" ? sprintf(" (%.1f tokens/s)", value[key ".loopspec.tokens_per_second"]) : ""), "",
@@ -64,6 +72,11 @@ END {
   rows_row("the same, 4 rows at 4 depths: time over 1 row", "ouro-1.4b", "ouro-1.4B", 4, 1.40, 1.27)
   share_row("Raven-Llama core with adapter, 1 row: share of bandwidth", "raven-llama", "raven-llama-core", 65, 80)
   rows_row("the same, 32 rows over 16 depths: time over 1 row", "raven-llama", "raven-llama-core", 32, 1.50, 1.35)
+  prompt_row("prompt of Ouro-1.4B", "ouro-1.4b", "ouro", 1024, 21, 18)
+  prompt_row("the same", "ouro-1.4b", "ouro", 4096, 82, 72)
+  prompt_row("the same", "ouro-1.4b", "ouro", 16384, 460, 420)
+  prompt_row("prompt of Raven-Llama with P and C (peer: core alone)", "raven-llama", "raven", 1024, 54, 47)
+  prompt_row("the same", "raven-llama", "raven", 8000, 500, 440)
 
   ours = have("ouro-1.4b.time.1024.ar.tokens_per_second") ? value["ouro-1.4b.time.1024.ar.tokens_per_second"] : ""
   head = "peer.ouro-1.4B.C.rows1.ms"; block = "peer.ouro-1.4B.B.rows1.ms"

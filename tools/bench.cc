@@ -1,18 +1,20 @@
 // loopspec bench: several ways of decoding the same prompts, interleaved, side by side.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/timer.h"
 #include "decode/depths.h"
 #include "engine/generate.h"
 #include "engine/model_path.h"
 #include "tools/commands.h"
+#include "tools/decode_way.h"
+#include "tools/interrupt.h"
 #include "tools/options.h"
+#include "tools/progress.h"
 #include "tools/prompts.h"
 #include "tools/report.h"
 
@@ -31,9 +33,7 @@ struct Options {
 
 // One way of decoding, and what it showed.
 struct Contender {
-  std::string name;
-  std::vector<int> depths;
-  int row_budget = -1;  // -1: the device's own choice
+  DecodeWay way;
 
   std::vector<double> rates;      // tokens per second, one per repeat
   DecodeStatistics statistics;    // of the first repeat, over all prompts
@@ -43,31 +43,6 @@ struct Contender {
   int correct = 0, answered = 0;  // of the first repeat, where the prompts have answers
   bool equal = true;              // to the first contender's tokens
 };
-
-// "ar", "loopspec", "loopspec:1,2", "loopspec:2,8@16" (at most 16 rows).
-Contender ParseContender(const std::string& text, int recurrence) {
-  Contender contender;
-  contender.name = text;
-  std::string rest = text;
-  if (const size_t at = rest.find('@'); at != std::string::npos) {
-    const std::vector<int> rows = ParseDepths(rest.substr(at + 1));
-    if (rows.size() != 1 || rows[0] < 1)
-      Fail("--decode {}: expected a number of rows after @", text);
-    contender.row_budget = rows[0];
-    rest = rest.substr(0, at);
-  }
-  if (rest == "loopspec") {
-    contender.depths = DefaultDepths(recurrence);
-  } else if (rest.starts_with("loopspec:")) {
-    contender.depths = ParseDepths(rest.substr(9));
-    if (contender.depths.empty())
-      Fail("--decode {}: expected depths after the colon, such as loopspec:1,2", text);
-  } else if (rest != "ar") {
-    Fail("--decode {}: expected ar, loopspec, loopspec:1,2 or loopspec:1,2@8", text);
-  }
-  CheckDepths(contender.depths, recurrence);
-  return contender;
-}
 
 void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
   sum.accepted.resize(std::max(sum.accepted.size(), add.accepted.size()));
@@ -94,18 +69,31 @@ struct Job {
   std::optional<std::string> answer;
 };
 
-std::vector<Job> Jobs(const Options& options, const std::filesystem::path& folder,
-                      const TextParts& text) {
+std::vector<int32_t> PromptTokens(const std::string& prompt, bool chat, const TextParts& text) {
+  if (!chat) return text.tokenizer->Encode(prompt);
+  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", prompt}}});
+  return text.tokenizer->Encode(text.chat_template->Render(messages, {}), false);
+}
+
+// All prompts, checked before any of them runs: an error names the file and the line.
+std::vector<Job> Jobs(const Options& options, const TextParts& text, const ModelSpec& spec) {
   std::vector<Job> jobs;
   for (const PromptEntry& entry : ReadPrompts(options.prompts, options.limit)) {
-    const Tokenizer& tokenizer = text.RequireTokenizer(folder);
     Job job;
-    if (options.chat) {
-      const OrderedJson messages =
-          OrderedJson::array({{{"role", "user"}, {"content", entry.prompt}}});
-      job.tokens = tokenizer.Encode(text.RequireTemplate(folder).Render(messages, {}), false);
-    } else {
-      job.tokens = tokenizer.Encode(entry.prompt);
+    try {
+      job.tokens = PromptTokens(entry.prompt, options.chat, text);
+    } catch (const Error& error) {
+      Fail("{}: {}", entry.where, error.what());
+    }
+    if (job.tokens.empty()) Fail("{}: the prompt has no tokens", entry.where);
+    for (const int32_t token : job.tokens) {
+      if (token >= spec.vocab)
+        Fail("{}: the prompt has token {}, the vocabulary has {}", entry.where, token, spec.vocab);
+    }
+    const auto positions = static_cast<int64_t>(job.tokens.size()) + options.max_tokens;
+    if (positions > spec.max_positions) {
+      Fail("{}: a prompt of {} tokens and {} new ones make {}, the model's context is {}",
+           entry.where, job.tokens.size(), options.max_tokens, positions, spec.max_positions);
     }
     if (entry.answer) job.answer = FinalAnswer(*entry.answer);
     jobs.push_back(std::move(job));
@@ -134,51 +122,43 @@ std::vector<double> ParseRates(const std::string& text) {
   return rates;
 }
 
-class Progress {
- public:
-  explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
-  ~Progress() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-  }
-  void Tick() {
-    ++done_;
-    if (shown_ && timer_.Seconds() > 0.5) fmt::print(stderr, "\r{} of {} runs", done_, total_);
-  }
+double Busy(const GenerateTimes& times) {
+  return times.prelude + times.recur + times.readout + times.host;
+}
 
- private:
-  size_t total_, done_ = 0;
-  bool shown_;
-  Timer timer_;
-};
+// Of the time that reading alone would take; 0 where the bandwidth is unknown.
+double FloorShare(const Contender& c, double bandwidth) {
+  return bandwidth > 0 ? c.bytes_read / bandwidth / Busy(c.times) : 0.0;
+}
 
 OrderedJson ToJson(const Contender& c, const Contender& first, double bandwidth, int recurrence,
                    bool comparable) {
   const DecodeStatistics& s = c.statistics;
-  const double busy = c.times.prelude + c.times.recur + c.times.readout + c.times.host;
-  OrderedJson out = {{"decode", c.name},
-                     {"depths", c.depths},
-                     {"tokens_per_second",
-                      {{"median", Median(c.rates)},
-                       {"min", *std::min_element(c.rates.begin(), c.rates.end())},
-                       {"max", *std::max_element(c.rates.begin(), c.rates.end())}}},
-                     {"speedup", Median(c.rates) / Median(first.rates)},
-                     {"floor_share", bandwidth > 0 ? OrderedJson(c.bytes_read / bandwidth / busy)
-                                                   : OrderedJson(nullptr)},
-                     {"decoded_tokens", c.tokens},
-                     {"accepted", s.accepted},
-                     {"fallback", s.fallback},
-                     {"gamma", Gamma(s.accepted, s.fallback, c.depths, recurrence)},
-                     {"gate_evaluated", s.gate_evaluated},
-                     {"gate_opened", s.gate_opened},
-                     {"steps", s.steps},
-                     {"rows_mean", s.rows_mean()},
-                     {"rows_peak", s.rows_peak},
-                     {"rows_histogram", s.rows_histogram},
-                     {"time_shares",
-                      {{"prelude", c.times.prelude / busy},
-                       {"recur", c.times.recur / busy},
-                       {"readout", c.times.readout / busy},
-                       {"host", c.times.host / busy}}}};
+  const double busy = Busy(c.times);
+  OrderedJson out = {
+      {"decode", c.way.name},
+      {"depths", c.way.depths},
+      {"tokens_per_second",
+       {{"median", Median(c.rates)},
+        {"min", *std::min_element(c.rates.begin(), c.rates.end())},
+        {"max", *std::max_element(c.rates.begin(), c.rates.end())}}},
+      {"speedup", Median(c.rates) / Median(first.rates)},
+      {"floor_share", bandwidth > 0 ? OrderedJson(FloorShare(c, bandwidth)) : OrderedJson(nullptr)},
+      {"decoded_tokens", c.tokens},
+      {"accepted", s.accepted},
+      {"fallback", s.fallback},
+      {"gamma", Gamma(s.accepted, s.fallback, c.way.depths, recurrence)},
+      {"gate_evaluated", s.gate_evaluated},
+      {"gate_opened", s.gate_opened},
+      {"steps", s.steps},
+      {"rows_mean", s.rows_mean()},
+      {"rows_peak", s.rows_peak},
+      {"rows_histogram", s.rows_histogram},
+      {"time_shares",
+       {{"prelude", c.times.prelude / busy},
+        {"recur", c.times.recur / busy},
+        {"readout", c.times.readout / busy},
+        {"host", c.times.host / busy}}}};
   if (comparable) out["equal"] = c.equal;
   if (c.answered > 0) out["accuracy"] = static_cast<double>(c.correct) / c.answered;
   return out;
@@ -191,19 +171,19 @@ void PrintTable(const std::vector<Contender>& contenders, double bandwidth, int 
              "P/B/C/host %", comparable ? "equal" : "");
   for (const Contender& c : contenders) {
     const DecodeStatistics& s = c.statistics;
-    const double busy = c.times.prelude + c.times.recur + c.times.readout + c.times.host;
+    const double busy = Busy(c.times);
     const auto total = static_cast<double>(std::max<int64_t>(1, c.tokens));
     std::string sources;
     for (const int64_t accepted : s.accepted)
       sources += fmt::format("{:.1f}/", 100.0 * static_cast<double>(accepted) / total);
     sources += fmt::format("{:.1f}", 100.0 * static_cast<double>(s.fallback) / total);
     fmt::print("{:<18}{:>10.1f}{:>16}{:>8.2f}x{:>9}{:>8.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
-               c.name, Median(c.rates),
+               c.way.name, Median(c.rates),
                fmt::format("({:.1f}-{:.1f})", *std::min_element(c.rates.begin(), c.rates.end()),
                            *std::max_element(c.rates.begin(), c.rates.end())),
                Median(c.rates) / Median(contenders[0].rates),
-               bandwidth > 0 ? fmt::format("{:.1f} %", 100 * c.bytes_read / bandwidth / busy) : "-",
-               Gamma(s.accepted, s.fallback, c.depths, recurrence), sources, s.rows_mean(),
+               bandwidth > 0 ? fmt::format("{:.1f} %", 100 * FloorShare(c, bandwidth)) : "-",
+               Gamma(s.accepted, s.fallback, c.way.depths, recurrence), sources, s.rows_mean(),
                s.rows_peak,
                fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * c.times.prelude / busy,
                            100 * c.times.recur / busy, 100 * c.times.readout / busy,
@@ -214,101 +194,127 @@ void PrintTable(const std::vector<Contender>& contenders, double bandwidth, int 
                  100.0 * static_cast<double>(s.gate_opened) / static_cast<double>(s.gate_evaluated),
                  s.gate_evaluated);
     }
+    if (const std::string why = ExplainFloor(FloorShare(c, bandwidth)); !why.empty())
+      fmt::print("{:<18}floor {}\n", "", why);
     if (c.answered > 0)
       fmt::print("{:<18}{} of {} answers right ({:.1f} %)\n", "", c.correct, c.answered,
                  100.0 * c.correct / c.answered);
   }
 }
 
+// What one run showed, added to what its contender showed before.
+void Count(const GenerateResult& result, const Job& job, const TextParts& text, double bytes_read,
+           bool first_repeat, std::vector<int32_t>& reference, Contender& c) {
+  c.times.prelude += result.times.prelude;
+  c.times.recur += result.times.recur;
+  c.times.readout += result.times.readout;
+  c.times.host += result.times.host;
+  c.bytes_read += bytes_read;
+  std::vector<int32_t> ids;
+  for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
+  if (reference.empty()) reference = ids;
+  c.equal = c.equal && ids == reference;
+  if (!first_repeat) return;
+  Accumulate(c.statistics, result.statistics);
+  c.tokens += static_cast<int64_t>(ids.size());
+  if (!job.answer) return;
+  ++c.answered;
+  c.correct += FinalAnswer(text.tokenizer->Decode(ids, true)) == job.answer ? 1 : 0;
+}
+
+// Runs every contender on every prompt, `repeat` times. Ctrl-C ends it between two runs, with what
+// is done so far: a contender that was not run at all has no rates.
+void RunAll(const Options& options, const Model& model, Backend& backend, const TextParts& text,
+            const std::vector<Job>& jobs, DecodeRequest request,
+            std::vector<Contender>& contenders) {
+  const AssumedAcceptance assume = {ParseRates(options.assume)};
+  Generator generator(backend, LoadStepCost(backend));
+  ProgressLine progress(0.5);
+  const auto total = static_cast<int64_t>(jobs.size() * contenders.size()) * options.repeat;
+  int64_t done = 0;
+  std::vector<std::vector<int32_t>> reference(jobs.size());
+  for (int repeat = 0; repeat < options.repeat && !Interrupted(); ++repeat) {
+    std::vector<double> seconds(contenders.size()), counted(contenders.size());
+    std::vector<bool> ran(contenders.size());
+    for (size_t i = 0; i < jobs.size() * contenders.size() && !Interrupted(); ++i) {
+      // Each repeat starts with another contender, so that a slow moment of the machine does not
+      // meet always the same.
+      const size_t j = i / contenders.size();
+      const size_t which = (i + static_cast<size_t>(repeat) + j) % contenders.size();
+      Contender& c = contenders[which];
+      request.prompt = jobs[j].tokens;
+      c.way.Apply(request);
+      request.assume = options.assume.empty() || c.way.depths.empty() ? nullptr : &assume;
+      const GenerateResult result =
+          generator.Run(request, [](const CommittedToken&) { return !Interrupted(); });
+      if (Interrupted()) break;  // a run that was cut short says nothing
+      progress.Show("bench", ++done, total, "runs");
+      seconds[which] += result.times.decode;
+      counted[which] += static_cast<double>(result.tokens.size()) - 1;
+      ran[which] = true;
+      Count(result, jobs[j], text, BytesRead(model, backend.options(), result.statistics),
+            repeat == 0, reference[j], c);
+    }
+    for (size_t k = 0; k < contenders.size(); ++k) {
+      if (ran[k]) contenders[k].rates.push_back(seconds[k] > 0 ? counted[k] / seconds[k] : 0.0);
+    }
+  }
+}
+
+void PrintJson(const Options& options, const Backend& backend, size_t prompts,
+               const std::vector<Contender>& contenders, double bandwidth, bool comparable) {
+  OrderedJson list = OrderedJson::array();
+  for (const Contender& c : contenders)
+    list.push_back(ToJson(c, contenders[0], bandwidth, backend.spec().recurrence, comparable));
+  OrderedJson out = {{"model", options.model.model},
+                     {"device", backend.device()},
+                     {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
+                     {"bandwidth", bandwidth},
+                     {"prompts", prompts},
+                     {"repeat", options.repeat},
+                     {"results", list}};
+  if (Interrupted()) out["interrupted"] = true;
+  if (!options.assume.empty())
+    out["timing_simulation"] =
+        "verification outcomes drawn at rates " + options.assume + ", not decided by the model";
+  fmt::print("{}\n", out.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
 void Run(const Options& options) {
+  CatchInterrupt();
   const std::filesystem::path folder = ResolveModel(options.model.model);
   const Model model = options.model.Load();
-  const TextParts text = TextParts::Load(folder);
-  const int recurrence = model.spec.recurrence;
+  const TextParts text = TextParts::Load(options.model, model);
+  text.RequireTokenizer(folder);
+  if (options.chat) text.RequireTemplate(folder);
   std::vector<Contender> contenders;
   std::vector<int> depths;
   for (const std::string& spec : options.decode) {
-    contenders.push_back(ParseContender(spec, recurrence));
-    depths.insert(depths.end(), contenders.back().depths.begin(), contenders.back().depths.end());
+    contenders.emplace_back().way = ParseDecodeWay(spec, model.spec.recurrence, "--decode");
+    depths.insert(depths.end(), contenders.back().way.depths.begin(),
+                  contenders.back().way.depths.end());
   }
-  const AssumedAcceptance assume = {ParseRates(options.assume)};
-  const std::vector<Job> jobs = Jobs(options, folder, text);
-  size_t longest = 0;
-  for (const Job& job : jobs) longest = std::max(longest, job.tokens.size());
-  const auto backend =
-      options.model.MakeBackend(model, depths, static_cast<int64_t>(longest) + options.max_tokens);
-  const double bandwidth = backend->ReadBandwidth();
-  Generator generator(*backend);
-
+  ParseRates(options.assume);
   DecodeRequest request;
   request.sampling = options.sampling.Get();
+  CheckSamplingParams(request.sampling, model.spec.vocab);
   request.max_tokens = options.max_tokens;
   request.seed = options.seed;
   if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = text.special.eos;
   // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same
   // distribution.
   const bool comparable = options.assume.empty() && !request.sampling.needs_distributions();
+  const std::vector<Job> jobs = Jobs(options, text, model.spec);
+  size_t longest = 0;
+  for (const Job& job : jobs) longest = std::max(longest, job.tokens.size());
+  const auto backend =
+      options.model.MakeBackend(model, depths, static_cast<int64_t>(longest) + options.max_tokens);
+  const double bandwidth = backend->ReadBandwidth();
 
-  {
-    Progress progress(jobs.size() * contenders.size() * static_cast<size_t>(options.repeat));
-    std::vector<std::vector<int32_t>> reference(jobs.size());
-    for (int repeat = 0; repeat < options.repeat; ++repeat) {
-      std::vector<double> seconds(contenders.size()), counted(contenders.size());
-      for (size_t j = 0; j < jobs.size(); ++j) {
-        request.prompt = jobs[j].tokens;
-        for (size_t k = 0; k < contenders.size(); ++k) {
-          // Each repeat starts with another contender, so that a slow moment of the machine does
-          // not meet always the same.
-          const size_t which = (k + static_cast<size_t>(repeat) + j) % contenders.size();
-          Contender& c = contenders[which];
-          request.depths = c.depths;
-          request.row_budget = c.row_budget >= 0 ? c.row_budget : backend->PreferredRows();
-          request.assume = options.assume.empty() || c.depths.empty() ? nullptr : &assume;
-          const GenerateResult result = generator.Run(request);
-          progress.Tick();
-          seconds[which] += result.times.decode;
-          counted[which] += static_cast<double>(result.tokens.size()) - 1;
-          c.times.prelude += result.times.prelude;
-          c.times.recur += result.times.recur;
-          c.times.readout += result.times.readout;
-          c.times.host += result.times.host;
-          c.bytes_read += BytesRead(model, backend->options(), result.statistics);
-          std::vector<int32_t> ids;
-          for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
-          if (reference[j].empty()) reference[j] = ids;
-          c.equal = c.equal && ids == reference[j];
-          if (repeat > 0) continue;
-          Accumulate(c.statistics, result.statistics);
-          c.tokens += static_cast<int64_t>(ids.size());
-          if (jobs[j].answer) {
-            ++c.answered;
-            c.correct += FinalAnswer(text.tokenizer->Decode(ids, true)) == jobs[j].answer ? 1 : 0;
-          }
-        }
-      }
-      for (size_t k = 0; k < contenders.size(); ++k)
-        contenders[k].rates.push_back(seconds[k] > 0 ? counted[k] / seconds[k] : 0.0);
-    }
-  }
-
-  if (options.json) {
-    OrderedJson list = OrderedJson::array();
-    for (const Contender& c : contenders)
-      list.push_back(ToJson(c, contenders[0], bandwidth, recurrence, comparable));
-    OrderedJson out = {
-        {"model", options.model.model},
-        {"device", backend->device()},
-        {"compute", backend->options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
-        {"bandwidth", bandwidth},
-        {"prompts", jobs.size()},
-        {"repeat", options.repeat},
-        {"results", list}};
-    if (!options.assume.empty())
-      out["timing_simulation"] =
-          "verification outcomes drawn at rates " + options.assume + ", not decided by the model";
-    fmt::print("{}\n", out.dump(2));
-    return;
-  }
+  RunAll(options, model, *backend, text, jobs, request, contenders);
+  std::erase_if(contenders, [](const Contender& c) { return c.rates.empty(); });
+  if (options.json)
+    return PrintJson(options, *backend, jobs.size(), contenders, bandwidth, comparable);
   if (!options.assume.empty()) {
     fmt::print(
         "TIMING SIMULATION: verification outcomes are drawn at rates {}, not decided by the "
@@ -318,7 +324,8 @@ void Run(const Options& options) {
   fmt::print("{} on {}, {} prompts, {} repeats, medians; read bandwidth {}/s\n",
              options.model.model, backend->device(), jobs.size(), options.repeat,
              HumanBytes(bandwidth));
-  PrintTable(contenders, bandwidth, recurrence, comparable);
+  if (Interrupted()) fmt::print("INTERRUPTED: these are the runs that were complete by then\n");
+  if (!contenders.empty()) PrintTable(contenders, bandwidth, model.spec.recurrence, comparable);
 }
 
 }  // namespace
@@ -327,8 +334,10 @@ void AddBenchCommand(Command app) {
   auto options = std::make_shared<Options>();
   const Command command = app.AddCommand("bench", "Compare ways of decoding on the same prompts");
   command
-      .AddOption("--prompts", options->prompts,
-                 "Text, one prompt per line, or JSONL with prompt, question or text (and answer)")
+      .AddOption(
+          "--prompts", options->prompts,
+          "Text, one prompt per line, or JSONL with prompt, question or text (and answer); - "
+          "is standard input")
       .Required();
   command
       .AddOption("--decode", options->decode,

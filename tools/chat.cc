@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -10,11 +11,14 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/printable.h"
 #include "engine/generate.h"
 #include "engine/model_path.h"
 #include "text/incremental_decoder.h"
 #include "tools/commands.h"
 #include "tools/options.h"
+#include "tools/progress.h"
 #include "tools/report.h"
 
 namespace loopspec::tools {
@@ -54,6 +58,7 @@ class Input {
     if (!terminal_) {
       std::string line;
       if (!std::getline(std::cin, line)) return std::nullopt;
+      if (line.ends_with('\r')) line.pop_back();  // lines of a file from Windows
       return line;
     }
     interrupted = false;
@@ -79,11 +84,15 @@ class Conversation {
       : options_(options),
         folder_(ResolveModel(options.model.model)),
         model_(options.model.Load()),
-        text_(TextParts::Load(folder_)),
+        text_(TextParts::Load(options.model, model_)),
         depths_(options.decode.Depths(model_.spec.recurrence)),
-        backend_(options.model.MakeBackend(model_, depths_, model_.spec.max_positions,
-                                           options.decode.row_budget)),
-        generator_(*backend_) {
+        backend_(options.model.MakeBackend(model_, depths_, 0, options.decode.row_budget)),
+        context_(
+            std::min<int64_t>(model_.spec.max_positions, int64_t{backend_->pages()} * kPageSize)),
+        generator_(*backend_, LoadStepCost(*backend_)) {
+    if (context_ < model_.spec.max_positions)
+      LogWarning("memory holds {} tokens of the model's context of {}", context_,
+                 model_.spec.max_positions);
     text_.RequireTokenizer(folder_);
     text_.RequireTemplate(folder_);
     Clear();
@@ -104,7 +113,7 @@ class Conversation {
     } catch (const Error& error) {
       messages_.erase(messages_.size() - 1);
       if (!terminal) throw;
-      fmt::print(stderr, "loopspec: {}\n", error.what());
+      fmt::print(stderr, "loopspec: {}\n", Printable(error.what()));
     }
   }
 
@@ -128,14 +137,18 @@ class Conversation {
     render.arguments = ParseTemplateArguments(options_.template_args);
     DecodeRequest request;
     request.prompt = text_.tokenizer->Encode(text_.chat_template->Render(messages_, render), false);
-    const int64_t room = model_.spec.max_positions - static_cast<int64_t>(request.prompt.size());
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    const int64_t room = context_ - length;
+    if (room < 1 && messages_.size() <= (options_.system.empty() ? 1u : 2u)) {
+      Fail("the message makes a prompt of {} tokens, the context has room for {} and an answer",
+           length, context_ - 1);
+    }
     if (room < 1)
-      Fail("the conversation fills the context of {} tokens: /clear starts anew",
-           model_.spec.max_positions);
+      Fail("the conversation fills the context of {} tokens: /clear starts anew", context_);
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
     request.depths = depths_;
-    request.row_budget = options_.decode.Rows(*backend_);
+    options_.decode.ApplyRows(request);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.stop_tokens = text_.special.eos;
     IncrementalDecoder decoder(*text_.tokenizer, {});
@@ -146,11 +159,24 @@ class Conversation {
       return std::fflush(stdout) == 0;
     };
     interrupted = false;
-    last_ = generator_.Run(request, [&](const CommittedToken& token) {
-      return show(decoder.Push(token.token)) && !interrupted.load(std::memory_order_relaxed);
-    });
+    const auto go_on = [] { return !interrupted.load(std::memory_order_relaxed); };
+    ProgressLine progress(kQuietSeconds);
+    last_ = generator_.Run(
+        request,
+        [&](const CommittedToken& token) {
+          progress.Clear();
+          return show(decoder.Push(token.token)) && go_on();
+        },
+        [&](int64_t done, int64_t total) {
+          progress.Show("reading the conversation", done, total, "tokens");
+          return go_on();
+        });
+    progress.Clear();
     show(decoder.Finish());
     fmt::print("\n");
+    std::fflush(stdout);
+    if (last_.finish_reason == FinishReason::kLength)
+      NoteCut(last_.tokens.size(), last_.tokens.size() == static_cast<size_t>(options_.max_tokens));
     return answer;
   }
 
@@ -160,6 +186,7 @@ class Conversation {
   TextParts text_;
   std::vector<int> depths_;
   std::unique_ptr<Backend> backend_;
+  int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
   Generator generator_;
   OrderedJson messages_;
   GenerateResult last_;
@@ -184,7 +211,7 @@ void Run(const Options& options) {
     } else if (*line == "/stats") {
       conversation.Stats();
     } else if ((*line)[0] == '/') {
-      fmt::print("unknown command {}\n{}", *line, kHelp);
+      fmt::print("unknown command {}\n{}", Printable(*line), kHelp);
     } else {
       conversation.Say(*line, input.terminal());
     }

@@ -1,6 +1,7 @@
 // loopspec demo: a word problem and a story, autoregressive and LoopSpec side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "decode/depths.h"
@@ -33,13 +34,14 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
   request.prompt = text.RequireTokenizer(folder).Encode(
       text.RequireTemplate(folder).Render(messages, {}), false);
   request.max_tokens = 200;
-  request.row_budget = backend.PreferredRows();
+  request.group = 0;
   request.stop_tokens = text.special.eos;
-  Generator generator(backend);
+  Generator generator(backend, LoadStepCost(backend));
   std::vector<Row> rows;
   std::vector<std::vector<int32_t>> ids;
   for (const bool speculative : {false, true}) {
     request.depths = speculative ? DefaultDepths(model.spec.recurrence) : std::vector<int>{};
+    request.early = speculative ? EarlyChildren::kLookup : EarlyChildren::kOff;
     generator.Run(request);  // once to warm up
     IncrementalDecoder decoder(*text.tokenizer, {});
     const GenerateResult result = generator.Run(request, [&](const CommittedToken& token) {
@@ -73,6 +75,9 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
                            100 * row.bytes_per_second / bandwidth),
                row.rows);
   }
+  double share = 0;
+  for (const Row& row : rows) share = std::max(share, row.bytes_per_second / bandwidth);
+  if (const std::string why = ExplainFloor(share); !why.empty()) fmt::print("  ({})\n", why);
   fmt::print("  {} tokens, the same text from both: {}\n\n", ids[0].size(),
              ids[0] == ids[1] ? "yes" : "NO, and that is a bug");
 }
@@ -80,7 +85,7 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
 void Run(const ModelOptions& options) {
   const std::filesystem::path folder = ResolveModel(options.model);
   const Model model = options.Load();
-  const TextParts text = TextParts::Load(folder);
+  const TextParts text = TextParts::Load(options, model);
   text.RequireTokenizer(folder);
   text.RequireTemplate(folder);
   const auto backend = options.MakeBackend(model, DefaultDepths(model.spec.recurrence), 512);

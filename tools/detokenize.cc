@@ -1,20 +1,17 @@
 // loopspec detokenize: token ids to text.
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/mapped_file.h"
 #include "engine/model_path.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"
+#include "tools/input_file.h"
+#include "tools/token_list.h"
 
 namespace loopspec::tools {
 namespace {
@@ -33,31 +30,15 @@ std::string ReadIdText(const DetokenizeOptions& options, bool ids_given, bool fi
         "detokenize needs token ids once: as an argument, as --file FILE, or as - for standard "
         "input");
   }
-  if (file_given) return ReadFile(options.file);
-  if (options.ids != "-") return options.ids;
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
-
-// Numbers with commas or spaces between, in brackets or not, or what `tokenize --json` prints.
-std::vector<int32_t> ParseIds(std::string_view text) {
-  if (text.starts_with("{\"tokens\":")) text.remove_prefix(std::string_view("{\"tokens\":").size());
-  std::vector<int32_t> ids;
-  while (true) {
-    text.remove_prefix(std::min(text.find_first_not_of(", \t\r\n[]}"), text.size()));
-    if (text.empty()) return ids;
-    const std::string_view word = text.substr(0, text.find_first_of(", \t\r\n[]}"));
-    int32_t id = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size() || id < 0) {
-      Fail("\"{}\" is no token id, expected whole numbers with commas between", word.substr(0, 40));
-    }
-    ids.push_back(id);
-    text.remove_prefix(word.size());
-  }
+  if (file_given) return ReadInput(options.file);
+  return options.ids == "-" ? ReadInput("-") : options.ids;
 }
 
 void RunDetokenize(const DetokenizeOptions& options, bool ids_given, bool file_given) {
-  const std::vector<int32_t> ids = ParseIds(ReadIdText(options, ids_given, file_given));
+  const std::vector<int32_t> ids = ParseTokenList(ReadIdText(options, ids_given, file_given));
+  for (const int32_t id : ids) {
+    if (id < 0) Fail("{} is no token id, expected 0 or more", id);
+  }
   const Tokenizer tokenizer = Tokenizer::FromFolder(ResolveModel(options.model));
   std::string text = tokenizer.Decode(ids, options.skip_special);
   if (options.json) text = Json{{"text", text}}.dump();
@@ -82,7 +63,8 @@ void AddDetokenizeCommand(Command app) {
       .Required();
   const Option ids = command.AddOption("ids", options->ids,
                                        "token ids with commas between; - reads standard input");
-  const Option file = command.AddOption("--file,-f", options->file, "read the ids from this file");
+  const Option file = command.AddOption("--file,-f", options->file,
+                                        "read the ids from this file; - is standard input");
   command.AddFlag("--skip-special", options->skip_special,
                   "leave out special tokens such as <|endoftext|>");
   command.AddFlag("--json", options->json, R"(print {"text": "..."} instead of the bare text)");

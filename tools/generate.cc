@@ -1,23 +1,23 @@
 // loopspec generate: one prompt in, text out.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <optional>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
-#include "base/timer.h"
 #include "engine/generate.h"
 #include "engine/model_path.h"
 #include "text/incremental_decoder.h"
 #include "tools/commands.h"
+#include "tools/input_file.h"
+#include "tools/interrupt.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
+#include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/token_list.h"
 #include "tools/trace_file.h"
 
 namespace loopspec::tools {
@@ -45,9 +45,7 @@ int MaxTokens(const Options& options, int64_t prompt, int64_t context) {
 }
 
 std::string PromptText(const Options& options) {
-  if (options.prompt_file.empty()) return options.prompt;
-  if (options.prompt_file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  return ReadFile(options.prompt_file);
+  return options.prompt_file.empty() ? options.prompt : ReadInput(options.prompt_file);
 }
 
 std::vector<int32_t> PromptTokens(const Options& options, const TextParts& text,
@@ -78,18 +76,14 @@ OrderedJson LogprobsJson(const GenerateResult& result) {
   return list;
 }
 
-void Run(const Options& options) {
-  if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
-  const std::filesystem::path folder = ResolveModel(options.model.model);
-  const Model model = options.model.Load();
-  const TextParts text = TextParts::Load(folder);
+DecodeRequest MakeRequest(const Options& options, const Model& model, const TextParts& text,
+                          const std::filesystem::path& folder) {
   if (!options.stop.empty() && !text.tokenizer)
     Fail("{} has no tokenizer.json: use --stop-token instead of --stop", folder.string());
   for (const int32_t token : options.stop_tokens) {
     if (token < 0 || token >= model.spec.vocab)
       Fail("--stop-token {} is outside the vocabulary of {}", token, model.spec.vocab);
   }
-
   DecodeRequest request;
   request.prompt = PromptTokens(options, text, folder);
   request.sampling = options.sampling.Get();
@@ -103,71 +97,117 @@ void Run(const Options& options) {
   if (!options.ignore_eos)
     request.stop_tokens.insert(request.stop_tokens.end(), text.special.eos.begin(),
                                text.special.eos.end());
+  return request;
+}
 
-  const auto backend = options.model.MakeBackend(
-      model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
-      options.decode.row_budget);
-  request.row_budget = options.decode.Rows(*backend);
-  Generator generator(*backend);
-  std::optional<IncrementalDecoder> decoder;
-  if (text.tokenizer) {
+// Tokens as they come, to standard output and into `whole`.
+class Stream {
+ public:
+  Stream(const Options& options, const TextParts& text)
+      : printed_(!options.json && options.trace != "-"),
+        coloured_(options.color && !(isatty(STDOUT_FILENO) != 0 && !CanErase(STDOUT_FILENO))) {
+    if (!text.tokenizer) return;
     IncrementalDecoder::Options how;
     how.skip_special = !options.show_special;
     how.stop = options.stop;
-    decoder.emplace(*text.tokenizer, how);
+    decoder_.emplace(*text.tokenizer, how);
   }
-  std::string whole;
-  const bool coloured = options.color && !options.json;
-  const auto show = [&](const std::string& piece, int source) {
-    whole += piece;
-    if (options.json || piece.empty()) return true;
-    if (coloured)
+
+  // False when nobody reads any more, or a stop string has come.
+  bool Push(const CommittedToken& token) {
+    if (decoder_) return Show(decoder_->Push(token.token), token.source) && !decoder_->stopped();
+    if (printed_) fmt::print("{}{}", count_++ == 0 ? "" : ",", token.token);
+    return true;
+  }
+  void Finish(int last_source) {
+    if (decoder_ && !decoder_->stopped()) Show(decoder_->Finish(), last_source);
+    if (printed_) fmt::print("\n");
+    std::fflush(stdout);
+  }
+
+  bool has_text() const { return decoder_.has_value(); }
+  const std::string& whole() const { return whole_; }
+
+ private:
+  bool Show(const std::string& piece, int source) {
+    whole_ += piece;
+    if (!printed_ || piece.empty()) return true;
+    if (coloured_)
       fmt::print("{}{}{}", SourceColour(source), piece, kPlain);
     else
       std::fwrite(piece.data(), 1, piece.size(), stdout);
-    return std::fflush(stdout) == 0;  // nobody reads any more: stop
-  };
-  const GenerateResult result = generator.Run(request, [&](const CommittedToken& token) {
-    if (!decoder) {
-      if (!options.json) fmt::print("{}{}", whole.empty() ? "" : ",", token.token);
-      whole += ' ';
-      return true;
-    }
-    return show(decoder->Push(token.token), token.source) && !decoder->stopped();
-  });
-  if (decoder && !decoder->stopped())
-    show(decoder->Finish(), result.tokens.empty() ? 0 : result.tokens.back().source);
+    return std::fflush(stdout) == 0;
+  }
+
+  const bool printed_, coloured_;
+  std::optional<IncrementalDecoder> decoder_;
+  std::string whole_;
+  int count_ = 0;
+};
+
+void PrintJson(const Options& options, const Model& model, const Backend& backend,
+               const DecodeRequest& request, const GenerateResult& result, const Stream& stream) {
+  std::vector<int32_t> ids;
+  for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
+  OrderedJson out = {
+      {"text", stream.has_text() ? OrderedJson(stream.whole()) : OrderedJson(nullptr)},
+      {"token_ids", ids},
+      {"prompt_tokens", request.prompt.size()},
+      {"finish_reason", NameOf(result.finish_reason)},
+      {"stats", StatsJson(model, backend, request.depths, result,
+                          static_cast<int64_t>(request.prompt.size()))}};
+  if (options.logprobs >= 0) out["logprobs"] = LogprobsJson(result);
+  fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+void PrintSummary(const GenerateResult& result, int recurrence) {
+  if (!ColourOnStderr()) return;
+  const DecodeStatistics& s = result.statistics;
+  fmt::print(stderr,
+             "\033[2m{} tokens, {:.0f} tokens/s, first after {}; {:.1f} rows on average, {:.2f} "
+             "tokens per pass of R{}\n",
+             result.tokens.size(), result.tokens_per_second(),
+             HumanSeconds(result.times.first_token), s.rows_mean(),
+             s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence /
+                               static_cast<double>(s.steps)
+                         : 0.0,
+             kPlain);
+}
+
+void Run(const Options& options) {
+  CatchInterrupt();
+  if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
+  const std::filesystem::path folder = ResolveModel(options.model.model);
+  const Model model = options.model.Load();
+  const TextParts text = TextParts::Load(options.model, model);
+  DecodeRequest request = MakeRequest(options, model, text, folder);
+  const auto backend = options.model.MakeBackend(
+      model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
+      options.decode.row_budget);
+  options.decode.ApplyRows(request);
+  Generator generator(*backend, LoadStepCost(*backend));
+  Stream stream(options, text);
+  ProgressLine progress(kQuietSeconds);
+  GenerateResult result = generator.Run(
+      request,
+      [&](const CommittedToken& token) {
+        progress.Clear();
+        return stream.Push(token) && !Interrupted();
+      },
+      [&](int64_t done, int64_t total) {
+        progress.Show("reading the prompt", done, total, "tokens");
+        return !Interrupted();
+      });
+  progress.Clear();
+  if (Interrupted()) result.finish_reason = FinishReason::kCancelled;
+  stream.Finish(result.tokens.empty() ? 0 : result.tokens.back().source);
   if (request.trace)
     WriteTrace(options.trace, model.spec.recurrence, request.depths, result,
                text.tokenizer ? &*text.tokenizer : nullptr);
-
-  if (options.json) {
-    std::vector<int32_t> ids;
-    for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
-    OrderedJson out = {{"text", decoder ? OrderedJson(whole) : OrderedJson(nullptr)},
-                       {"token_ids", ids},
-                       {"prompt_tokens", request.prompt.size()},
-                       {"finish_reason", NameOf(result.finish_reason)},
-                       {"stats", StatsJson(model, *backend, request.depths, result,
-                                           static_cast<int64_t>(request.prompt.size()))}};
-    if (options.logprobs >= 0) out["logprobs"] = LogprobsJson(result);
-    fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
-    return;
-  }
-  fmt::print("\n");
-  std::fflush(stdout);
-  if (ColourOnStderr()) {
-    const DecodeStatistics& s = result.statistics;
-    fmt::print(stderr,
-               "\033[2m{} tokens, {:.0f} tokens/s, first after {}; {} rows on average, {:.2f} "
-               "tokens per pass of R{}\n",
-               result.tokens.size(), result.tokens_per_second(),
-               HumanSeconds(result.times.first_token), fmt::format("{:.1f}", s.rows_mean()),
-               s.steps > 0 ? static_cast<double>(result.tokens.size()) * model.spec.recurrence /
-                                 static_cast<double>(s.steps)
-                           : 0.0,
-               kPlain);
-  }
+  if (options.json) return PrintJson(options, model, *backend, request, result, stream);
+  if (result.finish_reason == FinishReason::kLength)
+    NoteCut(result.tokens.size(), options.max_tokens.has_value());
+  PrintSummary(result, model.spec.recurrence);
 }
 
 }  // namespace
@@ -212,8 +252,10 @@ void AddGenerateCommand(Command app) {
   const Option color = command.AddFlag(
       "--color", options->color,
       "Colour the text by source: green first proposal, yellow second, red fallback");
-  command.AddOption("--trace", options->trace,
-                    "Write the timeline of branches to this file (draw it with loopspec trace)");
+  const Option trace = command.AddOption(
+      "--trace", options->trace,
+      "Write the timeline of branches to this file (draw it with loopspec trace); - prints it "
+      "instead of the text");
   command.SetFooter(
       "\nExamples:\n"
       "  loopspec generate -m models/ouro-demo -p \"Once upon a time\" -n 100\n"
@@ -239,6 +281,7 @@ void AddGenerateCommand(Command app) {
     needs(logprobs, json);
     excludes(tokens, chat);
     excludes(color, json);
+    if (options->trace == "-") excludes(trace, json);
     Run(*options);
   });
 }

@@ -2,18 +2,24 @@
 // calibrate.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iostream>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/memory_limit.h"
 #include "decode/depths.h"
 #include "engine/model_path.h"
 #include "kv/ledger.h"
+#include "sampling/filters.h"
 #include "tensor/safetensors.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/report.h"
+#include "tools/token_list.h"
 
 namespace loopspec::tools {
 namespace {
@@ -23,7 +29,7 @@ struct Options {
   std::string tokens, prompt, depths = "all", output;
 };
 
-std::vector<int> ReadoutDepths(const std::string& text, int recurrence) {
+std::vector<int> ParseReadouts(const std::string& text, int recurrence) {
   std::vector<int> depths;
   if (text == "all") {
     depths.resize(static_cast<size_t>(recurrence));
@@ -44,7 +50,8 @@ std::vector<int> ReadoutDepths(const std::string& text, int recurrence) {
 void Run(const Options& options) {
   CheckOutputFile(options.output, "--output");
   std::error_code ignored;
-  if (std::filesystem::exists(options.output, ignored) &&
+  const bool to_stdout = options.output == "-";
+  if (!to_stdout && std::filesystem::exists(options.output, ignored) &&
       !std::filesystem::is_regular_file(options.output, ignored)) {
     Fail(
         "--output {} is no regular file: a safetensors file is put in place as a whole when it is "
@@ -53,12 +60,12 @@ void Run(const Options& options) {
   }
   const Model model = options.model.Load();
   const std::filesystem::path folder = ResolveModel(options.model.model);
-  const std::vector<int> depths = ReadoutDepths(options.depths, model.spec.recurrence);
+  const std::vector<int> depths = ParseReadouts(options.depths, model.spec.recurrence);
   std::vector<int32_t> tokens;
   if (!options.tokens.empty()) {
     tokens = ParseTokenList(options.tokens);
   } else {
-    tokens = TextParts::Load(folder).RequireTokenizer(folder).Encode(options.prompt);
+    tokens = TextParts::Load(options.model, model).RequireTokenizer(folder).Encode(options.prompt);
   }
   if (tokens.empty()) Fail("no tokens given, expected at least one");
   for (const int32_t token : tokens) {
@@ -69,16 +76,25 @@ void Run(const Options& options) {
   if (positions > model.spec.max_positions)
     Fail("{} tokens are more than the model's context of {}", positions, model.spec.max_positions);
 
+  CheckMemory(static_cast<double>(depths.size()) * static_cast<double>(positions) *
+                  model.spec.vocab * sizeof(float),
+              fmt::format("logits of {} depths, {} positions and {} tokens", depths.size(),
+                          positions, model.spec.vocab));
   const auto backend = options.model.MakeBackend(model, depths, positions, 1);
   const std::vector<int>& computed = backend->options().readout_depths;  // R is always among them
   const int64_t vocab = model.spec.vocab;
   std::vector<float> logits(depths.size() * static_cast<size_t>(positions * vocab));
+  int32_t bad_position = -1, bad_depth = 0;
   KvLedger ledger(backend->pages(), 1);
   const SequencePages pages(ledger, positions);
   backend->Score({{pages.pages().data()}, 0, tokens}, [&](int32_t position, int32_t readout,
                                                           std::span<const float> row) {
     const auto it = std::find(depths.begin(), depths.end(), computed[static_cast<size_t>(readout)]);
     if (it == depths.end()) return;
+    if (bad_position < 0 && !AllFinite(row)) {
+      bad_position = position;
+      bad_depth = *it;
+    }
     std::memcpy(logits.data() + ((it - depths.begin()) * positions + position) * vocab, row.data(),
                 row.size_bytes());
   });
@@ -86,6 +102,12 @@ void Run(const Options& options) {
                               {reinterpret_cast<const std::byte*>(logits.data()),
                                DType::kF32,
                                {static_cast<int64_t>(depths.size()), positions, vocab}}};
+  // Written all the same: this is the way to look at them.
+  if (bad_position >= 0) {
+    LogWarning("the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
+               bad_position, bad_depth);
+  }
+  if (to_stdout) return WriteSafetensors(std::cout, {&tensor, 1}, "standard output");
   WriteSafetensors(options.output, {&tensor, 1});
   fmt::print("wrote {}: logits {} ({}) at depths {}\n", options.output,
              ShapeText(tensor.view.shape), HumanBytes(static_cast<double>(tensor.view.bytes())),
@@ -103,7 +125,8 @@ void AddLogitsCommand(Command app) {
   command.AddOption("--depths", options->depths, "Depths to read out: all, or 1,2,4").ShowDefault();
   command
       .AddOption("--output,-o", options->output,
-                 "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")
+                 "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]; - is "
+                 "standard output")
       .Required();
   options->model.AddTo(command);
   command.SetFooter(

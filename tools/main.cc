@@ -16,7 +16,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/printable.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
+#include "tools/parse_message.h"
 
 namespace {
 
@@ -33,24 +37,12 @@ constexpr const char* kDescription =
 
 constexpr int kBadInput = 2;
 
+// Files and arguments speak in messages: what they say is made safe for the terminal.
 int Complain(std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
   std::fflush(stdout);
-  std::fprintf(stderr, "loopspec: %s\n", message.c_str());
+  std::fprintf(stderr, "loopspec: %s\n", loopspec::Printable(message).c_str());
   return kBadInput;
-}
-
-// What is wrong with the command line, in one sentence, and where to read more.
-std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  if (!chosen.empty())
-    return fmt::format("{} (see loopspec {} --help)", error.what(), chosen[0]->get_name());
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  const std::vector<std::string> rest = app.remaining();
-  return fmt::format("{}, expected one of {} (see loopspec --help)",
-                     rest.empty() ? "no command given" : "unknown command " + rest[0],
-                     fmt::join(names, ", "));
 }
 
 // As after `loopspec ... | head -1`: the reader has what it wanted.
@@ -62,16 +54,59 @@ bool ReaderIsGone() {
 // Results that did not reach standard output are an error, whatever command wrote them.
 int Finish() {
   errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
-  if (ReaderIsGone()) return 0;
+  const int code = loopspec::tools::Interrupted() ? loopspec::tools::kInterruptedExit : 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (ReaderIsGone()) return code;
   return Complain(fmt::format("cannot write to standard output{}",
                               errno != 0 ? fmt::format(": {}", std::strerror(errno)) : ""));
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::string UnknownCommand(const CLI::App& app, const std::string& name) {
+  return fmt::format("{}, expected one of {} (see loopspec --help)",
+                     name.empty() ? "no command given" : "unknown command " + name,
+                     fmt::join(CommandNames(app), ", "));
+}
+
+// What is wrong with the command line, in one sentence, and where to read more.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (chosen.empty()) {
+    const std::vector<std::string> rest = app.remaining();
+    return UnknownCommand(app, rest.empty() ? "" : rest[0]);
+  }
+  const auto takes_fractions = [&](const std::string& name) {
+    const CLI::Option* option = chosen[0]->get_option_no_throw(name);
+    return option != nullptr && option->get_type_name() == "FLOAT";
+  };
+  return fmt::format("{} (see loopspec {} --help)",
+                     loopspec::tools::ParseMessage(error.what(), takes_fractions),
+                     chosen[0]->get_name());
+}
+
+// Refuses empty values ("--trace ''") of every option of every command.
+void RefuseEmptyValues(CLI::App& app) {
+  const auto not_empty = [](const std::string& value) -> std::string {
+    return value.empty() ? "is empty" : "";
+  };
+  for (CLI::App* command : app.get_subcommands({})) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_items_expected_max() > 0 && option->nonpositional())
+        option->check(CLI::Validator(not_empty, "", "not empty"));
+    }
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write, not as a death
+  loopspec::ReportMappedFileFaults();
   CLI::App app(kDescription, "loopspec");
   app.set_version_flag("--version", "loopspec " LOOPSPEC_VERSION);
   app.require_subcommand(1);
@@ -88,12 +123,19 @@ int main(int argc, char** argv) {
   AddTraceCommand(app);
   AddSynthCommand(app);
   AddDemoCommand(app);
+  RefuseEmptyValues(app);
   try {
+    // Before --help behind it is looked at.
+    const std::vector<std::string> names = CommandNames(app);
+    if (argc > 1 && argv[1][0] != '-' &&
+        std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+      return Complain(UnknownCommand(app, argv[1]));
+    }
     app.parse(argc, argv);
   } catch (const CLI::Success& answered) {  // --help, --version
     app.exit(answered);
   } catch (const CLI::ParseError& error) {
-    return Complain(ParseMessage(app, error));
+    return Complain(Explain(app, error));
   } catch (const loopspec::Error& error) {
     return Complain(error.what());
   } catch (const std::bad_alloc&) {

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "decode/depths.h"
+#include "decode/row_choice.h"
 #include "engine/device.h"
 #include "engine/model_path.h"
 
@@ -50,22 +52,26 @@ void ModelOptions::AddTo(Command command) {
                           "needs (CPU), what is free (GPU)"));
 }
 
-Model ModelOptions::Load() const {
+ConfigOverrides ModelOptions::Overrides() const {
   ConfigOverrides overrides;
   for (const std::string& entry : set) overrides.push_back(ParseOverride(entry));
-  return Model::Load(ResolveModel(model), overrides, recurrence);
+  return overrides;
+}
+
+Model ModelOptions::Load() const {
+  return Model::Load(ResolveModel(model), Overrides(), recurrence);
 }
 
 std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
-                                                   std::vector<int> depths, int64_t positions,
+                                                   std::span<const int> depths, int64_t positions,
                                                    int cells) const {
   BackendOptions options;
-  depths.push_back(model_loaded.spec.recurrence);
-  std::sort(depths.begin(), depths.end());
-  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
-  options.readout_depths = std::move(depths);
-  options.kv_positions = std::min<int64_t>(
-      positions, model_loaded.spec.max_positions);  // longer texts are refused anyway
+  options.readout_depths = ReadoutDepths(depths, model_loaded.spec.recurrence);
+  const int64_t context = model_loaded.spec.max_positions;
+  options.kv_positions = std::min(positions, context);  // longer texts are refused anyway
+  // A GPU sets its memory aside at once: no more of it than one text can use.
+  const bool gpu = device != "cpu" && CudaDeviceCount() > 0;
+  if (positions == 0 && gpu) options.kv_positions = context;
   if (!kv_memory.empty()) options.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   if (cells > 0) options.cells = cells;
   options.compute = ParseCompute(compute);
@@ -133,22 +139,28 @@ void DecodeOptions::AddTo(Command command) {
     return command.AddOption(name, value, help).Group("Decoding").ShowDefault();
   };
   add("--decode", decode,
-      "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
-      .OneOf({"loopspec", "ar"});
+      "loopspec; ar for plain autoregressive decoding: the same text, more slowly; lookup for "
+      "n-gram speculation over it")
+      .OneOf({"loopspec", "ar", "lookup"});
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
   add("--max-rows", row_budget,
-      "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on "
-      "a CPU)")
+      "Rows of a step at most; 0: as many as are worth their time on this machine")
       .Range(0, 256)
-      .TypeName("N")
-      .ShowDefault("");
+      .TypeName("N");
+  add("--group", group,
+      "Tokens that pass the later depths together, sharing what is read of the context: 1 to 16, "
+      "or auto: by the length of the context");
+  add("--early", early,
+      "Begin tokens before they are drafted, guessed from what followed the same words before: "
+      "lookup or off")
+      .OneOf({"lookup", "off"});
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {
-  if (decode == "ar") {
+  if (decode != "loopspec") {
     if (depths != "auto")
-      Fail("--depths {} goes with --decode loopspec, not with --decode ar", depths);
+      Fail("--depths {} goes with --decode loopspec, not with --decode {}", depths, decode);
     return {};
   }
   if (depths.empty())
@@ -159,11 +171,27 @@ std::vector<int> DecodeOptions::Depths(int recurrence) const {
   return chosen;
 }
 
-TextParts TextParts::Load(const std::filesystem::path& folder) {
+void DecodeOptions::ApplyRows(DecodeRequest& request) const {
+  request.row_budget = row_budget;
+  request.group = 0;
+  if (group != "auto") {
+    const std::vector<int> parsed = ParseDepths(group);
+    if (parsed.size() != 1 || parsed[0] < 1 || parsed[0] > kMaxGroup)
+      Fail("--group {}: expected auto, or a whole number from 1 to {}", group, kMaxGroup);
+    request.group = parsed[0];
+  }
+  if (decode == "ar") return;
+  if (decode == "lookup" && early == "off")
+    Fail("--early off leaves nothing of --decode lookup, which is early children alone");
+  if (early == "lookup") request.early = EarlyChildren::kLookup;
+}
+
+TextParts TextParts::Load(const ModelOptions& options, const Model& model) {
+  const std::filesystem::path folder = ResolveModel(options.model);
   TextParts parts;
-  if (std::filesystem::exists(folder / "tokenizer.json"))
-    parts.tokenizer = Tokenizer::FromFolder(folder);
-  parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr);
+  if (FileExists(folder / "tokenizer.json")) parts.tokenizer = Tokenizer::FromFolder(folder);
+  parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr,
+                                    model.spec.vocab, options.Overrides());
   parts.chat_template = ChatTemplate::FromFolder(folder);
   return parts;
 }
@@ -176,26 +204,6 @@ const Tokenizer& TextParts::RequireTokenizer(const std::filesystem::path& folder
 const ChatTemplate& TextParts::RequireTemplate(const std::filesystem::path& folder) const {
   if (!chat_template) Fail("{} has no chat template, which a conversation needs", folder.string());
   return *chat_template;
-}
-
-std::vector<int32_t> ParseTokenList(const std::string& text) {
-  std::vector<int32_t> tokens;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at != end) {
-    while (at != end && (*at == ' ' || *at == ',' || *at == '\n' || *at == '\t')) ++at;
-    if (at == end) break;
-    int32_t token = 0;
-    const auto [next, error] = std::from_chars(at, end, token);
-    if (error != std::errc() ||
-        (next != end && *next != ' ' && *next != ',' && *next != '\n' && *next != '\t')) {
-      Fail("token list \"{}\": expected whole numbers with commas between, such as 1,2,3",
-           text.size() > 60 ? text.substr(0, 60) + "..." : text);
-    }
-    tokens.push_back(token);
-    at = next;
-  }
-  return tokens;
 }
 
 int64_t ParseBytes(const std::string& text, const char* option) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,11 @@ struct ModelOptions {
   std::string kv_memory;
 
   void AddTo(Command command);
+  ConfigOverrides Overrides() const;
   Model Load() const;
-  // `depths`: every proposal depth that will be used. `positions`: committed positions to hold.
-  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths,
+  // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
+  // for the model's whole context, or as much of it as memory holds.
+  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,
                                        int64_t positions, int cells = 0) const;
 };
 
@@ -45,20 +48,20 @@ struct SamplingOptions {
   SamplingParams Get() const;
 };
 
-// --decode, --depths, --max-rows.
+// --decode, --depths, --max-rows, --group, --early.
 struct DecodeOptions {
   std::string decode = "loopspec";
   std::string depths = "auto";
-  int row_budget = -1;  // -1: the device's own choice
+  int row_budget = 0;  // 0: by cost
+  std::string group = "auto";
+  std::string early = "lookup";
 
   void AddTo(Command command);
   // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
   // they cannot batch.
   std::vector<int> Depths(int recurrence) const;
-  // Row budget of a request.
-  int Rows(const Backend& backend) const {
-    return row_budget >= 0 ? row_budget : backend.PreferredRows();
-  }
+  // Sets how `request`, whose depths are set, chooses its rows.
+  void ApplyRows(DecodeRequest& request) const;
 };
 
 // What turns text into tokens and back, where the folder has it.
@@ -67,7 +70,7 @@ struct TextParts {
   SpecialTokens special;
   std::optional<ChatTemplate> chat_template;
 
-  static TextParts Load(const std::filesystem::path& folder);
+  static TextParts Load(const ModelOptions& options, const Model& model);
   const Tokenizer& RequireTokenizer(const std::filesystem::path& folder) const;
   const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
 };
@@ -75,7 +78,6 @@ struct TextParts {
 // --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)
 Option AddSeed(Command command, const std::string& name, uint64_t& seed, const std::string& help);
 
-std::vector<int32_t> ParseTokenList(const std::string& text);
 // "8G", "512M", "1000000": bytes.
 int64_t ParseBytes(const std::string& text, const char* option);
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -37,6 +38,7 @@ void WriteTo(const std::string& file, const std::string& text, const std::string
 }  // namespace
 
 void CheckOutputFile(const std::string& path, const char* option) {
+  if (path == "-") return;
   if (path.empty()) Fail("{} is empty, expected the name of a file to write", option);
   std::error_code error;
   if (fs::is_directory(path, error))
@@ -52,6 +54,11 @@ void CheckOutputFile(const std::string& path, const char* option) {
 }
 
 void WriteTextFile(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      Fail("cannot write to standard output: {}", std::strerror(errno));
+    return;
+  }
   if (IsSpecial(path)) return WriteTo(path, text, path);
   const std::string temporary = path + ".partial";
   WriteTo(temporary, text, path);

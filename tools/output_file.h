@@ -9,7 +9,8 @@ namespace loopspec::tools {
 // names it to the user.
 void CheckOutputFile(const std::string& path, const char* option);
 
-// Replaces the file as a whole or leaves it alone; a device or a pipe is written to as it is.
+// Replaces the file as a whole or leaves it alone; a device or a pipe is written to as it is, and
+// "-" is standard output.
 // Throws Error.
 void WriteTextFile(const std::string& path, const std::string& text);
 

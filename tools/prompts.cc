@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/mapped_file.h"
+#include "tools/input_file.h"
 
 namespace loopspec::tools {
 namespace {
@@ -19,7 +19,8 @@ PromptEntry FromJsonLine(const std::string& line, const std::string& where) {
   const Json json = ParseJson(line, where);
   if (!json.is_object()) Fail("{}: expected a JSON object", where);
   for (const char* key : {"prompt", "question", "text"}) {
-    if (auto text = FindString(json, key, where)) return {*text, FindString(json, "answer", where)};
+    if (auto text = FindString(json, key, where))
+      return {*text, where, FindString(json, "answer", where)};
   }
   Fail("{}: no prompt, question or text", where);
 }
@@ -27,7 +28,7 @@ PromptEntry FromJsonLine(const std::string& line, const std::string& where) {
 }  // namespace
 
 std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
-  const std::string file = ReadFile(path);
+  const std::string file = ReadInput(path);
   std::vector<PromptEntry> prompts;
   size_t begin = 0;
   for (int number = 1; begin < file.size(); ++number) {
@@ -36,11 +37,11 @@ std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
     const std::string line = Trim(file.substr(begin, end - begin));
     begin = end + 1;
     if (line.empty()) continue;
-    prompts.push_back(line[0] == '{' ? FromJsonLine(line, fmt::format("{}, line {}", path, number))
-                                     : PromptEntry{line, {}});
+    const std::string where = fmt::format("{}, line {}", NameOfInput(path), number);
+    prompts.push_back(line[0] == '{' ? FromJsonLine(line, where) : PromptEntry{line, where, {}});
     if (limit > 0 && static_cast<int>(prompts.size()) == limit) break;
   }
-  if (prompts.empty()) Fail("{} holds no prompt", path);
+  if (prompts.empty()) Fail("{} holds no prompt", NameOfInput(path));
   return prompts;
 }
 

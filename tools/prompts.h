@@ -10,10 +10,12 @@ namespace loopspec::tools {
 
 struct PromptEntry {
   std::string prompt;
+  std::string where;  // "prompts.txt, line 3"
   std::optional<std::string> answer;
 };
 
-// Throws Error for a file without a prompt. `limit` > 0 keeps the first ones.
+// Throws Error for a file without a prompt. `limit` > 0 keeps the first ones; "-" is standard
+// input.
 std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit);
 
 // What stands behind the last "####", as GSM8K-style answers end; nothing when there is none.

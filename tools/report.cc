@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "decode/depths.h"
+#include "tools/progress.h"
 
 namespace loopspec::tools {
 
@@ -86,11 +87,21 @@ std::string HumanCount(double count) {
   return fmt::format("{:.0f}", count);
 }
 
+void NoteCut(size_t tokens, bool asked) {
+  fmt::print(stderr, "loopspec: the text was cut after {} tokens ({})\n", tokens,
+             asked ? "-n" : "-n sets another number, as far as the context has room");
+}
+
+std::string ExplainFloor(double share) {
+  if (share <= 1.0) return "";
+  return "over 100 %: part of what is read stays in the caches, which are faster than memory";
+}
+
 bool ColourOnStdout() {
-  return isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  return CanErase(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
 }
 bool ColourOnStderr() {
-  return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  return CanErase(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
 }
 
 const char* SourceColour(int source) {

@@ -23,7 +23,17 @@ std::string HumanBytes(double bytes);
 std::string HumanSeconds(double seconds);
 std::string HumanCount(double count);
 
-// True when stdout (or stderr) is a terminal and NO_COLOR is not set.
+// Says on stderr that a text of so many tokens was cut by --max-tokens, or by the room that there
+// was where the user gave no number.
+void NoteCut(size_t tokens, bool asked);
+
+// Why reading faster than memory is no mistake; nothing for shares up to 1.
+std::string ExplainFloor(double share);
+
+// Work may be silent this long before a line says how far it is.
+inline constexpr double kQuietSeconds = 2.0;
+
+// True when stdout (or stderr) is a terminal, not a dumb one, and NO_COLOR is not set.
 bool ColourOnStdout();
 bool ColourOnStderr();
 

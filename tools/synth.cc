@@ -1,14 +1,13 @@
 // loopspec synth: a checkpoint of a released model's size with random weights, for speed work.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
-#include "base/timer.h"
 #include "engine/device.h"
 #include "measure/agreement.h"
 #include "model/model.h"
 #include "tools/commands.h"
 #include "tools/options.h"
+#include "tools/progress.h"
 
 namespace loopspec::tools {
 namespace {
@@ -21,8 +20,7 @@ struct Options {
 };
 
 void Measure(const Options& options, const SynthResult& written) {
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  Timer since;
+  ProgressLine progress(0.5);
   std::string device;
   const TwinReport report = CalibrateTwin(
       options.request, written,
@@ -33,11 +31,9 @@ void Measure(const Options& options, const SynthResult& written) {
       },
       options.positions,
       [&](int round, int done, int total) {
-        if (!terminal || (since.Seconds() < 0.2 && done < total)) return;
-        since.Reset();
-        fmt::print(stderr, "\rmeasuring, round {}: {} of {} positions\033[K", round, done, total);
+        progress.Show(fmt::format("measuring, round {}", round), done, total, "positions");
       });
-  if (terminal) fmt::print(stderr, "\r\033[K");
+  progress.Clear();
   const SynthAgreement& agreement = report.agreement;
   for (size_t i = 0; i < agreement.depths.size(); ++i) {
     fmt::print("depth {} agrees with the last at {:.1f} % of {} positions ({})\n",
@@ -90,13 +86,16 @@ void AddSynthCommand(Command app) {
   command
       .AddOption("--layers", request.layers,
                  "Blocks of the recurrence, instead of the model's own number")
+      .Range(1, 4096)
       .TypeName("N");
   command
       .AddOption("--width", request.width,
                  "Width of the states instead of the model's own, heads and feed-forward in "
                  "proportion: for trials on a small scale")
+      .Range(1, 1 << 20)
       .TypeName("N");
   command.AddOption("--vocab", request.vocab, "Tokens, instead of the model's own number")
+      .Range(16, 1 << 24)
       .TypeName("N");
   AddSeed(command, "--seed", request.seed, "Seed of the weights");
   command.AddOption("--output,-o", options->output, "Folder to write").Required();

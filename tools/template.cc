@@ -2,18 +2,16 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/mapped_file.h"
 #include "engine/model_path.h"
 #include "text/chat_template.h"
 #include "tools/commands.h"
+#include "tools/input_file.h"
 
 namespace loopspec::tools {
 namespace {
@@ -26,13 +24,6 @@ struct TemplateOptions {
   bool no_generation_prompt = false;
 };
 
-OrderedJson ReadConversation(const std::string& file) {
-  if (file != "-") return ParseOrderedJson(ReadFile(file), file);
-  const std::string text{std::istreambuf_iterator<char>(std::cin),
-                         std::istreambuf_iterator<char>()};
-  return ParseOrderedJson(text, "standard input");
-}
-
 void RunTemplate(const TemplateOptions& options) {
   const auto dir = ResolveModel(options.model);
   const std::optional<ChatTemplate> chat_template = ChatTemplate::FromFolder(dir, options.name);
@@ -44,18 +35,20 @@ void RunTemplate(const TemplateOptions& options) {
   }
   ChatTemplate::Options render;
   render.add_generation_prompt = !options.no_generation_prompt;
-  OrderedJson messages = ReadConversation(options.messages);
+  OrderedJson messages =
+      ParseOrderedJson(ReadInput(options.messages), NameOfInput(options.messages));
   if (messages.is_object()) {
     for (const char* name : {"tools", "documents"}) {
       if (messages.contains(name)) render.arguments[name] = messages[name];
     }
     if (!messages.contains("messages")) {
-      Fail("{}: found an object without \"messages\"", options.messages);
+      Fail("{}: found an object without \"messages\"", NameOfInput(options.messages));
     }
     messages = OrderedJson(messages["messages"]);
   }
   if (!messages.is_array()) {
-    Fail("{}: the messages are {}, expected a list", options.messages, messages.type_name());
+    Fail("{}: the messages are {}, expected a list", NameOfInput(options.messages),
+         messages.type_name());
   }
   render.arguments.update(ParseTemplateArguments(options.arguments));
   std::string prompt = chat_template->Render(messages, render);

@@ -1,17 +1,15 @@
 // loopspec tokenize: text to token ids.
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/mapped_file.h"
 #include "engine/model_path.h"
 #include "fmt/format.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"
+#include "tools/input_file.h"
 
 namespace loopspec::tools {
 namespace {
@@ -29,9 +27,8 @@ std::string ReadText(const TokenizeOptions& options, bool text_given, bool file_
   if (text_given == file_given) {
     Fail("tokenize needs one text: as an argument, as --file FILE, or as - for standard input");
   }
-  if (file_given) return ReadFile(options.file);
-  if (options.text != "-") return options.text;
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (file_given) return ReadInput(options.file);
+  return options.text == "-" ? ReadInput("-") : options.text;
 }
 
 void RunTokenize(const TokenizeOptions& options, bool text_given, bool file_given) {
@@ -61,8 +58,9 @@ void AddTokenizeCommand(Command app) {
   command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
       .Required();
   const Option text = command.AddOption("text", options->text, "the text; - reads standard input");
-  const Option file = command.AddOption("--file,-f", options->file,
-                                        "read the text from this file, every byte of it");
+  const Option file =
+      command.AddOption("--file,-f", options->file,
+                        "read the text from this file, every byte of it; - is standard input");
   command.AddFlag(
       "--no-special", options->no_special,
       "leave out the special tokens that the model expects around a text (begin of text, ...)");

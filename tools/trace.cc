@@ -1,8 +1,12 @@
 // loopspec trace: draws the timeline that generate --trace wrote.
 #include <fmt/format.h>
 
+#include <filesystem>
+
+#include "base/error.h"
 #include "base/json.h"
 #include "tools/commands.h"
+#include "tools/input_file.h"
 #include "tools/output_file.h"
 #include "tools/trace_file.h"
 
@@ -15,8 +19,9 @@ void AddTraceCommand(Command app) {
   };
   auto options = std::make_shared<Options>();
   const Command command = app.AddCommand("trace", "Draw a timeline written by generate --trace");
-  command.AddOption("FILE", options->input, "The trace, a JSON file").Required();
-  command.AddOption("--svg", options->svg, "Picture to write").Required();
+  command.AddOption("FILE", options->input, "The trace, a JSON file; - is standard input")
+      .Required();
+  command.AddOption("--svg", options->svg, "Picture to write; - is standard output").Required();
   command.AddOption("--from", options->begin, "First recurrence to draw")
       .Range(0, int64_t{1} << 40)
       .ShowDefault();
@@ -25,10 +30,14 @@ void AddTraceCommand(Command app) {
       .ShowDefault();
   command.SetAction([options] {
     CheckOutputFile(options->svg, "--svg");
-    const Json trace = ReadJsonFile(options->input);
-    WriteTextFile(options->svg, DrawTrace(trace, options->begin, options->begin + options->steps,
-                                          options->input));
-    fmt::print("wrote {}\n", options->svg);
+    std::error_code ignored;
+    if (options->input != "-" && std::filesystem::equivalent(options->input, options->svg, ignored))
+      Fail("--svg {} is the trace itself, expected another file", options->svg);
+    const std::string name = NameOfInput(options->input);
+    const Json trace = ParseJson(ReadInput(options->input), name);
+    WriteTextFile(options->svg,
+                  DrawTrace(trace, options->begin, options->begin + options->steps, name));
+    if (options->svg != "-") fmt::print("wrote {}\n", options->svg);
   });
 }
 

@@ -47,6 +47,7 @@ struct Life {
     char kind;  // d raft, g ate closed, a ccepted, f allback
   };
   std::vector<Mark> marks;
+  std::map<int64_t, int64_t> depth_at;  // recurrences that it went through: step -> depth reached
 };
 
 std::string Escape(const std::string& text) {
@@ -93,6 +94,11 @@ std::map<int64_t, Life> Lives(const Json& trace, int64_t& last, const std::strin
       life.died = INT64_MAX;
       life.text = text;
       life.proposal = static_cast<int>(FindInt(event, "proposal", what, 0, 64).value_or(0));
+    } else if (kind == "advance") {
+      const int64_t depth = FindInt(event, "depth", what, 0, 1 << 20).value_or(0);
+      const int64_t count = FindInt(event, "proposal", what, 0, 1 << 20).value_or(0);
+      for (int64_t i = 0; i < count; ++i) life.depth_at[step + i] = depth - count + i + 1;
+      last = std::max(last, step + count);
     } else if (kind == "prune") {
       life.died = step;
       life.pruned = true;
@@ -127,7 +133,9 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
         fmt::format("<text x=\"{}\" y=\"{}\" class=\"name p{}\">{}</text>\n",
                     std::max(kLeft, x(life.born)) - 6, y + 17, life.proposal, Escape(life.text));
     for (int64_t step = std::max(begin, life.born); step < std::min(end, died); ++step) {
-      const int64_t depth = step - life.born + 1;
+      const auto at = life.depth_at.find(step);
+      if (at == life.depth_at.end()) continue;  // it waited
+      const int64_t depth = at->second;
       const bool final = depth == recurrence;
       body += fmt::format(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" class=\"{}\"/>"

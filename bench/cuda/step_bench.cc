@@ -12,47 +12,10 @@
 #include "backends/cuda/host/cuda_backend.h"
 #include "backends/cuda/host/read_bandwidth.h"
 #include "base/timer.h"
+#include "model_shapes.h"
 
 namespace loopspec {
 namespace {
-
-ModelSpec Ouro14() {
-  ModelSpec spec;
-  spec.family = "ouro";
-  spec.hidden = 2048;
-  spec.heads = spec.kv_heads = 16;
-  spec.head_dim = 128;
-  spec.ff = 5632;
-  spec.vocab = 49152;
-  spec.max_positions = 65536;
-  spec.core_layers = 24;
-  spec.recurrence = 4;
-  spec.norms = NormPlacement::kSandwich;
-  spec.loop_norm = true;
-  spec.rope.theta = 1e6;
-  return spec;
-}
-
-ModelSpec RavenLlama() {
-  ModelSpec spec;
-  spec.family = "raven";
-  spec.hidden = 2048;
-  spec.heads = 32;
-  spec.kv_heads = 8;
-  spec.head_dim = 64;
-  spec.ff = 8192;
-  spec.vocab = 128256;
-  spec.max_positions = 8192;
-  spec.prelude_layers = 4;
-  spec.core_layers = 6;
-  spec.coda_layers = 4;
-  spec.recurrence = 32;
-  spec.final_norm = true;
-  spec.adapter = true;
-  spec.state_std = 0.02;
-  spec.rope.theta = 5e5;
-  return spec;
-}
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "loopspec/queue_full.h"
+#include "loopspec/sampling.h"
 
 namespace loopspec {
 
@@ -50,20 +51,8 @@ struct EngineOptions {
   int cells = 256;        // branches alive at once
   int max_running = 0;    // requests decoded at once; 0: a quarter of the cells
   int max_queued = 1024;  // more than these are refused with QueueFull
-  int max_rows = 0;       // branches computed together; 0: what the device does well
+  int max_rows = 0;       // branches computed together at most; 0: chosen by what they cost
   int prefill_chunk = 0;  // positions of a prompt between two steps; 0: what the device does well
-};
-
-struct Sampling {
-  float temperature = 0.0f;  // 0: greedy
-  int top_k = 0;             // 0: off
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  std::vector<std::pair<int32_t, float>> logit_bias = {};  // token, what is added
-  bool coupled = false;  // sampled text that does not depend on the decoder
 };
 
 struct Message {
@@ -87,9 +76,9 @@ struct Request {
   std::string template_arguments = {};  // a JSON object: {"enable_thinking": false}
   bool add_special_tokens = true;       // those that the tokenizer puts around a prompt
 
-  std::optional<Sampling> sampling = {};  // none: what generation_config.json says
-  std::optional<uint64_t> seed = {};      // none: a random one, see Stream::seed
-  int choices = 1;                        // texts, each with draws of its own
+  std::optional<SamplingParams> sampling = {};  // none: what generation_config.json says
+  std::optional<uint64_t> seed = {};            // none: a random one, see Stream::seed
+  int choices = 1;                              // texts, each with draws of its own
 
   std::optional<int> max_tokens = {};     // none: 256, or what there is room for; 0: only score
   std::vector<std::string> stop = {};     // end before any of these
@@ -215,7 +204,7 @@ class Engine {
   Result Generate(const Request& request, const OnToken& on_token = {});
 
   // What the model's generation_config.json asks for; greedy where it has none.
-  Sampling default_sampling() const;
+  SamplingParams default_sampling() const;
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = true) const;
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
 

@@ -30,8 +30,7 @@ enum class ComputeMode { kAuto, kF32, kBF16 };
 struct BackendOptions {
   std::vector<int> readout_depths;  // ascending, the last is R; C planes exist for these
   int cells = 256;                  // branches alive at once, over all requests
-  int64_t kv_positions =
-      0;  // committed positions to hold over all sequences; 0: the model's context length
+  int64_t kv_positions = 0;  // committed positions to hold over all sequences; 0: what memory holds
   int64_t kv_memory =
       0;  // bytes of key/value memory instead, where the backend chooses from free memory
   ComputeMode compute = ComputeMode::kAuto;
@@ -123,6 +122,7 @@ struct Decision {
   int32_t token = -1;  // kPropose: the draft, or -1 when there is none; kVerify: the decided token
   int32_t accepted = -1;   // kVerify: index into recorded of the accepted draft, -1: fallback
   bool gate_open = false;  // kPropose
+  bool finite = true;      // false: the logits hold NaN or infinity, and token means nothing
   float logprob = 0.0f;    // of the unfiltered depth-R softmax, when asked for
   std::vector<TokenLogprob> top;
 };
@@ -141,6 +141,12 @@ struct PrefillPlan {
   std::span<const int32_t> tokens;
 };
 
+// What one request may ask of a backend at most; CheckLimits (decode/request.h) refuses the rest
+// before anything is submitted.
+struct BackendLimits {
+  int max_logprobs;  // likeliest tokens that a decision can list
+};
+
 using Ticket = uint64_t;
 // Logits of one position at readout_depths[readout]; the span is valid during the call.
 using LogitsSink = std::function<void(int32_t position, int32_t readout, std::span<const float>)>;
@@ -152,18 +158,29 @@ class Backend {
   virtual const ModelSpec& spec() const = 0;
   // As granted: every field that was 0 or kAuto is filled in.
   virtual const BackendOptions& options() const = 0;
-  virtual std::string device() const = 0;  // "cpu", "cuda:0"
-  virtual int pages() const = 0;           // pages of kPageSize positions there are
-  virtual int64_t page_bytes() const = 0;  // of one page on all planes
+  virtual BackendLimits limits() const = 0;
+  virtual std::string device() const = 0;                // "cpu", "cuda:0"
+  virtual std::string chip() const { return device(); }  // its name, for records and caches
+  virtual int pages() const = 0;                         // pages of kPageSize positions there are
+  virtual int64_t page_bytes() const = 0;                // of one page on all planes
+  // Positions of a prompt to prefill between two steps of other requests.
+  virtual int PrefillChunk() const { return 512; }
+  // Whether rows of one sequence at one depth read its committed keys and values once for all of
+  // them, or each for itself.
+  virtual bool rows_share_planes() const { return false; }
+
+  // Prompts, submitted and awaited like steps, and beside them: steps of other sequences may be
+  // submitted and awaited meanwhile. A position's bits depend neither on how its prompt was cut
+  // into parts nor on what else was submitted, so a caller that wants to report progress cuts a
+  // long prompt. The plans need not outlive the call; steps submitted after WaitPrefill see the
+  // pages. Every ticket is awaited once; parts are done in the order in which they were submitted.
+  virtual Ticket SubmitPrefill(std::span<const PrefillPlan> parts) = 0;
+  virtual bool PrefillDone(Ticket ticket) = 0;  // whether WaitPrefill would return at once
+  virtual void WaitPrefill(Ticket ticket) = 0;
+  void Prefill(const PrefillPlan& plan) { WaitPrefill(SubmitPrefill({&plan, 1})); }
   // Whether a position's keys and values have the same bits after a prompt as after steps: what a
   // cache of prefixes must know.
   virtual bool prefill_equals_decode() const = 0;
-  // Positions of a prompt to prefill between two steps of other requests.
-  virtual int PrefillChunk() const { return 512; }
-  // Rows up to which one more costs little: the budget of a request that names none.
-  virtual int PreferredRows() const { return options().cells; }
-
-  virtual void Prefill(const PrefillPlan& plan) = 0;
   // As Prefill, and hands out the logits of every position at every readout depth.
   virtual void Score(const PrefillPlan& plan, const LogitsSink& sink) = 0;
 

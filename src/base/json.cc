@@ -30,13 +30,21 @@ void CheckDepth(std::string_view text, std::string_view what) {
   }
 }
 
+// "[json.exception.parse_error.101] parse error at line 1 ..." without the library's own number.
+std::string_view WithoutTag(std::string_view message) {
+  const size_t end = message.find("] ");
+  return message.starts_with("[json.exception") && end != std::string_view::npos
+             ? message.substr(end + 2)
+             : message;
+}
+
 template <typename T>
 T Parse(std::string_view text, std::string_view what) {
   CheckDepth(text, what);
   try {
     return T::parse(text);
   } catch (const typename T::exception& error) {
-    Fail("{}: not valid JSON ({})", what, error.what());
+    Fail("{}: not valid JSON ({})", what, WithoutTag(error.what()));
   }
 }
 

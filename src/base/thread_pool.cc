@@ -1,9 +1,13 @@
 #include "base/thread_pool.h"
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <climits>
 #include <cmath>
 #include <fstream>
 
@@ -11,6 +15,15 @@
 
 namespace loopspec {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+
+// How long a member spins before it sleeps. Inside a run the others are a few microseconds behind
+// unless they were preempted; between runs the caller soon returns unless the work is done. To be
+// woken takes some 10 to 50 us.
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kIdleSpin = std::chrono::microseconds(200);
 
 inline void Pause() {
 #if defined(__aarch64__)
@@ -20,10 +33,26 @@ inline void Pause() {
 #endif
 }
 
-// How long a member spins before it gives its core away. Inside a run the others are close behind;
-// between runs the caller may be away for long, and a spinning core would only burn power.
-constexpr int kSpinsInside = 20000;
-constexpr auto kIdleSpin = std::chrono::microseconds(2000);
+// Sleeps unless `word` differs from `seen`; may return early.
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+
+void FutexWakeAll(const std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+static_assert(sizeof(std::atomic<uint32_t>) == 4 && std::atomic<uint32_t>::is_always_lock_free);
+
+// CPU time of the calling thread.
+nanoseconds ThreadTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
+}
+
+double Seconds(nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 }  // namespace
 
@@ -42,7 +71,7 @@ int UsableCores() {
 }
 
 void Worker::Sync() {
-  if (count_ > 1) pool_->Barrier();
+  if (count_ > 1) pool_->Barrier(pool_->members_[static_cast<size_t>(index_)]);
 }
 
 Worker::Range Worker::Share(int64_t n, int64_t grain) const {
@@ -53,83 +82,114 @@ Worker::Range Worker::Share(int64_t n, int64_t grain) const {
 }
 
 ThreadPool::ThreadPool(int threads)
-    : count_(threads > 0 ? threads : UsableCores()), crowded_(count_ > UsableCores()) {
+    : count_(threads > 0 ? threads : UsableCores()),
+      cores_(UsableCores()),
+      size_(count_),
+      members_(static_cast<size_t>(count_)) {
   for (int i = 1; i < count_; ++i) threads_.emplace_back([this, i] { ThreadMain(i); });
 }
 
 ThreadPool::~ThreadPool() {
-  stop_.store(true, std::memory_order_release);
-  {
-    std::lock_guard lock(mutex_);
-    generation_.fetch_add(1, std::memory_order_seq_cst);
-  }
-  wake_.notify_all();
+  stop_ = true;
+  for (int i = 1; i < count_; ++i) Call(members_[static_cast<size_t>(i)]);
   for (std::thread& thread : threads_) thread.join();
 }
 
+void ThreadPool::FixTeam(int members) {
+  LOOPSPEC_CHECK(members >= 0 && members <= count_);
+  fixed_ = members;
+}
+
 void ThreadPool::Run(void (*body)(void*, Worker&), void* context) {
-  if (count_ == 1) {
-    Worker only(this, 0, 1);
-    body(context, only);
-    return;
-  }
+  const bool choose = fixed_ == 0 && count_ > 1;
+  const Clock::time_point start = choose ? Clock::now() : Clock::time_point();
   body_ = body;
   context_ = context;
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-    {
-      std::lock_guard lock(mutex_);
-    }  // a sleeper is either waiting by now or will see the new generation
-    wake_.notify_all();
+  team_ = choose ? size_.current() : fixed_ > 0 ? fixed_ : count_;
+  counting_ = choose;
+  measuring_ = choose && size_.measuring();
+  for (int i = 1; i < team_; ++i) Call(members_[static_cast<size_t>(i)]);
+  RunMember(0);
+  if (!choose) return;
+  RunCost cost{Seconds(Clock::now() - start), 0.0, 0.0};
+  for (int i = 0; i < team_; ++i) {
+    const Member& member = members_[static_cast<size_t>(i)];
+    cost.blocked += Seconds(member.blocked);
+    cost.work += Seconds(member.cpu - member.spun);
   }
-  Worker self(this, 0, count_);
-  body(context, self);
-  Barrier();  // all are done with body_ and context_
+  size_.Add(cost);
+}
+
+// Tells a member that a run has begun.
+void ThreadPool::Call(Member& member) {
+  member.run.store(member.run.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  if (member.asleep.load(std::memory_order_seq_cst) > 0) FutexWakeAll(member.run);
 }
 
 void ThreadPool::ThreadMain(int index) {
-  uint32_t seen = 0;
-  while (true) {
-    // Spin for a while, then sleep until the next generation.
-    const auto deadline = std::chrono::steady_clock::now() + kIdleSpin;
-    uint32_t now = generation_.load(std::memory_order_acquire);
-    for (int spin = 1; now == seen; ++spin) {
-      Relax(0);
-      now = generation_.load(std::memory_order_acquire);
-      if (now == seen && spin % 256 == 0 && std::chrono::steady_clock::now() > deadline) {
-        std::unique_lock lock(mutex_);
-        sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_seq_cst) != seen; });
-        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-        now = generation_.load(std::memory_order_acquire);
-      }
+  Member& member = members_[static_cast<size_t>(index)];
+  nanoseconds patience{0};
+  for (uint32_t seen = 0;; ++seen) {
+    Wait(member.run, seen, patience, member.asleep, nullptr);
+    if (stop_) return;
+    patience = Patience(kIdleSpin);
+    RunMember(index);
+  }
+}
+
+// A member's part in the run. Only the caller waits for the end: it alone goes on from there.
+void ThreadPool::RunMember(int index) {
+  Member& member = members_[static_cast<size_t>(index)];
+  member.blocked = member.spun = nanoseconds(0);
+  member.cpu = counting_ ? -ThreadTime() : nanoseconds(0);
+  Worker worker(this, index, team_);
+  body_(context_, worker);
+  if (index == 0 && team_ > 1) Barrier(member);
+  if (counting_) member.cpu += ThreadTime();
+  if (index > 0) Arrive();
+}
+
+// True for the last to arrive, which lets the others go on.
+bool ThreadPool::Arrive() {
+  const int team = team_;  // read before: once all have arrived, the next run may change it
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) != team - 1) return false;
+  arrived_.store(0, std::memory_order_relaxed);
+  phase_.fetch_add(1, std::memory_order_seq_cst);
+  if (phase_sleepers_.load(std::memory_order_seq_cst) > 0) FutexWakeAll(phase_);
+  return true;
+}
+
+void ThreadPool::Barrier(Member& member) {
+  const uint32_t phase = phase_.load(std::memory_order_relaxed);
+  if (!Arrive()) Wait(phase_, phase, Patience(kSpin), phase_sleepers_, &member);
+}
+
+// With more members than cores, whoever waits gives its core away at once.
+nanoseconds ThreadPool::Patience(nanoseconds spin) const {
+  return team_ <= cores_ ? spin : nanoseconds(0);
+}
+
+// A sleeper counts itself before it looks at the word for the last time, and whoever changes the
+// word does so before it looks for sleepers: one of the two sees the other.
+void ThreadPool::Wait(const std::atomic<uint32_t>& word, uint32_t seen, nanoseconds patience,
+                      std::atomic<uint32_t>& sleepers, Member* account) const {
+  if (word.load(std::memory_order_acquire) != seen) return;
+  const Clock::time_point start = Clock::now();
+  for (int spin = 1; patience.count() > 0; ++spin) {
+    if (word.load(std::memory_order_acquire) != seen) {
+      if (account != nullptr && measuring_)
+        account->spun += std::min<nanoseconds>(Clock::now() - start, patience);
+      return;
     }
-    seen = now;
-    if (stop_.load(std::memory_order_acquire)) return;
-    Worker worker(this, index, count_);
-    body_(context_, worker);
-    Barrier();
-  }
-}
-
-void ThreadPool::Barrier() {
-  const uint32_t phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == count_ - 1) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
-  }
-  for (int spin = 0; phase_.load(std::memory_order_acquire) == phase; ++spin) {
-    Relax(spin);
-  }
-}
-
-void ThreadPool::Relax(int spin) const {
-  if (crowded_ || spin >= kSpinsInside) {
-    std::this_thread::yield();  // let the others arrive
-  } else {
+    if (spin % 32 == 0 && Clock::now() - start > patience) break;
     Pause();
   }
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  while (word.load(std::memory_order_seq_cst) == seen) FutexWait(word, seen);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+  if (account == nullptr) return;
+  account->blocked += Clock::now() - start;
+  account->spun += patience;
 }
 
 }  // namespace loopspec

@@ -1,16 +1,21 @@
-// A fixed team of threads that runs one function at a time, each member with its own index, in step
-// at barriers. Work is divided by index, never stolen: the same thread does the same share every
-// time, and there is no queue to contend for.
+// A team of threads that runs one function at a time, each member with its own index, in step at
+// barriers. Work is divided by index, so that the same thread does the same share every time and
+// its caches stay warm.
+//
+// Members that wait spin for some microseconds, then sleep: beside other busy processes the one
+// they wait for may be away for milliseconds, and needs the core more than they do. What is lost to
+// such waits is watched, and a smaller team takes over where it gets more done (team_size.h). A
+// function must therefore ask its worker for the number of members in every run.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
+
+#include "base/team_size.h"
 
 namespace loopspec {
 
@@ -20,7 +25,7 @@ class ThreadPool;
 class Worker {
  public:
   int index() const { return index_; }
-  int count() const { return count_; }
+  int count() const { return count_; }  // members that take part in this run
 
   // Waits until every member has come here; what each wrote before is then seen by all.
   void Sync();
@@ -50,8 +55,12 @@ class ThreadPool {
 
   int size() const { return count_; }
 
-  // Runs body(worker) on every member, the caller being member 0; returns when all are done. `body`
-  // must not throw. Takes a plain function and a context, so that a call allocates nothing.
+  // So many members take part in every run from now on; 0 (the default) lets the pool choose.
+  void FixTeam(int members);
+
+  // Runs body(worker) on the members of the team, the caller being member 0; returns when all are
+  // done. `body` must not throw. Takes a plain function and a context, so that a call allocates
+  // nothing.
   void Run(void (*body)(void* context, Worker& worker), void* context);
 
   template <typename F>
@@ -63,25 +72,44 @@ class ThreadPool {
 
  private:
   friend class Worker;
-  void ThreadMain(int index);
-  void Barrier();
+  using Nanoseconds = std::chrono::nanoseconds;
 
-  void Relax(int spin) const;
+  struct alignas(64) Member {
+    std::atomic<uint32_t> run{0};  // the last run that this member was called to
+    std::atomic<uint32_t> asleep{0};
+    // Of the run, written by the member and read by the caller after its end.
+    Nanoseconds blocked{0}, spun{0}, cpu{0};
+  };
+  void ThreadMain(int index);
+  void RunMember(int index);
+  void Call(Member& member);
+  bool Arrive();
+  void Barrier(Member& member);
+  Nanoseconds Patience(Nanoseconds spin) const;
+  // Waits until `word` differs from `seen`: spins, then sleeps, counted in `sleepers` meanwhile.
+  // Inside a run the time is written down in `account`.
+  void Wait(const std::atomic<uint32_t>& word, uint32_t seen, Nanoseconds patience,
+            std::atomic<uint32_t>& sleepers, Member* account) const;
 
   const int count_;
-  const bool crowded_;  // more members than cores: whoever waits gives its core away at once
+  const int cores_;
+  int fixed_ = 0;
+  TeamSize size_;
+  std::vector<Member> members_;
   std::vector<std::thread> threads_;
-  // A generation number starts each run; sleepers wait on it after a short spin.
-  std::atomic<uint32_t> generation_{0};
-  std::atomic<bool> stop_{false};
-  std::atomic<int> sleepers_{0};
-  std::mutex mutex_;
-  std::condition_variable wake_;
+
+  // The run: written by the caller before it calls the members, constant until all have arrived.
   void (*body_)(void*, Worker&) = nullptr;
   void* context_ = nullptr;
+  int team_ = 1;
+  bool counting_ = false;   // of CPU time
+  bool measuring_ = false;  // of time spent spinning, too
+  bool stop_ = false;
 
+  // The barrier of the run. A phase ends when the whole team has arrived.
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> phase_{0};
+  std::atomic<uint32_t> phase_sleepers_{0};
 };
 
 // The cores this process may run on (respects affinity and container limits).

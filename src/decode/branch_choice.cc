@@ -24,6 +24,7 @@ BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int cap
       budget_(request.row_budget == 0 ? capacity : std::min(request.row_budget, capacity)),
       fixed_group_(request.group),
       adapt_(request.adapt_rates),
+      assumed_context_(request.assumed_context),
       cost_(cost),
       rates_(static_cast<int>(request.depths.size()), request.prior),
       chooser_(recurrence, capacity) {
@@ -71,6 +72,10 @@ int32_t BranchChoice::Dispensable(const BranchTree& tree, double reach) const {
   return least;
 }
 
+int64_t BranchChoice::Context(const BranchTree& tree) const {
+  return assumed_context_ >= 0 ? assumed_context_ : tree[tree.root()].position;
+}
+
 void BranchChoice::ChooseGroup(const BranchTree& tree) {
   if (fixed_group_ > 0 || depths_.empty()) {
     group_ = depths_.empty() ? 1 : fixed_group_;  // nowhere to wait without a proposal depth
@@ -82,7 +87,7 @@ void BranchChoice::ChooseGroup(const BranchTree& tree) {
   question.second_depth = depths_.size() > 1 ? depths_[1] : 0;
   question.first = rates_.Share(0);
   question.second = depths_.size() > 1 ? rates_.Share(1) : 0;
-  question.context = tree[tree.root()].position;
+  question.context = Context(tree);
   question.most = std::min(kMaxGroup, budget_);
   group_ = BestGroup(question, cost_);
 }
@@ -106,7 +111,7 @@ bool BranchChoice::GroupIsReady(const BranchTree& tree) const {
 void BranchChoice::List(const BranchTree& tree, int32_t sequence, std::vector<RowState>& rows) {
   ChooseGroup(tree);
   const bool wait = group_ > 1 && !GroupIsReady(tree);
-  const int64_t context = tree[tree.root()].position;
+  const int64_t context = Context(tree);
   for (const int32_t id : tree.active()) {
     const Branch& branch = tree[id];
     rows.push_back(

@@ -40,7 +40,8 @@ class BranchChoice {
   int group() const { return group_; }
 
  private:
-  int Passed(const Branch& branch) const;  // proposal depths behind it
+  int Passed(const Branch& branch) const;         // proposal depths behind it
+  int64_t Context(const BranchTree& tree) const;  // committed positions
   void ChooseGroup(const BranchTree& tree);
   bool GroupIsReady(const BranchTree& tree) const;
 
@@ -49,6 +50,7 @@ class BranchChoice {
   const int budget_;       // rows of a step
   const int fixed_group_;  // 0: by cost
   const bool adapt_;
+  const int64_t assumed_context_;
   const StepCost& cost_;
   AcceptanceRates rates_;
   GuessRates guesses_;

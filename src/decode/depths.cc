@@ -41,6 +41,14 @@ std::vector<int> ParseDepths(const std::string& text) {
   return depths;
 }
 
+std::vector<int> ReadoutDepths(std::span<const int> proposals, int recurrence) {
+  std::vector<int> depths(proposals.begin(), proposals.end());
+  depths.push_back(recurrence);
+  std::sort(depths.begin(), depths.end());
+  depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
+  return depths;
+}
+
 void CheckDepths(std::span<const int> depths, int recurrence) {
   if (depths.size() > static_cast<size_t>(kMaxProposals)) {
     Fail("{} proposal depths given, at most {} are supported", depths.size(), kMaxProposals);

@@ -16,6 +16,10 @@ std::vector<int> DefaultDepths(int recurrence);
 // Parses "1,2"; empty text is no proposals. Throws Error.
 std::vector<int> ParseDepths(const std::string& text);
 
+// The depths at which C is applied when drafts are made at `proposals`: these, in order and each
+// once, and R.
+std::vector<int> ReadoutDepths(std::span<const int> proposals, int recurrence);
+
 // Throws Error unless 1 <= d1 < d2 < ... < R, at most kMaxProposals of them.
 void CheckDepths(std::span<const int> depths, int recurrence);
 

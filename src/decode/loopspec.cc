@@ -4,6 +4,8 @@
 // drawn.
 #include "decode/loopspec.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -232,6 +234,7 @@ void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {
 
 void LoopSpec::Absorb(std::span<const Decision> decisions) {
   LOOPSPEC_CHECK(decisions.size() == pending_.size());
+  if (!AllFinite(decisions)) return Stop(FinishReason::kError);
   if (request_.assume != nullptr) decisions = Assume(decisions);
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (pending_[i].proposal >= 0) Draft(pending_[i].branch, pending_[i].proposal, decisions[i]);
@@ -250,6 +253,20 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
   StartGuesses();
   choice_.UpdateReach(tree_);
   choice_.ChooseAlone(tree_);
+}
+
+// Logits that are no numbers decide nothing. They come from a damaged checkpoint, or from values
+// too large for the element type.
+bool LoopSpec::AllFinite(std::span<const Decision> decisions) {
+  for (size_t i = 0; i < decisions.size(); ++i) {
+    if (decisions[i].finite) continue;
+    const Branch& branch = tree_[pending_[i].branch];
+    error_ = fmt::format(
+        "the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
+        branch.position, branch.depth);
+    return false;
+  }
+  return true;
 }
 
 // ---- r_b = d_j: Q_b[j] <- (x, q_j, c_j), if the gate let a proposal through ----
@@ -420,6 +437,10 @@ bool LoopSpec::IsGuess(int32_t b) const {
 
 // What followed the last tokens of b's prefix when they stood in the text before.
 Guess LoopSpec::GuessAfter(int32_t b) const {
+  if (request_.assume != nullptr) {
+    const auto next = static_cast<uint32_t>(tree_[b].position + 1);
+    return AssumeGuess(*request_.assume, {request_.seed, request_.choice, next}, vocab_);
+  }
   int32_t chain[GuessRates::kLongestMatch];
   size_t length = 0;
   for (int32_t a = b; a != tree_.root() && length < std::size(chain); a = tree_[a].parent)

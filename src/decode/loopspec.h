@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backends/backend.h"
@@ -40,6 +41,8 @@ class LoopSpec {
 
   bool finished() const { return reason_ != FinishReason::kNone; }
   FinishReason finish_reason() const { return reason_; }
+  // What went wrong, in one sentence, when the reason is kError.
+  const std::string& error() const { return error_; }
   // Ends decoding from outside, after a stop string or a cancelled request.
   void Stop(FinishReason reason);
 
@@ -112,6 +115,7 @@ class LoopSpec {
   void PlanReadout(int32_t b, int row, StepPlan& plan);
   int NextReadout(int depth) const;
   void DropCommits();
+  bool AllFinite(std::span<const Decision> decisions);
   std::span<const Decision> Assume(std::span<const Decision> decisions);
   void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
              int proposal);
@@ -144,6 +148,7 @@ class LoopSpec {
   std::vector<char> depth_seen_;
 
   FinishReason reason_ = FinishReason::kNone;
+  std::string error_;
   std::vector<CommittedToken> output_;
   DecodeStatistics statistics_;
   std::vector<TraceEvent> trace_;

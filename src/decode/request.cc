@@ -6,6 +6,13 @@
 
 namespace loopspec {
 
+void CheckLimits(const DecodeRequest& request, const BackendLimits& limits) {
+  if (request.logprobs < -1 || request.logprobs > limits.max_logprobs) {
+    Fail("logprobs is {}, expected 0 to {} here, or -1 for none", request.logprobs,
+         limits.max_logprobs);
+  }
+}
+
 std::string NameOf(FinishReason reason) {
   switch (reason) {
     case FinishReason::kNone:

@@ -17,6 +17,8 @@ namespace loopspec {
 struct AssumedAcceptance {
   std::vector<double> rates;  // of each proposal; the rest is fallback
   double gate = 0;            // how often the gate opens in all; 0: only where the draft will win
+  double guess_offered = 0;   // how often there is a guess for a token's successor ...
+  double guess_right = 0;     // ... and how often it is the first draft
 };
 
 // Children that start before their parent's draft is drawn.
@@ -44,10 +46,15 @@ struct DecodeRequest {
   AcceptancePrior prior;    // what is assumed of drafts at first
   bool adapt_rates = true;  // follow the verdicts; false for tests that need a fixed choice
 
+  // Timing simulations only.
   const AssumedAcceptance* assume = nullptr;
+  int64_t assumed_context = -1;  // committed positions for the choice of rows; -1: as they are
 };
 
-// kError: decoding cannot go on.
+// Throws Error naming what the request asks for and this backend cannot do.
+void CheckLimits(const DecodeRequest& request, const BackendLimits& limits);
+
+// kError: decoding cannot go on; LoopSpec::error says why.
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 std::string NameOf(FinishReason reason);
 

@@ -188,8 +188,8 @@ Result Engine::Generate(const Request& request, const OnToken& on_token) {
   return result;
 }
 
-Sampling Engine::default_sampling() const {
-  return FromParams(parts_->session.defaults().sampling);
+SamplingParams Engine::default_sampling() const {
+  return parts_->session.defaults().sampling;
 }
 
 std::vector<int32_t> Engine::Encode(std::string_view text, bool add_special_tokens) const {

@@ -33,7 +33,7 @@ bool LooksLikeName(const std::string& model) {
 // The snapshot that refs/main names, else the only one there is.
 fs::path Snapshot(const fs::path& repository) {
   const fs::path reference = repository / "refs/main";
-  if (fs::exists(reference)) {
+  if (FileExists(reference)) {
     std::string commit = ReadFile(reference, 4096);
     commit.erase(
         std::remove_if(commit.begin(), commit.end(), [](char c) { return c <= ' ' || c == '/'; }),
@@ -54,7 +54,7 @@ fs::path ResolveModel(const std::string& model) {
   if (model.empty()) Fail("--model is empty, expected a folder or ORG/NAME");
   std::error_code error;
   if (fs::is_directory(model, error)) return model;
-  if (fs::exists(model, error))
+  if (FileExists(model))
     Fail("--model {} is a file, expected the folder that holds config.json", model);
   if (!LooksLikeName(model)) Fail("--model {}: no such folder", model);
   std::string folder = "models--" + model;

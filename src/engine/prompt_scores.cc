@@ -1,7 +1,6 @@
 #include "engine/prompt_scores.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -18,8 +17,8 @@ void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int
   int32_t bad = -1;  // told below: nothing may be thrown from within the backend
   backend.Score(chunk, [&](int32_t position, int32_t readout, std::span<const float> logits) {
     if (readout != last) return;
+    if (!AllFinite(logits)) bad = position;
     const double total = LogSumExp(logits);
-    if (!std::isfinite(total)) bad = position;
     // The same float wherever a token's log-probability is asked for: who is likeliest can be told
     // by comparing.
     const auto logprob = [&](int32_t v) {

@@ -13,6 +13,9 @@ namespace loopspec {
 
 namespace {
 
+// Stands for a chunk that was scored, which waits for itself.
+constexpr Ticket kScored = ~Ticket{0};
+
 int Default(int value, int otherwise) {
   return value > 0 ? value : otherwise;
 }
@@ -24,11 +27,10 @@ Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
       options_(options),
       max_running_(std::clamp(Default(options.max_running, backend.options().cells / 4), 1,
                               std::max(1, backend.options().cells / 2))),
-      max_rows_(std::min(Default(options.max_rows,
-                                 options.cost ? backend.options().cells : backend.PreferredRows()),
-                         backend.options().cells)),
+      max_rows_(
+          std::min(Default(options.max_rows, backend.options().cells), backend.options().cells)),
       chunk_(Default(options.prefill_chunk, backend.PrefillChunk())),
-      cost_(options.cost.value_or(StepCost{})),
+      cost_(options.cost),
       ledger_(backend.pages(), backend.options().cells),
       room_(backend, ledger_, options.cache_bytes),
       chooser_(backend.spec().recurrence, backend.options().cells) {
@@ -74,6 +76,7 @@ void Scheduler::Check(const Submission& submission) const {
     Fail("prompt logprobs is {}, expected 0 or more, or -1 for none", submission.prompt_logprobs);
   if (request.max_tokens == 0) request.max_tokens = 1;  // scoring alone
   CheckRequest(request, backend_.spec(), backend_.options());
+  CheckLimits(request, backend_.limits());
   const int64_t positions = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   if (PagesFor(positions) > backend_.pages()) {
     Fail("a prompt of {} tokens and {} new ones make {} positions, the key/value memory holds {}",
@@ -135,15 +138,15 @@ bool Scheduler::Turn() {
     Admit();
     ShareCells();
     StartPrefill();
+    if (PrefillDone()) FinishPrefill();
     MakeRoom();
     busy = !active_.empty();
     Step();
     // A chunk that is still under way is left to itself while there is something to decode.
-    if (prefilling_ != nullptr && decoding_.empty()) FinishPrefill();
+    if (prefilling_ != nullptr && (decoding_.empty() || PrefillDone())) FinishPrefill();
   } catch (const std::exception& error) {  // no memory
-    for (const auto& task : active_) {
-      if (task->stage != Task::Stage::kEnded) End(*task, FinishReason::kError, error.what());
-    }
+    if (prefilling_ != nullptr) FinishPrefill();
+    for (const auto& task : active_) End(*task, FinishReason::kError, error.what());
   }
   Sweep();
   Publish();
@@ -188,24 +191,32 @@ void Scheduler::StartPrefill() {
   const PrefillPlan plan{{next->decoder->pages().pages().data()},
                          static_cast<int32_t>(start),
                          prompt.subspan(start, length)};
-  prefilling_ = next;
   chunk_end_ = static_cast<int64_t>(start + length);
   try {
     if (next->prompt_logprobs >= 0) {
       ScorePrompt(backend_, plan, next->request.prompt, next->prompt_logprobs, next->scores);
+      prefill_ticket_ = kScored;
     } else {
-      backend_.Prefill(plan);
+      prefill_ticket_ = backend_.SubmitPrefill({&plan, 1});
     }
+    prefilling_ = next;
   } catch (const std::exception& error) {
-    prefilling_ = nullptr;
-    return End(*next, FinishReason::kError, error.what());
+    End(*next, FinishReason::kError, error.what());
   }
-  FinishPrefill();
+}
+
+bool Scheduler::PrefillDone() {
+  return prefilling_ != nullptr &&
+         (prefill_ticket_ == kScored || backend_.PrefillDone(prefill_ticket_));
 }
 
 void Scheduler::FinishPrefill() {
   Task& task = *std::exchange(prefilling_, nullptr);
-  if (task.stage != Task::Stage::kPrefill) return;
+  try {
+    if (prefill_ticket_ != kScored) backend_.WaitPrefill(prefill_ticket_);
+  } catch (const std::exception& error) {
+    return End(task, FinishReason::kError, error.what());
+  }
   task.prefilled = task.committed = chunk_end_;
   const std::span<const int32_t> prompt = task.to_prefill();
   if (chunk_end_ < static_cast<int64_t>(prompt.size())) return;
@@ -224,7 +235,7 @@ void Scheduler::Choose() {
     decoding_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
   }
   const int limit = std::max(max_rows_, static_cast<int>(decoding_.size()));
-  chooser_.Choose(rows_, limit, cost_, advance_);
+  chooser_.Choose(rows_, limit, cost_.cost(), advance_);
   size_t at = 0;
   for (Task* task : decoding_) {
     const auto count = static_cast<size_t>(task->decoder->tree().size());
@@ -250,10 +261,13 @@ void Scheduler::Step() {
   plan_.recurrences = backend_.spec().recurrence;
   for (const Task* task : decoding_)
     plan_.recurrences = std::min(plan_.recurrences, task->decoder->StepsToReadout());
+  int64_t planes = 0;  // read in the step
   for (Task* task : decoding_) {
     task->first_readout = plan_.readouts.size();
     task->committed = task->decoder->decided();
+    planes -= task->decoder->statistics().planes;
     task->decoder->Plan(plan_.recurrences, plan_);
+    planes += task->decoder->statistics().planes;
   }
   const double planned = host.Seconds();
   const StepResult* step = nullptr;
@@ -263,6 +277,7 @@ void Scheduler::Step() {
     for (Task* task : decoding_) End(*task, FinishReason::kError, error.what());
     return;
   }
+  Observe(*step, planes);
   ++counters_.steps;
   counters_.rows += static_cast<int64_t>(plan_.rows.size());
   for (size_t i = 0; i < decoding_.size(); ++i) {
@@ -277,6 +292,16 @@ void Scheduler::Step() {
         std::span(step->decisions).subspan(task.first_readout, end - task.first_readout));
     Deliver(task);
   }
+}
+
+// What the step took, as a step of as many rows at their mean context.
+void Scheduler::Observe(const StepResult& step, int64_t planes) {
+  if (plan_.rows.empty()) return;
+  int64_t context = 0;
+  for (const RowPlan& row : plan_.rows) context += row.position - row.chain_length;
+  const auto rows = static_cast<int64_t>(plan_.rows.size());
+  cost_.Observe(static_cast<int>(rows), static_cast<int>(planes / plan_.recurrences),
+                context / rows, step.recur_seconds / plan_.recurrences);
 }
 
 // Hands over what is new, and ends the task when nothing more comes.
@@ -299,13 +324,14 @@ void Scheduler::Deliver(Task& task) {
     // What a step has decided beyond a stop string is not part of the text.
     if (!task.stream->PushToken(task.choice, token, last)) return End(task, FinishReason::kStop);
   }
-  if (decoder.finished()) End(task, decoder.finish_reason());
+  if (decoder.finished()) End(task, decoder.finish_reason(), decoder.error());
 }
 
 // ---- The end ----
 
 // Tells the stream and gives everything back. Sweep takes the task off the lists.
 void Scheduler::End(Task& task, FinishReason reason, const std::string& error) {
+  if (task.stage == Task::Stage::kEnded) return;
   ChoiceResult& result = task.result;
   result.finish_reason = reason;
   result.error = error;

@@ -18,7 +18,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "decode/row_choice.h"
 #include "decode/step_cost.h"
 #include "engine/page_room.h"
+#include "engine/step_cost.h"
 #include "engine/token_stream.h"
 #include "kv/ledger.h"
 #include "loopspec/queue_full.h"
@@ -38,10 +38,10 @@ namespace loopspec {
 struct SchedulerOptions {
   int max_running = 0;  // requests admitted at once; 0: a quarter of the backend's cells
   int max_queued = 1024;
-  int max_rows = 0;              // rows of a step; 0: what the backend prefers, or cost says
-  int prefill_chunk = 0;         // positions; 0: what the backend prefers
-  int64_t cache_bytes = -1;      // see PageRoom
-  std::optional<StepCost> cost;  // of a step; none: rows cost nothing up to max_rows
+  int max_rows = 0;          // rows of a step at most; 0: as many as the backend holds
+  int prefill_chunk = 0;     // positions; 0: what the backend prefers
+  int64_t cache_bytes = -1;  // see PageRoom
+  StepCost cost;             // of the backend's steps; without it rows are taken as free
 };
 
 struct Submission {
@@ -104,7 +104,8 @@ class Scheduler {
 
   // Prompts.
   void StartPrefill();
-  void FinishPrefill();
+  bool PrefillDone();
+  void FinishPrefill();  // waits
 
   // Steps.
   void MakeRoom();
@@ -112,6 +113,7 @@ class Scheduler {
   void SetAside(Task& task);
   void Choose();
   void Step();
+  void Observe(const StepResult& step, int64_t planes);
   void Deliver(Task& task);
 
   void End(Task& task, FinishReason reason, const std::string& error = {});
@@ -121,7 +123,7 @@ class Scheduler {
   Backend& backend_;
   const SchedulerOptions options_;
   const int max_running_, max_rows_, chunk_;
-  const StepCost cost_;
+  StepCostTracker cost_;
   KvLedger ledger_;
   PageRoom room_;
   RowChooser chooser_;
@@ -133,8 +135,9 @@ class Scheduler {
   Tasks active_;                 // being prefilled or decoded, the oldest first
   Tasks aside_;                  // the oldest first
   std::vector<Task*> decoding_;  // the rows of the step at hand are theirs
-  Task* prefilling_ = nullptr;   // a chunk of it is in flight
-  int64_t chunk_end_ = 0;        // where that chunk ends
+  Task* prefilling_ = nullptr;   // a chunk of it is in flight ...
+  Ticket prefill_ticket_ = 0;
+  int64_t chunk_end_ = 0;  // ... and ends here
   int64_t turn_ = 0;
   size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
   SchedulerState counters_;

@@ -69,7 +69,7 @@ bool Scheduler::TryAdmit(Task& task) {
       known = length;
     }
     task.decoder = std::make_unique<LoopSpec>(task.request, backend_.spec(), backend_.options(),
-                                              ledger_, std::move(pages), cost_);
+                                              ledger_, std::move(pages), cost_.cost());
     task.prefilled = task.committed = task.result.cached_tokens = known;
     task.stage = known < length ? Task::Stage::kPrefill : Task::Stage::kDecode;
   } catch (const std::exception& error) {
@@ -154,6 +154,7 @@ bool Scheduler::MakeRoom(Task& task) {
 
 void Scheduler::SetAside(Task& task) {
   if (prefilling_ == &task) FinishPrefill();
+  if (task.stage == Task::Stage::kEnded) return;
   try {
     if (task.decoder->commits_due()) {
       plan_.Clear();

@@ -1,7 +1,6 @@
 #include "engine/session.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -9,9 +8,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
+#include "base/memory_limit.h"
 #include "decode/depths.h"
 #include "engine/device.h"
 #include "engine/model_path.h"
+#include "engine/step_cost.h"
 #include "kv/planes.h"
 
 namespace loopspec {
@@ -20,10 +22,10 @@ namespace {
 constexpr int kDefaultTokens = 256;  // of an answer whose length is not given
 constexpr int kMostTexts = 32;       // of full length, that memory is taken for
 
-Model LoadModel(const EngineOptions& options, const std::filesystem::path& folder) {
+ConfigOverrides Overrides(const EngineOptions& options) {
   ConfigOverrides overrides;
   for (const std::string& entry : options.config) overrides.push_back(ParseOverride(entry));
-  return Model::Load(folder, overrides, options.recurrence);
+  return overrides;
 }
 
 // 53 bits: a seed that survives every JSON reader.
@@ -39,71 +41,42 @@ OrderedJson ToJson(const std::vector<Message>& messages) {
   return json;
 }
 
-// Memory of the machine, a quarter of it, as positions of this model.
+// A quarter of the memory there is, as positions of this model.
 int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
   const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
   const int64_t position = int64_t{planes.count()} * spec.kv_size() * 2 * 4;  // float32 at most
-  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  const int64_t context = spec.max_positions;
-  return std::clamp(memory / 4 / position, context, kMostTexts * context);
+  const int64_t texts = GetMemoryLimit().bytes / 4 / position / spec.max_positions;
+  // Less than one text: the backend knows best what it can do.
+  return std::min<int64_t>(texts, kMostTexts) * spec.max_positions;
 }
 
 }  // namespace
 
-SamplingParams ToParams(const Sampling& sampling) {
-  SamplingParams params;
-  params.temperature = sampling.temperature;
-  params.top_k = sampling.top_k;
-  params.top_p = sampling.top_p;
-  params.min_p = sampling.min_p;
-  params.repetition_penalty = sampling.repetition_penalty;
-  params.presence_penalty = sampling.presence_penalty;
-  params.frequency_penalty = sampling.frequency_penalty;
-  for (const auto& [token, bias] : sampling.logit_bias) params.bias.push_back({token, bias});
-  params.sampler = sampling.coupled ? Sampler::kCoupled : Sampler::kCascade;
-  return params;
-}
-
-Sampling FromParams(const SamplingParams& params) {
-  Sampling sampling;
-  sampling.temperature = params.temperature;
-  sampling.top_k = params.top_k;
-  sampling.top_p = params.top_p;
-  sampling.min_p = params.min_p;
-  sampling.repetition_penalty = params.repetition_penalty;
-  sampling.presence_penalty = params.presence_penalty;
-  sampling.frequency_penalty = params.frequency_penalty;
-  for (const TokenBias& bias : params.bias) sampling.logit_bias.push_back({bias.token, bias.bias});
-  sampling.coupled = params.sampler == Sampler::kCoupled;
-  return sampling;
-}
-
 Session::Session(const EngineOptions& options)
     : options_(options),
       folder_(ResolveModel(options.model)),
-      model_(LoadModel(options, folder_)),
+      model_(Model::Load(folder_, Overrides(options), options.recurrence)),
       depths_(options.depths) {
   if (depths_.empty()) depths_.push_back(DefaultDepths(spec().recurrence));
   for (const std::vector<int>& depths : depths_) CheckDepths(depths, spec().recurrence);
-  if (std::filesystem::exists(folder_ / "tokenizer.json"))
-    tokenizer_ = Tokenizer::FromFolder(folder_);
-  special_ = ReadSpecialTokens(folder_, tokenizer_ ? &*tokenizer_ : nullptr);
+  if (FileExists(folder_ / "tokenizer.json")) tokenizer_ = Tokenizer::FromFolder(folder_);
+  special_ = ReadSpecialTokens(folder_, tokenizer_ ? &*tokenizer_ : nullptr, spec().vocab,
+                               Overrides(options));
   chat_template_ = ChatTemplate::FromFolder(folder_);
   defaults_ = ReadGenerationDefaults(folder_);
   if (!defaults_.ignored.empty())
     LogWarning("generation_config.json of {} asks for what is not done here: {}", folder_.string(),
                fmt::join(defaults_.ignored, ", "));
   backend_ = MakeBackend(model_, MakeBackendOptions(), options.device);
+  cost_ = LoadStepCost(*backend_);
 }
 
 BackendOptions Session::MakeBackendOptions() const {
   BackendOptions backend;
-  std::vector<int>& readouts = backend.readout_depths;
+  std::vector<int> all;
   for (const std::vector<int>& depths : depths_)
-    readouts.insert(readouts.end(), depths.begin(), depths.end());
-  readouts.push_back(spec().recurrence);
-  std::sort(readouts.begin(), readouts.end());
-  readouts.erase(std::unique(readouts.begin(), readouts.end()), readouts.end());
+    all.insert(all.end(), depths.begin(), depths.end());
+  backend.readout_depths = ReadoutDepths(all, spec().recurrence);
   if (options_.cells < 1) Fail("cells is {}, expected 1 or more", options_.cells);
   backend.cells = options_.cells;
   backend.kv_memory = options_.kv_memory;
@@ -123,6 +96,7 @@ SchedulerOptions Session::scheduler_options() const {
   scheduler.max_rows = options_.max_rows;
   scheduler.prefill_chunk = options_.prefill_chunk;
   scheduler.cache_bytes = options_.cache_bytes;
+  scheduler.cost = cost_;
   return scheduler;
 }
 
@@ -194,9 +168,10 @@ Submission Session::Prepare(const Request& request) const {
   DecodeRequest& decode = submission.request;
   decode.prompt = EncodePrompt(request);
   const auto prompt = static_cast<int64_t>(decode.prompt.size());
-  decode.sampling = request.sampling ? ToParams(*request.sampling) : defaults_.sampling;
+  decode.sampling = request.sampling.value_or(defaults_.sampling);
   decode.depths = ChooseDepths(request);
-  if (request.decoding == Decoding::kLookup) decode.early = EarlyChildren::kLookup;
+  decode.group = 0;
+  if (request.decoding != Decoding::kAutoregressive) decode.early = EarlyChildren::kLookup;
   decode.max_tokens = request.max_tokens.value_or(
       static_cast<int>(std::clamp<int64_t>(longest() - prompt, 1, kDefaultTokens)));
   decode.seed = request.seed ? *request.seed : RandomSeed();

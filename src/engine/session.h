@@ -12,6 +12,7 @@
 
 #include "backends/backend.h"
 #include "base/json_fwd.h"
+#include "decode/step_cost.h"
 #include "engine/generation_defaults.h"
 #include "engine/scheduler.h"
 #include "loopspec/loopspec.h"
@@ -71,9 +72,7 @@ class Session {
   std::optional<ChatTemplate> chat_template_;
   GenerationDefaults defaults_;
   std::unique_ptr<Backend> backend_;
+  StepCost cost_;
 };
-
-SamplingParams ToParams(const Sampling& sampling);
-Sampling FromParams(const SamplingParams& params);
 
 }  // namespace loopspec

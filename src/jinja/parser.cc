@@ -99,6 +99,7 @@ Body Parser::ParseTemplate() {
 // when none is given.
 Body Parser::ParseUntil(const std::vector<std::string_view>& end_names) {
   const Nesting nesting(*this);
+  const int opened = tokens_[position_ > 0 ? position_ - 1 : 0].line;
   Body body;
   while (current().kind != TokenKind::kEnd) {
     const Token& token = Next();
@@ -121,7 +122,11 @@ Body Parser::ParseUntil(const std::vector<std::string_view>& end_names) {
       ExpectBlockEnd();
     }
   }
-  if (!end_names.empty()) FailExpected(end_names.back());
+  for (const std::string_view name : end_names) {
+    if (!name.starts_with("end")) continue;
+    Fail("chat template line {}: the '{}' that begins here is not closed, expected {{% {} %}}",
+         opened, name.substr(3), name);
+  }
   return body;
 }
 

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "decode/depths.h"
 #include "kv/ledger.h"
+#include "sampling/filters.h"
 
 namespace loopspec {
 namespace {
@@ -21,10 +22,6 @@ std::vector<int32_t> RandomTokens(int count, int vocab, uint64_t seed) {
     tokens.push_back(static_cast<int32_t>(block.v[0] % static_cast<uint32_t>(vocab)));
   }
   return tokens;
-}
-
-int32_t ArgMax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 }  // namespace
@@ -75,8 +72,7 @@ SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_bac
   result.depths = DefaultDepths(model.spec.recurrence);
   result.positions = std::min(positions, model.spec.max_positions);
   BackendOptions options;
-  options.readout_depths = result.depths;
-  options.readout_depths.push_back(model.spec.recurrence);
+  options.readout_depths = ReadoutDepths(result.depths, model.spec.recurrence);
   options.cells = 1;
   options.kv_positions = result.positions;
   const std::unique_ptr<Backend> backend = make_backend(model, options);
@@ -85,14 +81,21 @@ SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_bac
   const std::vector<int32_t> tokens = RandomTokens(result.positions, model.spec.vocab, seed);
   std::vector<int32_t> choices(readouts * tokens.size());
   size_t seen = 0;
+  std::string bad;
   KvLedger ledger(backend->pages(), 1);
   const SequencePages pages(ledger, result.positions);
   backend->Score({{pages.pages().data()}, 0, tokens}, [&](int32_t position, int32_t readout,
                                                           std::span<const float> logits) {
+    if (bad.empty() && !AllFinite(logits)) {  // told below: nothing may be thrown from in here
+      bad = fmt::format(
+          "the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
+          position, options.readout_depths[static_cast<size_t>(readout)]);
+    }
     choices[static_cast<size_t>(position) * readouts + static_cast<size_t>(readout)] =
         ArgMax(logits);
     if (progress) progress(static_cast<int>(++seen / readouts));
   });
+  if (!bad.empty()) throw Error(bad);
   for (size_t d = 0; d + 1 < readouts; ++d) {
     int agreed = 0;
     for (size_t t = 0; t < tokens.size(); ++t)

@@ -167,6 +167,15 @@ void WriteNotes(const SynthRequest& request, OrderedJson config, const SynthAgre
   WriteText(request.output / "README.md", Readme(request, measured));
 }
 
+// Told at once, not after the disk is full.
+void CheckDisk(const std::filesystem::path& folder, uint64_t bytes) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error || bytes <= space.available) return;
+  Fail("{}: the weights need {:.1f} GB, the disk has {:.1f} GB free", folder.string(),
+       static_cast<double>(bytes) / 1e9, static_cast<double>(space.available) / 1e9);
+}
+
 }  // namespace
 
 std::vector<std::string> SynthNames() {
@@ -194,6 +203,7 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
   result.tensors = static_cast<int>(plans.size());
   result.files = static_cast<int>(shards.size());
   for (const TensorPlan& plan : plans) result.bytes += plan.bytes();
+  CheckDisk(request.output, result.bytes);
   OrderedJson index;
   index["metadata"]["total_size"] = result.bytes;
   for (const Shard& shard : shards) {

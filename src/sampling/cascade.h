@@ -16,6 +16,10 @@ namespace loopspec {
 
 inline constexpr int kMaxProposals = 8;
 
+// A residual of less mass than this counts as none. Differences of float probabilities may be as
+// small as 1e-45, and one over such a mass is infinite; what is lost is far below their rounding.
+inline constexpr double kLeastMass = 1e-30;
+
 // A draft on record: the token and the distribution it was drawn from.
 template <typename Real>
 struct Recorded {
@@ -44,7 +48,7 @@ template <typename Team, typename Real>
 LOOPSPEC_HD bool Residual(Team& team, int vocab, Real* rho, const Real* q) {
   const auto positive = [=] LOOPSPEC_HD(int v) { return rho[v] > q[v] ? rho[v] - q[v] : Real{0}; };
   const double mass = team.Sum(vocab, positive);
-  if (!(mass > 0.0)) return false;
+  if (!(mass > kLeastMass)) return false;
   const Real scale = static_cast<Real>(1.0 / mass);
   team.ForEach(vocab, [=] LOOPSPEC_HD(int v) { rho[v] = positive(v) * scale; });
   return true;
@@ -60,7 +64,7 @@ LOOPSPEC_HD bool Mask(Team& team, int vocab, Real* rho, const Recorded<Real>* re
     return rho[v];
   };
   const double mass = team.Sum(vocab, kept);
-  if (!(mass > 0.0)) return false;
+  if (!(mass > kLeastMass)) return false;
   const Real scale = static_cast<Real>(1.0 / mass);
   team.ForEach(vocab, [=] LOOPSPEC_HD(int v) { rho[v] = kept(v) * scale; });
   return true;

@@ -12,7 +12,8 @@
 namespace loopspec {
 
 void CheckSamplingParams(const SamplingParams& params, int vocab) {
-  const auto check = [](bool good, const char* name, double value, const char* expected) {
+  // The value in its own type: 1.1 as a float would otherwise show as 1.100000023841858.
+  const auto check = [](bool good, const char* name, auto value, const char* expected) {
     if (!good) Fail("{} is {}, expected {}", name, value, expected);
   };
   check(params.temperature >= 0 && params.temperature <= 1000, "temperature", params.temperature,
@@ -61,6 +62,19 @@ int ArgMax(std::span<const float> values) {
     if (values[j] == top) return static_cast<int>(j);
   }
   return 0;
+}
+
+bool AllFinite(std::span<const float> values) {
+  // Zero times a number is zero, and times NaN or infinity NaN, which no sum loses again. In lanes,
+  // as above.
+  constexpr int kLanes = 16;
+  float sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) sums[lane] += 0.0f * values[i + lane];
+  }
+  for (; i < values.size(); ++i) sums[0] += 0.0f * values[i];
+  return std::accumulate(sums, sums + kLanes, 0.0f) == 0.0f;
 }
 
 namespace {
@@ -137,8 +151,9 @@ void FilteredSoftmax(const SamplingParams& params, std::span<float> logits,
   if (filtered) RankCandidates(params, logits, top, scratch.candidates);
   for (float& value : logits) value = ExpNonPositive((value - top) * inverse);
   const double total = team.Sum(vocab, [&](int v) { return logits[static_cast<size_t>(v)]; });
-  if (!std::isfinite(
-          total)) {  // a logit is not a number, or infinite: what a broken checkpoint gives
+  // A penalty or a very low temperature took a value out of range (the raw logits were finite):
+  // the likeliest token has all the mass.
+  if (!std::isfinite(total)) {
     std::fill(logits.begin(), logits.end(), 0.0f);
     logits[best] = 1.0f;
     return;

@@ -30,6 +30,10 @@ void AdjustLogits(const SamplingParams& params, std::span<const TokenCount> coun
 // Index of the largest value; ties to the lowest id. NaN never wins.
 int ArgMax(std::span<const float> values);
 
+// Whether every value is a number. Raw logits always are in a sound checkpoint: no supported model
+// masks logits with -inf, so a negative infinity is an overflow like a positive one.
+bool AllFinite(std::span<const float> values);
+
 // Working memory, reused from call to call.
 struct FilterScratch {
   std::vector<int32_t> candidates;

@@ -1,6 +1,7 @@
 #include "tensor/safetensors.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -61,7 +62,9 @@ struct Extent {
   const std::string* name;
 };
 
-void CheckNoOverlap(std::vector<Extent> extents, const std::string& what) {
+// No two tensors share bytes, and no bytes follow the last: a file that is longer than its header
+// says has another header, or another file, behind it.
+void CheckExtents(std::vector<Extent> extents, uint64_t size, const std::string& what) {
   std::sort(extents.begin(), extents.end(),
             [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i) {
@@ -69,6 +72,8 @@ void CheckNoOverlap(std::vector<Extent> extents, const std::string& what) {
       Fail("{}: tensors {} and {} overlap", what, *extents[i - 1].name, *extents[i].name);
     }
   }
+  const uint64_t end = extents.empty() ? 0 : extents.back().end;
+  if (end < size) Fail("{}: {} bytes follow the last tensor, expected none", what, size - end);
 }
 
 }  // namespace
@@ -118,7 +123,7 @@ TensorMap ParseSafetensors(std::span<const std::byte> file, const std::string& w
     const auto position = tensors.emplace(name, std::move(view)).first;
     if (end > begin) extents.push_back({begin, end, &position->first});
   }
-  CheckNoOverlap(std::move(extents), what);
+  CheckExtents(std::move(extents), data.size(), what);
   return tensors;
 }
 
@@ -141,9 +146,8 @@ Checkpoint Checkpoint::OpenFile(const std::filesystem::path& file) {
 Checkpoint Checkpoint::Open(const std::filesystem::path& folder) {
   const auto single = folder / "model.safetensors";
   const auto index = folder / "model.safetensors.index.json";
-  std::error_code error;  // a path that cannot even be looked up is not there
-  if (std::filesystem::exists(single, error)) return OpenFile(single);
-  if (!std::filesystem::exists(index, error)) {
+  if (FileExists(single)) return OpenFile(single);
+  if (!FileExists(index)) {
     Fail("{} has neither model.safetensors nor model.safetensors.index.json", folder.string());
   }
   const Json json = ReadJsonFile(index);
@@ -188,7 +192,8 @@ void Checkpoint::Forget(const TensorView& tensor) const {
   }
 }
 
-void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
+void WriteSafetensors(std::ostream& out, std::span<const NamedTensor> tensors,
+                      const std::string& what) {
   OrderedJson header = OrderedJson::object();
   uint64_t offset = 0;
   for (const NamedTensor& tensor : tensors) {
@@ -200,30 +205,30 @@ void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTe
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the data aligned
   const uint64_t header_size = text.size();
+  out.write(reinterpret_cast<const char*>(&header_size), 8);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  for (const NamedTensor& tensor : tensors) {
+    out.write(reinterpret_cast<const char*>(tensor.view.data),
+              static_cast<std::streamsize>(tensor.view.bytes()));
+  }
+  out.flush();
+  if (!out) Fail("cannot write {}: {}", what, std::strerror(errno));
+}
 
+void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
   const std::filesystem::path temporary = path.string() + ".partial";
-  {
+  std::error_code error, ignored;
+  try {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out.write(reinterpret_cast<const char*>(&header_size), 8);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    for (const NamedTensor& tensor : tensors) {
-      out.write(reinterpret_cast<const char*>(tensor.view.data),
-                static_cast<std::streamsize>(tensor.view.bytes()));
-    }
-    out.flush();
-    if (!out) {
-      std::error_code ignored;
-      std::filesystem::remove(temporary, ignored);
-      Fail("cannot write {}: {}", path.string(), std::strerror(errno));
-    }
+    WriteSafetensors(out, tensors, path.string());
+  } catch (const Error&) {
+    std::filesystem::remove(temporary, ignored);
+    throw;
   }
-  std::error_code error;
   std::filesystem::rename(temporary, path, error);
-  if (error) {
-    const std::string reason = error.message();
-    std::filesystem::remove(temporary, error);
-    Fail("cannot write {}: {}", path.string(), reason);
-  }
+  if (!error) return;
+  std::filesystem::remove(temporary, ignored);
+  Fail("cannot write {}: {}", path.string(), error.message());
 }
 
 }  // namespace loopspec

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <map>
 #include <span>
 #include <string>
@@ -48,6 +49,9 @@ struct NamedTensor {
   TensorView view;
 };
 
+// Throws Error naming `what` when the stream does not take it all.
+void WriteSafetensors(std::ostream& out, std::span<const NamedTensor> tensors,
+                      const std::string& what);
 // Writes to a temporary file beside `path` and renames it, so that a full disk leaves no half file.
 // Throws Error.
 void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);

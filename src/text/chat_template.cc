@@ -25,7 +25,7 @@ constexpr size_t kMaxTemplateBytes = size_t{1} << 22;
 constexpr size_t kMaxConfigBytes = size_t{1} << 28;
 
 OrderedJson ReadObject(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return OrderedJson::object();
+  if (!FileExists(path)) return OrderedJson::object();
   OrderedJson json = ParseOrderedJson(ReadFile(path, kMaxConfigBytes), path.string());
   if (!json.is_object()) Fail("{}: found JSON that is not an object", path.string());
   return json;
@@ -110,7 +110,7 @@ NamedTemplates FindTemplates(const std::filesystem::path& dir, const OrderedJson
   NamedTemplates templates;
   AddConfigTemplates(config, (dir / "tokenizer_config.json").string(), &templates);
   const std::filesystem::path own = dir / "chat_template.jinja";
-  if (std::filesystem::exists(own)) {
+  if (FileExists(own)) {
     SetTemplate(&templates, "default", ReadFile(own, kMaxTemplateBytes));
   }
   const std::filesystem::path more = dir / "additional_chat_templates";

@@ -1,17 +1,19 @@
 #include "text/special_tokens.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 
 namespace loopspec {
 namespace {
 
 Json ReadOptional(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return Json::object();
+  if (!FileExists(path)) return Json::object();
   Json json = ReadJsonFile(path);
   if (!json.is_object()) Fail("{}: expected a JSON object", path.string());
   return json;
@@ -39,36 +41,71 @@ std::vector<int32_t> ConfigIds(const Json& file, std::string_view key, std::stri
   if (found == file.end() || found->is_null()) return ids;
   const Json list = found->is_array() ? *found : Json::array({*found});
   for (const Json& id : list) {
-    if (!id.is_number_integer())
+    if (!id.is_number_integer() || id.get<int64_t>() > INT32_MAX)
       Fail("{}: {} is {}, expected a token id or a list of them", what, key, found->dump());
-    const auto value = id.get<int64_t>();
-    if (value >= 0 && value <= INT32_MAX) ids.push_back(static_cast<int32_t>(value));
+    if (id.get<int64_t>() >= 0) ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+// A JSON source of ids, and how to call it in errors.
+struct Source {
+  Json json;
+  std::string name;
+};
+
+// What --set says of the ids, as an object like config.json.
+Json OverriddenIds(std::span<const std::pair<std::string, std::string>> overrides) {
+  Json ids = Json::object();
+  for (const auto& [key, value] : overrides) {
+    if (key.ends_with("_token_id")) ids[key] = ParseJson(value, fmt::format("--set {}", key));
   }
   return ids;
 }
 
 }  // namespace
 
-SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenizer* tokenizer) {
-  const Json tokenizer_config = ReadOptional(dir / "tokenizer_config.json");
-  const Json token_map = ReadOptional(dir / "special_tokens_map.json");
-  const Json generation = ReadOptional(dir / "generation_config.json");
-  Json config = ReadOptional(dir / "config.json");
-  if (FindString(config, "model_type", "config.json") == "huginn_raven") config = Json::object();
+SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenizer* tokenizer,
+                                int vocab,
+                                std::span<const std::pair<std::string, std::string>> overrides) {
+  const Source tokenizer_config = {ReadOptional(dir / "tokenizer_config.json"),
+                                   (dir / "tokenizer_config.json").string()};
+  const Source token_map = {ReadOptional(dir / "special_tokens_map.json"),
+                            (dir / "special_tokens_map.json").string()};
+  const Source generation = {ReadOptional(dir / "generation_config.json"),
+                             (dir / "generation_config.json").string()};
+  Source config = {ReadOptional(dir / "config.json"), (dir / "config.json").string()};
+  if (FindString(config.json, "model_type", config.name) == "huginn_raven")
+    config.json = Json::object();
+  const Source set = {OverriddenIds(overrides), "--set"};
 
-  const auto from_configs = [&](const std::string& key) {
-    std::vector<int32_t> ids = ConfigIds(generation, key + "_id", "generation_config.json");
-    const std::vector<int32_t> more = ConfigIds(config, key + "_id", "config.json");
-    ids.insert(ids.end(), more.begin(), more.end());
+  const auto from_configs = [&](const std::string& key, int limit) {
+    std::vector<int32_t> ids;
+    const bool overridden = set.json.contains(key + "_id");
+    for (const Source* source : std::initializer_list<const Source*>{&set, &generation, &config}) {
+      if (overridden && source != &set) continue;
+      for (const int32_t id : ConfigIds(source->json, key + "_id", source->name)) {
+        if (id >= limit)
+          Fail("{}: {}_id is {}, the vocabulary has {} tokens", source->name, key, id, limit);
+        ids.push_back(id);
+      }
+    }
     return ids;
   };
-  const auto named = [&](const std::string& key) {
-    const auto id = NamedToken(tokenizer_config, key, tokenizer);
-    return id ? id : NamedToken(token_map, key, tokenizer);
+  // Nothing where --set has the last word.
+  const auto named = [&](const std::string& key, int limit) -> std::optional<int32_t> {
+    if (set.json.contains(key + "_id")) return std::nullopt;
+    for (const Source* source : {&tokenizer_config, &token_map}) {
+      const auto id = NamedToken(source->json, key, tokenizer);
+      if (id && *id >= limit)
+        Fail("{}: {} has id {}, the vocabulary has {} tokens", source->name, key, *id, limit);
+      if (id) return id;
+    }
+    return std::nullopt;
   };
   const auto first = [&](const std::string& key) -> std::optional<int32_t> {
-    if (const auto id = named(key)) return id;
-    const std::vector<int32_t> ids = from_configs(key);
+    if (const auto id = named(key, INT32_MAX)) return id;
+    const std::vector<int32_t> ids = from_configs(key, INT32_MAX);
     return ids.empty() ? std::nullopt : std::optional<int32_t>(ids.front());
   };
 
@@ -76,8 +113,8 @@ SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenize
   tokens.bos = first("bos_token");
   tokens.pad = first("pad_token");
   tokens.unk = first("unk_token");
-  tokens.eos = from_configs("eos_token");
-  if (const auto eos = named("eos_token")) tokens.eos.push_back(*eos);
+  tokens.eos = from_configs("eos_token", vocab);
+  if (const auto eos = named("eos_token", vocab)) tokens.eos.push_back(*eos);
   std::sort(tokens.eos.begin(), tokens.eos.end());
   tokens.eos.erase(std::unique(tokens.eos.begin(), tokens.eos.end()), tokens.eos.end());
   return tokens;

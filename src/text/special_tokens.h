@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "text/tokenizer.h"
@@ -19,6 +22,12 @@ struct SpecialTokens {
 // special_tokens_map.json) come first for bos, pad and unk, then generation_config.json and
 // config.json. Ends of text are the union of all: releases disagree, and stopping too late is
 // worse. A huginn_raven config.json is stale and not asked.
-SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenizer* tokenizer);
+//
+// `vocab`: tokens that the model has; an end of text outside of it throws Error, since the text
+// would never end there. `overrides`: what replaces the files' words, as key=value pairs such as
+// eos_token_id and 2; other keys are passed over.
+SpecialTokens ReadSpecialTokens(
+    const std::filesystem::path& dir, const Tokenizer* tokenizer, int vocab = INT32_MAX,
+    std::span<const std::pair<std::string, std::string>> overrides = {});
 
 }  // namespace loopspec

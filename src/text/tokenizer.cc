@@ -17,6 +17,7 @@
 namespace loopspec {
 namespace {
 
+constexpr size_t kMaxTokenizerBytes = size_t{1} << 30;
 constexpr size_t kLongestText = size_t{1} << 30;
 constexpr size_t kKeptScratch = 16;  // threads that find their caches warm again
 
@@ -103,8 +104,8 @@ Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::FromFolder(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / "tokenizer.json";
-  if (!std::filesystem::exists(path)) Fail("{} has no tokenizer.json", dir.string());
-  const MappedFile file(path);
+  if (!FileExists(path)) Fail("{} has no tokenizer.json", dir.string());
+  const MappedFile file(path, kMaxTokenizerBytes);
   const auto bytes = file.bytes();
   return FromJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }

@@ -141,6 +141,27 @@ TEST_P(RowIndependence, PrefillInAnyPieces) {
   }
 }
 
+// Several sequences in one submission, one of them in two parts, are what each is by itself.
+TEST_P(RowIndependence, PrefillOfSeveralSequences) {
+  const std::vector<int32_t> text = RandomTokens(model_->spec, 100, 3);
+  const std::vector<int32_t> other = RandomTokens(model_->spec, 70, 4);
+  LogitsTable whole, other_whole;
+  Score(NewSequence(100), text, 0, whole);
+  Score(NewSequence(70), other, 0, other_whole);
+  const int first = NewSequence(100), second = NewSequence(70);
+  const std::vector<PrefillPlan> parts = {{Plan(first), 0, std::span(text).first(30)},
+                                          {Plan(second), 0, std::span(other).first(66)},
+                                          {Plan(first), 30, std::span(text).subspan(30, 65)}};
+  const Ticket ticket = backend_->SubmitPrefill(parts);
+  backend_->WaitPrefill(ticket);
+  EXPECT_TRUE(backend_->prefill_equals_decode());
+  LogitsTable rest, other_rest;
+  Score(first, text, 95, rest);
+  Score(second, other, 66, other_rest);
+  ExpectSame(rest, whole, "the first of two sequences");
+  ExpectSame(other_rest, other_whole, "the second of two sequences");
+}
+
 TEST_P(RowIndependence, DecodedTokenByToken) {
   const std::vector<int32_t> text = RandomTokens(model_->spec, 70, 2);
   LogitsTable whole;

@@ -15,6 +15,7 @@ TEST(ThreadPool, EveryMemberRunsOnce) {
   for (const int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
     ASSERT_EQ(pool.size(), threads);
+    pool.FixTeam(threads);
     std::vector<int> runs(static_cast<size_t>(threads));
     for (int i = 0; i < 300; ++i) {
       pool.Run([&](Worker& worker) {
@@ -44,11 +45,59 @@ TEST(ThreadPool, SharesCoverEverythingOnce) {
   }
 }
 
+// Another number of members in every run: those who take part are 0, 1, ..., once each, and see
+// what all others wrote in the runs before.
+TEST(ThreadPool, TeamsOfChangingSize) {
+  constexpr int kThreads = 5;
+  ThreadPool pool(kThreads);
+  std::vector<int> runs(kThreads), expected(kThreads);
+  for (int i = 0; i < 400; ++i) {
+    const int team = 1 + i * 7 % kThreads;
+    pool.FixTeam(team);
+    int64_t sum = 0;
+    pool.Run([&](Worker& worker) {
+      EXPECT_EQ(worker.count(), team);
+      ++runs[static_cast<size_t>(worker.index())];
+      worker.Sync();
+      if (worker.index() == team - 1) sum = std::accumulate(runs.begin(), runs.end(), int64_t{0});
+    });
+    for (int m = 0; m < team; ++m) ++expected[static_cast<size_t>(m)];
+    EXPECT_EQ(sum, std::accumulate(expected.begin(), expected.end(), int64_t{0}));
+  }
+  EXPECT_EQ(runs, expected);
+}
+
+// A member that is away for long, as a preempted one is: the others sleep meanwhile, nothing is
+// lost, and the pool may choose a smaller team afterwards.
+TEST(ThreadPool, AMemberThatIsAwayForLong) {
+  ThreadPool pool(3);
+  int64_t done = 0, expected = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::vector<int64_t> parts(3);
+    int team = 0;
+    pool.Run([&](Worker& worker) {
+      if (worker.index() == worker.count() - 1) {
+        team = worker.count();
+        if (i % 3 != 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      const Worker::Range mine = worker.Share(90);
+      parts[static_cast<size_t>(worker.index())] = mine.end - mine.begin;
+      worker.Sync();
+      if (worker.index() == i % worker.count())
+        done += std::accumulate(parts.begin(), parts.end(), int64_t{0});
+    });
+    EXPECT_TRUE(team >= 1 && team <= 3);
+    expected += 90;
+  }
+  EXPECT_EQ(done, expected);
+}
+
 // A chain of sums, each needing what all the others wrote before the barrier: plain memory, so that
 // a thread sanitizer sees a missing order.
 TEST(ThreadPool, BarriersOrderMemory) {
   for (const int threads : {2, 5, 9}) {  // more than the cores of most test machines
     ThreadPool pool(threads);
+    pool.FixTeam(threads);
     std::vector<int64_t> values(static_cast<size_t>(threads), 1);
     std::vector<int64_t> sums(static_cast<size_t>(threads));
     constexpr int kRounds = 60;
@@ -69,10 +118,11 @@ TEST(ThreadPool, BarriersOrderMemory) {
 
 TEST(ThreadPool, WakesFromSleep) {
   ThreadPool pool(3);
+  pool.FixTeam(3);
   int64_t total = 0;
   for (int i = 0; i < 20; ++i) {
     std::this_thread::sleep_for(
-        std::chrono::milliseconds(i % 4 * 2));  // around the time at which members fall asleep
+        std::chrono::milliseconds(i % 4));  // longer and shorter than members stay awake
     int64_t parts[3] = {};
     pool.Run([&](Worker& worker) { parts[worker.index()] = worker.index() + 1; });
     total += parts[0] + parts[1] + parts[2];
@@ -87,6 +137,7 @@ TEST(ThreadPool, ManyPoolsAtOnce) {
     owners.emplace_back([&totals, o] {
       for (int made = 0; made < 5; ++made) {
         ThreadPool pool(3);
+        pool.FixTeam(3);
         for (int i = 0; i < 40; ++i) {
           int64_t parts[3] = {};
           pool.Run([&](Worker& worker) {

@@ -100,5 +100,12 @@ TEST(Depths, Advice) {
             std::string::npos);
 }
 
+TEST(ReadoutDepths, ProposalsInOrderAndTheLast) {
+  EXPECT_EQ(ReadoutDepths({}, 4), (std::vector<int>{4}));
+  EXPECT_EQ(ReadoutDepths(std::vector<int>{1, 2}, 4), (std::vector<int>{1, 2, 4}));
+  // Of several ways of decoding, in any order; R may be among them.
+  EXPECT_EQ(ReadoutDepths(std::vector<int>{2, 8, 1, 2, 32}, 32), (std::vector<int>{1, 2, 8, 32}));
+}
+
 }  // namespace
 }  // namespace loopspec

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "decode/loopspec.h"
@@ -135,6 +136,84 @@ TEST(FakeDecode, CoupledEqualsAutoregressive) {
   }
 }
 
+// Groups and guesses in every combination with depths and budgets: the same text.
+TEST(FakeDecode, GroupsAndGuessesChangeNothing) {
+  int64_t adopted = 0, several = 0;
+  for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kEqual}) {
+    FakeModel model(31, shape, kRecurrence);
+    DecodeRequest request;
+    request.prompt = {1, 4, 2};
+    request.max_tokens = 60;
+    const Text expected = Decode(model, request, DecideLikeTheCpu());
+    for (const auto& depths : kDepths) {
+      for (const int group : {1, 2, 3, 5, 16}) {
+        for (const int rows : kBudgets) {
+          for (const EarlyChildren early : {EarlyChildren::kOff, EarlyChildren::kLookup}) {
+            request.depths = depths;
+            request.group = group;
+            request.row_budget = rows;
+            request.early = early;
+            const Text text = Decode(model, request, DecideLikeTheCpu());
+            EXPECT_EQ(text, expected) << fmt::format("depths {} group {} rows {} early {}", depths,
+                                                     group, rows, early == EarlyChildren::kLookup);
+            CheckStatistics(request, text);
+            adopted += text.statistics.adopted;
+            several += group > 1 && text.statistics.planes < text.statistics.row_steps ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(adopted, 0);
+  EXPECT_GT(several, 0) << "no two rows ever shared a depth";
+}
+
+// Guesses alone, without drafts: prompt-lookup decoding.
+TEST(FakeDecode, LookupEqualsAutoregressive) {
+  FakeModel model(8, FakeShape::kOneToken, kRecurrence);  // certain of itself: it repeats soon
+  DecodeRequest request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 200;
+  const Text expected = Decode(model, request, DecideLikeTheCpu());
+  request.early = EarlyChildren::kLookup;
+  const Text text = Decode(model, request, DecideLikeTheCpu());
+  EXPECT_EQ(text, expected);
+  EXPECT_EQ(text.sources, expected.sources);
+}
+
+// Decoders that take turns: the step that one plans must not overwrite a cell that another has yet
+// to commit.
+TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
+  FakeModel model(12, FakeShape::kNear, 4);
+  DecodeRequest request;
+  request.prompt = {1, 3};
+  request.max_tokens = 40;
+  request.depths = {1, 2};
+  const Text expected = Decode(model, request, DecideLikeTheCpu());
+  for (const int cells : {4, 8, 64}) {
+    FakeBackend backend(model, request.depths, cells, 512);
+    backend.set_decider(DecideLikeTheCpu());
+    KvLedger ledger(backend.pages(), cells);
+    LoopSpec a(request, model.spec(), backend.options(), ledger);
+    LoopSpec b(request, model.spec(), backend.options(), ledger);
+    backend.Prefill(a.Prefill());
+    backend.Prefill(b.Prefill());
+    StepPlan plan;
+    for (int turn = 0; !a.finished() || !b.finished(); ++turn) {
+      LoopSpec& decoder = (turn % 2 == 0 && !a.finished()) || b.finished() ? a : b;
+      plan.Clear();
+      plan.recurrences = decoder.StepsToReadout();
+      decoder.Plan(plan.recurrences, plan);
+      decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
+    }
+    for (const LoopSpec* decoder : {&a, &b}) {
+      std::vector<int32_t> tokens;
+      for (const CommittedToken& token : decoder->output()) tokens.push_back(token.token);
+      EXPECT_EQ(tokens, expected.tokens) << cells << " cells";
+    }
+  }
+}
+
 // Every draft right: one token each d1 recurrences once the pipeline runs.
 TEST(FakeDecode, PerfectDraftsRunAtFullSpeed) {
   FakeModel model(1, FakeShape::kEqual, kRecurrence);
@@ -194,6 +273,24 @@ double ChiSquareLimit(int degrees) {
   return n * t * t * t;
 }
 
+// What top-p leaves of a table: the likeliest tokens up to the one that reaches the share, and
+// nothing of the rest. Written without the code under test.
+FakeTable Nucleus(const FakeTable& table, double top_p) {
+  if (top_p >= 1.0) return table;
+  std::array<size_t, kFakeVocab> order;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return table[a] > table[b]; });
+  FakeTable kept{};
+  double sum = 0;
+  for (const size_t v : order) {
+    if (sum >= top_p) break;
+    kept[v] = table[v];
+    sum += table[v];
+  }
+  for (double& value : kept) value /= sum;
+  return kept;
+}
+
 // 200,000 draws of a three-token continuation with the real generator, keyed as in production.
 void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampling,
                const std::vector<int>& depths) {
@@ -217,14 +314,17 @@ void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampli
     for (const CommittedToken& token : decoder.output()) code = code * 5 + token.token;
     ++counts[static_cast<size_t>(code)];
   }
+  const auto target = [&](const std::vector<int32_t>& prefix) {
+    return Nucleus(model.At(4, prefix), sampling.top_p);
+  };
   double statistic = 0, rest_expected = 0;
   int rest = 0, cells = 0;
   for (int a = 0; a < 5; ++a) {
     for (int b = 0; b < 5; ++b) {
       for (int c = 0; c < 5; ++c) {
-        const double p = model.At(4, std::vector{2, 2})[static_cast<size_t>(a)] *
-                         model.At(4, std::vector{2, 2, a})[static_cast<size_t>(b)] *
-                         model.At(4, std::vector{2, 2, a, b})[static_cast<size_t>(c)];
+        const double p = target({2, 2})[static_cast<size_t>(a)] *
+                         target({2, 2, a})[static_cast<size_t>(b)] *
+                         target({2, 2, a, b})[static_cast<size_t>(c)];
         const int count = counts[static_cast<size_t>(a * 25 + b * 5 + c)];
         if (p * kDraws < 10) {
           rest_expected += p * kDraws;
@@ -236,8 +336,12 @@ void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampli
       }
     }
   }
-  if (rest_expected > 0)
+  if (rest_expected == 0) {
+    EXPECT_EQ(rest, 0) << "texts of probability zero";
+  } else {
     statistic += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
+  }
+  EXPECT_GT(cells, 10);
   EXPECT_LT(statistic, ChiSquareLimit(cells)) << fmt::format("depths {} cells {}", depths, cells);
 }
 
@@ -245,6 +349,15 @@ TEST(FakeDecode, CascadeChiSquare) {
   SamplingParams sampling;
   sampling.temperature = 1.0f;
   ChiSquare(Philox(), sampling, {1, 2});
+}
+
+// The CPU backend's own path from logits on, in float, with a nucleus: filters, proposals that are
+// kept under the cell, the gate, the cascade.
+TEST(FakeDecode, CpuCascadeChiSquareWithTopP) {
+  SamplingParams sampling;
+  sampling.temperature = 1.0f;
+  sampling.top_p = 0.9f;
+  ChiSquare(DecideLikeTheCpu(), sampling, {1, 2});
 }
 
 TEST(FakeDecode, CoupledChiSquare) {
@@ -279,6 +392,50 @@ std::string ErrorOf(F f) {
   return "no error";
 }
 
+TEST(FakeDecode, RefusesWhatTheBackendCannotDo) {
+  const auto with = [](int logprobs) {
+    return ErrorOf([&] {
+      DecodeRequest request;
+      request.logprobs = logprobs;
+      CheckLimits(request, {.max_logprobs = 32});
+    });
+  };
+  for (const int good : {-1, 0, 1, 32}) EXPECT_EQ(with(good), "no error");
+  EXPECT_EQ(with(33), "logprobs is 33, expected 0 to 32 here, or -1 for none");
+  EXPECT_EQ(with(-2), "logprobs is -2, expected 0 to 32 here, or -1 for none");
+}
+
+// A decision without numbers behind it ends the request, at whatever depth it falls; nothing of it
+// is committed, and cells and pages are given back.
+TEST(FakeDecode, LogitsThatAreNoNumbersEndTheRequest) {
+  for (const int bad_depth : {1, 2, 4}) {
+    FakeModel model(3, FakeShape::kNear, 4);
+    FakeBackend backend(model, {1, 2}, 64);
+    KvLedger ledger(backend.pages(), 64);
+    const FakeBackend::Decider good = DecideLikeTheCpu();
+    backend.set_decider([&](const ReadoutPlan& plan, std::span<const int32_t> prefix, double* p,
+                            const Recorded<double>* recorded) {
+      Decision decision = good(plan, prefix, p, recorded);
+      const int depth = backend.options().readout_depths[static_cast<size_t>(plan.readout)];
+      decision.finite = depth != bad_depth || prefix.size() < 6;
+      return decision;
+    });
+    DecodeRequest request;
+    request.prompt = {1, 2};
+    request.max_tokens = 10;
+    request.depths = {1, 2};
+    LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+    StepPlan plan;
+    Drive(backend, decoder, plan);
+    EXPECT_EQ(decoder.finish_reason(), FinishReason::kError);
+    EXPECT_NE(decoder.error().find(fmt::format("position 5, depth {}", bad_depth)),
+              std::string::npos)
+        << decoder.error();
+    EXPECT_LE(decoder.output().size(), 4u);
+    EXPECT_EQ(ledger.cells().available(), 64);
+  }
+}
+
 TEST(FakeDecode, RefusesBadRequests) {
   FakeModel model(1, FakeShape::kNear, 4);
   FakeBackend backend(model, {1, 2}, 4);
@@ -303,6 +460,8 @@ TEST(FakeDecode, RefusesBadRequests) {
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.row_budget = -1; }).find("max-rows"), std::string::npos);
+  EXPECT_EQ(with([](DecodeRequest& r) { r.depths = {3}; }),
+            "depth 3 is not read out here, expected depths among 1,2");
   for (const auto& depths : {std::vector{0}, {4}, {2, 2}, {2, 1}, {-1}, {1, 2, 3, 4}}) {
     EXPECT_NE(with([&](DecodeRequest& r) { r.depths = depths; }).find("depths"), std::string::npos);
   }

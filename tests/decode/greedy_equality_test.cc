@@ -10,6 +10,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <random>
 #include <set>
 
 #include "base/check.h"
@@ -17,6 +20,7 @@
 #include "engine/generate.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
+#include "tests/support/verdicts.h"
 #include "text/tokenizer.h"
 
 namespace loopspec {
@@ -90,20 +94,27 @@ class Subject {
   }
 
   Written Run(const DecodeRequest& request) {
-    Written written;
     std::vector<float> logits(static_cast<size_t>(vocab()));
+    std::vector<std::vector<uint32_t>> recorded;
+    VerdictLog log;
     generator_->set_step_observer([&](const StepPlan& plan, const StepResult&) {
-      for (size_t i = 0; i < plan.readouts.size(); ++i) {
-        if (plan.readouts[i].purpose != ReadoutPurpose::kVerify) continue;
-        backend_->ReadLogits(static_cast<int>(i), logits);
-        const size_t end = written.logits.size();
-        written.logits.resize(end + logits.size());
-        std::memcpy(&written.logits[end], logits.data(), logits.size() * sizeof(float));
-      }
+      log.Step(plan, [&](int readout) {
+        backend_->ReadLogits(readout, logits);
+        recorded.emplace_back(logits.size());
+        std::memcpy(recorded.back().data(), logits.data(), logits.size() * sizeof(float));
+      });
     });
     const GenerateResult result = generator_->Run(request);
     generator_->set_step_observer({});
+    Written written;
+    std::vector<int32_t> text = request.prompt;
     for (const CommittedToken& token : result.tokens) written.tokens.push_back(token.token);
+    text.insert(text.end(), written.tokens.begin(), written.tokens.end());
+    for (const int number : log.Committed(text, request.prompt.size())) {
+      LOOPSPEC_CHECK(number >= 0);
+      const std::vector<uint32_t>& bits = recorded[static_cast<size_t>(number)];
+      written.logits.insert(written.logits.end(), bits.begin(), bits.end());
+    }
     written.statistics = result.statistics;
     return written;
   }
@@ -241,6 +252,97 @@ TEST(CoupledEquality, Raven) {
   ExpectEqual({"raven-demo", 16, {{2, 4}, {3, 5}}}, Coupled, 4, 16);
 }
 
+// ---- Whatever is chosen to run ----
+
+// Draws a choice of rows for every step: some branches pause, some go.
+std::function<void(LoopSpec&)> RandomChoice(uint32_t seed) {
+  auto random = std::make_shared<std::mt19937>(seed);
+  return [random](LoopSpec& decoder) {
+    const auto pick = [&](uint32_t n) { return static_cast<int>((*random)() % n); };
+    if (decoder.tree().size() > 1 && pick(4) == 0) {
+      const int place = 1 + pick(static_cast<uint32_t>(decoder.tree().size()) - 1);
+      const int32_t branch = decoder.tree().active()[static_cast<size_t>(place)];
+      if (branch != decoder.tree().root()) decoder.Evict(branch);
+    }
+    const size_t size = static_cast<size_t>(decoder.tree().size());
+    std::vector<char> advance(size, 0);
+    for (char& flag : advance) flag = pick(3) > 0 ? 1 : 0;
+    // The root comes first and never passes anybody: with it the step is not empty.
+    if (pick(8) > 0 || std::find(advance.begin(), advance.end(), 1) == advance.end())
+      advance[0] = 1;
+    decoder.Choose(advance);
+    const std::span<const int32_t> active = decoder.tree().active();
+    if (std::none_of(active.begin(), active.end(),
+                     [&](int32_t b) { return decoder.tree()[b].advancing; })) {
+      advance.assign(size, 1);
+      decoder.Choose(advance);
+    }
+  };
+}
+
+// Groups, budgets, early children, and choices drawn at random in every step: the same bits.
+void ExpectEqualHoweverChosen(const ModelCase& which,
+                              const std::function<void(DecodeRequest&, size_t)>& shape,
+                              size_t prompts, int tokens, int threads) {
+  constexpr int kGroups[] = {1, 2, 3, 5, 0};
+  Subject subject(which.name, which.recurrence, which.depth_sets, prompts, ComputeMode::kAuto,
+                  threads);
+  int64_t adopted = 0;
+  uint32_t round = 0;
+  for (size_t p = 0; p < prompts; ++p) {
+    DecodeRequest request = subject.Request(p, tokens);
+    shape(request, p);
+    const Written plain = subject.Run(request);
+    request.early = EarlyChildren::kLookup;
+    ExpectSame(subject.Run(request), plain, subject.vocab(), "lookup");
+    for (const std::vector<int>& depths : which.depth_sets) {
+      for (const int group : kGroups) {
+        ++round;
+        request.depths = depths;
+        request.group = group;
+        request.early = round % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+        request.row_budget = kBudgets[round % std::size(kBudgets)];
+        const bool random = round % 3 == 0;
+        if (random) subject.generator().set_row_override(RandomChoice(round));
+        const Written ours = subject.Run(request);
+        subject.generator().set_row_override({});
+        ExpectSame(
+            ours, plain, subject.vocab(),
+            fmt::format("{} prompt {} depths {} group {} rows {} early {} random {}", which.name, p,
+                        depths, group, request.row_budget, round % 2 == 0, random));
+        if (testing::Test::HasFatalFailure()) return;
+        adopted += ours.statistics.adopted;
+      }
+    }
+  }
+  EXPECT_GT(adopted, 0) << "no guess was ever right";
+}
+
+TEST(RowChoiceEquality, Ouro) {
+  ExpectEqualHoweverChosen(kOuro, Greedy, 1, 30, 1);
+}
+TEST(RowChoiceEquality, OuroOnTwoThreads) {
+  ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {2, 3}}}, Greedy, 1, 24, 2);
+}
+TEST(RowChoiceEquality, Raven) {
+  ExpectEqualHoweverChosen({"raven-demo", 16, {{4}, {2, 4}, {1, 2, 4}}}, Greedy, 1, 24, 1);
+}
+TEST(RowChoiceEquality, OuroCoupled) {
+  ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {1, 2, 3}}}, CoupledFiltered, 2, 24, 1);
+}
+TEST(RowChoiceEqualityLong, Ouro) {
+  ExpectEqualHoweverChosen(kOuro, Greedy, 8, 150, 1);
+}
+TEST(RowChoiceEqualityLong, OuroDeeper) {
+  ExpectEqualHoweverChosen(kOuroDeeper, Greedy, 4, 150, 2);
+}
+TEST(RowChoiceEqualityLong, Raven) {
+  ExpectEqualHoweverChosen(kRaven, Greedy, 4, 100, 1);
+}
+TEST(RowChoiceEqualityLong, RavenCoupled) {
+  ExpectEqualHoweverChosen(kRaven, Coupled, 4, 60, 2);
+}
+
 // Ten thousand tokens for each depth set: fifty prompts of two hundred.
 TEST(GreedyEqualityLong, Ouro) {
   ExpectEqual(kOuro, Greedy, 50, 200);
@@ -276,9 +378,14 @@ void SameAtEveryBudget(const ModelCase& which, int tokens) {
     request.seed = 7 + d;
     request.depths = which.depth_sets[d];
     Written first;
+    uint32_t round = 0;
     for (const int budget : kBudgets) {
       request.row_budget = budget;
+      request.group = static_cast<int>(round % 4);
+      request.early = round % 2 == 1 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+      if (++round % 3 == 0) subject.generator().set_row_override(RandomChoice(round));
       const Written written = subject.Run(request);
+      subject.generator().set_row_override({});
       if (first.tokens.empty()) {
         first = written;
         continue;

@@ -51,12 +51,13 @@ struct Setting {
   LaterProposal later = LaterProposal::kGatedResidual;
   int row_budget = 0;
   std::vector<int32_t> stop_tokens = {};
+  int group = 1;
 };
 
 std::string Text(const Setting& s) {
-  return fmt::format("shape {} depths {} R {} later {} rows {} stops {}", static_cast<int>(s.shape),
-                     s.depths, s.recurrence, static_cast<int>(s.later), s.row_budget,
-                     s.stop_tokens);
+  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {}",
+                     static_cast<int>(s.shape), s.depths, s.recurrence, static_cast<int>(s.later),
+                     s.row_budget, s.stop_tokens, s.group);
 }
 
 DecodeRequest Request(const Setting& s) {
@@ -68,6 +69,9 @@ DecodeRequest Request(const Setting& s) {
   request.max_tokens = kLength;
   request.stop_tokens = s.stop_tokens;
   request.row_budget = s.row_budget;
+  request.group = s.group;
+  // Choices must follow from the state alone, since paths that meet in one go on as one.
+  request.adapt_rates = false;
   return request;
 }
 
@@ -348,6 +352,24 @@ TEST(FullEnumeration, ThreeProposalsOfFewTokens) {
 }
 TEST(LongFullEnumeration, ThreeProposals) {
   InFull(kShapes, {{{2, 3, 4}, 5}}, {0, 3});
+}
+
+// Generations that wait and pass together, so that several verdicts come in one step, and budgets
+// that make some of them pause.
+TEST(FullEnumeration, Groups) {
+  Tally all;
+  for (const FakeShape shape : {FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kNear}) {
+    for (const LaterProposal later : kVariants) {
+      for (const int group : {2, 3}) {
+        for (const int rows : {0, 2}) {
+          all.Add(ExpectLosslessInFull({shape, {1}, 4, later, rows, {}, group}, 60));
+          all.Add(ExpectLosslessInFull({shape, {1, 2}, 3, later, rows, {}, group}, 61));
+          all.Add(ExpectLosslessInFull({shape, {2, 3}, 5, later, rows, {1}, group}, 62));
+        }
+      }
+    }
+  }
+  EXPECT_GT(all.sources[2], 0);
 }
 
 TEST(FullEnumeration, StopTokens) {

@@ -30,12 +30,17 @@ class WatchedBackend : public FakeBackend {
 
   bool prefill_equals_decode() const override { return equal; }
   int PrefillChunk() const override { return 32; }
-  void Prefill(const PrefillPlan& plan) override {
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     if (fail_prefill-- == 0) throw Error("the prompt went wrong");
-    prefilled_since_step += static_cast<int>(plan.tokens.size());
-    prefilled += static_cast<int>(plan.tokens.size());
-    FakeBackend::Prefill(plan);
+    for (const PrefillPlan& part : parts) {
+      prefilled_since_step += static_cast<int>(part.tokens.size());
+      prefilled += static_cast<int>(part.tokens.size());
+    }
+    const Ticket ticket = FakeBackend::SubmitPrefill(parts);
+    asked = 0;
+    return ticket;
   }
+  bool PrefillDone(Ticket) override { return !slow || asked++ > 0; }
   Ticket Submit(const StepPlan& plan) override {
     if (!plan.rows.empty()) {
       if (fail_step-- == 0) throw Error("the device went wrong");
@@ -47,6 +52,8 @@ class WatchedBackend : public FakeBackend {
   }
 
   bool equal = true;
+  bool slow = false;  // a chunk takes as long as a step
+  int asked = 0;
   int fail_step = -1, fail_prefill = -1;  // after so many more
   int prefilled = 0, prefilled_since_step = 0, most_between_steps = 0, most_rows = 0;
 };
@@ -129,6 +136,7 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
     for (const int cells : {256, 24}) {
       FakeModel model(5, FakeShape::kNear, kRecurrence);
       WatchedBackend backend(model, cells, positions);
+      backend.slow = cells == 24;
       SchedulerOptions options;
       options.max_running = 12;
       Scheduler scheduler(backend, options);

@@ -105,7 +105,7 @@ TEST_F(Api, StopsWhereItIsTold) {
 }
 
 TEST_F(Api, ChoicesAndSeeds) {
-  loopspec::Sampling warm;
+  loopspec::SamplingParams warm;
   warm.temperature = 0.9f;
   Request request{.prompt = "Once upon a time", .sampling = warm, .choices = 3, .max_tokens = 20};
   const Result random = engine->Generate(request);
@@ -200,7 +200,7 @@ TEST_F(Api, RefusesBadRequestsByName) {
   EXPECT_NE(Refusal(*engine, {.messages_json = "[1]"}).find("messages"), std::string::npos);
   EXPECT_NE(Refusal(*engine, {.messages_json = "{"}).find("messages"), std::string::npos);
   EXPECT_NE(Refusal(*engine, {.prompt = "a", .choices = 0}).find("n is 0"), std::string::npos);
-  loopspec::Sampling wrong;
+  loopspec::SamplingParams wrong;
   wrong.top_p = 2.0f;
   EXPECT_NE(Refusal(*engine, {.prompt = "a", .sampling = wrong}).find("top"), std::string::npos);
 

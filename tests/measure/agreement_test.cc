@@ -115,11 +115,16 @@ class WrongScores : public Backend {
 
   const ModelSpec& spec() const override { return right_->spec(); }
   const BackendOptions& options() const override { return right_->options(); }
+  BackendLimits limits() const override { return right_->limits(); }
   std::string device() const override { return "wrong"; }
   int pages() const override { return right_->pages(); }
   int64_t page_bytes() const override { return right_->page_bytes(); }
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
+    return right_->SubmitPrefill(parts);
+  }
+  bool PrefillDone(Ticket ticket) override { return right_->PrefillDone(ticket); }
+  void WaitPrefill(Ticket ticket) override { right_->WaitPrefill(ticket); }
   bool prefill_equals_decode() const override { return right_->prefill_equals_decode(); }
-  void Prefill(const PrefillPlan& plan) override { right_->Prefill(plan); }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override {
     right_->Score(plan, [&](int32_t position, int32_t readout, std::span<const float> logits) {
       if (readout > 0 || position % 8 < 3) return sink(position, readout, logits);

@@ -197,6 +197,18 @@ TEST(Config, Overrides) {
                Error);
 }
 
+TEST(Config, OverridesTakeWhatTheFileTakes) {
+  // Read elsewhere, or in the file and read by nobody.
+  EXPECT_NO_THROW(With(kOuro, {{"eos_token_id", "2"}}));
+  EXPECT_NO_THROW(With(kRaven, {{"eos_token_id", "[1,2]"}, {"bos_token_id", "null"}}));
+  const std::string more =
+      R"({"torch_dtype": "bfloat16", "sliding_window": null, )" + std::string(kOuro).substr(1);
+  EXPECT_NO_THROW(ParseModelSpec(more, "config.json", {{"torch_dtype", "float32"}}));
+  EXPECT_NO_THROW(ParseModelSpec(more, "config.json", {{"sliding_window", "4096"}}));
+  // A slip of the pen.
+  EXPECT_THROW(ParseModelSpec(more, "config.json", {{"total_ut_step", "2"}}), Error);
+}
+
 TEST(Config, Llama3Frequencies) {
   const ModelSpec plain = With(kOuro, {{"head_dim", "64"}});
   const ModelSpec scaled = With(

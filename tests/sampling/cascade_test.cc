@@ -140,6 +140,75 @@ TEST(Residual, Corners) {
   EXPECT_EQ(rho, (std::vector{0.0, 1.0, 0.0}));
 }
 
+// ---- No residual mass left ----
+//
+// After a rejection there is always some, in exact arithmetic. In float the target may lie at or
+// below the draft's distribution everywhere: then the target itself is what remains to be drawn
+// from.
+
+// Rejects every draft, and keeps the weights that the fallback is drawn with.
+struct RejectingDraw {
+  std::vector<double> weights;
+  bool Accept(int, double) { return false; }
+  template <typename F>
+  int Choose(uint32_t, int n, F weight, double) {
+    weights.clear();
+    for (int v = 0; v < n; ++v) weights.push_back(static_cast<double>(weight(v)));
+    return 0;
+  }
+};
+
+std::vector<double> FallbackWeights(const std::vector<float>& target,
+                                    const std::vector<std::vector<float>>& drafts) {
+  std::vector<float> rho = target;
+  std::vector<Recorded<float>> recorded;
+  for (size_t j = 0; j < drafts.size(); ++j)
+    recorded.push_back({static_cast<int32_t>(j), drafts[j].data()});
+  SerialTeam team;
+  RejectingDraw draw;
+  const Verdict verdict = Verify(team, draw, static_cast<int>(target.size()), rho.data(),
+                                 recorded.data(), static_cast<int>(recorded.size()));
+  EXPECT_EQ(verdict.accepted, -1);
+  return draw.weights;
+}
+
+TEST(CascadeWithoutMass, TheTargetStaysWhereTheDraftTookItAll) {
+  const std::vector<float> target = {0.5f, 0.3f, 0.2f, 0.0f};
+  std::vector<float> above = target;  // by one rounding each
+  for (float& value : above) value = std::nextafter(value, 1.0f);
+  const std::vector<double> whole(target.begin(), target.end());
+  EXPECT_EQ(FallbackWeights(target, {target}), whole);
+  EXPECT_EQ(FallbackWeights(target, {above}), whole);
+  EXPECT_EQ(FallbackWeights(target, {above, target, above}), whole);
+  // A later draft is taken out of what the earlier one left, here all of it.
+  const std::vector<double> rest = FallbackWeights(target, {above, {1.0f, 0.0f, 0.0f, 0.0f}});
+  EXPECT_EQ(rest[0], 0.0);
+  EXPECT_NEAR(rest[1], 0.6, 1e-6);
+  EXPECT_NEAR(rest[2], 0.4, 1e-6);
+  EXPECT_EQ(rest[3], 0.0);
+}
+
+// Mass so small that one over it is infinite in float: 0 times that is NaN, in the target and in
+// what a proposal would be drawn from.
+TEST(CascadeWithoutMass, MassBelowWhatFloatCanScaleCountsAsNone) {
+  constexpr float kTiny = 1e-44f;
+  const std::vector<float> target = {0.75f, 0.25f, kTiny, 0.0f}, draft = {0.75f, 0.25f, 0.0f, 0.0f};
+  EXPECT_EQ(FallbackWeights(target, {draft}),
+            (std::vector<double>{0.75, 0.25, static_cast<double>(kTiny), 0.0}));
+  SerialTeam team;
+  std::vector<float> rho = target;
+  EXPECT_FALSE(Residual(team, 4, rho.data(), draft.data()));
+  EXPECT_EQ(rho, target);
+  const Recorded<float> all[] = {{0, draft.data()}, {1, draft.data()}};
+  EXPECT_FALSE(Mask(team, 4, rho.data(), all, 2));
+  EXPECT_EQ(rho, target);
+  for (const auto variant : {LaterProposal::kResidual, LaterProposal::kNonResidual}) {
+    PhiloxDraw<SerialTeam> draw{{1, 0, 5}, team};
+    rho = target;
+    EXPECT_EQ(Propose(team, draw, 4, rho.data(), all, 2, 2, variant).token, -1);
+  }
+}
+
 // In float, where sums are not exactly one: never a token without probability, never none at all.
 TEST(Cascade, NeverATokenOfProbabilityZero) {
   std::mt19937_64 random(7);

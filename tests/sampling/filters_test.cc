@@ -297,5 +297,32 @@ TEST(Coupled, GumbelMoments) {
   EXPECT_NEAR(variance, 1.6449340668, 0.02);
 }
 
+TEST(AllFinite, OneBadValueAnywhereIsFound) {
+  for (const int size : {1, 5, 16, 17, 48, 1000}) {
+    std::vector<float> values(static_cast<size_t>(size), 3e38f);
+    values[0] = -3e38f;
+    EXPECT_TRUE(AllFinite(values)) << size;
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (size_t at = 0; at < values.size(); at += 1 + values.size() / 7) {
+        const float kept = std::exchange(values[at], bad);
+        EXPECT_FALSE(AllFinite(values)) << size << " " << at << " " << bad;
+        values[at] = kept;
+      }
+    }
+  }
+  EXPECT_TRUE(AllFinite({}));
+}
+
+TEST(CheckSamplingParams, ShowsNumbersAsTheyWereGiven) {
+  SamplingParams params;
+  params.top_p = 1.1f;
+  try {
+    CheckSamplingParams(params, 5);
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_STREQ(error.what(), "top-p is 1.1, expected above 0, at most 1");
+  }
+}
+
 }  // namespace
 }  // namespace loopspec

@@ -15,6 +15,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/decide.h"
 #include "base/check.h"
+#include "decode/depths.h"
 #include "decode/loopspec.h"
 #include "sampling/cascade.h"
 #include "sampling/team.h"
@@ -31,8 +32,7 @@ class FakeBackend : public Backend {
 
   FakeBackend(FakeModel& model, const std::vector<int>& depths, int cells, int positions = 64)
       : model_(model), pages_(PagesFor(positions)) {
-    options_.readout_depths = depths;
-    options_.readout_depths.push_back(model.spec().recurrence);
+    options_.readout_depths = ReadoutDepths(depths, model.spec().recurrence);
     options_.cells = cells;
     page_tokens_.assign(static_cast<size_t>(pages_ * kPageSize), -1);
     cells_.resize(static_cast<size_t>(cells));
@@ -42,15 +42,21 @@ class FakeBackend : public Backend {
 
   const ModelSpec& spec() const override { return model_.spec(); }
   const BackendOptions& options() const override { return options_; }
+  BackendLimits limits() const override { return {.max_logprobs = kFakeVocab}; }
   std::string device() const override { return "fake"; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
-  bool prefill_equals_decode() const override { return true; }
 
-  void Prefill(const PrefillPlan& plan) override {
-    for (size_t i = 0; i < plan.tokens.size(); ++i)
-      PageToken(plan.sequence, plan.start + static_cast<int32_t>(i)) = plan.tokens[i];
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
+    for (const PrefillPlan& part : parts) {
+      for (size_t i = 0; i < part.tokens.size(); ++i)
+        PageToken(part.sequence, part.start + static_cast<int32_t>(i)) = part.tokens[i];
+    }
+    return 0;
   }
+  bool PrefillDone(Ticket) override { return true; }
+  void WaitPrefill(Ticket) override {}
+  bool prefill_equals_decode() const override { return true; }
   void Score(const PrefillPlan& plan, const LogitsSink&) override { Prefill(plan); }
 
   Ticket Submit(const StepPlan& plan) override {

@@ -50,12 +50,12 @@ class FakeModel {
     return it->second;
   }
 
-  // The logits of a table, for code that starts from logits.
+  // The logits of a table, for code that starts from logits. Probability zero is a logit so low
+  // that its weight is zero: infinite ones are refused.
   static std::array<float, kFakeVocab> Logits(const FakeTable& table) {
     std::array<float, kFakeVocab> logits;
     for (size_t v = 0; v < logits.size(); ++v) {
-      logits[v] = table[v] > 0 ? static_cast<float>(std::log(table[v]))
-                               : -std::numeric_limits<float>::infinity();
+      logits[v] = table[v] > 0 ? static_cast<float>(std::log(table[v])) : -1e6f;
     }
     return logits;
   }

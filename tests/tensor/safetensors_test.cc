@@ -139,6 +139,19 @@ TEST(Safetensors, Offsets) {
       "overlap");
 }
 
+TEST(Safetensors, BytesAfterTheLastTensor) {
+  EXPECT_EQ(ErrorOf(File(One("F32", "[1]", "[0,4]"), 4)), "no error");
+  EXPECT_EQ(ErrorOf(File(One("F32", "[1]", "[0,4]"), 5)),
+            "x.safetensors: 1 bytes follow the last tensor, expected none");
+  ExpectError(File(One("F32", "[0]", "[0,0]"), 8), "8 bytes follow");
+  ExpectError(File("{}", 64), "64 bytes follow");
+  // In the order of the data, not of the names.
+  ExpectError(
+      File("{" + Entry("a", "F32", "[2]", "[4,12]") + "," + Entry("b", "F32", "[1]", "[0,4]") + "}",
+           20),
+      "8 bytes follow");
+}
+
 // Cut off anywhere, a file is refused or read, never worse.
 TEST(Safetensors, EveryTruncation) {
   const std::string whole = File(
@@ -185,7 +198,7 @@ TEST_F(Folder, MissingEmptyAndNotAFile) {
   ExpectOpenError("too few");
   std::filesystem::remove(folder_ / "model.safetensors");
   std::filesystem::create_directories(folder_ / "model.safetensors");
-  ExpectOpenError("not a regular file");
+  ExpectOpenError("expected a regular file");
 }
 
 TEST_F(Folder, Shards) {

@@ -101,6 +101,17 @@ TEST(ChatTemplate, NamesTheLineOfASyntaxError) {
   EXPECT_NE(ErrorOf("a\n{% if x %}\n{% endfor %}").find("line 3"), std::string::npos);
 }
 
+TEST(ChatTemplate, NamesTheBlockThatIsNotClosed) {
+  EXPECT_EQ(
+      ErrorOf("a\n{% for x in messages %}\n{{ x }}\n"),
+      "chat template line 2: the 'for' that begins here is not closed, expected {% endfor %}");
+  EXPECT_EQ(ErrorOf("{% if a %}\n{% for x in messages %}b{% endfor %}"),
+            "chat template line 1: the 'if' that begins here is not closed, expected {% endif %}");
+  EXPECT_EQ(ErrorOf("{% macro f() %}"),
+            "chat template line 1: the 'macro' that begins here is not closed, expected "
+            "{% endmacro %}");
+}
+
 TEST(ChatTemplate, RefusesChangingLists) {
   EXPECT_NE(
       ErrorOf("{% set x = [1] %}{{ x.append(2) }}").find("'append' of 'list' object is unsafe"),

@@ -380,6 +380,38 @@ TEST_F(SpecialTokensTest, DoesNotAskAStaleConfig) {
   EXPECT_EQ(tokens.unk, 0);
 }
 
+TEST_F(SpecialTokensTest, RefusesEndsOfTextOutsideTheVocabulary) {
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
+  const auto error_of = [&](int vocab) -> std::string {
+    try {
+      ReadSpecialTokens(dir_, &tokenizer, vocab);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  Put("generation_config.json", {{"eos_token_id", {0, 500}}, {"pad_token_id", 99999}});
+  EXPECT_EQ(error_of(501), "no error");
+  EXPECT_EQ(error_of(500), (dir_ / "generation_config.json").string() +
+                               ": eos_token_id is 500, the vocabulary has 500 tokens");
+  Put("generation_config.json", {{"eos_token_id", int64_t{1} << 40}});
+  EXPECT_NE(error_of(500).find("eos_token_id is 1099511627776"), std::string::npos);
+  Put("generation_config.json", Json::object());
+  Put("tokenizer_config.json", {{"eos_token", "<|im_end|>"}});
+  EXPECT_NE(error_of(2).find("eos_token has id 2, the vocabulary has 2 tokens"), std::string::npos)
+      << error_of(2);
+}
+
+TEST_F(SpecialTokensTest, OverridesReplaceWhatTheFilesSay) {
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
+  Put("tokenizer_config.json", {{"eos_token", "<|im_end|>"}});
+  Put("generation_config.json", {{"eos_token_id", {0, 2}}});
+  Put("config.json", {{"model_type", "huginn_raven"}, {"eos_token_id", 65505}});
+  const std::vector<std::pair<std::string, std::string>> overrides = {{"eos_token_id", "[7,5]"},
+                                                                      {"hidden_size", "x"}};
+  EXPECT_EQ(ReadSpecialTokens(dir_, &tokenizer, 100, overrides).eos, (std::vector<int32_t>{5, 7}));
+}
+
 TEST_F(SpecialTokensTest, NeedsNoFile) {
   const SpecialTokens tokens = ReadSpecialTokens(dir_, nullptr);
   EXPECT_TRUE(tokens.eos.empty());

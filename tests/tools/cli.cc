@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pty.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +43,7 @@ struct Pipe {
 [[noreturn]] void Become(const std::vector<std::string>& arguments, const RunOptions& options,
                          Pipe& in, Pipe& out, Pipe& err) {
   dup2(in.read_end(), STDIN_FILENO);
-  dup2(err.write_end(), STDERR_FILENO);
+  dup2(err.write_end(), STDERR_FILENO);  // a pipe, or the terminal's other side
   int output = out.write_end();
   if (!options.output_file.empty()) output = open(options.output_file.c_str(), O_WRONLY);
   dup2(output, STDOUT_FILENO);
@@ -58,8 +59,8 @@ struct Pipe {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  std::vector<std::string> settings = {"HOME=/nonexistent", "LC_ALL=C.UTF-8", "NO_COLOR=1",
-                                       "PATH=/usr/bin:/bin"};
+  std::vector<std::string> settings = {"HOME=/nonexistent", "LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"};
+  if (!options.colour) settings.push_back("NO_COLOR=1");
   for (const char* sanitizer : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(sanitizer); value != nullptr)
       settings.push_back(std::string(sanitizer) + "=" + value);
@@ -70,6 +71,24 @@ struct Pipe {
   envp.push_back(nullptr);
   execve(binary.c_str(), argv.data(), envp.data());
   _exit(127);
+}
+
+// A terminal in place of a pipe: what is written to one end is read at the other.
+void MakeTerminal(Pipe& pipe) {
+  Pipe::Close(pipe.read_end());
+  Pipe::Close(pipe.write_end());
+  if (openpty(&pipe.read_end(), &pipe.write_end(), nullptr, nullptr, nullptr) != 0) std::abort();
+  fcntl(pipe.read_end(), F_SETFD, FD_CLOEXEC);
+}
+
+// Whether the process has a handler for the signal.
+bool Catches(pid_t process, int signal_number) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("SigCgt:")) continue;
+    return (std::stoull(line.substr(7), nullptr, 16) >> (signal_number - 1) & 1) != 0;
+  }
+  return false;
 }
 
 // Reads what has come. Closes the end when nothing more will.
@@ -92,6 +111,7 @@ std::filesystem::path Binary() {
 RunResult Call(const std::vector<std::string>& arguments, const RunOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   Pipe in, out, err;
+  if (options.error_terminal) MakeTerminal(err);
   const auto start = Clock::now();
   const pid_t child = fork();
   if (child == 0) Become(arguments, options, in, out, err);
@@ -100,7 +120,8 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
   Pipe::Close(err.write_end());
   RunResult result;
   size_t written = 0;
-  bool signalled = false;
+  bool signalled = false, called = false;
+  double caught = 0;
   while (out.read_end() >= 0 || err.read_end() >= 0) {
     if (written == options.input.size()) Pipe::Close(in.write_end());
     std::array<pollfd, 3> waits = {pollfd{out.read_end(), POLLIN, 0},
@@ -124,6 +145,19 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
     if (options.close_output_early && !result.out.empty()) Pipe::Close(out.read_end());
     if (options.signal_after_output != 0 && !result.out.empty() && !signalled) {
       kill(child, options.signal_after_output);
+      signalled = true;
+    }
+    if (options.after_output && !result.out.empty() && !called) {
+      options.after_output();
+      called = true;
+    }
+    if (options.interrupt && caught == 0 && Catches(child, SIGINT)) caught = Since(start);
+    if (options.interrupt && caught > 0 && Since(start) > caught + 0.5 && !signalled) {
+      kill(child, SIGINT);
+      signalled = true;
+    }
+    if (options.interrupt_after_error && !result.err.empty() && !signalled) {
+      kill(child, SIGINT);
       signalled = true;
     }
     if (Since(start) > options.timeout) {

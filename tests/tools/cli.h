@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,11 +15,16 @@ namespace loopspec::test {
 struct RunOptions {
   std::string input;                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment;  // besides a bare one
-  std::string output_file;          // standard output goes here instead
-  bool close_output_early = false;  // the reader leaves after the first bytes
-  int signal_after_output = 0;      // sent when the first bytes have come
-  size_t file_limit = 0;            // writing more to a file fails, as on a full disk
-  double timeout = 60;              // seconds
+  std::string output_file;             // standard output goes here instead
+  bool close_output_early = false;     // the reader leaves after the first bytes
+  int signal_after_output = 0;         // sent when the first bytes have come
+  bool interrupt = false;              // Ctrl-C, a moment after the program began to catch it
+  bool interrupt_after_error = false;  // Ctrl-C when the first bytes are on standard error
+  std::function<void()> after_output;  // called when the first bytes have come
+  bool error_terminal = false;         // standard error is a terminal
+  bool colour = false;                 // leave NO_COLOR unset
+  size_t file_limit = 0;               // writing more to a file fails, as on a full disk
+  double timeout = 60;                 // seconds
 };
 
 struct RunResult {

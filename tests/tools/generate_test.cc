@@ -130,7 +130,7 @@ TEST(GenerateInput, TextFileStandardInputAndTokensAgree) {
       Call({"generate", "--model", OuroDemo(), "--prompt", kStory, "--ignore-eos", "-n", "8"});
   EXPECT_EQ(streamed.code, 0);
   EXPECT_EQ(streamed.out, expected.at("text").get<std::string>() + "\n");
-  EXPECT_EQ(streamed.err, "");
+  EXPECT_EQ(streamed.err, "loopspec: the text was cut after 8 tokens (-n)\n");
   // And what detokenize makes of the ids.
   const std::string list = fmt::format("{}", fmt::join(Ids(expected), ","));
   EXPECT_EQ(Call({"detokenize", "--model", OuroDemo(), list}).out,
@@ -500,6 +500,102 @@ TEST(GenerateSpeed, FirstTokenWithinASecond) {
                  << " s";
   }
   EXPECT_LT(best, 1.0);
+}
+
+// ---- "-" for standard input and output
+
+TEST(GenerateTrace, ThroughPipes) {
+  const Scratch scratch;
+  const std::string file = scratch / "trace.json";
+  Generate(Demo({"-n", "6", "--trace", file}));
+  const RunResult piped = Call({"generate", "--model", OuroDemo(), "--prompt", kStory,
+                                "--ignore-eos", "-n", "6", "--trace", "-", "--threads", "1"});
+  EXPECT_EQ(piped.code, 0) << piped.err;
+  EXPECT_EQ(piped.out, Slurp(file)) << "the timeline and nothing else";
+  RunOptions input;
+  input.input = piped.out;
+  const RunResult drawn = Call({"trace", "-", "--svg", "-"}, input);
+  EXPECT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_TRUE(drawn.out.starts_with("<svg ")) << drawn.out.substr(0, 80);
+  EXPECT_TRUE(drawn.out.ends_with("</svg>\n"));
+  ExpectRefusal({"generate", "--model", OuroDemo(), "-p", "a", "--json", "--trace", "-"},
+                {"--trace", "--json"});
+}
+
+// ---- Ctrl-C
+
+TEST(GenerateInterrupt, JsonAndTraceShowWhatIsDone) {
+  const Scratch scratch;
+  const std::string file = scratch / "t.json";
+  RunOptions interrupt;
+  interrupt.interrupt = true;
+  std::vector<std::string> endless = {"generate", "--model",      OuroDemo(),  "--prompt",
+                                      kStory,     "--ignore-eos", "-n",        "2000",
+                                      "--decode", "ar",           "--threads", "1"};
+  auto with_json = endless;
+  with_json.insert(with_json.end(), {"--json", "--trace", file});
+  const RunResult stopped = Call(with_json, interrupt);
+  EXPECT_EQ(stopped.code, 130) << stopped.err;
+  EXPECT_EQ(stopped.err, "");
+  const Json result = stopped.json();
+  EXPECT_EQ(result.at("finish_reason"), "cancelled");
+  const auto ids = Ids(result);
+  EXPECT_GE(ids.size(), 1u);
+  EXPECT_LT(ids.size(), 2000u);
+  EXPECT_EQ(Json::parse(Slurp(file)).at("tokens"), result.at("token_ids"));
+  // What came until then is what would have come.
+  const auto expected = Ids(Generate(Demo({"-n", std::to_string(ids.size())})));
+  EXPECT_EQ(ids, expected);
+}
+
+// ---- What is said on standard error
+
+TEST(GenerateNotes, ATextThatWasCutSaysSo) {
+  const RunResult cut =
+      Call({"generate", "--model", OuroDemo(), "--prompt", kStory, "--ignore-eos", "-n", "3"});
+  EXPECT_EQ(cut.err, "loopspec: the text was cut after 3 tokens (-n)\n");
+  const RunResult json = Call(
+      {"generate", "--model", OuroDemo(), "--prompt", kStory, "--ignore-eos", "-n", "3", "--json"});
+  EXPECT_EQ(json.err, "");
+  EXPECT_EQ(json.json().at("finish_reason"), "length");
+  const RunResult ended =
+      Call({"generate", "--model", OuroDemo(), "--chat", "-p",
+            "Tom has 3 apples. He buys 4 more. How many apples does Tom have?", "-n", "120"});
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(GenerateNotes, ADumbTerminalGetsNoEscapes) {
+  const std::vector<std::string> arguments = {"generate", "--model",      OuroDemo(), "--prompt",
+                                              kStory,     "--ignore-eos", "-n",       "3"};
+  RunOptions terminal;
+  terminal.error_terminal = true;
+  terminal.environment = {{"TERM", "xterm"}};
+  EXPECT_EQ(Call(arguments, terminal).err.find('\033'), std::string::npos) << "NO_COLOR";
+  terminal.colour = true;
+  EXPECT_NE(Call(arguments, terminal).err.find('\033'), std::string::npos) << "the summary is dim";
+  terminal.environment = {{"TERM", "dumb"}};
+  const RunResult dumb = Call(arguments, terminal);
+  EXPECT_EQ(dumb.code, 0);
+  EXPECT_EQ(dumb.err.find('\033'), std::string::npos) << dumb.err;
+}
+
+// A prompt that takes more than two seconds, by many recurrences; Ctrl-C ends it then.
+TEST(GenerateNotes, ALongPromptShowsProgressOnATerminal) {
+  RunOptions terminal;
+  for (int i = 0; i < 500; ++i) terminal.input += "word ";
+  terminal.error_terminal = true;
+  terminal.environment = {{"TERM", "xterm"}};
+  terminal.interrupt_after_error = true;
+  terminal.timeout = 120;
+  const RunResult shown =
+      Call({"generate", "--model", OuroDemo(), "-f", "-", "-n", "1", "--recurrence", "200",
+            "--threads", "1", "--decode", "ar", "--json"},
+           terminal);
+  EXPECT_EQ(shown.code, 130) << shown.err;
+  EXPECT_NE(shown.err.find("\rreading the prompt: "), std::string::npos) << shown.err;
+  EXPECT_TRUE(shown.err.ends_with("\r\033[K")) << "and takes it away again";
+  EXPECT_EQ(shown.json().at("finish_reason"), "cancelled");
+  EXPECT_TRUE(Ids(shown.json()).empty());
 }
 
 TEST(GenerateEnd, InterruptAndClosedPipe) {

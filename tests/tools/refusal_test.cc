@@ -92,7 +92,9 @@ TEST(Values, OutOfRangeAreNamed) {
   for (const auto& [tokens, word] :
        std::vector<std::pair<std::string, std::string>>{{"3", "3"},
                                                         {"1,-2", "-2"},
-                                                        {"1,x", "1,x"},
+                                                        {"1,x", "\"x\""},
+                                                        {"1,,2", "\",2\""},
+                                                        {"1,", "comma"},
                                                         {"99999999999", "99999999999"},
                                                         {"1;2", "1;2"}}) {
     ExpectRefusal({"generate", "--model", model, "--tokens", tokens}, {word});
@@ -108,12 +110,158 @@ TEST(Values, OutOfRangeAreNamed) {
   EXPECT_EQ(scratch.Names(), std::vector<std::string>{"m"});
 }
 
+TEST(CommandLine, AnUnknownCommandIsOneWithHelpToo) {
+  ExpectRefusal({"info", "--help"}, {"unknown command info", "inspect"});
+  ExpectRefusal({"info", "--model", OuroDemo()}, {"unknown command info"});
+}
+
+TEST(Values, WhatIsNoNumberIsCalledSo) {
+  const std::string model = OuroDemo();
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--temperature", "hot"}, "--temperature hot: not a number"},
+      {{"--top-k", "many"}, "--top-k many: not a whole number"},
+      {{"--top-k", "1.5"}, "--top-k 1.5: not a whole number"},
+      {{"-n", "abc"}, "--max-tokens abc: not a number"},
+      {{"-n", "1.5"}, "--max-tokens 1.5: not a whole number"},
+      {{"-n", "0"}, "--max-tokens 0: expected 1 to"},
+      {{"--stop-token", "x"}, "--stop-token x: not a whole number"},
+      {{"--compute", "f16"}, "--compute f16: expected auto, f32 or bf16"},
+      {{"--top-p", "1.1"}, "top-p is 1.1, expected"},
+      {{"--frequency-penalty", "1000.1"}, "frequency penalty is 1000.1, expected"},
+      {{"-n"}, "--max-tokens needs a value"},
+      {{"-n", "5", "-n", "6"}, "--max-tokens is given 2 times"},
+      {{"--bogus"}, "unknown option --bogus"},
+      {{"stray"}, "unexpected argument stray"}};
+  for (const auto& [arguments, message] : cases) {
+    std::vector<std::string> line = {"generate", "--model", model, "-p", "a"};
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    ExpectRefusal(line, {message});
+  }
+}
+
+TEST(Values, EmptyOnesAreRefused) {
+  const Scratch scratch;
+  const std::string model = OuroDemo();
+  for (const char* option :
+       {"--prompt", "--prompt-file", "--tokens", "--system", "--template-arg", "--stop", "--trace",
+        "--kv-memory", "--device", "--compute", "--sampler", "--depths", "--set", "--logit-bias",
+        "--temperature", "--max-tokens", "--seed", "--stop-token"}) {
+    ExpectRefusal({"generate", "--model", model, "--chat", option, ""}, {option});
+  }
+  ExpectRefusal({"bench", "--model", model, "--prompts", "", "--decode", "ar"}, {"--prompts"});
+  ExpectRefusal({"bench", "--model", model, "--prompts", "x", "--decode", ""}, {"--decode"});
+  ExpectRefusal(
+      {"bench", "--model", model, "--prompts", "x", "--decode", "ar", "--assume-acceptance", ""},
+      {"--assume-acceptance"});
+  ExpectRefusal({"logits", "--model", model, "--tokens", "1", "-o", ""}, {"--output"});
+  ExpectRefusal({"tokenize", "--model", model, "--file", ""}, {"--file"});
+  ExpectRefusal({"template", "--model", model, "--messages", ""}, {"--messages"});
+  ExpectRefusal({"trace", "x", "--svg", ""}, {"--svg"});
+  ExpectRefusal({"synth", "--like", "", "-o", scratch / "x"}, {"--like"});
+}
+
+TEST(Values, SynthSizesOfNothing) {
+  const Scratch scratch;
+  for (const char* option : {"--layers", "--width", "--vocab", "--positions"}) {
+    ExpectRefusal({"synth", "--like", "ouro-1.4b", option, "0", "-o", scratch / "twin"},
+                  {option, "0", "expected"});
+    ExpectRefusal({"synth", "--like", "ouro-1.4b", option, "-3", "-o", scratch / "twin"},
+                  {option, "-3"});
+  }
+  EXPECT_TRUE(scratch.Names().empty());
+}
+
+TEST(Values, ListsAndWaysOfDecoding) {
+  const Scratch scratch;
+  const std::string model = OuroDemo(), prompts = scratch.Write("p.txt", "Hello\n");
+  ExpectRefusal({"generate", "--model", model, "-p", "a", "--depths", "1,,2"}, {"1,,2"});
+  ExpectRefusal({"detokenize", "--model", model, "1,,2"}, {",2"});
+  ExpectRefusal({"bench", "--model", model, "--prompts", prompts, "--decode", "loopspec:1,,2"},
+                {"1,,2"});
+  ExpectRefusal({"bench", "--model", model, "--prompts", prompts, "--decode", "ar@2"},
+                {"ar@2", "one row"});
+  for (const char* rows : {"9999999", "99999999999999", "257", "1,2", "-1"}) {
+    ExpectRefusal({"bench", "--model", model, "--prompts", prompts, "--decode",
+                   std::string("loopspec:1@") + rows},
+                  {rows, "1 to 256"});
+  }
+  ExpectRefusal({"trace", scratch.Write("t.json", "{}"), "--svg", scratch / "t.json"},
+                {"t.json", "trace itself"});
+  EXPECT_EQ(Slurp(scratch / "t.json"), "{}");
+}
+
+TEST(Messages, BenchNamesFileAndLineBeforeAnythingRuns) {
+  const Scratch scratch;
+  std::string lengthy = "x";
+  for (int i = 0; i < 3000; ++i) lengthy += " y";
+  const std::string file = scratch.Write("p.txt", "Hello\n\n" + lengthy + "\nHello\n");
+  ExpectRefusal({"bench", "--model", OuroDemo(), "--prompts", file, "--decode", "ar", "-n", "4"},
+                {"p.txt, line 3", "context is 2048"});
+  const std::string folder = TinyModel::Ouro().Save(scratch, "m");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy_file(OuroDemo() + "/" + name, folder + "/" + name);
+  ExpectRefusal({"bench", "--model", folder, "--prompts", scratch.Write("q.txt", "Hello\n"),
+                 "--decode", "ar", "-n", "4"},
+                {"q.txt, line 1", "the vocabulary has 3"});
+}
+
+TEST(Messages, NoLibraryTagsAndNoControlCharacters) {
+  const Scratch scratch;
+  const RunResult broken =
+      Call({"trace", scratch.Write("t.json", "{\"a\": [1,}"), "--svg", scratch / "x"});
+  ExpectRefused(broken, {"t.json", "line 1"});
+  EXPECT_EQ(broken.err.find("json.exception"), std::string::npos) << broken.err;
+  // Names in files, with escapes for a terminal and bytes that are no text.
+  TinyModel model = TinyModel::Ouro();
+  model.config["model_type"] = "\033[2Jouro";
+  ExpectRefusal({"inspect", "--model", model.Save(scratch, "a")}, {"\\x1b[2Jouro"});
+  model = TinyModel::Ouro();
+  model.tensors.push_back({"evil\r\033]0;name\007", {2}});
+  ExpectRefusal({"inspect", "--model", model.Save(scratch, "b")}, {"evil\\x0d\\x1b]0;name\\x07"});
+  ExpectRefusal({"inspect", "--model", "/no/\xff\033[1m"}, {"/no/\\xff\\x1b[1m"});
+  ExpectRefusal({"inspect", "--model", TinyModel::Ouro().Save(scratch, "c"), "--set", "x\xfe=1"},
+                {"x\\xfe"});
+}
+
+TEST(Messages, AFirstMessageThatIsTooLong) {
+  RunOptions piped;
+  for (int i = 0; i < 3000; ++i) piped.input += "y ";
+  piped.input += "\n";
+  const RunResult result = Call({"chat", "--model", OuroDemo(), "-n", "4"}, piped);
+  ExpectRefused(result, {"the message makes a prompt of", "2047"});
+  EXPECT_EQ(result.err.find("/clear"), std::string::npos) << result.err;
+}
+
+TEST(Messages, EndsOfTextOutsideTheVocabulary) {
+  const Scratch scratch;
+  TinyModel model = TinyModel::Ouro();
+  model.config["eos_token_id"] = {1, 3};
+  ExpectRefusal({"generate", "--model", model.Save(scratch, "m"), "--tokens", "1", "-n", "2"},
+                {"config.json", "eos_token_id is 3", "3 tokens"});
+  EXPECT_EQ(
+      Generate({"--model", scratch / "m", "--tokens", "1", "-n", "2", "--set", "eos_token_id=1"})
+          .at("prompt_tokens"),
+      1);
+}
+
+TEST(Requests, AskForWhatTheBackendCanDo) {
+  const Scratch scratch;
+  const std::string model = TinyModel::Ouro().Save(scratch, "m");
+  const std::vector<std::string> line = {"generate", "--model", model,    "--tokens", "1",
+                                         "-n",       "2",       "--json", "--device", "cpu"};
+  auto most = line, more = line;
+  most.insert(most.end(), {"--logprobs", "3"});
+  more.insert(more.end(), {"--logprobs", "4"});
+  EXPECT_EQ(Call(most).json().at("logprobs")[0].at("top").size(), 3u);
+  ExpectRefusal(more, {"logprobs is 4", "0 to 3"});
+}
+
 TEST(Prompts, EmptyAndTooLong) {
   const Scratch scratch;
   const std::string model = OuroDemo(), empty = scratch.Write("empty", ""),
                     prompts = scratch.Write("p.txt", "Hello\n");
   ExpectRefusal({"generate", "--model", model, "--prompt", ""}, {"prompt is empty"});
-  ExpectRefusal({"generate", "--model", model, "--tokens", ""}, {"prompt is empty"});
+  ExpectRefusal({"generate", "--model", model, "--tokens", ""}, {"--tokens is empty"});
   ExpectRefusal({"generate", "--model", model, "--prompt-file", empty}, {"prompt is empty"});
   ExpectRefusal({"generate", "--model", model, "--prompt-file", "-"}, {"prompt is empty"});
   ExpectRefusal({"generate", "--model", model, "--prompt-file", scratch / "none"}, {"none"});

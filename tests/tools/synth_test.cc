@@ -158,7 +158,7 @@ TEST(Synth, Refusals) {
   ExpectRefusal({"synth", "--like", "raven-llama", "--width", "100", "--output", output},
                 {"width is 100", "multiple of 256"});
   ExpectRefusal({"synth", "--like", "raven-llama", "--vocab", "3", "--output", output},
-                {"vocab is 3"});
+                {"--vocab 3", "expected"});
   ExpectRefusal(Small("ouro-1.4b", output, {"--agreement", "1.5"}), {"agreement is 1.5"});
   EXPECT_FALSE(std::filesystem::exists(output));
 }

@@ -7,6 +7,7 @@
 #include "backends/cpu/bandwidth.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "base/timer.h"
 #include "model/initial_state.h"
 
@@ -23,6 +24,23 @@ constexpr int kChunk = 64;            // prompt positions at a time; their numbe
 constexpr size_t kCachedStates = 64;  // more than the positions a branch tree mostly spans
 constexpr size_t kLongestChain = 64;  // likewise; a longer one allocates
 
+// Bytes of all that grows with the positions and cells asked for.
+struct Needs {
+  double fixed, per_position;
+};
+
+Needs NeedsOf(const ModelSpec& spec, const BackendOptions& options) {
+  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
+  const int element = options.compute == ComputeMode::kBF16 ? 2 : 4;
+  const auto kv = static_cast<double>(KvMemory::BytesPerPosition(spec, planes, element));
+  const double distributions =
+      static_cast<double>(options.readout_depths.size()) * spec.vocab * sizeof(float);
+  // Attention keeps a score and a weight of each position, rotary embedding a row of its table.
+  const double scratch = static_cast<double>(options.threads) * 2 * sizeof(float);
+  return {options.cells * (kv + distributions),
+          kv + scratch + static_cast<double>(spec.head_dim) * sizeof(float)};
+}
+
 BackendOptions Grant(const Model& model, BackendOptions options) {
   const ModelSpec& spec = model.spec;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
@@ -34,12 +52,22 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
     const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
     const int bytes = options.compute == ComputeMode::kBF16 ? 2 : 4;
     const int64_t page = KvMemory::BytesPerPosition(spec, planes, bytes) * kPageSize;
+    CheckMemory(static_cast<double>(options.kv_memory), "keys and values of that size");
     options.kv_positions = options.kv_memory / page * kPageSize;
     if (options.kv_positions == 0)
       Fail("key/value memory of {} bytes is less than one page of {} positions needs ({} bytes)",
            options.kv_memory, kPageSize, page);
   }
-  if (options.kv_positions <= 0) options.kv_positions = spec.max_positions;
+  const Needs needs = NeedsOf(spec, options);
+  if (options.kv_positions <= 0) {
+    const double half = static_cast<double>(GetMemoryLimit().bytes) / 2;
+    const double fitting = std::max((half - needs.fixed) / needs.per_position, double{kPageSize});
+    options.kv_positions =
+        static_cast<int64_t>(std::min<double>(spec.max_positions, std::floor(fitting)));
+  }
+  CheckMemory(
+      needs.fixed + needs.per_position * static_cast<double>(options.kv_positions),
+      fmt::format("{} positions and {} live branches", options.kv_positions, options.cells));
   return options;
 }
 
@@ -128,12 +156,6 @@ const float* CpuBackend::Rotary(int32_t position) {
     }
   }
   return table;
-}
-
-// A tile of weights serves eight rows for little more than the reading of it; beyond that rows cost
-// arithmetic.
-int CpuBackend::PreferredRows() const {
-  return std::min(8, options_.cells);
 }
 
 // ---- A step ----
@@ -232,12 +254,13 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
 
   for (int n = 0; n < plan.recurrences && !rows_.empty(); ++n) {
     Recurrence(worker, rows_, e_, related_);
-    worker.Sync();
-    if (lead) {  // the next recurrence is one depth on
+    // The next recurrence is one depth on. Nobody waits: planes are read in attention only, and
+    // every block has barriers before and after it.
+    if (lead) {
       for (BatchRow& row : rows_) row.plane += spec.core_layers;
     }
-    worker.Sync();
   }
+  if (!rows_.empty()) worker.Sync();
   if (lead) result_.recur_seconds = timer.Seconds();
   timer.Reset();
 
@@ -310,18 +333,19 @@ int CpuBackend::PrefillChunk() const {
   return kChunk;
 }
 
-void CpuBackend::Prefill(const PrefillPlan& plan) {
-  for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
-    PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
-                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)),
-                 nullptr);
-  }
+Ticket CpuBackend::SubmitPrefill(std::span<const PrefillPlan> parts) {
+  for (const PrefillPlan& part : parts) PrefillPart(part, nullptr);
+  return 0;
 }
 
 void CpuBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
+  PrefillPart(plan, &sink);
+}
+
+void CpuBackend::PrefillPart(const PrefillPlan& plan, const LogitsSink* sink) {
   for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
     PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
-                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), &sink);
+                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), sink);
   }
 }
 
@@ -352,25 +376,21 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
     }
     Embed(tokens[i], prelude[i].x);
   }
-  pool_.Run([&](Worker& worker) {
-    if (spec.prelude_layers > 0) {
-      stack_.Blocks(worker, weights_.prelude, prelude, true);
-      worker.Sync();
-    }
-    size_t next = 0;  // readout depth to come
-    for (int depth = 1; depth <= spec.recurrence; ++depth) {
+  if (spec.prelude_layers > 0)
+    pool_.Run([&](Worker& worker) { stack_.Blocks(worker, weights_.prelude, prelude, true); });
+  size_t next = 0;  // readout depth to come
+  // A run for every recurrence: between runs the team may change.
+  for (int depth = 1; depth <= spec.recurrence; ++depth) {
+    const bool readout = depth == options_.readout_depths[next];
+    pool_.Run([&](Worker& worker) {
       Recurrence(worker, rows, e, true);
+      if (!readout) return;
       worker.Sync();
-      if (depth == options_.readout_depths[next]) {
-        ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
-        ++next;
-      }
-      if (worker.index() == 0) {
-        for (BatchRow& row : rows) row.plane += spec.core_layers;
-      }
-      worker.Sync();
-    }
-  });
+      ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
+    });
+    if (readout) ++next;
+    for (BatchRow& row : rows) row.plane += spec.core_layers;
+  }
 }
 
 void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,

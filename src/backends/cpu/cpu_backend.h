@@ -10,6 +10,7 @@
 #include "backends/cpu/memory.h"
 #include "backends/cpu/stack.h"
 #include "backends/cpu/weights.h"
+#include "base/cpu_name.h"
 #include "base/thread_pool.h"
 #include "kv/planes.h"
 
@@ -21,14 +22,18 @@ class CpuBackend : public Backend {
 
   const ModelSpec& spec() const override { return model_.spec; }
   const BackendOptions& options() const override { return options_; }
+  BackendLimits limits() const override { return {.max_logprobs = model_.spec.vocab}; }
   std::string device() const override { return "cpu"; }
+  std::string chip() const override { return CpuName(); }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kv_.page_bytes(); }
-  bool prefill_equals_decode() const override { return true; }
   int PrefillChunk() const override;
-  int PreferredRows() const override;
 
-  void Prefill(const PrefillPlan& plan) override;
+  // Done when it returns, one part after the other.
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
+  bool PrefillDone(Ticket) override { return true; }
+  void WaitPrefill(Ticket) override {}
+  bool prefill_equals_decode() const override { return true; }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
@@ -37,6 +42,8 @@ class CpuBackend : public Backend {
   void CopyPage(int32_t from, int32_t to) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
+
+  ThreadPool& pool() { return pool_; }  // for tests that fix the number of members
 
  private:
   void PrepareStep(const StepPlan& plan);
@@ -47,6 +54,7 @@ class CpuBackend : public Backend {
   const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
   void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e,
                   bool related);
+  void PrefillPart(const PrefillPlan& plan, const LogitsSink* sink);
   void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
                     const LogitsSink* sink);
   void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,

@@ -9,7 +9,9 @@
 namespace loopspec::cpu {
 namespace {
 
-// Greedy and coupled decisions: each readout has one choice, and drafts are compared with it.
+// Greedy and coupled decisions: each readout has one choice, and drafts are compared with it. This
+// is what Propose and Verify (sampling/cascade.h) make of distributions on one token: without
+// residual and gate a proposal counts as let through even if its token was drafted before.
 void DecideByChoice(const ReadoutPlan& plan, int choice, Decision& decision) {
   const RecordedDraft* end = plan.recorded + plan.recorded_count;
   const RecordedDraft* same = std::find_if(
@@ -17,9 +19,9 @@ void DecideByChoice(const ReadoutPlan& plan, int choice, Decision& decision) {
   if (plan.purpose == ReadoutPurpose::kVerify) {
     decision.token = choice;
     decision.accepted = same == end ? -1 : static_cast<int32_t>(same - plan.recorded);
-  } else if (same == end) {
-    decision.token = choice;
-    decision.gate_open = true;
+  } else {
+    if (same == end) decision.token = choice;
+    decision.gate_open = same == end || plan.sampling->later == LaterProposal::kNonResidual;
   }
 }
 
@@ -74,6 +76,8 @@ Decision Decide(const ReadoutPlan& plan, int cell, std::span<const float> logits
                 const DistributionStore& store, DecideScratch& scratch) {
   const SamplingParams& params = *plan.sampling;
   Decision decision;
+  decision.finite = AllFinite(logits);
+  if (!decision.finite) return decision;
   const bool adjusted = plan.counts_length > 0 || !params.bias.empty();
   if (params.greedy() && !adjusted) {
     DecideByChoice(plan, ArgMax(logits), decision);

@@ -1,6 +1,8 @@
 // Decisions made on the device against the CPU's functions on the same logits.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backends/cuda/host/cuda_backend.h"
 #include "cuda_driver.h"
 #include "sampling/cascade.h"
@@ -48,6 +50,14 @@ class CudaSampling : public testing::Test {
     const Decision decision = driver_->Run().decisions[0];
     logits_ = driver_->Logits(0);
     return decision;
+  }
+  // What the second readout of a token at position 0 chooses.
+  int NextChoice(int token) {
+    driver_->Begin(2);
+    driver_->AddRow(1, token, 0, 0);
+    driver_->AddReadout(0, 1);
+    driver_->Run();
+    return ArgMax(driver_->Logits(0));
   }
   std::vector<float> Distribution() {
     std::vector<float> p = logits_;
@@ -182,6 +192,185 @@ TEST_F(CudaSampling, CascadeFollowsTheSharedCode) {
   EXPECT_GT(gates, 0);
   std::printf("    cascade: %d of 100 accepted, gate open %d times, %d differences from the CPU\n",
               accepted, gates, differences);
+}
+
+// What a distribution on one token does in the shared code is what greedy decisions do on the
+// device, for every way to make a later proposal. The statistics count gates, so these must agree
+// too.
+TEST_F(CudaSampling, GreedyLaterProposalsFollowTheSharedCode) {
+  const int vocab = backend_->spec().vocab;
+  for (const LaterProposal later : {LaterProposal::kGatedResidual, LaterProposal::kNonResidual}) {
+    driver_->sampling.later = later;
+    int same = 0, other = 0;
+    for (int i = 0; i < 40; ++i) {
+      std::vector<RecordedDraft> drafts;
+      std::vector<std::vector<float>> q;
+      for (int d = 0; d < 2; ++d) {
+        driver_->Begin(1);
+        driver_->AddRow(0, 200 + i, 0, d);
+        ReadoutPlan& readout = driver_->AddReadout(0, d);
+        readout.purpose = ReadoutPurpose::kPropose;
+        readout.proposal = d;
+        // Every other time the first draft is what the second readout will choose.
+        readout.recorded_count = static_cast<int32_t>(drafts.size());
+        std::copy(drafts.begin(), drafts.end(), readout.recorded);
+        const Decision decision = driver_->Run().decisions[0];
+        logits_ = driver_->Logits(0);
+        std::vector<float> rho(static_cast<size_t>(vocab), 0.0f);
+        rho[static_cast<size_t>(ArgMax(logits_))] = 1.0f;
+        std::vector<Recorded<float>> recorded;
+        for (size_t r = 0; r < q.size(); ++r) recorded.push_back({drafts[r].token, q[r].data()});
+        SerialTeam team;
+        PhiloxDraw<SerialTeam> draw{{1, 0, 1}, team};
+        std::vector<float> left = rho;
+        const ProposalOutcome expected = Propose(team, draw, vocab, left.data(), recorded.data(),
+                                                 static_cast<int>(recorded.size()), d, later);
+        ASSERT_EQ(decision.token, expected.token) << "token " << i << ", proposal " << d;
+        ASSERT_EQ(decision.gate_open, expected.gate_open) << "token " << i << ", proposal " << d;
+        if (d == 0) {
+          drafts.push_back({0, i % 2 == 0 ? decision.token : NextChoice(200 + i)});
+          std::vector<float> point(static_cast<size_t>(vocab), 0.0f);
+          point[static_cast<size_t>(drafts[0].token)] = 1.0f;
+          q.push_back(std::move(point));
+        } else {
+          (expected.token < 0 ? same : other)++;
+        }
+      }
+    }
+    EXPECT_GT(same, 0);
+    EXPECT_GT(other, 0);
+  }
+}
+
+TEST_F(CudaSampling, RefusesLogitsThatAreNotFinite) {
+  // A model that gives NaN for one token and is sound for the others.
+  cuda::DeviceModel model = cuda::DeviceModel::Random(Small(), 5);
+  constexpr int kBad = 7, kGood = 3;
+  const size_t row_bytes = static_cast<size_t>(model.embedding.cols) * sizeof(cuda::bf16);
+  cuda::Check(cudaMemset(const_cast<cuda::bf16*>(model.embedding.data) +
+                             static_cast<size_t>(kBad) * static_cast<size_t>(model.embedding.ld),
+                         0xFF, row_bytes),
+              "writing NaN");
+  cuda::CudaBackend backend(std::move(model), AllDepths(Small()), 0);
+  StepDriver driver(backend);
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (const Sampler sampler : {Sampler::kCascade, Sampler::kCoupled}) {
+      for (const float penalty : {1.0f, 1.2f}) {
+        driver.sampling.temperature = temperature;
+        driver.sampling.sampler = sampler;
+        driver.sampling.repetition_penalty = penalty;
+        const TokenCount counts[] = {{kGood, 1}};
+        driver.Begin(3);
+        for (const int token : {kBad, kGood}) {
+          const int row = driver.AddRow(token, token, 0, 0);
+          ReadoutPlan& readout = driver.AddReadout(row, 2);
+          readout.draw = {1, 0, 1};
+          readout.counts = counts;
+          readout.counts_length = penalty == 1.0f ? 0 : 1;
+          readout.logprobs = 3;
+        }
+        const std::vector<Decision> decisions = driver.Run().decisions;
+        EXPECT_FALSE(decisions[0].finite);
+        EXPECT_EQ(decisions[0].token, -1);
+        EXPECT_TRUE(decisions[1].finite);
+        EXPECT_GE(decisions[1].token, 0);
+        EXPECT_LT(decisions[1].token, Small().vocab);
+        EXPECT_EQ(decisions[1].top.size(), 3u);
+      }
+    }
+  }
+}
+
+TEST_F(CudaSampling, DeclaresHowManyLogprobsThereAre) {
+  const int most = backend_->limits().max_logprobs;
+  EXPECT_EQ(most, 32);
+  EXPECT_EQ(Decide(9, 1, most).top.size(), static_cast<size_t>(most));
+}
+
+// The verified token has the target's distribution, whatever drafts were made before: 200,000 draws
+// on the device against the filtered softmax at full depth.
+TEST_F(CudaSampling, CascadeDrawsTheTargetsDistribution) {
+  ModelSpec spec = Small();
+  spec.vocab = 100;
+  constexpr int kRows = 250, kDraws = 200000;
+  cuda::CudaBackend backend(cuda::DeviceModel::Random(spec, 6), AllDepths(spec, kRows), 0);
+  StepDriver driver(backend);
+  driver.sampling.temperature = 1.2f;
+  driver.sampling.top_p = 0.9f;
+  std::vector<int64_t> counts(static_cast<size_t>(spec.vocab), 0);
+  int64_t accepted[2] = {}, fallback = 0, gates = 0;
+  std::vector<float> p;
+  for (int done = 0; done < kDraws; done += kRows) {
+    std::vector<std::vector<RecordedDraft>> drafts(kRows);
+    for (int d = 0; d < 3; ++d) {
+      driver.Begin(1);
+      for (int i = 0; i < kRows; ++i) {
+        driver.AddRow(i, 42, 0, d);
+        ReadoutPlan& readout = driver.AddReadout(i, d);
+        readout.draw = {static_cast<uint64_t>(done + i) + 1, 0, 1};
+        readout.purpose = d < 2 ? ReadoutPurpose::kPropose : ReadoutPurpose::kVerify;
+        readout.proposal = d;
+        const auto& recorded = drafts[static_cast<size_t>(i)];
+        readout.recorded_count = static_cast<int32_t>(recorded.size());
+        std::copy(recorded.begin(), recorded.end(), readout.recorded);
+      }
+      const std::vector<Decision>& decisions = driver.Run().decisions;
+      for (int i = 0; i < kRows; ++i) {
+        const Decision& decision = decisions[static_cast<size_t>(i)];
+        auto& recorded = drafts[static_cast<size_t>(i)];
+        if (d < 2) {
+          gates += d == 1 && decision.gate_open;
+          if (decision.token >= 0) recorded.push_back({d, decision.token});
+        } else {
+          ASSERT_TRUE(decision.token >= 0 && decision.token < spec.vocab);
+          ++counts[static_cast<size_t>(decision.token)];
+          if (decision.accepted < 0) {
+            ++fallback;
+          } else {
+            ++accepted[recorded[static_cast<size_t>(decision.accepted)].proposal];
+          }
+        }
+      }
+    }
+    if (p.empty()) {
+      p = driver.Logits(0);
+      FilterScratch scratch;
+      FilteredSoftmax(driver.sampling, p, scratch);
+    }
+  }
+  // Every way to a token is taken often.
+  EXPECT_GT(accepted[0], kDraws / 100);
+  EXPECT_GT(accepted[1], kDraws / 1000);
+  EXPECT_GT(fallback, kDraws / 1000);
+  EXPECT_GT(gates, kDraws / 100);
+  double statistic = 0, rare_expected = 0, rare_counted = 0;
+  int bins = 0;
+  for (size_t v = 0; v < p.size(); ++v) {
+    const double expected = static_cast<double>(p[v]) * kDraws;
+    const auto counted = static_cast<double>(counts[v]);
+    if (p[v] == 0.0f) {
+      EXPECT_EQ(counts[v], 0) << "token " << v << " has probability zero";
+    } else if (expected < 10) {
+      rare_expected += expected;
+      rare_counted += counted;
+    } else {
+      statistic += (counted - expected) * (counted - expected) / expected;
+      ++bins;
+    }
+  }
+  if (rare_expected >= 10) {
+    statistic += (rare_counted - rare_expected) * (rare_counted - rare_expected) / rare_expected;
+    ++bins;
+  }
+  // The quantile of chi-square that is exceeded once in a million (Wilson and Hilferty). Draws are
+  // keyed, so the outcome is the same in every run on a chip.
+  const double freedom = bins - 1, part = 2.0 / (9.0 * freedom);
+  const double limit = freedom * std::pow(1.0 - part + 4.7534 * std::sqrt(part), 3);
+  ASSERT_GT(bins, 5);
+  EXPECT_LT(statistic, limit);
+  std::printf("    cascade: chi-square %.1f over %d bins (limit %.1f), %.1f + %.1f %% accepted\n",
+              statistic, bins, limit, 100.0 * static_cast<double>(accepted[0]) / kDraws,
+              100.0 * static_cast<double>(accepted[1]) / kDraws);
 }
 
 }  // namespace

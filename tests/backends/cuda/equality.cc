@@ -11,6 +11,7 @@
 #include "decode/depths.h"
 #include "engine/generate.h"
 #include "prompts.h"
+#include "tests/support/verdicts.h"
 
 namespace loopspec {
 namespace {
@@ -41,7 +42,7 @@ class Comparison {
     backend_ = make_backend(model_, options);
     generator_ = std::make_unique<Generator>(*backend_);
     // Every row there is, the device's own choice, and few: the text must not depend on it.
-    const int budgets[] = {0, backend_->PreferredRows(), 5};
+    const int budgets[] = {0, 32, 5};
     for (const std::vector<int>& depths : request_.depth_sets)
       result_.sets.push_back({depths, budgets[result_.sets.size() % 3]});
   }
@@ -59,6 +60,11 @@ class Comparison {
       for (EqualityResult::Set& set : result_.sets) {
         decode.depths = set.depths;
         decode.row_budget = set.row_budget;
+        // Groups and early children change from text to text.
+        const int groups[] = {1, 3, 0, 5, 2};
+        const size_t round = static_cast<size_t>(result_.texts) + set.depths.size();
+        decode.group = groups[round % std::size(groups)];
+        decode.early = round % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
         const Record ours = Decode(decode, &reference, &set);
         set.steps += ours.steps;
         set.tokens += static_cast<int64_t>(reference.tokens.size());
@@ -75,27 +81,30 @@ class Comparison {
   // Records the logits, or compares them with a reference as they come.
   Record Decode(const DecodeRequest& request, const Record* reference, EqualityResult::Set* set) {
     Record record;
-    size_t verified = 0;
-    if (reference == nullptr)
+    VerdictLog log;
+    std::vector<int32_t> text = request.prompt;
+    if (reference == nullptr) {
       record.logits.resize(static_cast<size_t>(request.max_tokens) * vocab_);
-    else
+    } else {
+      text.insert(text.end(), reference->tokens.begin(), reference->tokens.end());
       row_.resize(vocab_);
+    }
     generator_->set_step_observer([&](const StepPlan& plan, const StepResult&) {
-      for (size_t i = 0; i < plan.readouts.size(); ++i) {
-        if (plan.readouts[i].purpose != ReadoutPurpose::kVerify) continue;
-        const size_t number = verified++;
-        if (reference == nullptr) {
-          backend_->ReadLogits(static_cast<int>(i),
-                               std::span(record.logits).subspan(number * vocab_, vocab_));
-          continue;
+      log.Step(plan, [&](int readout) {
+        if (reference == nullptr) {  // autoregressive: every verdict is the text's
+          backend_->ReadLogits(readout,
+                               std::span(record.logits).subspan((log.size() - 1) * vocab_, vocab_));
+          return;
         }
-        if (number >= reference->tokens.size()) continue;
-        backend_->ReadLogits(static_cast<int>(i), row_);
-        const bool same = std::memcmp(row_.data(), reference->logits.data() + number * vocab_,
+        const int token = log.Decides(log.size() - 1, text, request.prompt.size());
+        if (token < 0) return;
+        backend_->ReadLogits(readout, row_);
+        const auto at = static_cast<size_t>(token);
+        const bool same = std::memcmp(row_.data(), reference->logits.data() + at * vocab_,
                                       vocab_ * sizeof(float)) == 0;
         set->equal_logits += same ? 1 : 0;
-        if (!same) Note(*set, number, "other bits in the verifying logits");
-      }
+        if (!same) Note(*set, at, "other bits in the verifying logits");
+      });
     });
     const GenerateResult generated = generator_->Run(request);
     generator_->set_step_observer({});

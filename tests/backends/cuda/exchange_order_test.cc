@@ -21,6 +21,7 @@
 
 #include "backends/cuda/program/plan.h"
 #include "backends/cuda/program/program.h"
+#include "base/json.h"
 #include "measure/synth_twin.h"
 #include "program_shapes.h"
 

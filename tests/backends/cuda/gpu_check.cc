@@ -169,13 +169,13 @@ struct Timing {
   double tokens_per_second = 0, step_ms = 0;
   double floor_share = 0;  // bytes that had to be read over bandwidth, of the time of the steps
   double gap_share = 0;    // time of the steps outside P, B and C
-  double gamma = 0, rows = 0;
+  double gamma = 0, per_pass = 0, rows = 0;  // gamma by the paper's formula, and as it happened
   double prelude_ms = 0, core_ms = 0, readout_ms = 0;  // of a step, on average
 };
 
-Timing TimeDecoding(const Model& model, Backend& backend, const DecodeRequest& request, int repeat,
-                    double bandwidth) {
-  Generator generator(backend);
+Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
+                    const DecodeRequest& request, int repeat, double bandwidth) {
+  Generator generator(backend, cost);
   Timing best;
   for (int i = 0; i < repeat; ++i) {
     const GenerateResult run = generator.Run(request);
@@ -192,6 +192,8 @@ Timing TimeDecoding(const Model& model, Backend& backend, const DecodeRequest& r
     best.readout_ms = t.readout / static_cast<double>(s.steps) * 1e3;
     best.gap_share = 1.0 - (t.prelude + t.recur + t.readout) / steps;
     best.gamma = Gamma(s.accepted, s.fallback, request.depths, model.spec.recurrence);
+    best.per_pass = static_cast<double>(run.tokens.size()) * model.spec.recurrence /
+                    static_cast<double>(s.steps);
     best.rows = s.rows_mean();
   }
   return best;
@@ -214,6 +216,8 @@ int Time(const Arguments& arguments) {
   if (assume.rates.size() != depths.size())
     Fail("--assume has {} rates, expected one for each of the {} depths", assume.rates.size(),
          depths.size());
+  if (!arguments.Text("gate").empty())
+    assume.gate = std::strtod(arguments.Text("gate").c_str(), nullptr);
 
   BackendOptions options;
   options.readout_depths = depths;
@@ -224,23 +228,25 @@ int Time(const Arguments& arguments) {
   DecodeRequest request;
   request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
   request.max_tokens = tokens;
-  request.row_budget = backend->PreferredRows();
-  const Timing plain = TimeDecoding(model, *backend, request, repeat, bandwidth);
+  const StepCost cost = MeasureStepCost(*backend);
+  fmt::print("step costs: {}", StepCostText(cost));
+  const Timing plain = TimeDecoding(model, *backend, cost, request, repeat, bandwidth);
   request.depths = depths;
   request.assume = &assume;
-  const Timing ours = TimeDecoding(model, *backend, request, repeat, bandwidth);
 
   Results results(arguments.Text("results"), folder);
   fmt::print(
-      "{}, context {}, {} tokens, best of {}; TIMING SIMULATION: outcomes drawn at rates {}\n",
-      results.name(), context, tokens, repeat, arguments.Text("assume"));
+      "{}, context {}, {} tokens, best of {}; TIMING SIMULATION: outcomes drawn at rates {}, gate "
+      "open at {}\n",
+      results.name(), context, tokens, repeat, arguments.Text("assume"), assume.gate);
   const auto report = [&](const std::string& name, const std::string& key, const Timing& t) {
     fmt::print(
         "  {:<16}{:>8.1f} tokens/s {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of the floor  {:>5.2f} "
-        "% outside the kernels  gamma {:>5.2f}  rows {:>5.1f}  P {:.3f}, B {:.3f}, C {:.3f} ms\n",
+        "% outside the kernels  gamma {:>5.2f}  {:>5.2f} tokens per pass  rows {:>5.1f}  P {:.3f}, "
+        "B {:.3f}, C {:.3f} ms\n",
         name, t.tokens_per_second, t.tokens_per_second / plain.tokens_per_second, t.step_ms,
-        100 * t.floor_share, 100 * t.gap_share, t.gamma, t.rows, t.prelude_ms, t.core_ms,
-        t.readout_ms);
+        100 * t.floor_share, 100 * t.gap_share, t.gamma, t.per_pass, t.rows, t.prelude_ms,
+        t.core_ms, t.readout_ms);
     const std::string at = fmt::format("time.{}.{}", context, key);
     results.Add(at + ".tokens_per_second", t.tokens_per_second);
     results.Add(at + ".speedup", t.tokens_per_second / plain.tokens_per_second);
@@ -248,7 +254,16 @@ int Time(const Arguments& arguments) {
     results.Add(at + ".gap_share", t.gap_share);
   };
   report("autoregressive", "ar", plain);
-  report(fmt::format("loopspec {}", fmt::join(depths, ",")), "loopspec", ours);
+  // In the order of the list; 0 is the group chosen by cost.
+  const std::string groups =
+      arguments.Text("groups").empty() ? std::string("1,0") : arguments.Text("groups");
+  for (const int group : ParseDepths(groups)) {
+    request.group = group;
+    const Timing ours = TimeDecoding(model, *backend, cost, request, repeat, bandwidth);
+    const std::string name = fmt::format("{} {}", fmt::join(depths, ","),
+                                         group == 0 ? "auto" : fmt::format("g={}", group));
+    report(name, group == 0 ? "loopspec" : fmt::format("loopspec_g{}", group), ours);
+  }
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "backends/cuda/decode/ops/row_op.cuh"
 #include "backends/cuda/decode/stream/producer.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
+#include "backends/cuda/decode/watchdog.cuh"
 
 namespace loopspec::cuda {
 namespace {
@@ -118,6 +119,7 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
     context.order.recurrences = plan.recurrences;
     context.phase.index = params.phases_begin - 1;
     context.traced = 0;
+    StartWatchdog(params, plan.given_up != 0);
     context.arrivals = 0;
     context.chains = plan.chain_count <= kCachedChain ? context.chain_cache : chains;
   }
@@ -266,6 +268,7 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
         op = Advance(params.trace != nullptr);
       } while (op != kNoOp);
     }
+    if (ThreadNow() == 0) EndWatchdog();
   }
 }
 

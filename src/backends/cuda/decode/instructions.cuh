@@ -139,6 +139,7 @@ __device__ inline bool TestBarrier(uint32_t barrier, uint32_t parity) {
 #endif
   return over != 0;
 }
+// Waits as long as it takes: for barriers that this CTA's own copies complete.
 __device__ inline void WaitBarrier(uint32_t barrier, uint32_t parity) {
   while (!TestBarrier(barrier, parity)) {
   }

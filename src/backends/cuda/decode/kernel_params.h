@@ -95,9 +95,11 @@ struct DecodeParams {
   int32_t producer_interval[2];  // [small_batch]: cycles between copies of a producer warp
   PlanHeader* plan;
   int32_t phases_begin, phases_end;  // that the launch runs
-  uint64_t* clock;  // [phase][2], on the host: nanoseconds when the phase began, and when it ended
-  uint64_t* trace;  // null, or clock readings of the (last) launch: when a phase begins and after
-                    // every operation, for finding where time goes
+  uint64_t* clock;   // [phase][2], on the host: nanoseconds when the phase began, and when it ended
+  uint32_t* status;  // on the host: becomes 1 when the watchdog gives the step up (watchdog.cuh)
+  uint64_t timeout;  // nanoseconds after which it does; 0: never
+  uint64_t* trace;   // null, or clock readings of the (last) launch: when a phase begins and after
+                     // every operation, for finding where time goes
 };
 
 }  // namespace loopspec::cuda

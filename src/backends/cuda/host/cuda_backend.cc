@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "backends/cuda/host/read_bandwidth.h"
 #include "base/check.h"
@@ -11,6 +12,8 @@ namespace loopspec::cuda {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
+// Seconds before the watchdog gives a step up; the longest steps take a small part of one.
+constexpr double kTimeout = 10;
 
 int HeadStride(const ModelSpec& spec) {
   for (const int stride : {32, 64, 128, 256}) {
@@ -38,7 +41,8 @@ BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device)
+CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int device,
+                         const PrefillSettings& prefill)
     : model_(std::move(model)),
       options_(Granted(options, model_.spec)),
       device_(device),
@@ -47,7 +51,8 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.ctas)),
       encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
-               static_cast<int>(options_.readout_depths.size())) {
+               static_cast<int>(options_.readout_depths.size())),
+      prefill_settings_(prefill) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
   DecodeParams& p = params_;
@@ -66,7 +71,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.prelude_layers = spec.prelude_layers;
   p.shapes.planes = planes_.count();
   p.shapes.split = split_;
-  p.shapes.row_stride = std::max(options_.cells, kPrefillRows);
+  p.shapes.row_stride = options_.cells;
   p.shapes.ld_hidden = PaddedK(spec.hidden);
   p.shapes.ld_attention = PaddedK(spec.q_size());
   p.shapes.ld_ff = PaddedK(spec.ff);
@@ -79,6 +84,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.state_seed = options_.state_seed;
   p.shapes.adapter = spec.adapter ? 1 : 0;
   p.buffers.embedding = model_.embedding;
+  SetTimeout(kTimeout);
   UploadProgram();
   AllocateRows();
   AllocateCells();
@@ -88,6 +94,12 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
 
 CudaBackend::~CudaBackend() {
   cudaStreamSynchronize(stream_.get());
+}
+
+std::string CudaBackend::chip() const {
+  cudaDeviceProp properties{};
+  Check(cudaGetDeviceProperties(&properties, device_), "reading the device");
+  return properties.name;
 }
 
 std::string CudaBackend::device() const {
@@ -158,6 +170,7 @@ void CudaBackend::AllocateRows() {
   p.buffers.logits = logits_.data();
   for (InFlight& flight : flights_) {
     flight.clock = PinnedArray<uint64_t>(2 * kPhases);
+    flight.status = PinnedArray<uint32_t>(1);
     flight.decisions = PinnedArray<DecisionInfo>(n(options_.cells));
   }
 }
@@ -214,20 +227,33 @@ void CudaBackend::AllocatePages() {
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
 }
 
-Prefiller& CudaBackend::prefiller() {
-  if (!prefiller_)
-    prefiller_.emplace(model_, program_, params_, options_.readout_depths, stream_.get());
-  return *prefiller_;
+PrefillQueue& CudaBackend::prefills() {
+  if (!prefills_) {
+    const ShapeParams& shapes = params_.shapes;
+    const PromptMemory memory{page_kv_.data(), pages_,          shapes.planes,
+                              shapes.kv_heads, shapes.head_dim, shapes.head_stride};
+    prefills_.emplace(model_, memory, options_, prefill_settings_, device_);
+  }
+  return *prefills_;
 }
 
-void CudaBackend::Prefill(const PrefillPlan& plan) {
+Ticket CudaBackend::SubmitPrefill(std::span<const PrefillPlan> parts) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  prefiller().Run(plan, nullptr);
+  return prefills().Submit(parts);
+}
+
+bool CudaBackend::PrefillDone(Ticket ticket) {
+  return prefills().Done(ticket);
+}
+
+void CudaBackend::WaitPrefill(Ticket ticket) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  prefills().Wait(ticket);
 }
 
 void CudaBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  prefiller().Run(plan, &sink);
+  prefills().Score(plan, sink);
 }
 
 // Memory whose size depends on the step; it doubles, so that few steps wait for it.
@@ -282,6 +308,9 @@ void CudaBackend::AssignEpochs(const StepPlan& plan, InFlight& flight) {
     next_epoch_ = 1;
   }
   auto* header = reinterpret_cast<PlanHeader*>(flight.host_plan.data());
+  // One arrival short of every barrier's target, however many there are.
+  if (std::exchange(stall_next_step_, false))
+    std::fill_n(header->barrier, kPhases, 1u - static_cast<uint32_t>(launch_.ctas));
   for (int phase = 0; phase < kPhases; ++phase) {
     header->epoch[phase] = next_epoch_;
     next_epoch_ += operations * (phase == kPhaseCore ? static_cast<uint32_t>(plan.recurrences) : 1);
@@ -302,6 +331,8 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   DecodeParams params = params_;
   params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
   params.clock = flight.clock.data();
+  params.status = flight.status.data();
+  *flight.status.data() = 0;
   std::fill_n(flight.clock.data(), 2 * kPhases, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
   std::copy_n(launch_.producer_interval, 2, params.producer_interval);
@@ -326,6 +357,10 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
   LOOPSPEC_CHECK(ticket != 0 && flight.ticket == ticket);
   flight.ticket = 0;
   Check(cudaEventSynchronize(flight.done.get()), "waiting for a step");
+  if (*flight.status.data() != 0) {
+    Fail("a step on {} made no progress for {:.1f} s and was given up, its results are lost",
+         device(), static_cast<double>(params_.timeout) * 1e-9);
+  }
   result_.decisions.resize(static_cast<size_t>(flight.readouts));
   for (size_t i = 0; i < result_.decisions.size(); ++i) {
     const DecisionInfo& from = flight.decisions.data()[i];
@@ -333,6 +368,7 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
     to.token = from.token;
     to.accepted = from.accepted;
     to.gate_open = from.gate_open != 0;
+    to.finite = from.finite != 0;
     to.logprob = from.logprob;
     to.top.clear();
     for (int t = 0; t < kMaxTopLogprobs && from.top_tokens[t] >= 0; ++t) {

@@ -8,7 +8,7 @@
 #include "backends/backend.h"
 #include "backends/cuda/decode/decode_kernel.h"
 #include "backends/cuda/host/tensor_maps.h"
-#include "backends/cuda/prefill/prefill.h"
+#include "backends/cuda/prefill/prefill_queue.h"
 #include "backends/cuda/program/program.h"
 #include "backends/cuda/program/step_encoder.h"
 #include "backends/cuda/sampling/sampling_kernel.h"
@@ -19,19 +19,24 @@ namespace loopspec::cuda {
 class CudaBackend final : public Backend {
  public:
   // `model` lies on `device`, which is current. Throws Error when the memory does not suffice.
-  CudaBackend(DeviceModel model, const BackendOptions& options, int device);
+  // `prefill`: how prompts are run, for tests and benchmarks.
+  CudaBackend(DeviceModel model, const BackendOptions& options, int device,
+              const PrefillSettings& prefill = {});
   ~CudaBackend() override;
 
   const ModelSpec& spec() const override { return model_.spec; }
   const BackendOptions& options() const override { return options_; }
+  BackendLimits limits() const override { return {.max_logprobs = kMaxTopLogprobs}; }
   std::string device() const override;
+  std::string chip() const override;
+  bool rows_share_planes() const override { return true; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return page_bytes_; }
-  bool prefill_equals_decode() const override { return false; }
-  // Rows beyond kPassRows read the weights again.
-  int PreferredRows() const override { return std::min(options().cells, kPassRows); }
 
-  void Prefill(const PrefillPlan& plan) override;
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
+  bool PrefillDone(Ticket ticket) override;
+  void WaitPrefill(Ticket ticket) override;
+  bool prefill_equals_decode() const override { return false; }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
@@ -42,10 +47,16 @@ class CudaBackend final : public Backend {
   double ReadBandwidth() override;
 
   const DeviceModel& model() const { return model_; }
+  // Key/value memory, for tests: what DecodeParams::page_kv says.
+  const DeviceArray<bf16>& page_memory() const { return page_kv_; }
   const Program& program() const { return program_; }
   // Clock readings after every operation of a launch go here from the next step on; null ends it.
   // Device or pinned memory.
   void Trace(uint64_t* clocks) { params_.trace = clocks; }
+  // Seconds after which a step whose CTAs wait for each other in vain is given up; 0: never.
+  void SetTimeout(double seconds) { params_.timeout = static_cast<uint64_t>(seconds * 1e9); }
+  // The next step never completes a grid barrier, for tests of the watchdog.
+  void StallNextStep() { stall_next_step_ = true; }
 
  private:
   // What a step in flight holds; a second one can be prepared while the first runs.
@@ -55,6 +66,7 @@ class CudaBackend final : public Backend {
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
     PinnedArray<uint64_t> clock;          // [kPhases][2]
+    PinnedArray<uint32_t> status;         // [1]: not 0 when the watchdog gave the step up
     PinnedArray<DecisionInfo> decisions;  // [cells], written by the GPU
     Event done;
   };
@@ -69,7 +81,7 @@ class CudaBackend final : public Backend {
     return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;
   }
   void AssignEpochs(const StepPlan& plan, InFlight& flight);
-  Prefiller& prefiller();
+  PrefillQueue& prefills();
 
   DeviceModel model_;
   BackendOptions options_;
@@ -80,10 +92,10 @@ class CudaBackend final : public Backend {
   PlaneMap planes_;
   DecodeLaunch launch_;
   Program program_;
-  Stream stream_;
+  Stream stream_{-1};  // ahead of prompts
   DecodeParams params_{};
   StepEncoder encoder_;
-  std::optional<Prefiller> prefiller_;  // made when first needed
+  PrefillSettings prefill_settings_;
 
   DeviceArray<Op> ops_;
   DeviceArray<MatrixShare> shares_[2];  // [small_batch]
@@ -99,10 +111,13 @@ class CudaBackend final : public Backend {
   // Of the low-latency exchange.
   DeviceArray<LLWord> ll_sums_, ll_hidden_, ll_ff_, ll_attention_, ll_qkv_, ll_o_, ll_ml_;
   uint32_t next_epoch_ = 1;
+  bool stall_next_step_ = false;
 
   InFlight flights_[kInFlight];
   Ticket next_ticket_ = 1;
   StepResult result_;
+
+  std::optional<PrefillQueue> prefills_;  // made when first needed; ends before what it reads
 };
 
 }  // namespace loopspec::cuda

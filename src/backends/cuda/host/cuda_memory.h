@@ -92,8 +92,10 @@ class PinnedArray {
 
 class Stream {
  public:
-  Stream() {
-    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  // `priority`: lower numbers go first; 0 is the last.
+  explicit Stream(int priority = 0) {
+    Check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority),
+          "creating a stream");
   }
   ~Stream() { cudaStreamDestroy(stream_); }
   Stream(const Stream&) = delete;
@@ -107,7 +109,10 @@ class Stream {
 
 class Event {
  public:
-  Event() { Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  // With cudaEventBlockingSync, waiting for it leaves the processor to others.
+  explicit Event(unsigned flags = 0) {
+    Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | flags), "creating an event");
+  }
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;

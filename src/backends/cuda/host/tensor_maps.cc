@@ -63,4 +63,25 @@ DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices,
   return on_device;
 }
 
+TensorMap MakeBoxMap(const bf16* data, int64_t columns, int64_t rows, int64_t ld, int box_columns,
+                     int box_rows) {
+  static const EncodeFunction encode = FindEncode();
+  CUtensorMap map{};
+  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(ld) * sizeof(bf16)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns),
+                             static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  const CUresult status =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(data), extents, strides,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    Fail("the driver refused a tensor map of {} x {} with error {}", rows, columns,
+         static_cast<int>(status));
+  TensorMap out;
+  std::memcpy(&out, &map, sizeof(map));
+  return out;
+}
+
 }  // namespace loopspec::cuda

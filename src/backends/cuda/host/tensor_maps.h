@@ -16,4 +16,10 @@ struct alignas(64) TensorMap {
 // refuses one.
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device);
 
+// An array [rows, columns] with `ld` elements from row to row, as boxes of box_rows x box_columns
+// whose 16-byte parts are swizzled (128 bytes: box_columns is at most 64). Throws Error when the
+// driver refuses it.
+TensorMap MakeBoxMap(const bf16* data, int64_t columns, int64_t rows, int64_t ld, int box_columns,
+                     int box_rows);
+
 }  // namespace loopspec::cuda

@@ -22,8 +22,7 @@ cublasLtMatrixLayout_t Layout(cudaDataType_t type, int rows, int cols, int ld) {
 
 }  // namespace
 
-MatMulLt::MatMulLt(int rows)
-    : rows_(rows), workspace_(kWorkspaceBytes, "the workspace of matrix products") {
+MatMulLt::MatMulLt() : workspace_(kWorkspaceBytes, "the workspace of matrix products") {
   CheckLt(cublasLtCreate(&handle_), "starting");
   CheckLt(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "describing a product");
@@ -44,14 +43,14 @@ MatMulLt::~MatMulLt() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-const MatMulLt::Shape& MatMulLt::Find(const DeviceMatrix& w, int outputs) {
-  const auto key = std::make_pair(outputs, w.ld);
+const MatMulLt::Shape& MatMulLt::Find(const DeviceMatrix& w, int outputs, int ld) {
+  const auto key = std::make_tuple(outputs, w.ld, ld);
   const auto found = shapes_.find(key);
   if (found != shapes_.end()) return found->second;
   Shape shape;
   shape.weights = Layout(CUDA_R_16BF, w.ld, outputs, w.ld);
-  shape.in = Layout(CUDA_R_16BF, w.ld, rows_, w.ld);
-  shape.out = Layout(CUDA_R_32F, outputs, rows_, outputs);
+  shape.in = Layout(CUDA_R_16BF, w.ld, kLtRows, w.ld);
+  shape.out = Layout(CUDA_R_32F, outputs, kLtRows, ld);
   cublasLtMatmulPreference_t preference;
   CheckLt(cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm");
   const size_t bytes = kWorkspaceBytes;
@@ -70,14 +69,18 @@ const MatMulLt::Shape& MatMulLt::Find(const DeviceMatrix& w, int outputs) {
   return shapes_.emplace(key, shape).first->second;
 }
 
-void MatMulLt::Run(const DeviceMatrix& weights, int outputs, const bf16* in, float* out,
-                   cudaStream_t stream) {
-  const Shape& shape = Find(weights, outputs);
+void MatMulLt::Run(const DeviceMatrix& weights, int outputs, const bf16* in, int rows, float* out,
+                   int ld, cudaStream_t stream) {
+  const Shape& shape = Find(weights, outputs, ld);
   const float one = 1.0f, zero = 0.0f;
-  CheckLt(cublasLtMatmul(handle_, product_, &one, weights.data, shape.weights, in, shape.in, &zero,
-                         out, shape.out, out, shape.out, &shape.algorithm, workspace_.data(),
-                         workspace_.bytes(), stream),
-          "multiplying");
+  for (int row = 0; row < rows; row += kLtRows) {
+    const bf16* from = in + static_cast<size_t>(row) * static_cast<size_t>(weights.ld);
+    float* to = out + static_cast<size_t>(row) * static_cast<size_t>(ld);
+    CheckLt(cublasLtMatmul(handle_, product_, &one, weights.data, shape.weights, from, shape.in,
+                           &zero, to, shape.out, to, shape.out, &shape.algorithm, workspace_.data(),
+                           workspace_.bytes(), stream),
+            "multiplying");
+  }
 }
 
 }  // namespace loopspec::cuda

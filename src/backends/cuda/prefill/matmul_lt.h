@@ -1,27 +1,30 @@
-// Large matrix products through cuBLASLt, for prompts: out[rows, N] = in[rows, K] W^T with float32
-// sums. One fixed number of rows and one algorithm per shape, chosen once: a row's result never
-// depends on the chunk it is in.
+// Large matrix products through cuBLASLt, for prompts on GPUs without Hopper's instruction:
+// out[rows, N] = in[rows, K] W^T with float32 sums. Always kLtRows rows at a time and one algorithm
+// per shape, chosen once: a row's result never depends on how many there are.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "backends/cuda/host/device_model.h"
 
 namespace loopspec::cuda {
 
+inline constexpr int kLtRows = 256;
+
 class MatMulLt {
  public:
-  explicit MatMulLt(int rows);
+  MatMulLt();
   ~MatMulLt();
   MatMulLt(const MatMulLt&) = delete;
   MatMulLt& operator=(const MatMulLt&) = delete;
 
-  // With the first `outputs` rows of the weights. in: [rows, ld] with ld = weights.ld; out: [rows,
-  // outputs].
-  void Run(const DeviceMatrix& weights, int outputs, const bf16* in, float* out,
+  // With the first `outputs` rows of the weights. in: [rows, weights.ld]; out: [rows, ld]. Both
+  // have room for a multiple of kLtRows rows, and what lies past the last row of `out` is
+  // overwritten.
+  void Run(const DeviceMatrix& weights, int outputs, const bf16* in, int rows, float* out, int ld,
            cudaStream_t stream);
 
  private:
@@ -29,13 +32,12 @@ class MatMulLt {
     cublasLtMatrixLayout_t weights = nullptr, in = nullptr, out = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
   };
-  const Shape& Find(const DeviceMatrix& weights, int outputs);
+  const Shape& Find(const DeviceMatrix& weights, int outputs, int ld);
 
-  int rows_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
   DeviceArray<std::byte> workspace_;
-  std::map<std::pair<int, int>, Shape> shapes_;  // N, K
+  std::map<std::tuple<int, int, int>, Shape> shapes_;  // N, K, ld of the output
 };
 
 }  // namespace loopspec::cuda

@@ -1,55 +1,106 @@
-// Prompts: the decode kernel's program run over up to 256 positions at a time, with cuBLASLt for
-// the matrices.
+// Prompts: all positions of a chunk, of one or several sequences, through P, through B at all
+// depths and through C's layers at every readout depth, their keys and values into pages.
+//
+// A position's bits do not depend on how a prompt was cut, how long it is or what else is in the
+// chunk: every product is one chain of sums over k (gemm_hopper.h), attention goes through tiles at
+// absolute positions (prompt_attention.h), and everything else is done row by row.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backends/backend.h"
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/prefill/matmul_lt.h"
-#include "backends/cuda/program/program.h"
+#include "backends/cuda/prefill/prefill_encoder.h"
+#include "backends/cuda/prefill/prompt_attention.h"
+#include "backends/cuda/prefill/prompt_products.h"
+#include "backends/cuda/prefill/prompt_rows.h"
+#include "kv/planes.h"
 
 namespace loopspec::cuda {
 
-// Chunks begin and end at multiples of this, and a position always takes the same place in its
-// chunk.
-inline constexpr int kPrefillRows = 256;
+// A prompt on its way: what its kernels read, and when they are done.
+struct PromptJob {
+  EncodedPrompt prompt;
+  PinnedArray<std::byte> host;
+  DeviceArray<std::byte> device;
+  Event done;
+};
 
 class Prefiller {
  public:
-  // `params`: the decode kernel's, for shapes and key/value memory; its buffers of queries and
-  // rotations hold kPrefillRows rows and are shared.
-  Prefiller(const DeviceModel& model, const Program& program, const DecodeParams& params,
-            const std::vector<int>& readout_depths, cudaStream_t stream);
+  Prefiller(const DeviceModel& model, const PromptMemory& memory, const BackendOptions& options,
+            const PrefillSettings& settings, int device);
 
-  // Commits the plan's positions; `sink`, where given, gets the logits of each at every readout
-  // depth. Returns when done.
-  void Run(const PrefillPlan& plan, const LogitsSink* sink);
+  // Rows that a chunk has at most.
+  int rows() const { return rows_; }
+  cudaStream_t stream() const { return stream_.get(); }
+
+  EncodedPrompt Encode(std::span<const PrefillPlan> parts) const;
+  // Puts all of the job's kernels on the stream; waits only where far too many would be on it, and
+  // for `sink`, where given, which gets the logits of every position at every readout depth. One
+  // call at a time.
+  void Run(PromptJob& job, const LogitsSink* sink);
 
  private:
-  struct Chunk {
-    int base;         // absolute position of row 0
-    int first, last;  // rows [first, last) are there
+  // What the product after a row step takes.
+  struct Next {
+    const float* norm = nullptr;
+    bf16* out = nullptr;
+    int ld = 0;
+    const bf16* e = nullptr;
   };
-  void RunChunk(const PrefillPlan& plan, const Chunk& chunk, const LogitsSink* sink);
-  void RunOps(int begin, int end, int phase, int stack, const Chunk& chunk);
-  void RunMatrix(const Op& op, int phase, int plane_offset, const Chunk& chunk);
-  void Readout(int readout, const Chunk& chunk, const LogitsSink* sink);
+  // Where the rows of a chunk are in the model.
+  struct Lists {
+    const PromptRow* rows;
+    const AttentionTile* tiles;
+    const PageTail* tails;
+    const int32_t* pages;
+  };
+  void Allocate();
+  Lists Upload(PromptJob& job);
+  void RunChunk(const PromptJob& job, const PromptChunk& chunk, const LogitsSink* sink);
+  void Prelude();
+  // The residual stream x goes through a stack of layers whose first input lies in `hidden`;
+  // `last_norm` is applied to the stream at its end. keys_alone: nobody reads what comes out, so
+  // nothing after the last keys and values is computed.
+  void Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
+              const float* last_norm, const Next& next, bool keys_alone);
+  void Attention(int plane);
+  void Readout(int readout, bool keys_alone, const PromptJob& job, const PromptChunk& chunk,
+               const LogitsSink* sink);
+  void Logits(int readout, const PromptJob& job, const PromptChunk& chunk, const LogitsSink& sink);
+  void Rows(RowStep step, const Next& next);
+  void LimitQueue();
 
   const DeviceModel& model_;
-  const Program& program_;
+  PromptMemory memory_;
+  PlaneMap planes_;
   std::vector<int> readout_depths_;
-  cudaStream_t stream_;
-  MatMulLt products_;
+  double state_scale_;
+  uint64_t state_seed_;
+  bool hopper_;
+  int rows_;
+  Stream stream_;
+  PromptBuffers buffers_;
+  EmbeddingSource embedding_;
+  std::optional<PromptProducts> products_;
+  std::optional<HopperAttention> attention_;
 
-  DecodeParams params_;  // rows are numbered as cells
-  DeviceArray<float> state_, coda_x_, sums_, logits_;
-  DeviceArray<bf16> prelude_out_, hidden_, coda_hidden_, attention_, ff_, adapter_;
-  DeviceArray<RowInfo> infos_[kPhases];
-  DeviceArray<int32_t> pages_;
-  PinnedArray<RowInfo> host_infos_;
-  PinnedArray<int32_t> host_pages_;
+  DeviceArray<float> x_, coda_x_, sums_, logits_;
+  DeviceArray<float2> rope_;
+  DeviceArray<double> frequencies_;
+  DeviceArray<bf16> e_, hidden_, coda_hidden_, attention_out_, ff_in_, adapter_in_, q_;
   PinnedArray<float> host_logits_;
+
+  // The chunk that is being put on the stream.
+  Lists lists_{};
+  int chunk_rows_ = 0, chunk_tiles_ = 0;
+
+  // Marks on the stream, every few layers.
+  static constexpr int kMarks = 4;
+  Event marks_[kMarks] = {Event(cudaEventBlockingSync), Event(cudaEventBlockingSync),
+                          Event(cudaEventBlockingSync), Event(cudaEventBlockingSync)};
+  int layers_since_mark_ = 0, mark_ = 0;
 };
 
 }  // namespace loopspec::cuda

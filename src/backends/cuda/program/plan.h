@@ -51,13 +51,14 @@ enum class PhaseRelation : int32_t {
   kNone,
   kEarlierRecurrence,  // an ancestor wrote them in an earlier recurrence of the step: a grid
                        // barrier ends each recurrence
-  kSameDepth,  // an ancestor writes them in the same operation: a grid barrier follows each
-               // operation that writes keys
+  kSameDepth,          // an ancestor writes them in the same operation: a grid barrier follows each
+                       // operation that writes keys
 };
 
 struct PlanHeader {
   uint32_t barrier[kPhases];  // arrivals of CTAs, by a launch's first phase; zero at the start
   uint32_t epoch[kPhases];    // of the phase's first operation; no operation before had it
+  uint32_t given_up;          // set by the watchdog (decode/watchdog.cuh)
   int32_t recurrences;
   PhaseRelation relation[kPhases];
   int32_t commits;

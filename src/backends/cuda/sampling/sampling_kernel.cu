@@ -215,10 +215,18 @@ class Ranking {
   unsigned long long mass_left_ = 0;
 };
 
-__device__ int ArgMaxOf(const CtaTeam& team, const float* values, int n, float* best = nullptr) {
+__device__ bool IsFinite(float v) {
+  return fabsf(v) <= 3.402823466e+38f;
+}
+
+// `finite`: whether all values are, in every thread.
+__device__ int ArgMaxOf(const CtaTeam& team, const float* values, int n, float* best = nullptr,
+                        bool* finite = nullptr) {
   float value = __int_as_float(0xFF800000);
   int index = -1;
+  bool all_finite = true;
   const auto look = [&](float v, int i) {
+    all_finite = all_finite && IsFinite(v);
     if (v > value || (index < 0 && v == value)) {
       value = v;
       index = i;
@@ -236,15 +244,21 @@ __device__ int ArgMaxOf(const CtaTeam& team, const float* values, int n, float* 
     for (int k = 0; k < kAtOnce; ++k) look(v[k], i + k * kTeamThreads);
   }
   for (; i < n; i += kTeamThreads) look(values[i], i);
+  if (finite != nullptr) *finite = __syncthreads_and(all_finite) != 0;
   const int answer = team.ArgMax(value, index, best);
   return answer < 0 ? 0 : answer;
 }
 
-// Adjusted logits into `out`: penalties, then bias. A token is listed once.
-__device__ void Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float* logits, int vocab,
+// Adjusted logits into `out`: penalties, then bias. A token is listed once. False when the logits
+// hold NaN or infinity.
+__device__ bool Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float* logits, int vocab,
                        float* out) {
-  for (int v = threadIdx.x; v < vocab; v += kTeamThreads) out[v] = logits[v];
-  __syncthreads();
+  bool all_finite = true;
+  for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
+    out[v] = logits[v];
+    all_finite = all_finite && IsFinite(logits[v]);
+  }
+  if (__syncthreads_and(all_finite) == 0) return false;
   const char* base = reinterpret_cast<const char*>(plan);
   const auto* counts = reinterpret_cast<const TokenCount*>(base + r.counts_at);
   for (int i = threadIdx.x; i < r.counts_length; i += kTeamThreads) {
@@ -259,6 +273,7 @@ __device__ void Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float
     for (int i = 0; i < r.bias_length; ++i) out[bias[i].token] += bias[i].bias;
   }
   __syncthreads();
+  return true;
 }
 
 // Adjusted logits to probabilities in place, as FilteredSoftmax of sampling/filters.cc.
@@ -416,6 +431,7 @@ __global__ void __launch_bounds__(kTeamThreads)
     out.token = -1;
     out.accepted = -1;
     out.gate_open = 0;
+    out.finite = 1;
     out.logprob = 0.0f;
     for (int i = 0; i < kMaxTopLogprobs; ++i) out.top_tokens[i] = -1;
   }
@@ -430,31 +446,36 @@ __global__ void __launch_bounds__(kTeamThreads)
       cascade && !r.verify
           ? b.distributions + (static_cast<size_t>(r.cell) * b.proposals + r.proposal) * b.vocab
           : b.work + static_cast<size_t>(blockIdx.x) * b.vocab;
+  bool finite = true;
   if (adjusted || !greedy) {
-    Adjust(r, b.plan, logits, b.vocab, work);
+    finite = Adjust(r, b.plan, logits, b.vocab, work);
     from = work;
   }
   DecisionInfo decision{};
   decision.token = -1;
   decision.accepted = -1;
-  if (cascade) {
+  if (!finite) {
+    // Nothing can be decided.
+  } else if (cascade) {
     Filter(team, &histogram, r, b.vocab, work);
     DecideByCascade(team, b, r, work, decision);
   } else {
     int choice;
     if (greedy) {
-      choice = ArgMaxOf(team, from, b.vocab);
+      // Adjusted logits may be infinite: a bias can forbid a token.
+      choice = ArgMaxOf(team, from, b.vocab, nullptr, adjusted ? nullptr : &finite);
     } else {
       Filter(team, &histogram, r, b.vocab, work);
       choice = CoupledToken(team, r.draw, work, b.vocab);
     }
-    DecideByChoice(r, choice, decision);
+    if (finite) DecideByChoice(r, choice, decision);
   }
   __syncthreads();
   if (threadIdx.x == 0) {
     out.token = decision.token;
     out.accepted = decision.accepted;
     out.gate_open = decision.gate_open;
+    out.finite = finite ? 1 : 0;
   }
   __syncthreads();
   if (r.logprobs >= 0 && out.token >= 0) Logprobs(team, r, logits, b.vocab, out);

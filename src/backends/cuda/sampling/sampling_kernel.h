@@ -35,6 +35,7 @@ struct DecisionInfo {
   int32_t token;
   int32_t accepted;
   int32_t gate_open;
+  int32_t finite;  // 0: the logits hold NaN or infinity, and nothing was decided
   float logprob;
   int32_t top_tokens[kMaxTopLogprobs];
   float top_logprobs[kMaxTopLogprobs];

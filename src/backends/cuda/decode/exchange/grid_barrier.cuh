@@ -4,6 +4,7 @@
 
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/decode/watchdog.cuh"
 
 namespace loopspec::cuda {
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ void WaitForGrid() {
     uint32_t seen;
     do {
       asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    } while (seen < target);
+    } while (seen < target && !MustGiveUp());
     // Only once: an acquire invalidates the L1 cache.
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   }

@@ -12,6 +12,7 @@
 
 #include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/decode/watchdog.cuh"
 
 namespace loopspec::cuda {
 
@@ -83,7 +84,10 @@ class Receiver {
   // After Request of the same places.
   template <typename F>
   __device__ __forceinline__ void Wait(uint32_t epoch, F place) {
-    while (StillMissing(epoch) != 0) Request(place);
+    while (StillMissing(epoch) != 0) {
+      Request(place);
+      if (MustGiveUp()) break;
+    }
   }
   __device__ __forceinline__ uint4 Values(int i) const {
     return make_uint4(words_[i][0].x, words_[i][0].z, words_[i][1].x, words_[i][1].z);

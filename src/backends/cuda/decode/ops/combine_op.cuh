@@ -95,7 +95,7 @@ __device__ __forceinline__ void ReceiveSplits(const SplitPlaces<kLanes>& at, uin
     missing = receiver.StillMissing(epoch);
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) missing |= Missing(weights[r], epoch);
-  } while (missing != 0);
+  } while (missing != 0 && !MustGiveUp());
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
 #pragma unroll

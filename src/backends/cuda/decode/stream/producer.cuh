@@ -11,6 +11,7 @@
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
+#include "backends/cuda/decode/watchdog.cuh"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {
@@ -38,7 +39,8 @@ class StagePacer {
   // `interval`: cycles from this copy to the next.
   __device__ __forceinline__ int Next(int warp, uint32_t interval) {
     const uint32_t stage = stage_[warp];
-    WaitBarrier(EmptyBarrier(warp, 0) + stage * 8, parity_[warp]);
+    // The producer just ends; the compute warps will give their rings up too.
+    if (!WaitForRing(EmptyBarrier(warp, 0) + stage * 8, parity_[warp])) asm volatile("exit;");
     WaitForTime(interval);
     if (++stage_[warp] == Kind::kStages) {
       stage_[warp] = 0;

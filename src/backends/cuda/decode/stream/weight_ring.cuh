@@ -12,6 +12,7 @@
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/decode/watchdog.cuh"
 
 namespace loopspec::cuda {
 
@@ -272,7 +273,7 @@ class Ring {
   // Waits until it is full; returns its index.
   __device__ __forceinline__ uint32_t Full(int ahead) const {
     const uint32_t read = reads_ + static_cast<uint32_t>(ahead), stage = read % kStages;
-    WaitBarrier(full_ + stage * 8, (read / kStages + 1) & 1);
+    (void)WaitForRing(full_ + stage * 8, (read / kStages + 1) & 1);
     return stage;
   }
 

@@ -1,0 +1,298 @@
+#include "backends/cuda/prefill/prefill.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace loopspec::cuda {
+namespace {
+
+constexpr double kLog2e = 1.4426950408889634;
+// Rows of a chunk: enough to fill the GPU, few enough that what one kernel leaves is still in the
+// second-level cache, as far as that goes, when the next one reads it.
+constexpr int kHopperRows = 4096;
+constexpr int kPortableRows = 1024;
+constexpr int kLogitRows = 256;  // whose logits are on their way at once
+constexpr int kLayersOfMark = 16;
+
+int Attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  Check(cudaDeviceGetAttribute(&value, attribute, device), "reading the device");
+  return value;
+}
+
+bool IsHopper(int device) {
+  return Attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
+         Attribute(cudaDevAttrComputeCapabilityMinor, device) == 0;
+}
+
+}  // namespace
+
+Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
+                     const BackendOptions& options, const PrefillSettings& settings, int device)
+    : model_(model),
+      memory_(memory),
+      planes_(model.spec, static_cast<int>(options.readout_depths.size())),
+      readout_depths_(options.readout_depths),
+      state_scale_(model.spec.state_std * model.spec.embed_scale),
+      state_seed_(options.state_seed),
+      hopper_(IsHopper(device) && !settings.portable),
+      rows_(settings.rows != 0 ? settings.rows
+            : hopper_          ? kHopperRows
+                               : kPortableRows),
+      embedding_{model.embedding, static_cast<float>(model.spec.embed_scale)} {
+  // No more than there is room for, but whole blocks of rows of every kernel.
+  const int64_t room = (options.kv_positions + kLtRows - 1) / kLtRows * kLtRows;
+  rows_ = static_cast<int>(std::clamp<int64_t>(room, kLtRows, rows_));
+  LOOPSPEC_CHECK(rows_ % kLtRows == 0);
+  products_.emplace(model, settings, hopper_, rows_,
+                    Attribute(cudaDevAttrMultiProcessorCount, device), stream_.get());
+  Allocate();
+  if (hopper_ && memory.head_dim == memory.head_stride &&
+      (memory.head_dim == 64 || memory.head_dim == 128)) {
+    attention_.emplace(buffers_, memory_, rows_);
+  }
+}
+
+void Prefiller::Allocate() {
+  const ModelSpec& spec = model_.spec;
+  const auto n = [](int value) { return static_cast<size_t>(value); };
+  const size_t rows = n(rows_);
+  const auto make = [&](auto& array, size_t of_row) {
+    array = std::decay_t<decltype(array)>(rows * of_row, "the buffers of prompts", true);
+    return array.data();
+  };
+  PromptBuffers& b = buffers_;
+  b.hidden = spec.hidden;
+  b.heads = spec.heads;
+  b.ff = spec.ff;
+  b.ld_hidden = PaddedK(spec.hidden);
+  b.ld_attention = PaddedK(spec.q_size());
+  b.ld_ff = PaddedK(spec.ff);
+  b.ld_adapter = PaddedK(2 * spec.hidden);
+  b.eps = static_cast<float>(spec.norm_eps);
+  b.attention_scale = static_cast<float>(kLog2e / std::sqrt(static_cast<double>(spec.head_dim)));
+  b.rope = make(rope_, n(spec.head_dim / 2));
+  b.q = make(q_, n(spec.heads) * n(memory_.head_stride));
+  b.attention = make(attention_out_, n(b.ld_attention));
+  b.ff_in = make(ff_in_, n(b.ld_ff));
+  make(x_, n(spec.hidden));
+  make(hidden_, n(b.ld_hidden));
+  make(coda_hidden_, n(b.ld_hidden));
+  if (spec.coda_layers > 0) make(coda_x_, n(spec.hidden));
+  if (spec.adapter) {
+    make(e_, n(spec.hidden));
+    make(adapter_in_, n(b.ld_adapter));
+    products_->AddInput(adapter_in_.data(), b.ld_adapter);
+  }
+  make(sums_, std::max(products_->SumsOfRow(), n(spec.hidden)));
+  products_->AddInput(hidden_.data(), b.ld_hidden);
+  products_->AddInput(coda_hidden_.data(), b.ld_hidden);
+  products_->AddInput(b.attention, b.ld_attention);
+  products_->AddInput(b.ff_in, b.ld_ff);
+  const std::vector<double> frequencies = spec.RopeFrequencies();
+  frequencies_ = DeviceArray<double>(frequencies.size(), "the rotary frequencies");
+  Check(cudaMemcpy(frequencies_.data(), frequencies.data(), frequencies_.bytes(),
+                   cudaMemcpyHostToDevice),
+        "copying the rotary frequencies");
+}
+
+EncodedPrompt Prefiller::Encode(std::span<const PrefillPlan> parts) const {
+  return EncodePrompt(parts, memory_, rows_, model_.spec.vocab);
+}
+
+Prefiller::Lists Prefiller::Upload(PromptJob& job) {
+  const EncodedPrompt& prompt = job.prompt;
+  size_t bytes = 0;
+  const auto place = [&](const auto& list) {
+    const size_t at = bytes;
+    bytes += (list.size() * sizeof(list[0]) + 15) / 16 * 16;
+    return at;
+  };
+  const size_t rows = place(prompt.rows), tiles = place(prompt.tiles), tails = place(prompt.tails),
+               pages = place(prompt.pages);
+  if (job.host.size() < bytes) {
+    job.host = PinnedArray<std::byte>(2 * bytes);
+    job.device = DeviceArray<std::byte>(2 * bytes, "the plan of a prompt");
+  }
+  const auto copy = [&](const auto& list, size_t at) {
+    if (!list.empty())
+      std::memcpy(job.host.data() + at, list.data(), list.size() * sizeof(list[0]));
+  };
+  copy(prompt.rows, rows);
+  copy(prompt.tiles, tiles);
+  copy(prompt.tails, tails);
+  copy(prompt.pages, pages);
+  Check(cudaMemcpyAsync(job.device.data(), job.host.data(), bytes, cudaMemcpyHostToDevice,
+                        stream_.get()),
+        "copying the plan of a prompt");
+  const std::byte* base = job.device.data();
+  return {reinterpret_cast<const PromptRow*>(base + rows),
+          reinterpret_cast<const AttentionTile*>(base + tiles),
+          reinterpret_cast<const PageTail*>(base + tails),
+          reinterpret_cast<const int32_t*>(base + pages)};
+}
+
+void Prefiller::Run(PromptJob& job, const LogitsSink* sink) {
+  if (!job.prompt.rows.empty()) {
+    const Lists all = Upload(job);
+    for (const PromptChunk& chunk : job.prompt.chunks) {
+      lists_ = {all.rows + chunk.row, all.tiles + chunk.tile, all.tails + chunk.tail, all.pages};
+      RunChunk(job, chunk, sink);
+    }
+  }
+  Check(cudaEventRecord(job.done.get(), stream_.get()), "marking the end of a prompt");
+}
+
+void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const LogitsSink* sink) {
+  const ModelSpec& spec = model_.spec;
+  buffers_.rows = lists_.rows;
+  chunk_rows_ = chunk.rows;
+  chunk_tiles_ = chunk.tiles;
+  FillRotations(buffers_, frequencies_.data(), spec.head_dim / 2, chunk_rows_, stream_.get());
+  ClearTails(lists_.tails, chunk.tails, memory_, stream_.get());
+  Prelude();
+  const Next first{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
+  const Next again =
+      spec.adapter ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()} : first;
+  for (int r = 1; r <= spec.recurrence; ++r) {
+    if (spec.adapter) {
+      products_->Sums(model_.adapter, adapter_in_.data(), 0, chunk_rows_, sums_.data(), spec.hidden,
+                      spec.hidden);
+      RowStep step;
+      step.source = RowStep::Source::kReplace;
+      step.bias = model_.adapter_bias;
+      step.x = x_.data();
+      Rows(step, first);
+    }
+    const bool last = r == spec.recurrence;
+    Layers(model_.core, planes_.Core(0, r), x_.data(), hidden_.data(), model_.loop_norm,
+           last ? Next{} : again, last && spec.coda_layers == 0 && sink == nullptr);
+    for (size_t i = 0; i < readout_depths_.size(); ++i) {
+      if (readout_depths_[i] == r) Readout(static_cast<int>(i), sink == nullptr, job, chunk, sink);
+    }
+  }
+}
+
+// x is P's output, or the initial state, and the input of B's first product is there.
+void Prefiller::Prelude() {
+  const ModelSpec& spec = model_.spec;
+  const Next core = spec.adapter
+                        ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()}
+                        : Next{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
+  RowStep embed;
+  embed.source = RowStep::Source::kEmbedding;
+  embed.x = x_.data();
+  if (!model_.prelude.empty()) {
+    Rows(embed, {model_.prelude[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden});
+    Layers(model_.prelude, planes_.Prelude(0), x_.data(), hidden_.data(), nullptr,
+           spec.adapter ? Next{} : core, false);
+  } else {
+    Rows(embed, spec.adapter ? Next{} : core);
+  }
+  if (!spec.adapter) return;
+  StartState(buffers_, x_.data(), e_.data(), state_seed_, state_scale_, chunk_rows_, stream_.get());
+  RowStep state;
+  state.from = x_.data();
+  Rows(state, core);
+}
+
+void Prefiller::Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
+                       const float* last_norm, const Next& next, bool keys_alone) {
+  const int width = buffers_.hidden;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const DeviceLayer& layer = layers[i];
+    const bool last = i + 1 == layers.size();
+    const int at = plane + static_cast<int>(i);
+    LimitQueue();
+    products_->Qkv(layer, hidden, chunk_rows_, sums_.data(), buffers_, memory_, at);
+    if (last && keys_alone) return;
+    Attention(at);
+    products_->Sums(layer.attn_out, buffers_.attention, 0, chunk_rows_, sums_.data(), width, width);
+    RowStep add;
+    add.source = RowStep::Source::kAdd;
+    add.from = add.x = x;
+    add.post_norm = layer.attn_norm_out;
+    Rows(add, {layer.mlp_norm_in, hidden, buffers_.ld_hidden});
+    products_->SwiGlu(layer, hidden, chunk_rows_, sums_.data(), buffers_);
+    products_->Sums(layer.down, buffers_.ff_in, 0, chunk_rows_, sums_.data(), width, width);
+    add.post_norm = layer.mlp_norm_out;
+    add.loop_norm = last ? last_norm : nullptr;
+    Rows(add, last ? next : Next{layers[i + 1].attn_norm_in, hidden, buffers_.ld_hidden});
+  }
+}
+
+void Prefiller::Attention(int plane) {
+  const AttentionArguments arguments{buffers_,     memory_,      plane,
+                                     lists_.tiles, lists_.pages, chunk_tiles_};
+  if (attention_) {
+    attention_->Run(arguments, stream_.get());
+  } else {
+    PortableAttention(arguments, stream_.get());
+  }
+}
+
+void Prefiller::Rows(RowStep step, const Next& next) {
+  step.sums = sums_.data();
+  step.pre_norm = next.norm;
+  step.out = next.out;
+  step.ld = next.ld;
+  step.e = next.e;
+  RunRows(step, buffers_, embedding_, chunk_rows_, stream_.get());
+}
+
+// C on the state as it is now. Without a sink only its keys and values are wanted.
+void Prefiller::Readout(int readout, bool keys_alone, const PromptJob& job,
+                        const PromptChunk& chunk, const LogitsSink* sink) {
+  if (model_.coda.empty() && sink == nullptr) return;
+  const Next head{model_.final_norm, coda_hidden_.data(), buffers_.ld_hidden};
+  RowStep copy;  // the next recurrence goes on from the state itself
+  copy.from = x_.data();
+  if (model_.coda.empty()) {
+    Rows(copy, head);
+  } else {
+    copy.x = coda_x_.data();
+    Rows(copy, {model_.coda[0].attn_norm_in, coda_hidden_.data(), buffers_.ld_hidden});
+    Layers(model_.coda, planes_.Coda(0, readout), coda_x_.data(), coda_hidden_.data(), nullptr,
+           head, keys_alone);
+  }
+  if (sink != nullptr) Logits(readout, job, chunk, *sink);
+}
+
+void Prefiller::Logits(int readout, const PromptJob& job, const PromptChunk& chunk,
+                       const LogitsSink& sink) {
+  const auto vocab = static_cast<size_t>(model_.spec.vocab);
+  const size_t ld = (vocab + 3) / 4 * 4;
+  if (logits_.size() == 0) {
+    logits_ = DeviceArray<float>(kLogitRows * ld, "the logits of a prompt");
+    host_logits_ = PinnedArray<float>(kLogitRows * ld);
+  }
+  for (int first = 0; first < chunk.rows; first += kLogitRows) {
+    const int rows = std::min(kLogitRows, chunk.rows - first);
+    products_->Sums(model_.head, coda_hidden_.data(), first, rows, logits_.data(),
+                    model_.spec.vocab, static_cast<int>(ld));
+    Check(cudaMemcpyAsync(host_logits_.data(), logits_.data(),
+                          static_cast<size_t>(rows) * ld * sizeof(float), cudaMemcpyDeviceToHost,
+                          stream_.get()),
+          "copying logits");
+    stream_.Synchronize();
+    for (int row = 0; row < rows; ++row) {
+      const PromptRow& at = job.prompt.rows[static_cast<size_t>(chunk.row + first + row)];
+      sink(at.position, readout, {host_logits_.data() + static_cast<size_t>(row) * ld, vocab});
+    }
+  }
+}
+
+// The driver takes about a thousand launches ahead; past that a launch waits, perhaps with a lock
+// that other streams need.
+void Prefiller::LimitQueue() {
+  if (++layers_since_mark_ < kLayersOfMark) return;
+  layers_since_mark_ = 0;
+  mark_ = (mark_ + 1) % kMarks;
+  Check(cudaEventSynchronize(marks_[mark_].get()), "waiting for a prompt");
+  Check(cudaEventRecord(marks_[mark_].get(), stream_.get()), "marking part of a prompt");
+}
+
+}  // namespace loopspec::cuda

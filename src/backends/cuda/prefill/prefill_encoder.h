@@ -1,0 +1,32 @@
+// Turns parts of prompts into what the kernels read: rows in chunks of bounded size, the tiles of
+// their attention, the pages they lie in. Host code that needs no GPU.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cuda/prefill/prefill_plan.h"
+
+namespace loopspec::cuda {
+
+// Rows that go through the model together: ranges of the lists of EncodedPrompt.
+struct PromptChunk {
+  int row = 0, rows = 0;
+  int tile = 0, tiles = 0;
+  int tail = 0, tails = 0;
+};
+
+struct EncodedPrompt {
+  std::vector<PromptChunk> chunks;
+  std::vector<PromptRow> rows;
+  std::vector<AttentionTile> tiles;  // of each chunk, those with most keys first
+  std::vector<PageTail> tails;
+  std::vector<int32_t> pages;
+};
+
+// `rows`: of a chunk at most. Tokens must be below `vocab`.
+EncodedPrompt EncodePrompt(std::span<const PrefillPlan> parts, const PromptMemory& memory, int rows,
+                           int vocab);
+
+}  // namespace loopspec::cuda

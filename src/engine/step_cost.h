@@ -1,0 +1,41 @@
+// Measures what a step costs on this machine with this model, so that the choice of rows can weigh
+// a row against the time of a step. Takes well under a second; kept in the user's cache.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "backends/backend.h"
+#include "decode/step_cost.h"
+
+namespace loopspec {
+
+// Times a few steps. The backend must be idle; cells and pages that nobody holds are written to.
+StepCost MeasureStepCost(Backend& backend, double seconds = 0.6);
+
+// The cost from the user's cache if it is there, else measured and put there. A cache that cannot
+// be read or written is no error: the measurement is made again next time.
+StepCost LoadStepCost(Backend& backend);
+
+// The file in which the costs of this backend are kept: $XDG_CACHE_HOME or ~/.cache, by device,
+// chip, model shape, precision and version; nothing when there is no such folder.
+std::optional<std::filesystem::path> StepCostFile(const Backend& backend);
+std::string StepCostText(const StepCost& cost);
+// Nothing when the text is not what StepCostText writes.
+std::optional<StepCost> ParseStepCost(const std::string& text);
+
+// Follows what steps take while running: the measured costs are those of an idle machine.
+class StepCostTracker {
+ public:
+  explicit StepCostTracker(const StepCost& cost) : cost_(cost) {}
+  const StepCost& cost() const { return cost_; }
+  // One step of `rows` rows took `seconds` for each of its recurrences, at `context` positions and
+  // `planes` distinct planes.
+  void Observe(int rows, int planes, int64_t context, double seconds);
+
+ private:
+  StepCost cost_;
+};
+
+}  // namespace loopspec

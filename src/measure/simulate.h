@@ -1,0 +1,40 @@
+// What decoding would cost, without a model: the real decoder on a backend that only counts, with
+// outcomes of verification drawn at given rates.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decode/request.h"
+#include "decode/step_cost.h"
+
+namespace loopspec {
+
+struct SimulationRequest {
+  int recurrence = 4;
+  std::vector<int> depths;    // empty: autoregressive
+  AssumedAcceptance assumed;  // rates of each proposal, gate, guesses
+  int64_t context = 1024;     // committed positions, at which costs are taken
+  int tokens = 4000;
+  int row_budget = 0;  // 0: none
+  int group = 1;       // 0: chosen by cost
+  bool early = false;  // begin children on guesses
+  uint64_t seed = 1;
+  StepCost cost;
+};
+
+// Per committed token, but for rows.
+struct SimulationResult {
+  double steps = 0;            // recurrences of the batch
+  double planes = 0;           // (depth, recurrence) pairs whose keys and values are read
+  double readouts = 0;         // steps in which C runs
+  double preludes = 0;         // steps in which P runs
+  double rows = 0;             // mean rows of a step
+  double tokens_per_pass = 0;  // tokens per R recurrences: the gamma that happened
+  double seconds = 0;          // by `cost`
+  int group = 1;               // at the end
+};
+
+SimulationResult Simulate(const SimulationRequest& request);
+
+}  // namespace loopspec

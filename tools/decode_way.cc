@@ -1,0 +1,67 @@
+#include "tools/decode_way.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "decode/depths.h"
+#include "decode/row_choice.h"
+
+namespace loopspec::tools {
+namespace {
+
+int Number(const std::string& text, int low, int high, const std::string& what) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end || value < low || value > high)
+    Fail("{}: expected a whole number from {} to {}, found \"{}\"", what, low, high, text);
+  return value;
+}
+
+}  // namespace
+
+void DecodeWay::Apply(DecodeRequest& request) const {
+  request.depths = depths;
+  request.row_budget = row_budget;
+  request.group = group;
+  request.early = early;
+}
+
+DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option) {
+  DecodeWay way;
+  way.name = text;
+  const size_t end = text.find_first_of("@/");
+  const std::string kind = text.substr(0, end);
+  const bool loopspec = kind == "loopspec" || kind.starts_with("loopspec:");
+  if (kind == "loopspec") {
+    way.depths = DefaultDepths(recurrence);
+  } else if (loopspec) {
+    way.depths = ParseDepths(kind.substr(9));
+    if (way.depths.empty())
+      Fail("{} {}: expected depths after the colon, such as loopspec:1,2", option, text);
+  } else if (kind != "ar" && kind != "lookup") {
+    Fail("{} {}: expected ar, lookup, loopspec, loopspec:1,2 or loopspec:1,2@8", option, text);
+  }
+  CheckDepths(way.depths, recurrence);
+  if (kind != "ar") way.early = EarlyChildren::kLookup;
+  for (size_t at = end; at != std::string::npos;) {
+    const size_t next = text.find_first_of("@/", at + 1);
+    const std::string part = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
+    if (kind == "ar") Fail("{} {}: ar runs one row and takes no settings", option, text);
+    if (text[at] == '@') {
+      way.row_budget = Number(part, 1, 256, option + " " + text + ", rows after @");
+    } else if (part == "early" || part == "noearly") {
+      if (kind == "lookup") Fail("{} {}: lookup is early children alone", option, text);
+      way.early = part == "early" ? EarlyChildren::kLookup : EarlyChildren::kOff;
+    } else if (part.starts_with("g") && loopspec) {
+      way.group =
+          Number(part.substr(1), 1, kMaxGroup, option + " " + text + ", generations after g");
+    } else {
+      Fail("{} {}: expected @ROWS, /gN, /early or /noearly, found /{}", option, text, part);
+    }
+    at = next;
+  }
+  return way;
+}
+
+}  // namespace loopspec::tools

@@ -1,0 +1,28 @@
+// Ways of decoding as they are named on the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "decode/request.h"
+
+namespace loopspec::tools {
+
+// ar | lookup | loopspec[:DEPTHS], each followed by any of
+//   @ROWS   rows of a step at most        /gN       groups of N generations
+//   /early  begin children on guesses     /noearly  do not
+// such as loopspec:2,8@16/g3. What is not said is chosen by cost.
+struct DecodeWay {
+  std::string name;
+  std::vector<int> depths;
+  int row_budget = 0;
+  int group = 0;
+  EarlyChildren early = EarlyChildren::kOff;
+
+  void Apply(DecodeRequest& request) const;
+};
+
+// Throws Error. `option` names where the text came from.
+DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option);
+
+}  // namespace loopspec::tools

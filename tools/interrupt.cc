@@ -1,0 +1,28 @@
+#include "tools/interrupt.h"
+
+#include <atomic>
+#include <csignal>
+
+namespace loopspec::tools {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+void OnInterrupt(int) {
+  interrupted.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void CatchInterrupt() {
+  struct sigaction action {};
+  action.sa_handler = OnInterrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;  // the second one kills
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool Interrupted() {
+  return interrupted.load(std::memory_order_relaxed);
+}
+
+}  // namespace loopspec::tools

@@ -1,0 +1,34 @@
+// One line on stderr that says how far a long piece of work is; only on a terminal that can take it
+// away again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/timer.h"
+
+namespace loopspec::tools {
+
+// Whether a stream is a terminal that understands escapes: not one with TERM=dumb.
+bool CanErase(int fd);
+
+class ProgressLine {
+ public:
+  // Nothing is shown before `after` seconds: short work needs no line.
+  explicit ProgressLine(double after);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // "measuring: 64 of 256 positions", a few times a second at most.
+  void Show(const std::string& what, int64_t done, int64_t total, const char* unit);
+  void Clear();
+
+ private:
+  const bool possible_;
+  const double after_;
+  bool shown_ = false;
+  Timer since_start_, since_shown_;
+};
+
+}  // namespace loopspec::tools
