@@ -1,8 +1,11 @@
 // loopspec inspect: what a checkpoint is, before anything runs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/json.h"
 #include "decode/depths.h"
+#include "engine/generation_defaults.h"
+#include "engine/model_path.h"
 #include "kv/planes.h"
 #include "tools/commands.h"
 #include "tools/options.h"
@@ -23,6 +26,35 @@ std::string NormText(const ModelSpec& spec) {
   return "";
 }
 
+std::string SamplingText(const GenerationDefaults& defaults) {
+  if (!defaults.from_file) return "greedy (no generation_config.json)";
+  const SamplingParams& s = defaults.sampling;
+  std::string text = "greedy";
+  if (!s.greedy()) {
+    text = fmt::format("temperature {:g}", s.temperature);
+    if (s.top_k > 0) text += fmt::format(", top-k {}", s.top_k);
+    if (s.top_p < 1) text += fmt::format(", top-p {:g}", s.top_p);
+    if (s.min_p > 0) text += fmt::format(", min-p {:g}", s.min_p);
+  }
+  if (s.repetition_penalty != 1)
+    text += fmt::format(", repetition penalty {:g}", s.repetition_penalty);
+  text += " (generation_config.json)";
+  if (!defaults.ignored.empty())
+    text += fmt::format("; not done here: {}", fmt::join(defaults.ignored, ", "));
+  return text;
+}
+
+OrderedJson SamplingJson(const GenerationDefaults& defaults) {
+  const SamplingParams& s = defaults.sampling;
+  return {{"from_file", defaults.from_file},
+          {"temperature", s.temperature},
+          {"top_k", s.top_k},
+          {"top_p", s.top_p},
+          {"min_p", s.min_p},
+          {"repetition_penalty", s.repetition_penalty},
+          {"ignored", defaults.ignored}};
+}
+
 void Run(const ModelOptions& options, bool json) {
   const Model model = options.Load();
   const ModelSpec& spec = model.spec;
@@ -31,6 +63,7 @@ void Run(const ModelOptions& options, bool json) {
   const PlaneMap planes(spec, static_cast<int>(depths.size()) + 1);
   const int64_t kv_per_token = int64_t{planes.count()} * spec.kv_size() * 2 * 2;
   const DType dtype = weights.head.parts[0].dtype;
+  const GenerationDefaults defaults = ReadGenerationDefaults(ResolveModel(options.model));
   if (json) {
     const OrderedJson out = {
         {"family", spec.family},
@@ -53,6 +86,7 @@ void Run(const ModelOptions& options, bool json) {
           {"core", weights.core_bytes()},
           {"coda", weights.coda_bytes()}}},
         {"default_depths", depths},
+        {"default_sampling", SamplingJson(defaults)},
         {"kv_planes", planes.count()},
         {"kv_bytes_per_token_bf16", kv_per_token},
         {"bytes_per_token_autoregressive",
@@ -98,6 +132,7 @@ void Run(const ModelOptions& options, bool json) {
   row("one token, autoregressive", fmt::format("{} of weights read", HumanBytes(per_token)));
   row("LoopSpec depths",
       depths.empty() ? "none (R = 1)" : fmt::format("{} by default", fmt::join(depths, ",")));
+  row("sampling by default", SamplingText(defaults));
   for (const auto& depth : {depths}) {
     if (depth.size() == 2 && depth[1] % depth[0] == 0 && spec.recurrence % depth[0] == 0) {
       row("branches at most", std::to_string(BranchBound(depth[0], depth[1], spec.recurrence)));

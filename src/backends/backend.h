@@ -7,6 +7,7 @@
 // values and distributions stay on the device behind cell numbers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -161,6 +162,9 @@ class Backend {
   virtual std::string device() const = 0;                // "cpu", "cuda:0"
   virtual std::string chip() const { return device(); }  // its name, for records and caches
   virtual int pages() const = 0;                         // pages of kPageSize positions there are
+  virtual int64_t page_bytes() const = 0;                // of one page on all planes
+  // Positions of a prompt to prefill between two steps of other requests.
+  virtual int PrefillChunk() const { return 512; }
   // Whether rows of one sequence at one depth read its committed keys and values once for all of
   // them, or each for itself.
   virtual bool rows_share_planes() const { return false; }
@@ -183,6 +187,12 @@ class Backend {
   // The plan must stay as it is until Wait returns.
   virtual Ticket Submit(const StepPlan& plan) = 0;
   virtual const StepResult& Wait(Ticket ticket) = 0;
+
+  // Whole pages, when no step or prompt that writes them is in flight: to host memory of
+  // page_bytes() each and back bit for bit, or from one page to another.
+  virtual void SavePages(std::span<const int32_t> pages, std::byte* to) = 0;
+  virtual void LoadPages(std::span<const int32_t> pages, const std::byte* from) = 0;
+  virtual void CopyPage(int32_t from, int32_t to) = 0;
 
   // Bytes per second that the device reads from memory far larger than its caches, measured; 0 when
   // unknown.

@@ -78,7 +78,7 @@ int64_t BranchChoice::Context(const BranchTree& tree) const {
 
 void BranchChoice::ChooseGroup(const BranchTree& tree) {
   if (fixed_group_ > 0 || depths_.empty()) {
-    group_ = std::max(1, fixed_group_);
+    group_ = depths_.empty() ? 1 : fixed_group_;  // nowhere to wait without a proposal depth
     return;
   }
   GroupQuestion question;

@@ -118,6 +118,7 @@ class WrongScores : public Backend {
   BackendLimits limits() const override { return right_->limits(); }
   std::string device() const override { return "wrong"; }
   int pages() const override { return right_->pages(); }
+  int64_t page_bytes() const override { return right_->page_bytes(); }
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     return right_->SubmitPrefill(parts);
   }
@@ -133,6 +134,13 @@ class WrongScores : public Backend {
   }
   Ticket Submit(const StepPlan& plan) override { return right_->Submit(plan); }
   const StepResult& Wait(Ticket ticket) override { return right_->Wait(ticket); }
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override {
+    right_->SavePages(pages, to);
+  }
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override {
+    right_->LoadPages(pages, from);
+  }
+  void CopyPage(int32_t from, int32_t to) override { right_->CopyPage(from, to); }
   void ReadLogits(int readout, std::span<float> out) override { right_->ReadLogits(readout, out); }
 
  private:

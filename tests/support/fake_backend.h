@@ -4,7 +4,9 @@
 // choices as the test wants them.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <span>
@@ -43,6 +45,7 @@ class FakeBackend : public Backend {
   BackendLimits limits() const override { return {.max_logprobs = kFakeVocab}; }
   std::string device() const override { return "fake"; }
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     for (const PrefillPlan& part : parts) {
@@ -78,6 +81,17 @@ class FakeBackend : public Backend {
     return 0;
   }
   const StepResult& Wait(Ticket) override { return result_; }
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override {
+    for (size_t i = 0; i < pages.size(); ++i)
+      std::memcpy(to + i * kPageSize * sizeof(int32_t), Page(pages[i]),
+                  kPageSize * sizeof(int32_t));
+  }
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override {
+    for (size_t i = 0; i < pages.size(); ++i)
+      std::memcpy(Page(pages[i]), from + i * kPageSize * sizeof(int32_t),
+                  kPageSize * sizeof(int32_t));
+  }
+  void CopyPage(int32_t from, int32_t to) override { std::copy_n(Page(from), kPageSize, Page(to)); }
   void ReadLogits(int, std::span<float>) override { LOOPSPEC_CHECK(false); }
 
  private:
@@ -86,6 +100,9 @@ class FakeBackend : public Backend {
     std::array<FakeTable, kMaxProposals> proposals;
   };
 
+  int32_t* Page(int32_t page) {
+    return page_tokens_.data() + static_cast<size_t>(page) * kPageSize;
+  }
   int32_t& PageToken(const SequencePlan& sequence, int32_t position) {
     return page_tokens_[static_cast<size_t>(sequence.pages[position / kPageSize] * kPageSize +
                                             position % kPageSize)];

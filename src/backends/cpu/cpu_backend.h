@@ -26,6 +26,8 @@ class CpuBackend : public Backend {
   std::string device() const override { return "cpu"; }
   std::string chip() const override { return CpuName(); }
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return kv_.page_bytes(); }
+  int PrefillChunk() const override;
 
   // Done when it returns, one part after the other.
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
@@ -35,6 +37,9 @@ class CpuBackend : public Backend {
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override;
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override;
+  void CopyPage(int32_t from, int32_t to) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 

@@ -222,6 +222,7 @@ void CudaBackend::AllocatePages() {
                                padded);
   p.buffers.page_kv = page_kv_.data();
   pages_ = static_cast<int>(pages);
+  page_bytes_ = static_cast<int64_t>(page_bytes);
   options_.kv_positions = pages * kPageSize;
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
 }
@@ -382,6 +383,35 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
   result_.recur_seconds = seconds(kPhaseCore);
   result_.readout_seconds = seconds(kPhaseCoda);
   return result_;
+}
+
+// On the stream of the steps, and finished when they return: prompts may run on another one.
+void CudaBackend::SavePages(std::span<const int32_t> pages, std::byte* to) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  for (size_t i = 0; i < pages.size(); ++i) {
+    Check(cudaMemcpyAsync(to + i * static_cast<size_t>(page_bytes_), Page(pages[i]),
+                          static_cast<size_t>(page_bytes_), cudaMemcpyDeviceToHost, stream_.get()),
+          "saving keys and values");
+  }
+  stream_.Synchronize();
+}
+
+void CudaBackend::LoadPages(std::span<const int32_t> pages, const std::byte* from) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  for (size_t i = 0; i < pages.size(); ++i) {
+    Check(cudaMemcpyAsync(Page(pages[i]), from + i * static_cast<size_t>(page_bytes_),
+                          static_cast<size_t>(page_bytes_), cudaMemcpyHostToDevice, stream_.get()),
+          "loading keys and values");
+  }
+  stream_.Synchronize();
+}
+
+void CudaBackend::CopyPage(int32_t from, int32_t to) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  Check(cudaMemcpyAsync(Page(to), Page(from), static_cast<size_t>(page_bytes_),
+                        cudaMemcpyDeviceToDevice, stream_.get()),
+        "copying keys and values");
+  stream_.Synchronize();
 }
 
 void CudaBackend::ReadLogits(int readout, std::span<float> out) {

@@ -31,6 +31,7 @@ class CudaBackend final : public Backend {
   std::string chip() const override;
   bool rows_share_planes() const override { return true; }
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return page_bytes_; }
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
   bool PrefillDone(Ticket ticket) override;
@@ -39,6 +40,9 @@ class CudaBackend final : public Backend {
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override;
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override;
+  void CopyPage(int32_t from, int32_t to) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 
@@ -73,6 +77,9 @@ class CudaBackend final : public Backend {
   void AllocatePages();
   void UploadProgram();
   void ReserveForStep(const EncodedStep& step, InFlight& flight);
+  std::byte* Page(int32_t page) const {
+    return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;
+  }
   void AssignEpochs(const StepPlan& plan, InFlight& flight);
   PrefillQueue& prefills();
 
@@ -80,6 +87,7 @@ class CudaBackend final : public Backend {
   BackendOptions options_;
   int device_;
   int pages_ = 0;
+  int64_t page_bytes_ = 0;
   int split_;
   PlaneMap planes_;
   DecodeLaunch launch_;
