@@ -1,0 +1,45 @@
+#include "engine/step_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace loopspec {
+namespace {
+
+StepCost Costs() {
+  StepCost cost;
+  cost.recurrence = {1.0, 1.1, 1.2, 1.5, 2.0, 3.5, 7.0, 14.0, 28.0};
+  return cost;
+}
+
+TEST(StepCostTracker, ASlowMachineChangesNoProportion) {
+  StepCostTracker tracker(Costs());
+  for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 50.0);
+  EXPECT_EQ(tracker.cost().recurrence, Costs().recurrence);
+  for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 1e-4);
+  EXPECT_NEAR(tracker.cost().Recurrence(8) / tracker.cost().Recurrence(1), 1.5, 0.75);
+}
+
+TEST(StepCostTracker, RowsThatCostMoreThanMeasuredAreFollowed) {
+  StepCostTracker tracker(Costs());
+  for (int i = 0; i < 1000; ++i) {
+    tracker.Observe(1, 1, 0, 1.0);
+    tracker.Observe(8, 8, 0, 2.25);
+  }
+  const double proportion = tracker.cost().Recurrence(8) / tracker.cost().Recurrence(1);
+  EXPECT_GT(proportion, 2.0);
+  EXPECT_LT(proportion, 2.5);
+}
+
+TEST(StepCostTracker, FewerRowsNeverCostMore) {
+  StepCostTracker tracker(Costs());
+  for (int i = 0; i < 200; ++i) {
+    tracker.Observe(2, 2, 0, 3.0);
+    tracker.Observe(16, 16, 0, 0.1);
+  }
+  for (size_t i = 1; i < StepCost::kRows.size(); ++i) {
+    EXPECT_LE(tracker.cost().recurrence[i - 1], tracker.cost().recurrence[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace loopspec
