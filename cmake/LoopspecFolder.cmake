@@ -1,7 +1,8 @@
-# loopspec_folder(NAME SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...])
+# loopspec_folder(NAME [TOOL_ONLY] SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...])
 # One static library per source folder. DEPENDS names the folders it may include, LIBRARIES what it links from outside.
+# TOOL_ONLY: for the binary, not part of the installed library.
 function(loopspec_folder name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "TOOL_ONLY" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   set(target loopspec_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/src")
@@ -10,7 +11,9 @@ function(loopspec_folder name)
     target_link_libraries(${target} PUBLIC loopspec_${folder})
   endforeach()
   target_link_libraries(${target} PUBLIC ${ARG_LIBRARIES})
-  set_property(GLOBAL APPEND PROPERTY LOOPSPEC_FOLDERS ${target})
+  if(NOT ARG_TOOL_ONLY)
+    set_property(GLOBAL APPEND PROPERTY LOOPSPEC_FOLDERS ${target})
+  endif()
 endfunction()
 
 # loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long]): a GoogleTest binary known to ctest.
