@@ -1,12 +1,16 @@
-# loopspec_folder(NAME [TOOL_ONLY] SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...])
+# loopspec_folder(NAME SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...] [COLD] [TOOL_ONLY])
 # One static library per source folder. DEPENDS names the folders it may include, LIBRARIES what it links from outside.
+# COLD: its speed does not matter, so it is compiled quickly; loopspec_cold(a.cc ...) says so of single files.
 # TOOL_ONLY: for the binary, not part of the installed library.
 function(loopspec_folder name)
-  cmake_parse_arguments(ARG "TOOL_ONLY" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;TOOL_ONLY" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   set(target loopspec_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(${target} PRIVATE loopspec_flags)
+  if(ARG_COLD)
+    target_compile_options(${target} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
+  endif()
   foreach(folder IN LISTS ARG_DEPENDS)
     target_link_libraries(${target} PUBLIC loopspec_${folder})
   endforeach()
@@ -14,6 +18,10 @@ function(loopspec_folder name)
   if(NOT ARG_TOOL_ONLY)
     set_property(GLOBAL APPEND PROPERTY LOOPSPEC_FOLDERS ${target})
   endif()
+endfunction()
+
+function(loopspec_cold)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${LOOPSPEC_COLD_OPTIONS}")
 endfunction()
 
 # loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long]): a GoogleTest binary known to ctest.

@@ -11,15 +11,14 @@ int main(int argc, char** argv) {
   }
   try {
     loopspec::Engine engine({.model = argv[1]});
-    loopspec::GenerateOptions options;
-    options.chat = true;
-    options.max_tokens = 100;
-    const loopspec::Result result =
-        engine.Generate("Tell me a story about a cat.", options, [](const loopspec::Token& token) {
-          std::cout << token.text << std::flush;
-          return true;
-        });
-    const loopspec::Statistics& s = result.statistics;
+    loopspec::Request request;
+    request.messages = {{"user", "Tell me a story about a cat."}};
+    request.max_tokens = 100;
+    const loopspec::Result result = engine.Generate(request, [](const loopspec::Token& token) {
+      std::cout << token.text << std::flush;
+      return true;
+    });
+    const loopspec::Statistics& s = result.statistics();
     std::cout << "\n"
               << s.decoded_tokens << " tokens, " << s.tokens_per_second << " per second, gamma "
               << s.gamma << "\n";

@@ -107,7 +107,7 @@ void Say(std::string_view bytes, size_t step, bool open) {
   token.piece = std::string(bytes.substr(0, 20));
   token.text = token.piece;
   token.logprob = -1;
-  token.top = {{1, token.piece, -1}};
+  token.top = {{1, -1, token.piece}};
   part.tokens = {token};
   const WriteOptions options{1, true, true};
   for (const Endpoint endpoint : {kCompletions, kChat}) {

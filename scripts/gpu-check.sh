@@ -134,7 +134,7 @@ part_tests() {
   fi
   run_test cuda_equality_test "$build/tests/backends/cuda/cuda_equality_test" --gtest_brief=1
   if [ -n "${LOOPSPEC_SANITIZER:-}" ]; then
-    local few='Families/CudaGolden.*:CudaSampling.Greedy*:Families/CudaRows.DoNotDependOnHowRecurrences*/3:Families/CudaRows.DoNotDependOnHowRecurrences*/4:Families/CudaRows.DoNotDependOnWhoBrings*/3'
+    local few='Families/CudaGolden.*:CudaSampling.Greedy*:Families/CudaRows.DoNotDependOnHowRecurrences*/3:Families/CudaRows.DoNotDependOnHowRecurrences*/4:Families/CudaRows.DoNotDependOnWhoFetches*/3'
     run_test sanitizer_memcheck compute-sanitizer --tool memcheck --error-exitcode 1 "$build/tests/backends/cuda/cuda_test" \
       --gtest_brief=1 --gtest_filter="$few"
     run_test sanitizer_racecheck own_races
@@ -146,7 +146,7 @@ own_races() {
   local log=$results/racecheck.log
   timeout --kill-after=5 200 compute-sanitizer --tool racecheck --racecheck-report all --print-limit 1000000 --show-backtrace no \
     "$build/tests/backends/cuda/cuda_test" --gtest_brief=1 \
-    --gtest_filter='CudaSampling.Greedy*:*.DoNotDependOnHowRecurrences*/0:*.DoNotDependOnHowRecurrences*/4:*.DoNotDependOnWhoBrings*/3' > "$log" 2>&1 || return 1
+    --gtest_filter='CudaSampling.Greedy*:*.DoNotDependOnHowRecurrences*/0:*.DoNotDependOnHowRecurrences*/4:*.DoNotDependOnWhoFetches*/3' > "$log" 2>&1 || return 1
   grep -E '(Read|Write) Thread' "$log" | grep -v ' at nvjet' | sed 's/.*) at //; s/+0x.*//' | sort | uniq -c | head
   ! grep -E '(Read|Write) Thread' "$log" | grep -qv ' at nvjet'
 }

@@ -1,4 +1,4 @@
-# Installs the library, builds the example against it outside the tree, and runs it.
+# Installs the library, builds the example and a test of the public header against it outside the tree, and runs them.
 #   cmake -DBINARY_DIR=... -DSOURCE_DIR=... -DCONFIG=... -P install_test.cmake
 set(work "${BINARY_DIR}/install_test")
 file(REMOVE_RECURSE "${work}")
@@ -16,4 +16,7 @@ run("${work}/build/tell_story" "${SOURCE_DIR}/models/ouro-demo")
 if(NOT output MATCHES "Once upon a time.*tokens, .* per second, gamma")
   message(FATAL_ERROR "unexpected output of the example: ${output}")
 endif()
+run("${CMAKE_COMMAND}" -S "${SOURCE_DIR}/tests/install" -B "${work}/api_build" "-DCMAKE_PREFIX_PATH=${work}/prefix" -DCMAKE_BUILD_TYPE=Release)
+run("${CMAKE_COMMAND}" --build "${work}/api_build")
+run("${work}/api_build/api_test" "${SOURCE_DIR}/models/ouro-demo")
 run("${work}/prefix/bin/loopspec" --version)

@@ -323,44 +323,44 @@ void Run(const Options& options) {
 
 }  // namespace
 
-void AddBenchCommand(CLI::App& app) {
+void AddBenchCommand(Command app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "Compare ways of decoding on the same prompts");
+  const Command command = app.AddCommand("bench", "Compare ways of decoding on the same prompts");
   command
-      ->add_option("--prompts", options->prompts,
-                   "Text, one prompt per line, or JSONL with prompt, question or text (and answer)")
-      ->required();
+      .AddOption("--prompts", options->prompts,
+                 "Text, one prompt per line, or JSONL with prompt, question or text (and answer)")
+      .Required();
   command
-      ->add_option("--decode", options->decode,
-                   "ar, loopspec, loopspec:1,2 or loopspec:2,8@16 (at most 16 rows); may be given "
-                   "several times, the first is the baseline")
-      ->required();
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per prompt")
-      ->check(CLI::Range(2, 1 << 30).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--repeat", options->repeat, "Times that everything is run")
-      ->check(CLI::Range(1, 1000).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--limit", options->limit, "Use the first N prompts only; 0 is all")
-      ->check(CLI::Range(0, 1 << 30).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--chat", options->chat, "Put prompts into the model's chat template");
-  command->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
-  command->add_option("--assume-acceptance", options->assume,
-                      "TIMING SIMULATION: draw verification outcomes at these rates (0.90,0.075) "
-                      "instead of letting the model decide");
-  options->model.AddTo(*command);
-  options->sampling.AddTo(*command);
-  AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->footer(
+      .AddOption("--decode", options->decode,
+                 "ar, loopspec, loopspec:1,2 or loopspec:2,8@16 (at most 16 rows); may be given "
+                 "several times, the first is the baseline")
+      .Required();
+  command.AddOption("--max-tokens,-n", options->max_tokens, "Most tokens per prompt")
+      .Range(2, 1 << 30)
+      .TypeName("N")
+      .ShowDefault();
+  command.AddOption("--repeat", options->repeat, "Times that everything is run")
+      .Range(1, 1000)
+      .TypeName("N")
+      .ShowDefault();
+  command.AddOption("--limit", options->limit, "Use the first N prompts only; 0 is all")
+      .Range(0, 1 << 30)
+      .TypeName("N")
+      .ShowDefault();
+  command.AddFlag("--chat", options->chat, "Put prompts into the model's chat template");
+  command.AddFlag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
+  command.AddOption("--assume-acceptance", options->assume,
+                    "TIMING SIMULATION: draw verification outcomes at these rates (0.90,0.075) "
+                    "instead of letting the model decide");
+  options->model.AddTo(command);
+  options->sampling.AddTo(command);
+  AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
+  command.AddFlag("--json", options->json, "Print JSON");
+  command.SetFooter(
       "\nExample:\n"
       "  loopspec bench -m models/ouro-demo --prompts models/heldout_problems.jsonl --limit 8 "
       "--chat --decode ar --decode loopspec:1,2");
-  command->callback([options] { Run(*options); });
+  command.SetAction([options] { Run(*options); });
 }
 
 }  // namespace loopspec::tools

@@ -194,21 +194,21 @@ void Run(const Options& options) {
 
 }  // namespace
 
-void AddChatCommand(CLI::App& app) {
+void AddChatCommand(Command app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("chat", "Talk with a model at the terminal");
-  command->add_option("--system", options->system, "A system message before the conversation");
-  command->add_option("--max-tokens,-n", options->max_tokens, "Most tokens per answer")
-      ->check(CLI::Range(1, 1 << 30).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--template-arg", options->template_args,
-                      "A template variable, key=value (enable_thinking=false)");
-  AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
-  options->model.AddTo(*command);
-  options->decode.AddTo(*command);
-  options->sampling.AddTo(*command);
-  command->callback([options] { Run(*options); });
+  const Command command = app.AddCommand("chat", "Talk with a model at the terminal");
+  command.AddOption("--system", options->system, "A system message before the conversation");
+  command.AddOption("--max-tokens,-n", options->max_tokens, "Most tokens per answer")
+      .Range(1, 1 << 30)
+      .TypeName("N")
+      .ShowDefault();
+  command.AddOption("--template-arg", options->template_args,
+                    "A template variable, key=value (enable_thinking=false)");
+  AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
+  options->model.AddTo(command);
+  options->decode.AddTo(command);
+  options->sampling.AddTo(command);
+  command.SetAction([options] { Run(*options); });
 }
 
 }  // namespace loopspec::tools

@@ -3,20 +3,21 @@
 // exits with 2.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "tools/command_line.h"
 
 namespace loopspec::tools {
 
-void AddBenchCommand(CLI::App& app);
-void AddChatCommand(CLI::App& app);
-void AddDemoCommand(CLI::App& app);
-void AddDetokenizeCommand(CLI::App& app);
-void AddGenerateCommand(CLI::App& app);
-void AddInspectCommand(CLI::App& app);
-void AddLogitsCommand(CLI::App& app);
-void AddSynthCommand(CLI::App& app);
-void AddTemplateCommand(CLI::App& app);
-void AddTokenizeCommand(CLI::App& app);
-void AddTraceCommand(CLI::App& app);
+void AddBenchCommand(Command app);
+void AddChatCommand(Command app);
+void AddDemoCommand(Command app);
+void AddDetokenizeCommand(Command app);
+void AddGenerateCommand(Command app);
+void AddInspectCommand(Command app);
+void AddLogitsCommand(Command app);
+void AddServeCommand(Command app);
+void AddSynthCommand(Command app);
+void AddTemplateCommand(Command app);
+void AddTokenizeCommand(Command app);
+void AddTraceCommand(Command app);
 
 }  // namespace loopspec::tools

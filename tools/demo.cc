@@ -99,12 +99,12 @@ void Run(const ModelOptions& options) {
 
 }  // namespace
 
-void AddDemoCommand(CLI::App& app) {
+void AddDemoCommand(Command app) {
   auto options = std::make_shared<ModelOptions>();
-  CLI::App* command = app.add_subcommand(
-      "demo", "Solve a word problem and tell a story, both decodings side by side");
-  options->AddTo(*command);
-  command->callback([options] { Run(*options); });
+  const Command command =
+      app.AddCommand("demo", "Solve a word problem and tell a story, both decodings side by side");
+  options->AddTo(command);
+  command.SetAction([options] { Run(*options); });
 }
 
 }  // namespace loopspec::tools

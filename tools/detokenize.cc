@@ -67,9 +67,9 @@ void RunDetokenize(const DetokenizeOptions& options, bool ids_given, bool file_g
 
 }  // namespace
 
-void AddDetokenizeCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("detokenize", "Turn token ids back into text");
-  command->footer(
+void AddDetokenizeCommand(Command app) {
+  const Command command = app.AddCommand("detokenize", "Turn token ids back into text");
+  command.SetFooter(
       "\nExamples:\n"
       "  loopspec detokenize --model models/ouro-demo 1,2,3\n"
       "  loopspec tokenize --model models/ouro-demo \"Hello\" | loopspec detokenize --model "
@@ -78,18 +78,16 @@ void AddDetokenizeCommand(CLI::App& app) {
       "Prints the text and nothing else, no newline at the end. Ids that the tokenizer does not "
       "know are left out.");
   auto options = std::make_shared<DetokenizeOptions>();
-  command
-      ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
-      ->required();
-  CLI::Option* ids = command->add_option("ids", options->ids,
-                                         "token ids with commas between; - reads standard input");
-  CLI::Option* file =
-      command->add_option("--file,-f", options->file, "read the ids from this file");
-  command->add_flag("--skip-special", options->skip_special,
-                    "leave out special tokens such as <|endoftext|>");
-  command->add_flag("--json", options->json, R"(print {"text": "..."} instead of the bare text)");
-  command->callback(
-      [options, ids, file] { RunDetokenize(*options, ids->count() > 0, file->count() > 0); });
+  command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
+      .Required();
+  const Option ids = command.AddOption("ids", options->ids,
+                                       "token ids with commas between; - reads standard input");
+  const Option file = command.AddOption("--file,-f", options->file, "read the ids from this file");
+  command.AddFlag("--skip-special", options->skip_special,
+                  "leave out special tokens such as <|endoftext|>");
+  command.AddFlag("--json", options->json, R"(print {"text": "..."} instead of the bare text)");
+  command.SetAction(
+      [options, ids, file] { RunDetokenize(*options, ids.Count() > 0, file.Count() > 0); });
 }
 
 }  // namespace loopspec::tools

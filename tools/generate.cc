@@ -172,64 +172,64 @@ void Run(const Options& options) {
 
 }  // namespace
 
-void AddGenerateCommand(CLI::App& app) {
+void AddGenerateCommand(Command app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt, or answer it with --chat");
-  auto* prompt = command->add_option("--prompt,-p", options->prompt, "The text to continue");
-  auto* file = command->add_option("--prompt-file,-f", options->prompt_file,
-                                   "A file that holds it, or - for standard input");
-  auto* tokens = command->add_option("--tokens", options->tokens, "Token ids instead: 1,2,3");
-  auto* chat = command->add_flag(
+  const Command command = app.AddCommand("generate", "Continue a prompt, or answer it with --chat");
+  const Option prompt = command.AddOption("--prompt,-p", options->prompt, "The text to continue");
+  const Option file = command.AddOption("--prompt-file,-f", options->prompt_file,
+                                        "A file that holds it, or - for standard input");
+  const Option tokens = command.AddOption("--tokens", options->tokens, "Token ids instead: 1,2,3");
+  const Option chat = command.AddFlag(
       "--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
-  auto* system =
-      command->add_option("--system", options->system, "With --chat: a system message before it");
-  auto* variables =
-      command->add_option("--template-arg", options->template_args,
-                          "With --chat: a template variable, key=value (enable_thinking=false)");
+  const Option system =
+      command.AddOption("--system", options->system, "With --chat: a system message before it");
+  const Option variables =
+      command.AddOption("--template-arg", options->template_args,
+                        "With --chat: a template variable, key=value (enable_thinking=false)");
   command
-      ->add_option("--max-tokens,-n", options->max_tokens,
-                   "Most tokens to decode; default: 256, or what the context has room for")
-      ->check(CLI::Range(1, 1 << 30).description(""))
-      ->type_name("N");
-  options->model.AddTo(*command);
-  options->decode.AddTo(*command);
-  options->sampling.AddTo(*command);
-  AddSeed(*command, "--seed", options->seed, "Seed of sampling: same seed, same text");
-  command->add_option("--stop", options->stop, "End before this text; may be given several times");
-  command->add_option("--stop-token", options->stop_tokens,
-                      "End after this token id; may be given several times");
-  command->add_flag("--ignore-eos", options->ignore_eos,
-                    "Do not stop at the model's end-of-text tokens");
-  command->add_flag("--show-special", options->show_special, "Show special tokens in the text");
-  auto* json = command->add_flag("--json", options->json,
-                                 "Print one JSON object with text, ids and statistics");
-  auto* logprobs =
+      .AddOption("--max-tokens,-n", options->max_tokens,
+                 "Most tokens to decode; default: 256, or what the context has room for")
+      .Range(1, 1 << 30)
+      .TypeName("N");
+  options->model.AddTo(command);
+  options->decode.AddTo(command);
+  options->sampling.AddTo(command);
+  AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
+  command.AddOption("--stop", options->stop, "End before this text; may be given several times");
+  command.AddOption("--stop-token", options->stop_tokens,
+                    "End after this token id; may be given several times");
+  command.AddFlag("--ignore-eos", options->ignore_eos,
+                  "Do not stop at the model's end-of-text tokens");
+  command.AddFlag("--show-special", options->show_special, "Show special tokens in the text");
+  const Option json = command.AddFlag("--json", options->json,
+                                      "Print one JSON object with text, ids and statistics");
+  const Option logprobs =
       command
-          ->add_option("--logprobs", options->logprobs,
-                       "With --json: log-probabilities of each token and the N likeliest")
-          ->check(CLI::Range(0, 1000).description(""))
-          ->type_name("N");
-  auto* color = command->add_flag(
+          .AddOption("--logprobs", options->logprobs,
+                     "With --json: log-probabilities of each token and the N likeliest")
+          .Range(0, 1000)
+          .TypeName("N");
+  const Option color = command.AddFlag(
       "--color", options->color,
       "Colour the text by source: green first proposal, yellow second, red fallback");
-  command->add_option("--trace", options->trace,
-                      "Write the timeline of branches to this file (draw it with loopspec trace)");
-  command->footer(
+  command.AddOption("--trace", options->trace,
+                    "Write the timeline of branches to this file (draw it with loopspec trace)");
+  command.SetFooter(
       "\nExamples:\n"
       "  loopspec generate -m models/ouro-demo -p \"Once upon a time\" -n 100\n"
       "  loopspec generate -m models/ouro-demo --chat -p \"Tell me a story.\" --temperature 0.7 "
       "--seed 1\n"
       "  loopspec generate -m models/ouro-demo -f prompt.txt --json");
-  command->callback([=] {
-    const auto needs = [](const CLI::Option* option, const CLI::Option* other) {
-      if (option->count() > 0 && other->count() == 0)
-        Fail("{} has no meaning without {}", option->get_name(), other->get_name());
+  command.SetAction([=] {
+    const auto needs = [](Option option, Option other) {
+      if (option.Count() > 0 && other.Count() == 0)
+        Fail("{} has no meaning without {}", option.Name(), other.Name());
     };
-    const auto excludes = [](const CLI::Option* option, const CLI::Option* other) {
-      if (option->count() > 0 && other->count() > 0)
-        Fail("{} and {} exclude each other", option->get_name(), other->get_name());
+    const auto excludes = [](Option option, Option other) {
+      if (option.Count() > 0 && other.Count() > 0)
+        Fail("{} and {} exclude each other", option.Name(), other.Name());
     };
-    if (prompt->count() + file->count() + tokens->count() != 1) {
+    if (prompt.Count() + file.Count() + tokens.Count() != 1) {
       Fail(
           "generate needs one prompt: --prompt TEXT, --prompt-file FILE (- is standard input) or "
           "--tokens 1,2,3");

@@ -107,14 +107,14 @@ void Run(const ModelOptions& options, bool json) {
 
 }  // namespace
 
-void AddInspectCommand(CLI::App& app) {
+void AddInspectCommand(Command app) {
   auto options = std::make_shared<ModelOptions>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show a model's parts, sizes and what one pass must read");
-  options->AddTo(*command);
-  command->add_flag("--json", *json, "Print JSON");
-  command->callback([options, json] { Run(*options, *json); });
+  const Command command =
+      app.AddCommand("inspect", "Show a model's parts, sizes and what one pass must read");
+  options->AddTo(command);
+  command.AddFlag("--json", *json, "Print JSON");
+  command.SetAction([options, json] { Run(*options, *json); });
 }
 
 }  // namespace loopspec::tools

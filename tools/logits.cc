@@ -94,24 +94,23 @@ void Run(const Options& options) {
 
 }  // namespace
 
-void AddLogitsCommand(CLI::App& app) {
+void AddLogitsCommand(Command app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.AddCommand(
       "logits", "Write the logits of every depth and position to a safetensors file");
-  auto* tokens = command->add_option("--tokens", options->tokens, "Token ids to read: 1,2,3");
-  auto* prompt = command->add_option("--prompt,-p", options->prompt, "Text to read instead");
-  command->add_option("--depths", options->depths, "Depths to read out: all, or 1,2,4")
-      ->capture_default_str();
+  const Option tokens = command.AddOption("--tokens", options->tokens, "Token ids to read: 1,2,3");
+  const Option prompt = command.AddOption("--prompt,-p", options->prompt, "Text to read instead");
+  command.AddOption("--depths", options->depths, "Depths to read out: all, or 1,2,4").ShowDefault();
   command
-      ->add_option("--output,-o", options->output,
-                   "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")
-      ->required();
-  options->model.AddTo(*command);
-  command->footer(
+      .AddOption("--output,-o", options->output,
+                 "File to write: tensor `logits`, float32 [depths, tokens, vocabulary]")
+      .Required();
+  options->model.AddTo(command);
+  command.SetFooter(
       "\nExample:\n  loopspec logits -m models/ouro-demo --tokens 1,2,3 --depths 1,2,4 -o "
       "logits.safetensors");
-  command->callback([=] {
-    if (tokens->count() + prompt->count() != 1)
+  command.SetAction([=] {
+    if (tokens.Count() + prompt.Count() != 1)
       Fail("logits needs one input: --tokens 1,2,3 or --prompt TEXT");
     Run(*options);
   });

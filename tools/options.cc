@@ -12,45 +12,42 @@
 
 namespace loopspec::tools {
 
-CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed,
-                     const std::string& help) {
+Option AddSeed(Command command, const std::string& name, uint64_t& seed, const std::string& help) {
   const auto whole = [](const std::string& text) -> std::string {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc() && end == text.data() + text.size()) return "";
     return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
   };
-  return command.add_option(name, seed, help)
-      ->check(CLI::Validator(whole, "", "seed"))
-      ->capture_default_str();
+  return command.AddOption(name, seed, help).Check(whole).ShowDefault();
 }
 
-void ModelOptions::AddTo(CLI::App& command) {
-  const auto group = [](CLI::Option* option) { return option->group("Model"); };
-  group(command.add_option(
-            "--model,-m", model,
-            "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache"))
-      ->required();
-  group(command.add_option("--recurrence", recurrence,
-                           "Run N recurrences per token instead of the model's own R"))
-      ->check(CLI::Range(1, 4096).description(""))
-      ->type_name("N");
-  group(command.add_option(
+void ModelOptions::AddTo(Command command) {
+  const auto group = [](Option option) { return option.Group("Model"); };
+  group(
+      command.AddOption("--model,-m", model,
+                        "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache"))
+      .Required();
+  group(command.AddOption("--recurrence", recurrence,
+                          "Run N recurrences per token instead of the model's own R"))
+      .Range(1, 4096)
+      .TypeName("N");
+  group(command.AddOption(
       "--set", set, "Override a key of config.json: key=value, dots descend (init_values.std=0)"));
-  group(command.add_option("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))
-      ->capture_default_str();
-  group(command.add_option("--compute", compute,
-                           "Activations: f32, bf16 (as released models run), or auto"))
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}).description(""))
-      ->capture_default_str();
-  group(command.add_option("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
-      ->check(CLI::Range(0, 1024).description(""))
-      ->type_name("N")
-      ->capture_default_str();
+  group(command.AddOption("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))
+      .ShowDefault();
+  group(command.AddOption("--compute", compute,
+                          "Activations: f32, bf16 (as released models run), or auto"))
+      .OneOf({"auto", "f32", "bf16"})
+      .ShowDefault();
+  group(command.AddOption("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
+      .Range(0, 1024)
+      .TypeName("N")
+      .ShowDefault();
   group(AddSeed(command, "--state-seed", state_seed, "Seed of Raven's random initial states"));
-  group(command.add_option("--kv-memory", kv_memory,
-                           "Key/value memory to set aside, such as 8G; default: what the text "
-                           "needs (CPU), what is free (GPU)"));
+  group(command.AddOption("--kv-memory", kv_memory,
+                          "Key/value memory to set aside, such as 8G; default: what the text "
+                          "needs (CPU), what is free (GPU)"));
 }
 
 Model ModelOptions::Load() const {
@@ -77,9 +74,9 @@ std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
   return loopspec::MakeBackend(model_loaded, options, device);
 }
 
-void SamplingOptions::AddTo(CLI::App& command) {
+void SamplingOptions::AddTo(Command command) {
   const auto add = [&](const char* name, auto& value, const char* help) {
-    return command.add_option(name, value, help)->group("Sampling")->capture_default_str();
+    return command.AddOption(name, value, help).Group("Sampling").ShowDefault();
   };
   add("--temperature", params.temperature,
       "0 is greedy: always the likeliest token; 1 draws as the model says, more is wilder");
@@ -95,16 +92,16 @@ void SamplingOptions::AddTo(CLI::App& command) {
   add("--frequency-penalty", params.frequency_penalty,
       "Subtract this times how often a token has been written");
   command
-      .add_option("--logit-bias", bias,
-                  "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
-      ->group("Sampling");
+      .AddOption("--logit-bias", bias,
+                 "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
+      .Group("Sampling");
   add("--sampler", sampler,
       "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the "
       "decoder")
-      ->check(CLI::IsMember({"cascade", "coupled"}).description(""));
+      .OneOf({"cascade", "coupled"});
   add("--second-proposal", later,
       "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
-      ->check(CLI::IsMember({"gated", "residual", "non-residual"}).description(""));
+      .OneOf({"gated", "residual", "non-residual"});
 }
 
 SamplingParams SamplingOptions::Get() const {
@@ -131,21 +128,21 @@ SamplingParams SamplingOptions::Get() const {
   return out;
 }
 
-void DecodeOptions::AddTo(CLI::App& command) {
+void DecodeOptions::AddTo(Command command) {
   const auto add = [&](const char* name, auto& value, const char* help) {
-    return command.add_option(name, value, help)->group("Decoding")->capture_default_str();
+    return command.AddOption(name, value, help).Group("Decoding").ShowDefault();
   };
   add("--decode", decode,
       "loopspec, or ar for plain autoregressive decoding: the same text, more slowly")
-      ->check(CLI::IsMember({"loopspec", "ar"}).description(""));
+      .OneOf({"loopspec", "ar"});
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
   add("--max-rows", row_budget,
       "Branches computed at once at most; 0 is no limit; default: what the device does well (8 on "
       "a CPU)")
-      ->check(CLI::Range(0, 256).description(""))
-      ->type_name("N")
-      ->default_str("");
+      .Range(0, 256)
+      .TypeName("N")
+      .ShowDefault("");
 }
 
 std::vector<int> DecodeOptions::Depths(int recurrence) const {

@@ -1,7 +1,7 @@
 // Options that several commands share, and what they turn into.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "tools/command_line.h"
 
 #include <memory>
 #include <optional>
@@ -27,7 +27,7 @@ struct ModelOptions {
   uint64_t state_seed = 0;
   std::string kv_memory;
 
-  void AddTo(CLI::App& command);
+  void AddTo(Command command);
   Model Load() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold.
   std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::vector<int> depths,
@@ -41,7 +41,7 @@ struct SamplingOptions {
   std::string later = "gated";
   std::vector<std::string> bias;
 
-  void AddTo(CLI::App& command);
+  void AddTo(Command command);
   SamplingParams Get() const;
 };
 
@@ -51,7 +51,7 @@ struct DecodeOptions {
   std::string depths = "auto";
   int row_budget = -1;  // -1: the device's own choice
 
-  void AddTo(CLI::App& command);
+  void AddTo(Command command);
   // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
   // they cannot batch.
   std::vector<int> Depths(int recurrence) const;
@@ -73,8 +73,7 @@ struct TextParts {
 };
 
 // --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)
-CLI::Option* AddSeed(CLI::App& command, const std::string& name, uint64_t& seed,
-                     const std::string& help);
+Option AddSeed(Command command, const std::string& name, uint64_t& seed, const std::string& help);
 
 std::vector<int32_t> ParseTokenList(const std::string& text);
 // "8G", "512M", "1000000": bytes.

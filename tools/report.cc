@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "base/json.h"
 #include "decode/depths.h"
 
 namespace loopspec::tools {

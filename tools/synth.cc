@@ -74,48 +74,48 @@ void Run(const Options& options) {
 
 }  // namespace
 
-void AddSynthCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void AddSynthCommand(Command app) {
+  const Command command = app.AddCommand(
       "synth", "Write a synthetic checkpoint of a released model's size, for timing");
   auto options = std::make_shared<Options>();
   SynthRequest& request = options->request;
   command
-      ->add_option("--like", request.like,
-                   fmt::format("Model to be like: {}", fmt::join(SynthNames(), ", ")))
-      ->required();
+      .AddOption("--like", request.like,
+                 fmt::format("Model to be like: {}", fmt::join(SynthNames(), ", ")))
+      .Required();
   command
-      ->add_option("--agreement", request.agreement,
-                   "How often the first drafts should agree with the last depth, about")
-      ->capture_default_str();
+      .AddOption("--agreement", request.agreement,
+                 "How often the first drafts should agree with the last depth, about")
+      .ShowDefault();
   command
-      ->add_option("--layers", request.layers,
-                   "Blocks of the recurrence, instead of the model's own number")
-      ->type_name("N");
+      .AddOption("--layers", request.layers,
+                 "Blocks of the recurrence, instead of the model's own number")
+      .TypeName("N");
   command
-      ->add_option("--width", request.width,
-                   "Width of the states instead of the model's own, heads and feed-forward in "
-                   "proportion: for trials on a small scale")
-      ->type_name("N");
-  command->add_option("--vocab", request.vocab, "Tokens, instead of the model's own number")
-      ->type_name("N");
-  AddSeed(*command, "--seed", request.seed, "Seed of the weights");
-  command->add_option("--output,-o", options->output, "Folder to write")->required();
+      .AddOption("--width", request.width,
+                 "Width of the states instead of the model's own, heads and feed-forward in "
+                 "proportion: for trials on a small scale")
+      .TypeName("N");
+  command.AddOption("--vocab", request.vocab, "Tokens, instead of the model's own number")
+      .TypeName("N");
+  AddSeed(command, "--seed", request.seed, "Seed of the weights");
+  command.AddOption("--output,-o", options->output, "Folder to write").Required();
   command
-      ->add_option("--device", options->device,
-                   "Where to measure the agreement: auto, cpu, cuda or cuda:N")
-      ->capture_default_str();
+      .AddOption("--device", options->device,
+                 "Where to measure the agreement: auto, cpu, cuda or cuda:N")
+      .ShowDefault();
   command
-      ->add_option("--positions", options->positions,
-                   "Positions to measure over; the weights are scaled and measured again until the "
-                   "agreement is near")
-      ->check(CLI::Range(16, 4096).description(""))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--no-measure", options->no_measure,
-                    "Write only: the scale is a guess and the agreement unknown");
-  command->footer(
+      .AddOption("--positions", options->positions,
+                 "Positions to measure over; the weights are scaled and measured again until the "
+                 "agreement is near")
+      .Range(16, 4096)
+      .TypeName("N")
+      .ShowDefault();
+  command.AddFlag("--no-measure", options->no_measure,
+                  "Write only: the scale is a guess and the agreement unknown");
+  command.SetFooter(
       "\nExample:\n  loopspec synth --like ouro-1.4b --agreement 0.9 --output twins/ouro-1.4b");
-  command->callback([options] {
+  command.SetAction([options] {
     options->request.output = options->output;
     Run(*options);
   });

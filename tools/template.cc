@@ -69,30 +69,27 @@ void RunTemplate(const TemplateOptions& options) {
 
 }  // namespace
 
-void AddTemplateCommand(CLI::App& app) {
+void AddTemplateCommand(Command app) {
   auto options = std::make_shared<TemplateOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.AddCommand(
       "template", "Print the prompt that the model's chat template makes of a conversation");
+  command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
+      .Required();
   command
-      ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
-      ->required();
-  command
-      ->add_option(
+      .AddOption(
           "--messages", options->messages,
           "JSON file with a list of messages, or an object with \"messages\" and \"tools\" or "
           "\"documents\"; - reads standard input")
-      ->required();
-  command->add_option("--template", options->name,
-                      "name of the template, where the model brings several");
+      .Required();
+  command.AddOption("--template", options->name,
+                    "name of the template, where the model brings several");
   command
-      ->add_option(
-          "--template-arg", options->arguments,
-          "variable for the template as key=value, the value JSON or else text; repeatable")
-      ->take_all()
-      ->allow_extra_args(false);
-  command->add_flag("--no-generation-prompt", options->no_generation_prompt,
-                    "do not open the assistant's answer at the end");
-  command->callback([options] { RunTemplate(*options); });
+      .AddOption("--template-arg", options->arguments,
+                 "variable for the template as key=value, the value JSON or else text; repeatable")
+      .OneValueEach();
+  command.AddFlag("--no-generation-prompt", options->no_generation_prompt,
+                  "do not open the assistant's answer at the end");
+  command.SetAction([options] { RunTemplate(*options); });
 }
 
 }  // namespace loopspec::tools

@@ -46,10 +46,10 @@ void RunTokenize(const TokenizeOptions& options, bool text_given, bool file_give
 
 }  // namespace
 
-void AddTokenizeCommand(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void AddTokenizeCommand(Command app) {
+  const Command command = app.AddCommand(
       "tokenize", "Show the token ids of a text, exactly as the model will see them");
-  command->footer(
+  command.SetFooter(
       "\nExamples:\n"
       "  loopspec tokenize --model models/ouro-demo \"Once upon a time\"\n"
       "  loopspec tokenize --model models/ouro-demo --file story.txt --json\n"
@@ -58,20 +58,18 @@ void AddTokenizeCommand(CLI::App& app) {
       "Needs no weights: a folder with tokenizer.json is enough. The ids can be given to `loopspec "
       "detokenize`.");
   auto options = std::make_shared<TokenizeOptions>();
-  command
-      ->add_option("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
-      ->required();
-  CLI::Option* text =
-      command->add_option("text", options->text, "the text; - reads standard input");
-  CLI::Option* file = command->add_option("--file,-f", options->file,
-                                          "read the text from this file, every byte of it");
-  command->add_flag(
+  command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
+      .Required();
+  const Option text = command.AddOption("text", options->text, "the text; - reads standard input");
+  const Option file = command.AddOption("--file,-f", options->file,
+                                        "read the text from this file, every byte of it");
+  command.AddFlag(
       "--no-special", options->no_special,
       "leave out the special tokens that the model expects around a text (begin of text, ...)");
-  command->add_flag("--json", options->json,
-                    R"(print {"tokens": [...]} instead of ids with commas between)");
-  command->callback(
-      [options, text, file] { RunTokenize(*options, text->count() > 0, file->count() > 0); });
+  command.AddFlag("--json", options->json,
+                  R"(print {"tokens": [...]} instead of ids with commas between)");
+  command.SetAction(
+      [options, text, file] { RunTokenize(*options, text.Count() > 0, file.Count() > 0); });
 }
 
 }  // namespace loopspec::tools

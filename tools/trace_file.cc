@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "tools/output_file.h"
 
 namespace loopspec::tools {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "engine/generate.h"
 #include "text/tokenizer.h"
 

@@ -88,7 +88,7 @@ class Bench {
   // Where a recurrence's time goes: mean microseconds of each kind of operation.
   void Trace(int rows, int distinct) {
     const cuda::Program& program = backend_->program();
-    const int begin = program.ops_begin[cuda::kSetCore], end = program.ops_end[cuda::kSetCore];
+    const int begin = program.ops_begin[cuda::kPhaseCore], end = program.ops_end[cuda::kPhaseCore];
     cuda::PinnedArray<uint64_t> clocks(static_cast<size_t>(program.ops.size() + 8));
     StepPlan plan;
     SamplingParams greedy;
@@ -96,8 +96,8 @@ class Bench {
     backend_->Trace(clocks.data());
     double total[10] = {};
     int count[10] = {};
-    const char* const names[10] = {"qkv",  "qkv",     "gate_up",   "o/down", "head",
-                                   "rows", "qk_norm", "attention", "merge",  "start"};
+    const char* const names[10] = {"qkv",  "qkv",     "gate_up",   "o/down",  "head",
+                                   "rows", "qk_norm", "attention", "combine", "start"};
     constexpr int kRounds = 20;
     for (int i = 0; i < kRounds; ++i) {
       backend_->Wait(backend_->Submit(plan));

@@ -7,6 +7,7 @@
 // values and distributions stay on the device behind cell numbers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -153,6 +154,12 @@ class Backend {
   virtual const BackendOptions& options() const = 0;
   virtual std::string device() const = 0;  // "cpu", "cuda:0"
   virtual int pages() const = 0;           // pages of kPageSize positions there are
+  virtual int64_t page_bytes() const = 0;  // of one page on all planes
+  // Whether a position's keys and values have the same bits after a prompt as after steps: what a
+  // cache of prefixes must know.
+  virtual bool prefill_equals_decode() const = 0;
+  // Positions of a prompt to prefill between two steps of other requests.
+  virtual int PrefillChunk() const { return 512; }
   // Rows up to which one more costs little: the budget of a request that names none.
   virtual int PreferredRows() const { return options().cells; }
 
@@ -163,6 +170,12 @@ class Backend {
   // The plan must stay as it is until Wait returns.
   virtual Ticket Submit(const StepPlan& plan) = 0;
   virtual const StepResult& Wait(Ticket ticket) = 0;
+
+  // Whole pages, when no step or prompt that writes them is in flight: to host memory of
+  // page_bytes() each and back bit for bit, or from one page to another.
+  virtual void SavePages(std::span<const int32_t> pages, std::byte* to) = 0;
+  virtual void LoadPages(std::span<const int32_t> pages, const std::byte* from) = 0;
+  virtual void CopyPage(int32_t from, int32_t to) = 0;
 
   // Bytes per second that the device reads from memory far larger than its caches, measured; 0 when
   // unknown.

@@ -8,11 +8,9 @@
 #include <string>
 #include <string_view>
 
-namespace loopspec {
+#include "base/json_fwd.h"
 
-using Json = nlohmann::json;
-// Keeps the order of keys, for output that people read and for Jinja dictionaries.
-using OrderedJson = nlohmann::ordered_json;
+namespace loopspec {
 
 // `what` names the source in errors ("config.json of /models/x"). Throws Error on bad JSON or
 // nesting over 512 levels.

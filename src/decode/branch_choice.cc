@@ -73,7 +73,7 @@ int32_t BranchChoice::Dispensable(const BranchTree& tree, double reach) const {
 
 void BranchChoice::ChooseGroup(const BranchTree& tree) {
   if (fixed_group_ > 0 || depths_.empty()) {
-    group_ = std::max(1, fixed_group_);
+    group_ = depths_.empty() ? 1 : fixed_group_;  // nowhere to wait without a proposal depth
     return;
   }
   GroupQuestion question;

@@ -8,7 +8,10 @@
 namespace loopspec {
 
 BranchTree::BranchTree(KvLedger& ledger, int capacity)
-    : ledger_(ledger), capacity_(capacity), branches_(static_cast<size_t>(capacity)) {
+    : ledger_(ledger),
+      capacity_(capacity),
+      limit_(capacity),
+      branches_(static_cast<size_t>(capacity)) {
   for (int32_t id = capacity - 1; id >= 0; --id) free_.push_back(id);
   active_.reserve(static_cast<size_t>(capacity));
   doomed_.reserve(static_cast<size_t>(capacity));
@@ -19,7 +22,7 @@ BranchTree::~BranchTree() {
 }
 
 int32_t BranchTree::Add(int32_t parent, int32_t token, int32_t position) {
-  if (free_.empty()) return kNoBranch;
+  if (free_.empty() || (parent != kNoBranch && size() >= limit_)) return kNoBranch;
   const int cell = ledger_.cells().Take();
   if (cell < 0) return kNoBranch;
   const int32_t id = free_.back();

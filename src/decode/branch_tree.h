@@ -52,6 +52,8 @@ class BranchTree {
 
   // A branch at depth 0, or kNoBranch when the tree or the device is full.
   int32_t Add(int32_t parent, int32_t token, int32_t position);
+  // From now on a tree of `limit` branches is full, less than its capacity.
+  void set_limit(int limit) { limit_ = limit; }
 
   // Keeps `root` and its descendants; calls pruned(branch) for every other one and frees it.
   template <typename F>
@@ -84,6 +86,7 @@ class BranchTree {
 
   KvLedger& ledger_;
   int capacity_;
+  int limit_;
   int32_t root_ = kNoBranch;
   int32_t births_ = 0;
   std::vector<Branch> branches_;

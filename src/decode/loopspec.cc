@@ -28,6 +28,12 @@ DecodeRequest Checked(const DecodeRequest& request, const ModelSpec& spec,
   return request;
 }
 
+SequencePages AllPages(const DecodeRequest& request, const ModelSpec& spec,
+                       const BackendOptions& backend, KvLedger& ledger) {
+  CheckRequest(request, spec, backend);
+  return SequencePages(ledger, static_cast<int64_t>(request.prompt.size()) + request.max_tokens);
+}
+
 int Capacity(const DecodeRequest& request, int cells) {
   // Without drafts and guesses there is never a second branch.
   const bool alone = request.depths.empty() && request.early == EarlyChildren::kOff;
@@ -40,12 +46,17 @@ const StepCost LoopSpec::kRowsAreFree;
 
 LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
                    const BackendOptions& backend, KvLedger& ledger, const StepCost& cost)
+    : LoopSpec(request, spec, backend, ledger, AllPages(request, spec, backend, ledger), cost) {}
+
+LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
+                   const BackendOptions& backend, KvLedger& ledger, SequencePages pages,
+                   const StepCost& cost)
     : request_(Checked(request, spec, backend)),
       recurrence_(spec.recurrence),
       vocab_(spec.vocab),
       readout_depths_(backend.readout_depths),
       ledger_(ledger),
-      pages_(ledger, static_cast<int64_t>(request.prompt.size()) + request.max_tokens),
+      pages_(std::move(pages)),
       tree_(ledger, Capacity(request, backend.cells)),
       choice_(request, spec.recurrence, tree_.capacity(), cost),
       counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab,
@@ -62,13 +73,7 @@ LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
   commits_.reserve(capacity);
   held_cells_.reserve(capacity);
   for (const int32_t token : request_.prompt) ngrams_.Push(token);
-  // The last token of the prompt is the first branch: its successor is decided like any other.
-  const auto last = static_cast<int32_t>(request_.prompt.size()) - 1;
-  const int32_t root = Spawn(kNoBranch, request_.prompt.back(), last, 0);
-  if (root == kNoBranch) Fail("no free cell for another request");
-  StartGuesses();
-  choice_.UpdateReach(tree_);
-  choice_.ChooseAlone(tree_);
+  if (!SpawnRoot()) Fail("no free cell for another request");
 }
 
 LoopSpec::~LoopSpec() {
@@ -84,6 +89,39 @@ void LoopSpec::Stop(FinishReason reason) {
   reason_ = reason;
   tree_.Clear();
   DropCommits();
+}
+
+// The last token that is decided is the first branch, at the start the prompt's last: its successor
+// is decided like any other.
+bool LoopSpec::SpawnRoot() {
+  const int32_t token = output_.empty() ? request_.prompt.back() : output_.back().token;
+  if (Spawn(kNoBranch, token, static_cast<int32_t>(decided()), 0) == kNoBranch) return false;
+  StartGuesses();
+  choice_.UpdateReach(tree_);
+  choice_.ChooseAlone(tree_);
+  return true;
+}
+
+int64_t LoopSpec::decided() const {
+  return static_cast<int64_t>(request_.prompt.size() + output_.size()) - 1;
+}
+
+int64_t LoopSpec::positions() const {
+  int64_t last = decided();
+  for (const int32_t b : tree_.active()) last = std::max<int64_t>(last, tree_[b].position);
+  return last + 1;
+}
+
+void LoopSpec::Suspend() {
+  LOOPSPEC_CHECK(!finished() && pending_.empty() && commits_.empty());
+  tree_.Reroot(kNoBranch, [&](const Branch& pruned) {
+    Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
+  });
+}
+
+bool LoopSpec::Resume() {
+  LOOPSPEC_CHECK(!finished() && tree_.size() == 0);
+  return SpawnRoot();
 }
 
 // ---- Spawn: c <- NewBranch(); H_c <- P(X); r_c <- 0; Q_c <- {}; A <- A + c ----
@@ -321,6 +359,19 @@ void LoopSpec::Evict(int32_t branch) {
   tree_.Prune(branch, [&](const Branch& pruned) {
     Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
   });
+}
+
+void LoopSpec::LimitBranches(int most) {
+  LOOPSPEC_CHECK(pending_.empty());
+  tree_.set_limit(most);
+  while (tree_.size() > std::max(1, most)) {
+    int32_t least = kNoBranch;
+    for (const int32_t b : tree_.active()) {
+      if (b != tree_.root() && (least == kNoBranch || tree_[b].reach <= tree_[least].reach))
+        least = b;
+    }
+    Evict(least);
+  }
 }
 
 // No child for an end-of-sequence draft, nor for one after which no token may follow.

@@ -25,9 +25,13 @@ namespace loopspec {
 class LoopSpec {
  public:
   // `backend`: as granted; `cost`: of its steps, kept by reference. Throws Error when the request
-  // is bad (CheckRequest) or does not fit into the key/value memory.
+  // is bad (CheckRequest) or does not fit into the key/value memory: pages are taken for the
+  // longest text that it may become.
   LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
            KvLedger& ledger, const StepCost& cost = kRowsAreFree);
+  // The same with pages that whoever drives the decoder takes care of: see positions().
+  LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
+           KvLedger& ledger, SequencePages pages, const StepCost& cost = kRowsAreFree);
   ~LoopSpec();
 
   // What must be prefilled before the first step: the prompt without its last token, which is the
@@ -57,6 +61,26 @@ class LoopSpec {
   // Gives up a branch and its descendants, but not the root: their drafts stay on record.
   void Evict(int32_t branch);
 
+  // At most so many branches from now on; the least likely ones go first.
+  void LimitBranches(int most);
+
+  // ---- Pages ----
+  SequencePages& pages() { return pages_; }
+  // Positions that must have a page before Plan, so that whatever the step verifies can be
+  // committed.
+  int64_t positions() const;
+  // Positions that are decided: all before the root's own, which has no page yet.
+  int64_t decided() const;
+  // Whether the keys and values of some of these still wait for the next Plan or PlanCommits to put
+  // them into pages.
+  bool commits_due() const { return !commits_.empty(); }
+
+  // Gives up every branch, to go on later from the decided text: draws are keyed by position and a
+  // row's result depends on that row alone, so the same tokens follow. No commit may be due.
+  void Suspend();
+  // Takes a cell for the root again; false when there is none. The pages are as they were.
+  bool Resume();
+
   const std::vector<CommittedToken>& output() const { return output_; }
   const DecodeStatistics& statistics() const { return statistics_; }
   const std::vector<TraceEvent>& trace() const { return trace_; }
@@ -68,6 +92,7 @@ class LoopSpec {
   static const StepCost kRowsAreFree;
 
   // The algorithm.
+  bool SpawnRoot();
   int32_t Spawn(int32_t parent, int32_t token, int32_t position, int proposal);
   void Draft(int32_t b, int proposal, const Decision& decision);
   void Verify(const Decision& verdict);

@@ -16,6 +16,8 @@ std::string NameOf(FinishReason reason) {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kError:
+      return "error";
   }
   return "none";
 }

@@ -47,7 +47,8 @@ struct DecodeRequest {
   const AssumedAcceptance* assume = nullptr;
 };
 
-enum class FinishReason { kNone, kStop, kLength, kCancelled };
+// kError: decoding cannot go on.
+enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 std::string NameOf(FinishReason reason);
 
 struct CommittedToken {

@@ -1,122 +1,203 @@
-// The public API over the engine's parts.
-#include <algorithm>
-#include <optional>
+// The public API over session and scheduler.
+#include <stdexcept>
+#include <utility>
 
-#include "backends/backend.h"
-#include "base/error.h"
 #include "decode/depths.h"
-#include "engine/device.h"
-#include "engine/generate.h"
-#include "engine/model_path.h"
+#include "engine/scheduler.h"
+#include "engine/session.h"
+#include "engine/token_stream.h"
 #include "loopspec/loopspec.h"
-#include "text/chat_template.h"
-#include "text/incremental_decoder.h"
-#include "text/special_tokens.h"
-#include "text/tokenizer.h"
 
 namespace loopspec {
+namespace {
 
-struct Engine::Parts {
-  std::filesystem::path folder;
-  Model model;
-  std::vector<int> depths;
-  std::optional<Tokenizer> tokenizer;
-  SpecialTokens special;
-  std::optional<ChatTemplate> chat_template;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Generator> generator;
-};
-
-Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>()) {
-  Parts& p = *parts_;
-  p.folder = ResolveModel(options.model);
-  p.model = Model::Load(p.folder, {}, options.recurrence);
-  p.depths = options.depths.empty() ? DefaultDepths(p.model.spec.recurrence) : options.depths;
-  CheckDepths(p.depths, p.model.spec.recurrence);
-  if (std::filesystem::exists(p.folder / "tokenizer.json"))
-    p.tokenizer = Tokenizer::FromFolder(p.folder);
-  p.special = ReadSpecialTokens(p.folder, p.tokenizer ? &*p.tokenizer : nullptr);
-  p.chat_template = ChatTemplate::FromFolder(p.folder);
-  BackendOptions backend;
-  backend.readout_depths = p.depths;
-  backend.readout_depths.push_back(p.model.spec.recurrence);
-  backend.kv_positions = options.context;
-  backend.threads = options.threads;
-  backend.compute = ParseCompute(options.compute);
-  p.backend = MakeBackend(p.model, backend, options.device);
-  p.generator = std::make_unique<Generator>(*p.backend);
+std::vector<Alternative> ToAlternatives(const std::vector<TokenLogprob>& top) {
+  std::vector<Alternative> list;
+  for (const TokenLogprob& entry : top) list.push_back({entry.token, entry.logprob});
+  return list;
 }
 
+}  // namespace
+
+// ---- Stream ----
+
+Stream::Stream(std::shared_ptr<TokenStream> tokens, uint64_t seed, std::vector<int32_t> prompt,
+               std::vector<int> depths, int recurrence)
+    : tokens_(std::move(tokens)),
+      seed_(seed),
+      prompt_(std::move(prompt)),
+      depths_(std::move(depths)),
+      recurrence_(recurrence) {}
+
+Stream::Stream(Stream&&) noexcept = default;
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  if (tokens_ && tokens_ != other.tokens_) tokens_->Cancel();
+  tokens_ = std::move(other.tokens_);
+  seed_ = other.seed_;
+  prompt_ = std::move(other.prompt_);
+  depths_ = std::move(other.depths_);
+  recurrence_ = other.recurrence_;
+  return *this;
+}
+
+Stream::~Stream() {
+  if (!tokens_) return;
+  tokens_->OnReady({});
+  tokens_->Cancel();
+}
+
+namespace {
+
+Stream::Status ReadNext(TokenStream& tokens, std::optional<std::chrono::milliseconds> timeout,
+                        Token& token) {
+  StreamEvent event;
+  switch (tokens.Next(event, timeout)) {
+    case TokenStream::Status::kTimeout:
+      return Stream::Status::kTimeout;
+    case TokenStream::Status::kDone:
+      return Stream::Status::kDone;
+    case TokenStream::Status::kEvent:
+      break;
+  }
+  const CommittedToken& from = event.token;
+  token = {event.choice,
+           from.token,
+           from.source,
+           from.early,
+           event.text,
+           from.logprob,
+           ToAlternatives(from.top)};
+  switch (event.kind) {
+    case StreamEvent::Kind::kPrompt:
+      return Stream::Status::kPrompt;
+    case StreamEvent::Kind::kEnd:
+      return Stream::Status::kEnd;
+    case StreamEvent::Kind::kToken:
+      break;
+  }
+  return Stream::Status::kToken;
+}
+
+}  // namespace
+
+Stream::Status Stream::Next(Token& token) {
+  return ReadNext(*tokens_, std::nullopt, token);
+}
+
+Stream::Status Stream::Next(Token& token, std::chrono::milliseconds timeout) {
+  return ReadNext(*tokens_, timeout, token);
+}
+
+void Stream::Cancel() {
+  tokens_->Cancel();
+}
+
+void Stream::OnReady(std::function<void()> ready) {
+  tokens_->OnReady(std::move(ready));
+}
+
+int Stream::choices() const {
+  return tokens_->choices();
+}
+
+Statistics Stream::statistics(int choice) const {
+  const ChoiceResult result = tokens_->result(choice);
+  const DecodeStatistics& counts = result.statistics;
+  Statistics statistics;
+  statistics.finish_reason = NameOf(result.finish_reason);
+  statistics.error = result.error;
+  statistics.prompt_tokens = result.prompt_tokens;
+  statistics.cached_tokens = result.cached_tokens;
+  statistics.decoded_tokens = result.tokens;
+  statistics.accepted = counts.accepted;
+  statistics.fallback = counts.fallback;
+  statistics.gamma = Gamma(counts.accepted, counts.fallback, depths_, recurrence_);
+  statistics.rows_mean = counts.rows_mean();
+  statistics.queue_seconds = result.queue_seconds;
+  statistics.prefill_seconds = result.times.prefill;
+  statistics.first_token_seconds = result.times.first_token;
+  statistics.decode_seconds = result.times.decode;
+  if (result.times.decode > 0 && result.tokens > 1)
+    statistics.tokens_per_second = static_cast<double>(result.tokens - 1) / result.times.decode;
+  return statistics;
+}
+
+std::vector<Token> Stream::prompt_logprobs() const {
+  std::vector<Token> list;
+  for (const PromptLogprob& score : tokens_->prompt_logprobs()) {
+    Token token;
+    token.id = score.token;
+    token.logprob = score.logprob;
+    token.top = ToAlternatives(score.top);
+    list.push_back(std::move(token));
+  }
+  return list;
+}
+
+// ---- Engine ----
+
+struct Engine::Parts {
+  Session session;
+  Scheduler scheduler;
+
+  explicit Parts(const EngineOptions& options)
+      : session(options), scheduler(session.backend(), session.scheduler_options()) {
+    scheduler.Start();
+  }
+};
+
+Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>(options)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-Result Engine::Generate(std::string_view prompt, const GenerateOptions& options,
-                        const OnToken& on_token) {
-  Parts& p = *parts_;
-  if (!p.tokenizer)
-    Fail("{} has no tokenizer.json: give the prompt as token ids", p.folder.string());
-  if (!options.chat) return Generate(p.tokenizer->Encode(prompt), options, on_token);
-  if (!p.chat_template) Fail("{} has no chat template", p.folder.string());
-  const OrderedJson messages =
-      OrderedJson::array({{{"role", "user"}, {"content", std::string(prompt)}}});
-  return Generate(p.tokenizer->Encode(p.chat_template->Render(messages, {}), false), options,
-                  on_token);
+Stream Engine::Submit(const Request& request) {
+  Submission submission = parts_->session.Prepare(request);
+  auto tokens = parts_->scheduler.Submit(submission);
+  DecodeRequest& decode = submission.request;
+  return {std::move(tokens), decode.seed, std::move(decode.prompt), std::move(decode.depths),
+          parts_->session.spec().recurrence};
 }
 
-Result Engine::Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                        const OnToken& on_token) {
-  Parts& p = *parts_;
-  DecodeRequest request;
-  request.prompt.assign(prompt.begin(), prompt.end());
-  request.max_tokens = options.max_tokens;
-  request.row_budget = p.backend->PreferredRows();
-  if (options.speculative) request.depths = p.depths;
-  request.seed = options.seed;
-  if (!options.ignore_eos) request.stop_tokens = p.special.eos;
-  SamplingParams& s = request.sampling;
-  s.temperature = options.temperature;
-  s.top_k = options.top_k;
-  s.top_p = options.top_p;
-  s.min_p = options.min_p;
-  s.repetition_penalty = options.repetition_penalty;
-  s.presence_penalty = options.presence_penalty;
-  s.frequency_penalty = options.frequency_penalty;
-  s.sampler = options.coupled ? Sampler::kCoupled : Sampler::kCascade;
-
-  std::optional<IncrementalDecoder> decoder;
-  if (p.tokenizer) {
-    IncrementalDecoder::Options how;
-    how.stop = options.stop;
-    decoder.emplace(*p.tokenizer, how);
-  }
+Result Engine::Generate(const Request& request, const OnToken& on_token) {
+  Stream stream = Submit(request);
   Result result;
-  const GenerateResult run = p.generator->Run(request, [&](const CommittedToken& token) {
-    const std::string piece = decoder ? decoder->Push(token.token) : std::string();
-    result.text += piece;
-    const bool go_on = !on_token || on_token({token.token, token.source, piece});
-    return go_on && !(decoder && decoder->stopped());
-  });
-  if (decoder && !decoder->stopped()) {
-    const std::string rest = decoder->Finish();
-    result.text += rest;
-    if (on_token && !rest.empty())
-      on_token({run.tokens.back().token, run.tokens.back().source, rest});
+  result.seed = stream.seed();
+  result.choices.resize(static_cast<size_t>(stream.choices()));
+  bool listening = static_cast<bool>(on_token);
+  bool stopped = false;
+  Token token;
+  for (Stream::Status status; (status = stream.Next(token)) != Stream::Status::kDone;) {
+    Choice& choice = result.choices[static_cast<size_t>(token.choice)];
+    if (status == Stream::Status::kPrompt) {
+      result.prompt_logprobs = stream.prompt_logprobs();
+    } else if (status == Stream::Status::kEnd) {
+      choice.statistics = stream.statistics(token.choice);
+      if (!choice.statistics.error.empty()) throw std::runtime_error(choice.statistics.error);
+    } else if (!stopped) {  // tokens that were under way when the caller had enough are dropped
+      if (listening && !on_token(token)) {
+        stopped = true;
+        listening = false;
+        stream.Cancel();
+      }
+      choice.text += token.text;
+      choice.tokens.push_back(std::move(token));
+    }
   }
-  for (const CommittedToken& token : run.tokens) result.ids.push_back(token.token);
-  const DecodeStatistics& counts = run.statistics;
-  result.statistics = {
-      NameOf(run.finish_reason),
-      static_cast<int64_t>(prompt.size()),
-      static_cast<int64_t>(run.tokens.size()),
-      counts.accepted,
-      counts.fallback,
-      Gamma(counts.accepted, counts.fallback, request.depths, p.model.spec.recurrence),
-      counts.rows_mean(),
-      run.times.prefill,
-      run.times.decode,
-      run.tokens_per_second()};
   return result;
+}
+
+Sampling Engine::default_sampling() const {
+  return FromParams(parts_->session.defaults().sampling);
+}
+
+std::vector<int32_t> Engine::Encode(std::string_view text, bool add_special_tokens) const {
+  return parts_->session.tokenizer().Encode(text, add_special_tokens);
+}
+
+std::string Engine::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  return parts_->session.tokenizer().Decode(ids, skip_special_tokens);
 }
 
 }  // namespace loopspec

@@ -35,6 +35,10 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& o
   return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
 }
 
+bool IsCpu(const std::string& device) {
+  return ResolveDevice(device) < 0;
+}
+
 ComputeMode ParseCompute(const std::string& text) {
   if (text == "auto") return ComputeMode::kAuto;
   if (text == "f32") return ComputeMode::kF32;

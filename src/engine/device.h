@@ -13,6 +13,9 @@ namespace loopspec {
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device);
 
+// Whether MakeBackend would take the CPU. Throws Error when there is no such device.
+bool IsCpu(const std::string& device);
+
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);
 

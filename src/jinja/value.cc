@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "jinja/unicode.h"
 
 namespace loopspec::jinja {

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "jinja/budget.h"
 
 namespace loopspec::jinja {

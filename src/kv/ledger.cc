@@ -1,5 +1,7 @@
 #include "kv/ledger.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/error.h"
 
@@ -24,17 +26,58 @@ void FreeList::Give(int id) {
   free_.push_back(id);
 }
 
-SequencePages::SequencePages(KvLedger& ledger, int64_t positions) : ledger_(ledger) {
-  const int needed = PagesFor(positions);
-  if (needed > ledger.pages().available()) {
-    Fail("{} positions need {} pages of key/value memory, {} are free", positions, needed,
-         ledger.pages().available());
+int PagePool::Take() {
+  const int page = free_.Take();
+  if (page >= 0) references_[static_cast<size_t>(page)] = 1;
+  return page;
+}
+
+void PagePool::Retain(int page) {
+  LOOPSPEC_CHECK(page >= 0 && page < capacity() && references(page) > 0);
+  ++references_[static_cast<size_t>(page)];
+}
+
+void PagePool::Release(int page) {
+  LOOPSPEC_CHECK(page >= 0 && page < capacity() && references(page) > 0);
+  if (--references_[static_cast<size_t>(page)] == 0) free_.Give(page);
+}
+
+SequencePages::SequencePages(KvLedger& ledger, int64_t positions) : ledger_(&ledger) {
+  if (!Grow(positions)) {
+    Fail("{} positions need {} pages of key/value memory, {} are free", positions,
+         PagesFor(positions), ledger.pages().available());
   }
-  for (int i = 0; i < needed; ++i) held_.push_back(ledger.pages().Take());
 }
 
 SequencePages::~SequencePages() {
-  for (const int32_t page : held_) ledger_.pages().Give(page);
+  Clear();
+}
+
+SequencePages::SequencePages(SequencePages&& other) noexcept
+    : ledger_(other.ledger_), held_(std::exchange(other.held_, {})) {}
+
+SequencePages& SequencePages::operator=(SequencePages&& other) noexcept {
+  std::swap(ledger_, other.ledger_);
+  std::swap(held_, other.held_);
+  return *this;
+}
+
+bool SequencePages::Grow(int64_t positions) {
+  const auto needed = static_cast<size_t>(PagesFor(positions));
+  if (needed <= held_.size()) return true;
+  if (needed - held_.size() > static_cast<size_t>(ledger_->pages().available())) return false;
+  while (held_.size() < needed) held_.push_back(ledger_->pages().Take());
+  return true;
+}
+
+void SequencePages::Share(int32_t page) {
+  ledger_->pages().Retain(page);
+  held_.push_back(page);
+}
+
+void SequencePages::Clear() {
+  for (const int32_t page : held_) ledger_->pages().Release(page);
+  held_.clear();
 }
 
 }  // namespace loopspec

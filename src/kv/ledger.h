@@ -1,7 +1,8 @@
 // Who holds which key/value memory: indices only, the memory itself is the backend's.
 //
 // A live branch holds one *cell*: its token's keys and values on every plane, its hidden state, its
-// proposals' distributions. Committed tokens of a sequence lie in *pages* of kPageSize positions.
+// proposals' distributions. Committed tokens of a sequence lie in *pages* of kPageSize positions,
+// which sequences with the same beginning may share.
 #pragma once
 
 #include <cstdint>
@@ -32,32 +33,61 @@ class FreeList {
   std::vector<bool> taken_;  // catches a double release
 };
 
+// Pages with reference counts: a page is free again when the last of its holders has released it.
+class PagePool {
+ public:
+  explicit PagePool(int count) : free_(count), references_(static_cast<size_t>(count), 0) {}
+
+  // A page with one holder; -1 when none is left.
+  int Take();
+  // One holder more, or fewer.
+  void Retain(int page);
+  void Release(int page);
+
+  int references(int page) const { return references_[static_cast<size_t>(page)]; }
+  int available() const { return free_.available(); }
+  int capacity() const { return free_.capacity(); }
+
+ private:
+  FreeList free_;
+  std::vector<int32_t> references_;
+};
+
 class KvLedger {
  public:
   KvLedger(int pages, int cells) : pages_(pages), cells_(cells) {}
 
-  FreeList& pages() { return pages_; }
+  PagePool& pages() { return pages_; }
   FreeList& cells() { return cells_; }
 
  private:
-  FreeList pages_;
+  PagePool pages_;
   FreeList cells_;
 };
 
-// The committed part of one sequence. Pages are reserved up front for the longest it may become, so
-// that decoding never stops for want of one.
+// The committed part of one sequence: its pages in order of position.
 class SequencePages {
  public:
-  // Throws Error when fewer pages than needed are left.
+  // None yet: they come as the sequence grows.
+  explicit SequencePages(KvLedger& ledger) : ledger_(&ledger) {}
+  // Enough for `positions` at once. Throws Error when fewer pages than needed are left.
   SequencePages(KvLedger& ledger, int64_t positions);
   ~SequencePages();
-  SequencePages(const SequencePages&) = delete;
-  SequencePages& operator=(const SequencePages&) = delete;
+  SequencePages(SequencePages&& other) noexcept;
+  SequencePages& operator=(SequencePages&& other) noexcept;
+
+  // Takes pages until there is room for `positions`. False, and nothing taken, when too few are
+  // left. Pages may move in memory: not while a step that names them is in flight.
+  bool Grow(int64_t positions);
+  // Puts a page that somebody else holds at the end. Its positions must not be written any more.
+  void Share(int32_t page);
+  // Releases all pages.
+  void Clear();
 
   std::span<const int32_t> pages() const { return held_; }
 
  private:
-  KvLedger& ledger_;
+  KvLedger* ledger_;
   std::vector<int32_t> held_;
 };
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/philox.h"
 #include "measure/synth_twin.h"
 #include "tensor/dtype.h"

@@ -1,5 +1,6 @@
 // Ouro (model_type "ouro"): P is the embedding, B all layers and model.norm, C the head alone.
 #include "base/error.h"
+#include "base/json.h"
 #include "model/config_reader.h"
 #include "model/weight_binder.h"
 

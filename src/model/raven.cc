@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "model/config_reader.h"
 #include "model/weight_binder.h"
 

@@ -42,8 +42,8 @@ struct EngineRequest {
 
 struct TokenCandidate {
   int32_t id = -1;
-  std::string piece;  // the token's own bytes, perhaps half a character
   double logprob = 0;
+  std::string piece = {};  // the token's own bytes, perhaps half a character; the service fills it
 };
 
 struct TokenEvent {
@@ -121,11 +121,12 @@ struct EngineMetrics {
   double kv_usage = 0;  // share of the pages, 0 to 1
   int64_t preemptions = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  // tokens looked for and found in the prefix cache
-  int64_t verdicts = 0;                         // verifications with at least one draft
-  int64_t draft_tokens = 0;
-  std::vector<int64_t> accepted;  // by proposal
+  int64_t verified = 0;                         // tokens decided at full depth over drafts
+  std::optional<int64_t> draft_tokens;          // where the engine counts them
+  std::vector<int64_t> accepted;                // by proposal
   int64_t fallback = 0, early = 0;
-  std::vector<int64_t> steps_by_rows;  // [rows]: steps that had so many
+  int64_t steps = 0, rows = 0;         // steps made, rows in them
+  std::vector<int64_t> steps_by_rows;  // [rows]: steps that had so many; empty: not counted
 };
 
 class CompletionEngine {

@@ -273,6 +273,7 @@ void CompletionStream::Absorb(Event& event) {
                                 : Internal(error->message));
   }
   if (auto* prompt = std::get_if<PromptDone>(&event.what)) {
+    for (TokenEvent& token : prompt->tokens) FillPieces(token);
     for (int i = 0; i < request_.n; ++i) {
       ChoicePart& part = choices_[first + static_cast<size_t>(i)].part;
       part.tokens.insert(part.tokens.begin(), prompt->tokens.begin(), prompt->tokens.end());
@@ -307,10 +308,16 @@ void CompletionStream::AbsorbToken(Choice& choice, TokenEvent& token, Clock::tim
   AddText(choice, token.text, false, &shown);
   if (request_.logprobs < 0 && !request_.token_details) return;
   token.text = std::move(shown);
+  if (request_.logprobs >= 0) FillPieces(token);
   if (request_.endpoint == kGenerate && request_.logprobs >= 0) {
     choice.part.all_tokens.push_back(token);
   }
   choice.part.tokens.push_back(std::move(token));
+}
+
+void CompletionStream::FillPieces(TokenEvent& token) const {
+  token.piece = engine_->TokenPiece(token.id);
+  for (TokenCandidate& candidate : token.top) candidate.piece = engine_->TokenPiece(candidate.id);
 }
 
 // `shown`: where the part that can be shown goes besides.

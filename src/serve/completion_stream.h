@@ -79,6 +79,7 @@ class CompletionStream : public std::enable_shared_from_this<CompletionStream> {
   void Pump();
   void Absorb(Event& event);
   void AbsorbToken(Choice& choice, TokenEvent& token, Clock::time_point time);
+  void FillPieces(TokenEvent& token) const;
   void AddText(Choice& choice, std::string_view bytes, bool last, std::string* shown);
   void Emit();
   void WriteStreamEvents();

@@ -54,24 +54,22 @@ MetricFamily ByIndex(const char* name, const char* help, const char* label,
 }
 
 // Steps by their number of rows, as a histogram with a bucket for every power of two.
-MetricFamily RowsPerStep(const std::vector<int64_t>& steps_by_rows) {
+MetricFamily RowsPerStep(const EngineMetrics& engine) {
   MetricFamily family = Family("loopspec:rows_per_step", "Branches computed together in a step.",
                                MetricType::Histogram);
   ClientMetric metric;
   uint64_t count = 0;
-  double sum = 0;
   size_t bound = 1;
-  for (size_t rows = 0; rows < steps_by_rows.size(); ++rows) {
+  for (size_t rows = 0; rows < engine.steps_by_rows.size(); ++rows) {
     if (rows > bound) {
       metric.histogram.bucket.push_back({count, static_cast<double>(bound)});
       bound *= 2;
     }
-    count += static_cast<uint64_t>(steps_by_rows[rows]);
-    sum += static_cast<double>(rows) * static_cast<double>(steps_by_rows[rows]);
+    count += static_cast<uint64_t>(engine.steps_by_rows[rows]);
   }
-  metric.histogram.bucket.push_back({count, static_cast<double>(bound)});
-  metric.histogram.sample_count = count;
-  metric.histogram.sample_sum = sum;
+  if (count > 0) metric.histogram.bucket.push_back({count, static_cast<double>(bound)});
+  metric.histogram.sample_count = static_cast<uint64_t>(engine.steps);
+  metric.histogram.sample_sum = static_cast<double>(engine.rows);
   family.metric.push_back(metric);
   return family;
 }
@@ -96,9 +94,10 @@ void AddEngine(const EngineMetrics& engine, std::vector<MetricFamily>& out) {
           engine.prefix_hits);
   int64_t accepted = 0;
   for (const int64_t tokens : engine.accepted) accepted += tokens;
-  counter("vllm:spec_decode_num_drafts_total", "Verifications with at least one draft.",
-          engine.verdicts);
-  counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens.", engine.draft_tokens);
+  counter("vllm:spec_decode_num_drafts_total", "Tokens verified over drafts.", engine.verified);
+  if (engine.draft_tokens) {
+    counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens.", *engine.draft_tokens);
+  }
   counter("vllm:spec_decode_num_accepted_tokens_total", "Accepted drafts.", accepted);
   out.push_back(ByIndex("loopspec:accepted_tokens_by_proposal_total",
                         "Accepted drafts by proposal, 0 the first.", "proposal", engine.accepted));
@@ -106,7 +105,7 @@ void AddEngine(const EngineMetrics& engine, std::vector<MetricFamily>& out) {
           engine.fallback);
   counter("loopspec:early_tokens_total", "Tokens whose branch had started on a guess.",
           engine.early);
-  out.push_back(RowsPerStep(engine.steps_by_rows));
+  out.push_back(RowsPerStep(engine));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ std::vector<TokenCandidate> Candidates(const TokenEvent& token, int count) {
   for (const TokenCandidate& candidate : all) {
     if (candidate.id == token.id) return all;
   }
-  all.push_back({token.id, token.piece, token.logprob.value_or(0)});
+  all.push_back({token.id, token.logprob.value_or(0), token.piece});
   return all;
 }
 

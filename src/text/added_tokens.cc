@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
 

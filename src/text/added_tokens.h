@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "text/bpe_vocab.h"
 #include "text/normalizer.h"
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/tokenizer_json.h"
 
 namespace loopspec {

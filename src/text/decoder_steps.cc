@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/bpe.h"
 #include "text/decoder.h"
 #include "text/pattern.h"

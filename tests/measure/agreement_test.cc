@@ -117,6 +117,8 @@ class WrongScores : public Backend {
   const BackendOptions& options() const override { return right_->options(); }
   std::string device() const override { return "wrong"; }
   int pages() const override { return right_->pages(); }
+  int64_t page_bytes() const override { return right_->page_bytes(); }
+  bool prefill_equals_decode() const override { return right_->prefill_equals_decode(); }
   void Prefill(const PrefillPlan& plan) override { right_->Prefill(plan); }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override {
     right_->Score(plan, [&](int32_t position, int32_t readout, std::span<const float> logits) {
@@ -127,6 +129,13 @@ class WrongScores : public Backend {
   }
   Ticket Submit(const StepPlan& plan) override { return right_->Submit(plan); }
   const StepResult& Wait(Ticket ticket) override { return right_->Wait(ticket); }
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override {
+    right_->SavePages(pages, to);
+  }
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override {
+    right_->LoadPages(pages, from);
+  }
+  void CopyPage(int32_t from, int32_t to) override { right_->CopyPage(from, to); }
   void ReadLogits(int readout, std::span<float> out) override { right_->ReadLogits(readout, out); }
 
  private:

@@ -117,14 +117,13 @@ void FakeEngine::Drive() {
 TokenEvent FakeEngine::MakeToken(const Run& run, int32_t id) const {
   TokenEvent token;
   token.id = id;
-  token.piece = TokenPiece(id);
   token.source = run.tokens % 3;
   token.early = run.tokens % 5 == 0;
   if (run.request.logprobs >= 0) {
     token.logprob = -0.25;
-    token.top.push_back({id, token.piece, -0.25});
+    token.top.push_back({id, -0.25});
     for (int i = 1; i < run.request.logprobs; ++i) {
-      token.top.push_back({i, TokenPiece(i), -0.25 - i});
+      token.top.push_back({i, -0.25 - i});
     }
     token.top.resize(static_cast<size_t>(std::max(run.request.logprobs, 0)));
   }
@@ -180,7 +179,7 @@ bool FakeEngine::Step(Run& run) {
   }
   for (int choice = 0; choice < request.n; ++choice) {
     TokenEvent token = MakeToken(run, byte);
-    token.text = options_.whole_text ? options_.answer : token.piece;
+    token.text = options_.whole_text ? options_.answer : TokenPiece(byte);
     run.sink->OnToken(choice, std::move(token));
   }
   ++run.tokens;
@@ -195,6 +194,8 @@ serve::EngineMetrics FakeEngine::metrics() const {
   metrics.prefix_queries = 10;
   metrics.prefix_hits = 4;
   metrics.accepted = {7, 3};
+  metrics.steps = 8;
+  metrics.rows = 15;
   metrics.steps_by_rows = {0, 5, 0, 2, 1};
   return metrics;
 }

@@ -25,10 +25,12 @@ int main(int argc, char** argv) {
     test::FakeEngineOptions fake;
     if (argc > 1) fake.token_seconds = std::atof(argv[1]);
     engine = std::make_shared<test::FakeEngine>(fake);
-    // "running" and "cancelled" are answered with numbers.
+    // "running", "cancelled" and "submitted" are answered with numbers.
     commands = std::thread([&] {
       for (std::string line; std::getline(std::cin, line);) {
-        std::printf("%d\n", line == "cancelled" ? engine->cancelled() : engine->running());
+        std::printf("%d\n", line == "cancelled"   ? engine->cancelled()
+                            : line == "submitted" ? engine->submitted()
+                                                  : engine->running());
         std::fflush(stdout);
       }
       kill(getpid(), SIGTERM);

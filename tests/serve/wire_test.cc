@@ -333,7 +333,7 @@ TEST(WireWrite, ListsLogprobsAsEachFormHasThem) {
                  Token(2, "\xe2\x82", -std::numeric_limits<double>::infinity()),
                  Token(3, "\xac", -1.25)};
   part.tokens[0].logprob.reset();
-  part.tokens[2].top = {{9, "z", -0.125}, {10, "z", -3.0}};
+  part.tokens[2].top = {{9, -0.125, "z"}, {10, -3.0, "z"}};
   part.finish = FinishEvent();
   part.finish->reason = "length";
   WriteOptions options;

@@ -4,7 +4,9 @@
 // choices as the test wants them.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <span>
@@ -42,6 +44,8 @@ class FakeBackend : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::string device() const override { return "fake"; }
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
+  bool prefill_equals_decode() const override { return true; }
 
   void Prefill(const PrefillPlan& plan) override {
     for (size_t i = 0; i < plan.tokens.size(); ++i)
@@ -71,6 +75,17 @@ class FakeBackend : public Backend {
     return 0;
   }
   const StepResult& Wait(Ticket) override { return result_; }
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override {
+    for (size_t i = 0; i < pages.size(); ++i)
+      std::memcpy(to + i * kPageSize * sizeof(int32_t), Page(pages[i]),
+                  kPageSize * sizeof(int32_t));
+  }
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override {
+    for (size_t i = 0; i < pages.size(); ++i)
+      std::memcpy(Page(pages[i]), from + i * kPageSize * sizeof(int32_t),
+                  kPageSize * sizeof(int32_t));
+  }
+  void CopyPage(int32_t from, int32_t to) override { std::copy_n(Page(from), kPageSize, Page(to)); }
   void ReadLogits(int, std::span<float>) override { LOOPSPEC_CHECK(false); }
 
  private:
@@ -79,6 +94,9 @@ class FakeBackend : public Backend {
     std::array<FakeTable, kMaxProposals> proposals;
   };
 
+  int32_t* Page(int32_t page) {
+    return page_tokens_.data() + static_cast<size_t>(page) * kPageSize;
+  }
   int32_t& PageToken(const SequencePlan& sequence, int32_t position) {
     return page_tokens_[static_cast<size_t>(sequence.pages[position / kPageSize] * kPageSize +
                                             position % kPageSize)];

@@ -277,6 +277,21 @@ const StepResult& CpuBackend::Wait(Ticket) {
   return result_;
 }
 
+void CpuBackend::SavePages(std::span<const int32_t> pages, std::byte* to) {
+  const auto bytes = static_cast<size_t>(kv_.page_bytes());
+  for (size_t i = 0; i < pages.size(); ++i) std::memcpy(to + i * bytes, kv_.Page(pages[i]), bytes);
+}
+
+void CpuBackend::LoadPages(std::span<const int32_t> pages, const std::byte* from) {
+  const auto bytes = static_cast<size_t>(kv_.page_bytes());
+  for (size_t i = 0; i < pages.size(); ++i)
+    std::memcpy(kv_.Page(pages[i]), from + i * bytes, bytes);
+}
+
+void CpuBackend::CopyPage(int32_t from, int32_t to) {
+  std::memcpy(kv_.Page(to), kv_.Page(from), static_cast<size_t>(kv_.page_bytes()));
+}
+
 void CpuBackend::ReadLogits(int readout, std::span<float> out) {
   const auto vocab = static_cast<size_t>(model_.spec.vocab);
   LOOPSPEC_CHECK(out.size() == vocab &&
@@ -290,6 +305,10 @@ double CpuBackend::ReadBandwidth() {
 }
 
 // ---- Prompts ----
+
+int CpuBackend::PrefillChunk() const {
+  return kChunk;
+}
 
 void CpuBackend::Prefill(const PrefillPlan& plan) {
   for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {

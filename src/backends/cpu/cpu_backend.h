@@ -23,12 +23,18 @@ class CpuBackend : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::string device() const override { return "cpu"; }
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return kv_.page_bytes(); }
+  bool prefill_equals_decode() const override { return true; }
+  int PrefillChunk() const override;
   int PreferredRows() const override;
 
   void Prefill(const PrefillPlan& plan) override;
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override;
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override;
+  void CopyPage(int32_t from, int32_t to) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 

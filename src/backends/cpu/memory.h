@@ -56,6 +56,8 @@ class KvMemory {
   // Copies the keys and values of `cell` on planes [begin, end) into a committed position.
   void Commit(int cell, int page, int offset, int64_t plane_begin, int64_t plane_end) const;
 
+  std::byte* Page(int page) const { return pages_.data() + page * page_bytes_; }
+  int64_t page_bytes() const { return page_bytes_; }
   int64_t row_bytes() const { return row_bytes_; }
   int planes() const { return planes_; }
   // Bytes that one position takes on all planes.

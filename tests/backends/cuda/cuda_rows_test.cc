@@ -1,122 +1,11 @@
 // A row's result depends on that row alone, bit for bit: whatever shares the step with it, and
 // wherever its prefix lies.
-#include <gtest/gtest.h>
+#include "cuda_rows.h"
 
-#include <random>
-
-#include "backends/cuda/host/cuda_backend.h"
-#include "cuda_driver.h"
+#include <cmath>
 
 namespace loopspec {
 namespace {
-
-struct Shape {
-  const char* name;
-  ModelSpec spec;
-};
-
-// Small models of real head sizes; K of the down projection is more than one chunk.
-ModelSpec OuroLike() {
-  ModelSpec spec;
-  spec.family = "ouro";
-  spec.hidden = 512;
-  spec.heads = spec.kv_heads = 4;
-  spec.head_dim = 128;
-  spec.ff = 2816;
-  spec.vocab = 1000;
-  spec.max_positions = 4096;
-  spec.core_layers = 2;
-  spec.recurrence = 4;
-  spec.norms = NormPlacement::kSandwich;
-  spec.loop_norm = true;
-  return spec;
-}
-
-ModelSpec RavenLike(bool olmo) {
-  ModelSpec spec;
-  spec.family = "raven";
-  spec.hidden = 320;
-  spec.heads = 8;
-  spec.kv_heads = olmo ? 8 : 2;
-  spec.head_dim = olmo ? 80 : 64;
-  spec.ff = 1000;
-  spec.vocab = 777;
-  spec.max_positions = 4096;
-  spec.prelude_layers = 1;
-  spec.core_layers = 2;
-  spec.coda_layers = 1;
-  spec.recurrence = 6;
-  spec.norms = olmo ? NormPlacement::kPost : NormPlacement::kPre;
-  spec.qk_norm = olmo;
-  spec.final_norm = true;
-  spec.adapter = true;
-  spec.state_std = 0.5;
-  return spec;
-}
-
-// The widths of the released models, which have every multiprocessor at work on every layer: up to
-// eight rows then go without barriers over the grid.
-ModelSpec AtWidthOfReleased(ModelSpec spec) {
-  spec.hidden = 2048;
-  spec.heads = spec.family == "ouro" ? 16 : 32;
-  spec.kv_heads = spec.family == "ouro" ? 16 : 8;
-  spec.head_dim = spec.family == "ouro" ? 128 : 64;
-  spec.ff = 2816;
-  return spec;
-}
-
-ModelSpec SpecOf(int which) {
-  switch (which) {
-    case 0:
-      return OuroLike();
-    case 1:
-      return RavenLike(false);
-    case 2:
-      return RavenLike(true);
-    case 3:
-      return AtWidthOfReleased(OuroLike());
-    case 4:
-      return AtWidthOfReleased(RavenLike(false));
-    case 5:
-      return AtWidthOfReleased(RavenLike(true));
-    case 6: {
-      ModelSpec spec = AtWidthOfReleased(RavenLike(false));
-      spec.kv_heads = 4;  // eight query heads each, as many as a warp takes at once
-      return spec;
-    }
-    default: {
-      ModelSpec spec = AtWidthOfReleased(OuroLike());
-      spec.head_dim = 32;
-      spec.heads = 64;
-      spec.kv_heads = 16;
-      return spec;
-    }
-  }
-}
-
-class CudaRows : public testing::TestWithParam<int> {
- protected:
-  static constexpr int kPrompt = 300;
-
-  void Start(int cells, int prompt = kPrompt) {
-    const ModelSpec spec = SpecOf(GetParam());
-    cuda::Check(cudaSetDevice(0), "selecting the GPU");
-    BackendOptions options = AllDepths(spec, cells);
-    options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
-    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
-    driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
-    std::mt19937 random(3);
-    for (int i = 0; i < prompt; ++i)
-      prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
-    backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
-  }
-
-  int Token(int i) const { return (i * 37 + 11) % backend_->spec().vocab; }
-
-  std::unique_ptr<cuda::CudaBackend> backend_;
-  std::unique_ptr<StepDriver> driver_;
-  std::vector<int32_t> prompt_;
-};
 
 // The row under test (cell 0) through all depths, alone or among `others` rows at mixed depths; its
 // logits at each depth.
@@ -155,8 +44,8 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   }
 }
 
-// After so many positions that merging takes several rounds, whose number depends on the rows, and
-// that a copier brings the first keys and values and the warps load others themselves.
+// After so many positions that combining takes several rounds, whose number depends on the rows,
+// and that the producer warp fetches the first keys and values and the compute warps load others.
 TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   LOOPSPEC_NEEDS_GPU();
   constexpr int kLong = 3000;
@@ -176,9 +65,9 @@ TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   }
 }
 
-// Beside so many others a row is the business of the kernel without copiers; among fewer, copiers
-// bring the keys and values of so long a prefix.
-TEST_P(CudaRows, DoNotDependOnWhoBringsTheirKeys) {
+// With 63 others the kernel without a producer warp runs; with fewer, the producer warp fetches the
+// keys and values of so long a prefix.
+TEST_P(CudaRows, DoNotDependOnWhoFetchesTheirKeys) {
   LOOPSPEC_NEEDS_GPU();
   constexpr int kLong = 700;
   Start(64, kLong);
@@ -217,7 +106,7 @@ TEST_P(CudaRows, DoNotDependOnHowRecurrencesAreGrouped) {
 TEST_P(CudaRows, DoNotDependOnWherePrefixesLie) {
   LOOPSPEC_NEEDS_GPU();
   constexpr int kLong =
-      700;  // long enough for copiers to bring keys and values, committed ones too
+      700;  // long enough for the producer warp to fetch committed keys and values
   Start(64, kLong);
   const int depths = backend_->spec().recurrence;
   constexpr int kChain = 40;

@@ -16,7 +16,7 @@ inline DeviceMatrix Matrix(int rows, int cols) {
 inline DeviceModel ShapesOf(const ModelSpec& spec) {
   DeviceModel model;
   model.spec = spec;
-  DeviceBlock block;
+  DeviceLayer block;
   block.qkv = Matrix(TileLayout::Qkv(spec).rows(), spec.hidden);
   block.attn_out = Matrix(TileLayout::Plain(spec.hidden).rows(), spec.q_size());
   block.gate_up = Matrix(TileLayout::GateUp(spec).rows(), spec.hidden);

@@ -1,5 +1,5 @@
 // The decode kernel's program for models of many shapes, without a GPU: every tile of every matrix
-// is read by exactly one block, and what the kernel takes for granted about its operations holds.
+// is read by exactly one CTA, and what the kernel assumes about its operations holds.
 #include "backends/cuda/program/program.h"
 
 #include <gtest/gtest.h>
@@ -15,12 +15,13 @@ namespace loopspec::cuda {
 namespace {
 
 // How often each (tile, chunk of k) of a matrix is read.
-std::vector<int> Readers(const Program& program, int narrow, int blocks, int matrix, int chunks) {
+std::vector<int> Readers(const Program& program, int small_batch, int ctas, int matrix,
+                         int chunks) {
   const int tiles = program.weights[static_cast<size_t>(matrix)].tiles();
   std::vector<int> readers(static_cast<size_t>(tiles) * static_cast<size_t>(chunks), 0);
-  for (int block = 0; block < blocks; ++block) {
+  for (int cta = 0; cta < ctas; ++cta) {
     const MatrixShare& share =
-        program.shares[narrow][static_cast<size_t>(block * program.matrices + matrix)];
+        program.shares[small_batch][static_cast<size_t>(cta * program.matrices + matrix)];
     for (int tile = share.tile_begin; tile < share.tile_end; ++tile) {
       for (int chunk = share.chunk_begin; chunk < share.chunk_end; ++chunk)
         ++readers.at(static_cast<size_t>(tile * chunks + chunk));
@@ -29,18 +30,19 @@ std::vector<int> Readers(const Program& program, int narrow, int blocks, int mat
   return readers;
 }
 
-TEST(Program, DealsEveryTileOnce) {
+TEST(Program, AssignsEveryTileOnce) {
   std::mt19937 random(5);
   for (int i = 0; i < 60; ++i) {
     const ModelSpec spec = RandomSpec(random);
-    const int blocks = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
-    const Program program = BuildProgram(ShapesOf(spec), blocks);
+    const int ctas = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
+    const Program program = BuildProgram(ShapesOf(spec), ctas);
     for (int matrix = 0; matrix < program.matrices; ++matrix) {
       const int k = program.weights[static_cast<size_t>(matrix)].ld / kBlockK;
       const int chunks = (k + kWarps - 1) / kWarps;
-      for (const int narrow : {0, 1}) {
-        for (const int readers : Readers(program, narrow, blocks, matrix, chunks))
-          ASSERT_EQ(readers, 1) << "model " << i << ", matrix " << matrix << ", narrow " << narrow;
+      for (const int small_batch : {0, 1}) {
+        for (const int readers : Readers(program, small_batch, ctas, matrix, chunks))
+          ASSERT_EQ(readers, 1) << "model " << i << ", matrix " << matrix << ", small_batch "
+                                << small_batch;
       }
     }
   }
@@ -51,38 +53,38 @@ TEST(Program, DealsEveryTileOnce) {
 TEST(Program, SaysWhichSharesHaveSeveralChunks) {
   std::mt19937 random(6);
   for (int i = 0; i < 60; ++i) {
-    const int blocks = 132;
-    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), blocks);
+    const int ctas = 132;
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), ctas);
     for (const Op& op : program.ops) {
       if (op.type != OpType::kMatrix) continue;
-      for (const int narrow : {0, 1}) {
-        const bool several = (op.flags & kOpChunks << narrow) != 0;
-        for (int block = 0; block < blocks; ++block) {
+      for (const int small_batch : {0, 1}) {
+        const bool several = op.flags.Has(ChunksFlag(small_batch != 0));
+        for (int cta = 0; cta < ctas; ++cta) {
           const MatrixShare& share =
-              program.shares[narrow][static_cast<size_t>(block * program.matrices + op.matrix)];
+              program.shares[small_batch][static_cast<size_t>(cta * program.matrices + op.matrix)];
           if (share.tile_begin == share.tile_end) continue;
           ASSERT_EQ(share.chunk_end - share.chunk_begin > 1, several)
-              << "model " << i << ", matrix " << op.matrix << ", narrow " << narrow;
+              << "model " << i << ", matrix " << op.matrix << ", small_batch " << small_batch;
         }
       }
     }
   }
 }
 
-// Row operations that the blocks do for themselves are followed by no barrier: the matrix after one
-// must not write what other blocks may still be reading for it. Around the end of B as well, where
+// No barrier follows a row operation that every CTA does for itself: the matrix after it must not
+// write what other CTAs may still be reading for it. That holds around the end of B as well, where
 // the adapter comes after the last layer.
-TEST(Program, KeepsNoRowOperationInTheBlocksBeforeSumsAreOverwritten) {
+TEST(Program, ReplicatesNoRowOperationBeforeSumsAreOverwritten) {
   std::mt19937 random(7);
-  int fused = 0;
+  int replicated = 0;
   for (int i = 0; i < 60; ++i) {
     const Program program = BuildProgram(ShapesOf(RandomSpec(random)), 132);
-    for (int set = 0; set < kSets; ++set) {
-      const int begin = program.ops_begin[set], end = program.ops_end[set];
+    for (int phase = 0; phase < kPhases; ++phase) {
+      const int begin = program.ops_begin[phase], end = program.ops_end[phase];
       for (int at = begin; at < end; ++at) {
         const Op& op = program.ops[static_cast<size_t>(at)];
-        if ((op.flags & kOpFused) == 0) continue;
-        ++fused;
+        if (!op.flags.Has(OpFlag::kReplicate)) continue;
+        ++replicated;
         const Op& next = program.ops[static_cast<size_t>(at + 1 < end ? at + 1 : begin)];
         ASSERT_EQ(op.type, OpType::kRows);
         ASSERT_EQ(next.type, OpType::kMatrix);
@@ -90,66 +92,117 @@ TEST(Program, KeepsNoRowOperationInTheBlocksBeforeSumsAreOverwritten) {
       }
     }
   }
-  EXPECT_GT(fused, 100);
+  EXPECT_GT(replicated, 100);
 }
 
-// What one block posts tells the others that it has read what they are about to overwrite: with
-// mail, every block has a share of every matrix that takes a row operation's results. Sums are in
-// one piece.
-TEST(Program, HasAllBlocksAtWorkWhereThereIsMail) {
+// What one CTA sends tells the others that it has read what they are about to overwrite: where the
+// exchange is used, every CTA has a share of every matrix that takes a row operation's results.
+// Sums are not split over k.
+TEST(Program, HasAllCtasAtWorkWhereTheExchangeIsUsed) {
   std::mt19937 random(8);
-  int with_mail = 0;
+  int low_latency = 0;
   for (int i = 0; i < 2000; ++i) {
-    const int blocks = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
-    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), blocks);
-    if (!program.mail) continue;
-    ++with_mail;
-    // Wide sets, beside copiers then, have one function for a single chunk.
+    const int ctas = std::array{16, 108, 132, 148}[static_cast<size_t>(i % 4)];
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), ctas);
+    if (!program.low_latency) continue;
+    ++low_latency;
+    // Kernels with a producer warp assume that larger batches have shares of a single chunk.
     for (const Op& op : program.ops)
-      ASSERT_TRUE(op.type != OpType::kMatrix || (op.flags & kOpChunks) == 0) << "model " << i;
+      ASSERT_TRUE(op.type != OpType::kMatrix || !op.flags.Has(OpFlag::kChunks)) << "model " << i;
     for (int matrix = 0; matrix < program.matrices; ++matrix) {
       const MatrixKind kind = program.kinds[static_cast<size_t>(matrix)];
       if (kind == MatrixKind::kHead) continue;
-      for (int block = 0; block < blocks; ++block) {
+      for (int cta = 0; cta < ctas; ++cta) {
         const MatrixShare& share =
-            program.shares[1][static_cast<size_t>(block * program.matrices + matrix)];
+            program.shares[1][static_cast<size_t>(cta * program.matrices + matrix)];
         const bool works = share.tile_begin < share.tile_end;
-        ASSERT_TRUE(works || kind == MatrixKind::kPartial) << "model " << i << ", block " << block;
+        ASSERT_TRUE(works || kind == MatrixKind::kPartial) << "model " << i << ", cta " << cta;
         if (works) {
-          ASSERT_EQ(share.chunk_end - share.chunk_begin, (share.blocks + kWarps - 1) / kWarps);
+          ASSERT_EQ(share.chunk_end - share.chunk_begin, (share.k_blocks + kWarps - 1) / kWarps);
         }
       }
     }
   }
-  EXPECT_GT(with_mail, 5);
+  EXPECT_GT(low_latency, 5);
 }
 
-// A token and its parent, one recurrence apart: two recurrences at once take the younger to where
-// the older has only just been.
-TEST(Step, KnowsWhenRowsAttendToEachOtherWithinIt) {
+// A parent in cell 5 and its child in cell 6.
+StepPlan ParentAndChild(int parent_depth, int child_depth, int recurrences) {
   StepPlan plan;
-  plan.chains = {5};  // the older one's cell
-  RowPlan older{};
-  older.cell = 5;
-  older.position = 10;
-  older.depth = 2;
-  RowPlan younger{};
-  younger.cell = 6;
-  younger.position = 11;
-  younger.depth = 1;
-  younger.chain_begin = 0;
-  younger.chain_length = 1;
-  plan.rows = {older, younger};
-  plan.recurrences = 1;
-  EXPECT_FALSE(Related(plan));
-  plan.recurrences = 2;
-  EXPECT_TRUE(Related(plan));
-  plan.rows[0].depth = 3;  // two apart
-  EXPECT_FALSE(Related(plan));
-  plan.recurrences = 3;
-  EXPECT_TRUE(Related(plan));
-  plan.rows[0].cell = 7;  // not of its chain
-  EXPECT_FALSE(Related(plan));
+  plan.chains = {5};
+  RowPlan parent{};
+  parent.cell = 5;
+  parent.position = 10;
+  parent.depth = parent_depth;
+  RowPlan child{};
+  child.cell = 6;
+  child.position = 11;
+  child.depth = child_depth;
+  child.chain_begin = 0;
+  child.chain_length = 1;
+  plan.rows = {parent, child};
+  plan.recurrences = recurrences;
+  return plan;
+}
+
+// One recurrence apart: two recurrences at once take the child to where the parent has only just
+// been.
+TEST(Step, KnowsWhenRowsAttendToEarlierRecurrences) {
+  EXPECT_EQ(RelationOf(ParentAndChild(2, 1, 1), kPhaseCore), PhaseRelation::kNone);
+  EXPECT_EQ(RelationOf(ParentAndChild(2, 1, 2), kPhaseCore), PhaseRelation::kEarlierRecurrence);
+  EXPECT_EQ(RelationOf(ParentAndChild(3, 1, 2), kPhaseCore), PhaseRelation::kNone);
+  EXPECT_EQ(RelationOf(ParentAndChild(3, 1, 3), kPhaseCore), PhaseRelation::kEarlierRecurrence);
+  StepPlan strangers = ParentAndChild(2, 1, 2);
+  strangers.rows[0].cell = 7;  // not of its chain
+  EXPECT_EQ(RelationOf(strangers, kPhaseCore), PhaseRelation::kNone);
+}
+
+TEST(Step, KnowsWhenRowsOfOneChainAreAtTheSameDepth) {
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 1, 1), kPhaseCore), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 1, 2), kPhaseCore), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 1, 1), kPhasePrelude), PhaseRelation::kNone);
+  EXPECT_EQ(RelationOf(ParentAndChild(0, 0, 1), kPhasePrelude), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(ParentAndChild(1, 0, 1), kPhasePrelude), PhaseRelation::kNone);
+  // P has two rows even where B has many.
+  StepPlan many = ParentAndChild(0, 0, 1);
+  for (int i = 0; i < 20; ++i) {
+    RowPlan other{};
+    other.cell = 10 + i;
+    other.depth = 1;
+    many.rows.push_back(other);
+  }
+  EXPECT_EQ(RelationOf(many, kPhasePrelude), PhaseRelation::kSameDepth);
+  EXPECT_EQ(RelationOf(many, kPhaseCore), PhaseRelation::kNone);  // barriers everywhere
+  // C: both are read out at the same depth, or at different ones.
+  StepPlan readouts = ParentAndChild(1, 1, 1);
+  readouts.readouts.resize(2);
+  readouts.readouts[0].row = 0;
+  readouts.readouts[1].row = 1;
+  EXPECT_EQ(RelationOf(readouts, kPhaseCoda), PhaseRelation::kSameDepth);
+  readouts.readouts[0].readout = 1;
+  EXPECT_EQ(RelationOf(readouts, kPhaseCoda), PhaseRelation::kNone);
+  // Rows of different sequences are strangers, whatever their cells.
+  StepPlan sequences = ParentAndChild(1, 1, 1);
+  sequences.rows[0].sequence = 1;
+  EXPECT_EQ(RelationOf(sequences, kPhaseCore), PhaseRelation::kNone);
+}
+
+// The barrier for rows of one chain comes after operations with this flag.
+TEST(Program, MarksTheOperationsThatWriteKeys) {
+  std::mt19937 random(10);
+  for (int i = 0; i < 60; ++i) {
+    const Program program = BuildProgram(ShapesOf(RandomSpec(random)), 132);
+    for (size_t at = 0; at < program.ops.size(); ++at) {
+      if (program.ops[at].type != OpType::kAttention) continue;
+      // Keys come from the operation before: a matrix that is marked, or the norm of q and k, which
+      // a barrier follows in any case.
+      const Op& before = program.ops[at - 1];
+      const bool marked = before.type == OpType::kMatrix && before.flags.Has(OpFlag::kWritesKeys);
+      const bool norm = before.type == OpType::kQkNorm && !before.flags.Has(OpFlag::kSend) &&
+                        !program.ops[at - 2].flags.Has(OpFlag::kSend);
+      ASSERT_TRUE(marked || norm) << "model " << i << ", operation " << at;
+    }
+  }
 }
 
 }  // namespace

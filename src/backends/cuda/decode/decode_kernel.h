@@ -1,30 +1,30 @@
 // Launching the decode kernel and the commit of finished cells.
 #pragma once
 
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/decode/kernel_params.h"
 
 namespace loopspec::cuda {
 
-// How a kernel runs on a device: one block per multiprocessor, alone on it.
+// How a kernel runs on a device: one CTA per multiprocessor.
 struct DecodeKernelLaunch {
   const void* kernel = nullptr;
   int threads = 0;
   size_t shared_bytes = 0;
-  int copier_rows = 0;  // that a set may have, where a warp copies
+  int producer_rows = 0;  // most rows of a phase, with a producer warp
 };
 struct DecodeLaunch {
-  int blocks = 0;
-  DecodeKernelLaunch any;             // takes any set
-  DecodeKernelLaunch with_copier[2];  // with a warp that copies, for fewer rows and for more; no
-                                      // rows: there is none
-  int copy_interval[2] = {1, 1};      // of that warp (DecodeParams)
+  int ctas = 0;
+  DecodeKernelLaunch any;  // for any number of rows
+  // With a producer warp, for up to 24 and up to 32 rows; producer_rows 0: not on this device.
+  DecodeKernelLaunch with_producer[2];
+  int producer_interval[2] = {1, 1};  // of that warp (DecodeParams)
 };
 
 // Throws Error when the device has too little shared memory.
 DecodeLaunch PrepareDecode(int device);
 
-// `rows`: of each set.
-void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kSets],
+// `rows`: of each phase. One launch, or several where phases need different kernels.
+void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kPhases],
                   cudaStream_t stream);
 // Copies the plan's committed cells into their pages.
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream);

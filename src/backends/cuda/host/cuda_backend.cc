@@ -45,39 +45,40 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       split_(SplitPositions(HeadStride(model_.spec))),
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
-      program_(BuildProgram(model_, launch_.blocks)),
-      encoder_(model_.spec, split_, launch_.blocks * kWarps, options_.cells,
+      program_(BuildProgram(model_, launch_.ctas)),
+      encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
                static_cast<int>(options_.readout_depths.size())) {
   const ModelSpec& spec = model_.spec;
   CheckShapes(spec);
   DecodeParams& p = params_;
-  p.hidden = spec.hidden;
-  p.heads = spec.heads;
-  p.kv_heads = spec.kv_heads;
-  p.head_dim = spec.head_dim;
-  p.head_stride = HeadStride(spec);
-  p.group = spec.heads / spec.kv_heads;
-  p.one_over_hidden = 1.0f / static_cast<float>(spec.hidden);
-  p.q_size = spec.q_size();
-  p.kv_size = spec.kv_size();
-  p.ff = spec.ff;
-  p.vocab = spec.vocab;
-  p.core_layers = spec.core_layers;
-  p.prelude_layers = spec.prelude_layers;
-  p.planes = planes_.count();
-  p.split = split_;
-  p.row_stride = std::max(options_.cells, kPrefillRows);
-  p.ld_hidden = PaddedK(spec.hidden);
-  p.ld_attention = PaddedK(spec.q_size());
-  p.ld_ff = PaddedK(spec.ff);
-  p.ld_adapter = PaddedK(2 * spec.hidden);
-  p.eps = static_cast<float>(spec.norm_eps);
-  p.attention_scale = static_cast<float>(kLog2e / std::sqrt(static_cast<double>(spec.head_dim)));
-  p.embed_scale = static_cast<float>(spec.embed_scale);
-  p.state_scale = spec.state_std * spec.embed_scale;
-  p.state_seed = options_.state_seed;
-  p.adapter = spec.adapter ? 1 : 0;
-  p.embedding = model_.embedding;
+  p.shapes.hidden = spec.hidden;
+  p.shapes.heads = spec.heads;
+  p.shapes.kv_heads = spec.kv_heads;
+  p.shapes.head_dim = spec.head_dim;
+  p.shapes.head_stride = HeadStride(spec);
+  p.shapes.group = spec.heads / spec.kv_heads;
+  p.shapes.one_over_hidden = 1.0f / static_cast<float>(spec.hidden);
+  p.shapes.q_size = spec.q_size();
+  p.shapes.kv_size = spec.kv_size();
+  p.shapes.ff = spec.ff;
+  p.shapes.vocab = spec.vocab;
+  p.shapes.core_layers = spec.core_layers;
+  p.shapes.prelude_layers = spec.prelude_layers;
+  p.shapes.planes = planes_.count();
+  p.shapes.split = split_;
+  p.shapes.row_stride = std::max(options_.cells, kPrefillRows);
+  p.shapes.ld_hidden = PaddedK(spec.hidden);
+  p.shapes.ld_attention = PaddedK(spec.q_size());
+  p.shapes.ld_ff = PaddedK(spec.ff);
+  p.shapes.ld_adapter = PaddedK(2 * spec.hidden);
+  p.shapes.eps = static_cast<float>(spec.norm_eps);
+  p.shapes.attention_scale =
+      static_cast<float>(kLog2e / std::sqrt(static_cast<double>(spec.head_dim)));
+  p.shapes.embed_scale = static_cast<float>(spec.embed_scale);
+  p.shapes.state_scale = spec.state_std * spec.embed_scale;
+  p.shapes.state_seed = options_.state_seed;
+  p.shapes.adapter = spec.adapter ? 1 : 0;
+  p.buffers.embedding = model_.embedding;
   UploadProgram();
   AllocateRows();
   AllocateCells();
@@ -104,56 +105,59 @@ void CudaBackend::UploadProgram() {
   for (const DeviceMatrix& m : program_.weights) sources.push_back({m.data, m.ld});
   upload(program_.ops, ops_, "the program");
   upload(sources, sources_, "the program");
-  for (const int narrow : {0, 1}) {
-    upload(program_.shares[narrow], shares_[narrow], "the program");
-    params_.shares[narrow] = shares_[narrow].data();
+  for (const int small_batch : {0, 1}) {
+    upload(program_.shares[small_batch], shares_[small_batch], "the program");
+    params_.program.shares[small_batch] = shares_[small_batch].data();
   }
   upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");
-  params_.ops = ops_.data();
-  params_.sources = sources_.data();
-  params_.maps = maps_.data();
-  params_.matrices = program_.matrices;
-  params_.core_start = program_.core_start;
-  params_.rope_frequencies = frequencies_.data();
-  for (int set = 0; set < kSets; ++set) {
-    params_.ops_begin[set] = program_.ops_begin[set];
-    params_.ops_end[set] = program_.ops_end[set];
-    params_.matrices_end[set] = program_.matrices_end[set];
+  params_.program.ops = ops_.data();
+  params_.program.sources = sources_.data();
+  params_.program.maps = maps_.data();
+  params_.program.matrices = program_.matrices;
+  params_.program.core_start = program_.core_start;
+  params_.buffers.rope_frequencies = frequencies_.data();
+  for (int phase = 0; phase < kPhases; ++phase) {
+    params_.program.ops_begin[phase] = program_.ops_begin[phase];
+    params_.program.ops_end[phase] = program_.ops_end[phase];
+    params_.program.matrices_end[phase] = program_.matrices_end[phase];
   }
 }
 
 void CudaBackend::AllocateRows() {
   DecodeParams& p = params_;
-  const auto rows = static_cast<size_t>(p.row_stride);
+  const auto rows = static_cast<size_t>(p.shapes.row_stride);
   const size_t input_rows = (rows + kPassRows - 1) / kPassRows * kPassRows;
   const auto make = [](auto& array, size_t count, auto*& pointer) {
     array = std::decay_t<decltype(array)>(count, "the rows of a step", true);
     pointer = array.data();
   };
   const auto n = [](int value) { return static_cast<size_t>(value); };
-  make(coda_x_, rows * n(p.hidden), p.coda_x);
-  make(own_stream_, n(launch_.blocks) * n(p.hidden), p.own_stream);
-  p.mail = program_.mail ? 1 : 0;
-  const size_t narrow = program_.mail ? n(kNarrowRows) : 0;
-  make(mail_sums_, narrow * n(p.hidden), p.mail_sums);
-  make(mail_hidden_, narrow * n(p.ld_hidden / 2), p.mail_hidden);
-  make(mail_ff_, narrow * n(p.ld_ff / 2), p.mail_ff);
-  make(mail_attention_, narrow * n(p.ld_attention / 2), p.mail_attention);
-  make(mail_qkv_, narrow * n(p.heads + 2 * p.kv_heads) * n(p.head_dim / 2), p.mail_qkv);
-  make(act_hidden_, input_rows * n(p.ld_hidden), p.act_hidden);
-  make(act_attention_, input_rows * n(p.ld_attention), p.act_attention);
-  make(act_ff_, input_rows * n(p.ld_ff), p.act_ff);
-  make(act_adapter_, input_rows * n(model_.spec.adapter ? p.ld_adapter : 0), p.act_adapter);
-  make(q_, rows * n(p.heads) * n(p.head_stride), p.q);
-  make(qk_raw_, rows * n(model_.spec.qk_norm ? p.q_size + p.kv_size : 0), p.qk_raw);
-  make(partials_, n(program_.max_chunks) * rows * n(p.hidden), p.partials);
-  make(rope_, n(kSets) * rows * n(p.head_dim / 2), p.rope);
-  const size_t readouts = n(options_.cells) * n(p.vocab);
+  make(coda_x_, rows * n(p.shapes.hidden), p.buffers.coda_x);
+  make(local_stream_, n(launch_.ctas) * n(p.shapes.hidden), p.buffers.local_stream);
+  p.exchange.enabled = program_.low_latency ? 1 : 0;
+  const size_t small_batch = program_.low_latency ? n(kSmallBatchRows) : 0;
+  make(ll_sums_, small_batch * n(p.shapes.hidden), p.exchange.sums);
+  make(ll_hidden_, small_batch * n(p.shapes.ld_hidden / 2), p.exchange.hidden);
+  make(ll_ff_, small_batch * n(p.shapes.ld_ff / 2), p.exchange.ff);
+  make(ll_attention_, small_batch * n(p.shapes.ld_attention / 2), p.exchange.attention);
+  make(ll_qkv_, small_batch * n(p.shapes.heads + 2 * p.shapes.kv_heads) * n(p.shapes.head_dim / 2),
+       p.exchange.qkv);
+  make(act_hidden_, input_rows * n(p.shapes.ld_hidden), p.buffers.act_hidden);
+  make(act_attention_, input_rows * n(p.shapes.ld_attention), p.buffers.act_attention);
+  make(act_ff_, input_rows * n(p.shapes.ld_ff), p.buffers.act_ff);
+  make(act_adapter_, input_rows * n(model_.spec.adapter ? p.shapes.ld_adapter : 0),
+       p.buffers.act_adapter);
+  make(q_, rows * n(p.shapes.heads) * n(p.shapes.head_stride), p.buffers.q);
+  make(qk_raw_, rows * n(model_.spec.qk_norm ? p.shapes.q_size + p.shapes.kv_size : 0),
+       p.buffers.qk_raw);
+  make(partials_, n(program_.max_chunks) * rows * n(p.shapes.hidden), p.buffers.partials);
+  make(rope_, n(kPhases) * rows * n(p.shapes.head_dim / 2), p.buffers.rope);
+  const size_t readouts = n(options_.cells) * n(p.shapes.vocab);
   logits_ = DeviceArray<float>(readouts, "the logits of a step");
   work_ = DeviceArray<float>(readouts, "the logits of a step");
-  p.logits = logits_.data();
+  p.buffers.logits = logits_.data();
   for (InFlight& flight : flights_) {
-    flight.clock = PinnedArray<uint64_t>(2 * kSets);
+    flight.clock = PinnedArray<uint64_t>(2 * kPhases);
     flight.decisions = PinnedArray<DecisionInfo>(n(options_.cells));
   }
 }
@@ -161,28 +165,29 @@ void CudaBackend::AllocateRows() {
 void CudaBackend::AllocateCells() {
   DecodeParams& p = params_;
   const auto cells = static_cast<size_t>(options_.cells);
-  const size_t kv = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 *
-                    static_cast<size_t>(p.head_stride);
-  const size_t hidden = static_cast<size_t>(p.hidden);
+  const size_t kv = static_cast<size_t>(p.shapes.planes) * static_cast<size_t>(p.shapes.kv_heads) *
+                    2 * static_cast<size_t>(p.shapes.head_stride);
+  const size_t hidden = static_cast<size_t>(p.shapes.hidden);
   state_ = DeviceArray<float>(cells * hidden, "the states of live tokens", true);
   prelude_out_ = DeviceArray<bf16>(model_.spec.adapter ? cells * hidden : 0,
                                    "the states of live tokens", true);
   cell_kv_ = DeviceArray<bf16>(cells * kv, "the keys and values of live tokens", true);
-  p.state = state_.data();
-  p.prelude_out = prelude_out_.data();
-  p.cell_kv = cell_kv_.data();
+  p.buffers.state = state_.data();
+  p.buffers.prelude_out = prelude_out_.data();
+  p.buffers.cell_kv = cell_kv_.data();
 }
 
 void CudaBackend::AllocatePages() {
   DecodeParams& p = params_;
-  const size_t page_elements = static_cast<size_t>(p.planes) * static_cast<size_t>(p.kv_heads) * 2 *
-                               kPageSize * static_cast<size_t>(p.head_stride);
+  const size_t page_elements = static_cast<size_t>(p.shapes.planes) *
+                               static_cast<size_t>(p.shapes.kv_heads) * 2 * kPageSize *
+                               static_cast<size_t>(p.shapes.head_stride);
   const size_t page_bytes = page_elements * sizeof(bf16);
   int64_t pages;
   if (options_.kv_memory > 0) {
     pages = options_.kv_memory / static_cast<int64_t>(page_bytes);
     if (pages < 1) {
-      Fail("key/value memory is set to {} bytes, one page of {} positions takes {}",
+      Fail("key/value memory is phase to {} bytes, one page of {} positions takes {}",
            options_.kv_memory, kPageSize, page_bytes);
     }
   } else if (options_.kv_positions > 0) {
@@ -198,12 +203,13 @@ void CudaBackend::AllocatePages() {
   }
   pages = std::min<int64_t>(pages, int64_t{1} << 24);
   // Padding within a head must read as zero.
-  const bool padded = p.head_stride != p.head_dim;
+  const bool padded = p.shapes.head_stride != p.shapes.head_dim;
   page_kv_ = DeviceArray<bf16>(static_cast<size_t>(pages) * page_elements,
                                fmt::format("key/value memory for {} positions", pages * kPageSize),
                                padded);
-  p.page_kv = page_kv_.data();
+  p.buffers.page_kv = page_kv_.data();
   pages_ = static_cast<int>(pages);
+  page_bytes_ = static_cast<int64_t>(page_bytes);
   options_.kv_positions = pages * kPageSize;
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
 }
@@ -224,59 +230,61 @@ void CudaBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
   prefiller().Run(plan, &sink);
 }
 
-// Memory whose size depends on the step; it grows in leaps, so that few steps wait for it.
+// Memory whose size depends on the step; it doubles, so that few steps wait for it.
 void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
   const auto n = [](int value) { return static_cast<size_t>(value); };
   if (step.bytes > flight.plan.size()) {
     flight.plan = DeviceArray<std::byte>(std::max<size_t>(2 * step.bytes, size_t{1} << 16),
                                          "the plan of a step");
   }
-  const size_t slots = static_cast<size_t>(step.partials) * n(params_.heads);
+  const size_t slots = static_cast<size_t>(step.partials) * n(params_.shapes.heads);
   if (slots > attention_ml_.size()) {
     stream_.Synchronize();
-    const size_t room = std::max<size_t>(2 * slots, 2048 * n(params_.heads));
+    const size_t room = std::max<size_t>(2 * slots, 2048 * n(params_.shapes.heads));
     attention_o_ = DeviceArray<float>();
-    attention_o_ = DeviceArray<float>(room * n(params_.head_stride), "attention partials");
+    attention_o_ = DeviceArray<float>(room * n(params_.shapes.head_stride), "attention partials");
     attention_ml_ = DeviceArray<float2>(room, "attention partials");
-    params_.attention_o = attention_o_.data();
-    params_.attention_ml = attention_ml_.data();
+    params_.buffers.attention_o = attention_o_.data();
+    params_.buffers.attention_ml = attention_ml_.data();
   }
-  const size_t mailed =
-      params_.mail != 0 ? static_cast<size_t>(step.narrow_partials) * n(params_.heads) : 0;
-  if (2 * mailed > mail_ml_.size()) {
+  const size_t exchanged =
+      params_.exchange.enabled != 0
+          ? static_cast<size_t>(step.small_batch_partials) * n(params_.shapes.heads)
+          : 0;
+  if (2 * exchanged > ll_ml_.size()) {
     stream_.Synchronize();
-    const size_t room = std::max<size_t>(2 * mailed, 256 * n(params_.heads));
-    mail_o_ = DeviceArray<Mail>();
-    mail_o_ = DeviceArray<Mail>(room * n(params_.head_dim), "attention partials", true);
-    mail_ml_ = DeviceArray<Mail>(2 * room, "attention partials", true);
-    params_.mail_o = mail_o_.data();
-    params_.mail_ml = mail_ml_.data();
+    const size_t room = std::max<size_t>(2 * exchanged, 256 * n(params_.shapes.heads));
+    ll_o_ = DeviceArray<LLWord>();
+    ll_o_ = DeviceArray<LLWord>(room * n(params_.shapes.head_dim), "attention partials", true);
+    ll_ml_ = DeviceArray<LLWord>(2 * room, "attention partials", true);
+    params_.exchange.o = ll_o_.data();
+    params_.exchange.ml = ll_ml_.data();
   }
   if (step.distributions && distributions_.size() == 0) {
     stream_.Synchronize();
     const size_t drafts = std::max<size_t>(1, options_.readout_depths.size() - 1);
-    distributions_ = DeviceArray<float>(n(options_.cells) * drafts * n(params_.vocab),
+    distributions_ = DeviceArray<float>(n(options_.cells) * drafts * n(params_.shapes.vocab),
                                         "the distributions of drafts");
   }
 }
 
-// Numbers for the step's operations that none before had.
-void CudaBackend::StampStep(const StepPlan& plan, InFlight& flight) {
+// Gives the step's operations epochs that no operation before had.
+void CudaBackend::AssignEpochs(const StepPlan& plan, InFlight& flight) {
   const auto operations = static_cast<uint32_t>(program_.ops.size());
   const uint32_t needed = operations * static_cast<uint32_t>(plan.recurrences + 2);
-  if (next_stamp_ > 0xFFFFFFFFu - needed - 1) {
-    // Once in 2^32 operations the numbers start again, and old mail must not look new.
+  if (next_epoch_ > 0xFFFFFFFFu - needed - 1) {
+    // Once in 2^32 operations the epochs start again, and old words must not look new.
     stream_.Synchronize();
-    for (DeviceArray<Mail>* mail : {&mail_sums_, &mail_hidden_, &mail_ff_, &mail_attention_,
-                                    &mail_qkv_, &mail_o_, &mail_ml_}) {
-      if (mail->size() > 0) Clear(mail->data(), mail->bytes());
+    for (DeviceArray<LLWord>* words :
+         {&ll_sums_, &ll_hidden_, &ll_ff_, &ll_attention_, &ll_qkv_, &ll_o_, &ll_ml_}) {
+      if (words->size() > 0) Clear(words->data(), words->bytes());
     }
-    next_stamp_ = 1;
+    next_epoch_ = 1;
   }
   auto* header = reinterpret_cast<PlanHeader*>(flight.host_plan.data());
-  for (int set = 0; set < kSets; ++set) {
-    header->stamp[set] = next_stamp_;
-    next_stamp_ += operations * (set == kSetCore ? static_cast<uint32_t>(plan.recurrences) : 1);
+  for (int phase = 0; phase < kPhases; ++phase) {
+    header->epoch[phase] = next_epoch_;
+    next_epoch_ += operations * (phase == kPhaseCore ? static_cast<uint32_t>(plan.recurrences) : 1);
   }
 }
 
@@ -286,7 +294,7 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   LOOPSPEC_CHECK(flight.ticket == 0);  // the step before the last has been awaited
   const EncodedStep step = encoder_.Encode(plan, flight.host_plan);
   ReserveForStep(step, flight);
-  StampStep(plan, flight);
+  AssignEpochs(plan, flight);
   cudaStream_t stream = stream_.get();
   Check(cudaMemcpyAsync(flight.plan.data(), flight.host_plan.data(), step.bytes,
                         cudaMemcpyHostToDevice, stream),
@@ -294,13 +302,13 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   DecodeParams params = params_;
   params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
   params.clock = flight.clock.data();
-  std::fill_n(flight.clock.data(), 2 * kSets, uint64_t{0});
+  std::fill_n(flight.clock.data(), 2 * kPhases, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
-  std::copy_n(launch_.copy_interval, 2, params.copy_interval);
+  std::copy_n(launch_.producer_interval, 2, params.producer_interval);
   if (!plan.rows.empty()) LaunchDecode(launch_, params, step.rows, stream);
   SamplingBuffers sampling{};
   sampling.plan = params.plan;
-  sampling.vocab = params.vocab;
+  sampling.vocab = params.shapes.vocab;
   sampling.logits = logits_.data();
   sampling.work = work_.data();
   sampling.distributions = distributions_.data();
@@ -332,18 +340,47 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
     }
   }
   const uint64_t* clock = flight.clock.data();
-  const auto seconds = [&](RowSet set) {
-    return static_cast<double>(clock[2 * set + 1] - clock[2 * set]) * 1e-9;
+  const auto seconds = [&](Phase phase) {
+    return static_cast<double>(clock[2 * phase + 1] - clock[2 * phase]) * 1e-9;
   };
-  result_.prelude_seconds = seconds(kSetPrelude);
-  result_.recur_seconds = seconds(kSetCore);
-  result_.readout_seconds = seconds(kSetCoda);
+  result_.prelude_seconds = seconds(kPhasePrelude);
+  result_.recur_seconds = seconds(kPhaseCore);
+  result_.readout_seconds = seconds(kPhaseCoda);
   return result_;
+}
+
+// On the stream of the steps, and finished when they return: prompts may run on another one.
+void CudaBackend::SavePages(std::span<const int32_t> pages, std::byte* to) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  for (size_t i = 0; i < pages.size(); ++i) {
+    Check(cudaMemcpyAsync(to + i * static_cast<size_t>(page_bytes_), Page(pages[i]),
+                          static_cast<size_t>(page_bytes_), cudaMemcpyDeviceToHost, stream_.get()),
+          "saving keys and values");
+  }
+  stream_.Synchronize();
+}
+
+void CudaBackend::LoadPages(std::span<const int32_t> pages, const std::byte* from) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  for (size_t i = 0; i < pages.size(); ++i) {
+    Check(cudaMemcpyAsync(Page(pages[i]), from + i * static_cast<size_t>(page_bytes_),
+                          static_cast<size_t>(page_bytes_), cudaMemcpyHostToDevice, stream_.get()),
+          "loading keys and values");
+  }
+  stream_.Synchronize();
+}
+
+void CudaBackend::CopyPage(int32_t from, int32_t to) {
+  Check(cudaSetDevice(device_), "selecting the GPU");
+  Check(cudaMemcpyAsync(Page(to), Page(from), static_cast<size_t>(page_bytes_),
+                        cudaMemcpyDeviceToDevice, stream_.get()),
+        "copying keys and values");
+  stream_.Synchronize();
 }
 
 void CudaBackend::ReadLogits(int readout, std::span<float> out) {
   LOOPSPEC_CHECK(readout >= 0 && readout < options_.cells &&
-                 out.size() == static_cast<size_t>(params_.vocab));
+                 out.size() == static_cast<size_t>(params_.shapes.vocab));
   stream_.Synchronize();
   Check(cudaMemcpy(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(),
                    out.size_bytes(), cudaMemcpyDeviceToHost),

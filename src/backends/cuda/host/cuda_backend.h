@@ -26,6 +26,8 @@ class CudaBackend final : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::string device() const override;
   int pages() const override { return pages_; }
+  int64_t page_bytes() const override { return page_bytes_; }
+  bool prefill_equals_decode() const override { return false; }
   // Rows beyond kPassRows read the weights again.
   int PreferredRows() const override { return std::min(options().cells, kPassRows); }
 
@@ -33,6 +35,9 @@ class CudaBackend final : public Backend {
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
+  void SavePages(std::span<const int32_t> pages, std::byte* to) override;
+  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override;
+  void CopyPage(int32_t from, int32_t to) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 
@@ -49,7 +54,7 @@ class CudaBackend final : public Backend {
     int readouts = 0;
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
-    PinnedArray<uint64_t> clock;          // [kSets][2]
+    PinnedArray<uint64_t> clock;          // [kPhases][2]
     PinnedArray<DecisionInfo> decisions;  // [cells], written by the GPU
     Event done;
   };
@@ -60,13 +65,17 @@ class CudaBackend final : public Backend {
   void AllocatePages();
   void UploadProgram();
   void ReserveForStep(const EncodedStep& step, InFlight& flight);
-  void StampStep(const StepPlan& plan, InFlight& flight);
+  std::byte* Page(int32_t page) const {
+    return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;
+  }
+  void AssignEpochs(const StepPlan& plan, InFlight& flight);
   Prefiller& prefiller();
 
   DeviceModel model_;
   BackendOptions options_;
   int device_;
   int pages_ = 0;
+  int64_t page_bytes_ = 0;
   int split_;
   PlaneMap planes_;
   DecodeLaunch launch_;
@@ -77,19 +86,19 @@ class CudaBackend final : public Backend {
   std::optional<Prefiller> prefiller_;  // made when first needed
 
   DeviceArray<Op> ops_;
-  DeviceArray<MatrixShare> shares_[2];  // [narrow]
+  DeviceArray<MatrixShare> shares_[2];  // [small_batch]
   DeviceArray<MatrixSource> sources_;
   DeviceArray<TensorMap> maps_;
   DeviceArray<double> frequencies_;
-  DeviceArray<float> state_, coda_x_, own_stream_, qk_raw_, partials_, attention_o_, logits_, work_,
-      distributions_;
+  DeviceArray<float> state_, coda_x_, local_stream_, qk_raw_, partials_, attention_o_, logits_,
+      work_, distributions_;
   DeviceArray<float2> rope_, attention_ml_;
   DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_,
       act_adapter_, q_;
 
-  DeviceArray<Mail> mail_sums_, mail_hidden_, mail_ff_, mail_attention_, mail_qkv_, mail_o_,
-      mail_ml_;
-  uint32_t next_stamp_ = 1;
+  // Of the low-latency exchange.
+  DeviceArray<LLWord> ll_sums_, ll_hidden_, ll_ff_, ll_attention_, ll_qkv_, ll_o_, ll_ml_;
+  uint32_t next_epoch_ = 1;
 
   InFlight flights_[kInFlight];
   Ticket next_ticket_ = 1;

@@ -36,39 +36,39 @@ class Arena {
   float* vectors_ = nullptr;
 };
 
-DeviceBlock LayOutBlock(const ModelSpec& spec, Arena& arena) {
-  DeviceBlock block;
+DeviceLayer LayOutLayer(const ModelSpec& spec, Arena& arena) {
+  DeviceLayer layer;
   if (spec.norms != NormPlacement::kPost) {
-    block.attn_norm_in = arena.Vector(spec.hidden);
-    block.mlp_norm_in = arena.Vector(spec.hidden);
+    layer.attn_norm_in = arena.Vector(spec.hidden);
+    layer.mlp_norm_in = arena.Vector(spec.hidden);
   }
   if (spec.norms != NormPlacement::kPre) {
-    block.attn_norm_out = arena.Vector(spec.hidden);
-    block.mlp_norm_out = arena.Vector(spec.hidden);
+    layer.attn_norm_out = arena.Vector(spec.hidden);
+    layer.mlp_norm_out = arena.Vector(spec.hidden);
   }
   if (spec.qk_norm) {
-    block.q_norm = arena.Vector(spec.q_size());
-    block.k_norm = arena.Vector(spec.kv_size());
+    layer.q_norm = arena.Vector(spec.q_size());
+    layer.k_norm = arena.Vector(spec.kv_size());
   }
-  block.qkv = arena.Matrix(TileLayout::Qkv(spec), spec.hidden);
-  block.attn_out = arena.Matrix(TileLayout::Plain(spec.hidden), spec.q_size());
-  block.gate_up = arena.Matrix(TileLayout::GateUp(spec), spec.hidden);
-  block.down = arena.Matrix(TileLayout::Plain(spec.hidden), spec.ff);
-  return block;
+  layer.qkv = arena.Matrix(TileLayout::Qkv(spec), spec.hidden);
+  layer.attn_out = arena.Matrix(TileLayout::Plain(spec.hidden), spec.q_size());
+  layer.gate_up = arena.Matrix(TileLayout::GateUp(spec), spec.hidden);
+  layer.down = arena.Matrix(TileLayout::Plain(spec.hidden), spec.ff);
+  return layer;
 }
 
 void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
-  const auto blocks = [&](int count, std::vector<DeviceBlock>& stack) {
+  const auto layers = [&](int count, std::vector<DeviceLayer>& stack) {
     const size_t before = arena.matrix_elements;
     stack.clear();
-    for (int i = 0; i < count; ++i) stack.push_back(LayOutBlock(spec, arena));
+    for (int i = 0; i < count; ++i) stack.push_back(LayOutLayer(spec, arena));
     return (arena.matrix_elements - before) * sizeof(bf16);
   };
   model.spec = spec;
   model.embedding = arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
-  model.prelude_bytes = blocks(spec.prelude_layers, model.prelude);
-  model.core_bytes = blocks(spec.core_layers, model.core);
-  model.coda_bytes = blocks(spec.coda_layers, model.coda);
+  model.prelude_bytes = layers(spec.prelude_layers, model.prelude);
+  model.core_bytes = layers(spec.core_layers, model.core);
+  model.coda_bytes = layers(spec.coda_layers, model.coda);
   if (spec.adapter) {
     model.adapter = arena.Matrix(TileLayout::Plain(spec.hidden), 2 * spec.hidden);
     model.core_bytes +=
@@ -198,8 +198,8 @@ DeviceModel DeviceModel::Load(const Model& model) {
   const ModelSpec& spec = model.spec;
   const TileLayout plain = TileLayout::Plain(spec.hidden), words = TileLayout::Plain(spec.vocab);
   up.Matrix({weights.embedding}, words, device.embedding);
-  const auto blocks = [&](const std::vector<BlockWeights>& from,
-                          const std::vector<DeviceBlock>& to) {
+  const auto layers = [&](const std::vector<BlockWeights>& from,
+                          const std::vector<DeviceLayer>& to) {
     for (size_t i = 0; i < from.size(); ++i) {
       up.Vector(from[i].attn_norm_in, to[i].attn_norm_in);
       up.Vector(from[i].attn_norm_out, to[i].attn_norm_out);
@@ -213,9 +213,9 @@ DeviceModel DeviceModel::Load(const Model& model) {
       up.Matrix(from[i].down.parts, plain, to[i].down);
     }
   };
-  blocks(weights.prelude, device.prelude);
-  blocks(weights.core, device.core);
-  blocks(weights.coda, device.coda);
+  layers(weights.prelude, device.prelude);
+  layers(weights.core, device.core);
+  layers(weights.coda, device.coda);
   if (spec.adapter) up.Matrix(weights.adapter.parts, plain, device.adapter);
   up.Vector(weights.adapter.bias, device.adapter_bias);
   up.Vector(weights.loop_norm, device.loop_norm);
@@ -233,8 +233,8 @@ DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
   };
   for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter}) clear(m);
   for (const auto* stack : {&device.prelude, &device.core, &device.coda}) {
-    for (const DeviceBlock& block : *stack) {
-      for (const DeviceMatrix& m : {block.qkv, block.attn_out, block.gate_up, block.down}) clear(m);
+    for (const DeviceLayer& layer : *stack) {
+      for (const DeviceMatrix& m : {layer.qkv, layer.attn_out, layer.gate_up, layer.down}) clear(m);
     }
   }
   const size_t n = device.vectors.size();

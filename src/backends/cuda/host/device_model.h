@@ -14,7 +14,7 @@ namespace loopspec::cuda {
 using bf16 = __nv_bfloat16;
 
 // Inputs of matrix products come in blocks of this many elements; rows are padded to whole blocks
-// with zeros, so that no kernel has to ask where a row ends.
+// with zeros, so that no kernel has to check where a row ends.
 inline constexpr int kBlockK = 256;
 inline int PaddedK(int k) {
   return (k + kBlockK - 1) / kBlockK * kBlockK;
@@ -23,8 +23,8 @@ inline int PaddedK(int k) {
 inline constexpr int kTileRows =
     16;  // rows of a weight tile: the long side of the matrix instruction
 
-// Matrices are laid out in whole tiles. The two halves of a tile pair up what its outputs are used
-// for together: rows i and i + head_dim / 2 of a head for the rotation, gate and up of one output.
+// Matrices are stored in whole tiles. The two halves of a tile hold outputs that are used together:
+// rows i and i + head_dim / 2 of a head for the rotation, gate and up of one output.
 struct DeviceMatrix {
   const bf16* data = nullptr;  // [rows, ld]
   int rows = 0;  // a multiple of kTileRows; rows of the checkpoint in the order of TileLayout
@@ -65,7 +65,7 @@ class TileLayout {
   int plain_;  // rows that follow, as they come
 };
 
-struct DeviceBlock {
+struct DeviceLayer {
   const float *attn_norm_in = nullptr, *attn_norm_out = nullptr;
   const float *mlp_norm_in = nullptr, *mlp_norm_out = nullptr;
   const float *q_norm = nullptr, *k_norm = nullptr;
@@ -76,7 +76,7 @@ struct DeviceModel {
   ModelSpec spec;
   DeviceMatrix embedding, head, adapter;
   const float *adapter_bias = nullptr, *loop_norm = nullptr, *final_norm = nullptr;
-  std::vector<DeviceBlock> prelude, core, coda;
+  std::vector<DeviceLayer> prelude, core, coda;
   size_t core_bytes = 0, prelude_bytes = 0, coda_bytes = 0;  // read by one pass of B, P, C
 
   DeviceArray<bf16> matrices;

@@ -24,8 +24,8 @@ EncodeFunction FindEncode() {
   return reinterpret_cast<EncodeFunction>(function);
 }
 
-// A slot of the ring at once: a tile's rows by kBlockK elements, as groups of 64 elements (128
-// bytes, all that the engine's exchange of 16-byte parts spans) one after the other.
+// One copy fills a stage of the ring: a tile's rows by kBlockK elements, as groups of 64 elements
+// (128 bytes, the span of the swizzle) one after the other.
 CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
   CUtensorMap map{};
   constexpr cuuint32_t kGroup = 64;

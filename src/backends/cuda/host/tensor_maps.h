@@ -1,4 +1,4 @@
-// Descriptions of the weight matrices for the copy engine of Hopper and later GPUs.
+// Tensor maps of the weight matrices, for TMA on Hopper and later GPUs.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ struct alignas(64) TensorMap {
   std::byte opaque[128];
 };
 
-// One map per matrix, on the device; empty on GPUs without the engine. Throws Error when the driver
+// One map per matrix, on the device; empty on GPUs without TMA. Throws Error when the driver
 // refuses one.
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device);
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/prefill/matmul_lt.h"
 #include "backends/cuda/program/program.h"
-#include "backends/cuda/program/step_types.h"
 
 namespace loopspec::cuda {
 
@@ -32,8 +32,8 @@ class Prefiller {
     int first, last;  // rows [first, last) are there
   };
   void RunChunk(const PrefillPlan& plan, const Chunk& chunk, const LogitsSink* sink);
-  void RunOps(int begin, int end, int set, int stack, const Chunk& chunk);
-  void RunMatrix(const Op& op, int set, int plane_offset, const Chunk& chunk);
+  void RunOps(int begin, int end, int phase, int stack, const Chunk& chunk);
+  void RunMatrix(const Op& op, int phase, int plane_offset, const Chunk& chunk);
   void Readout(int readout, const Chunk& chunk, const LogitsSink* sink);
 
   const DeviceModel& model_;
@@ -45,7 +45,7 @@ class Prefiller {
   DecodeParams params_;  // rows are numbered as cells
   DeviceArray<float> state_, coda_x_, sums_, logits_;
   DeviceArray<bf16> prelude_out_, hidden_, coda_hidden_, attention_, ff_, adapter_;
-  DeviceArray<RowInfo> infos_[kSets];
+  DeviceArray<RowInfo> infos_[kPhases];
   DeviceArray<int32_t> pages_;
   PinnedArray<RowInfo> host_infos_;
   PinnedArray<int32_t> host_pages_;

@@ -1,28 +1,28 @@
-// Lays a model down as the decode kernel's program: its operations in order, and which block reads
+// Builds the decode kernel's program for a model: its operations in order, and which CTA reads
 // which weights.
 #pragma once
 
 #include <vector>
 
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/program/op.h"
 
 namespace loopspec::cuda {
 
 struct Program {
   std::vector<Op> ops;
-  int ops_begin[kSets], ops_end[kSets];
+  int ops_begin[kPhases], ops_end[kPhases];
   int core_start = 0;
-  std::vector<MatrixShare> shares[2];  // [narrow]: [block][matrix]
+  std::vector<MatrixShare> shares[2];  // [small_batch]: [cta][matrix]
   int matrices = 0;
-  int matrices_end[kSets];
+  int matrices_end[kPhases];
   std::vector<DeviceMatrix> weights;  // [matrix]
   std::vector<MatrixKind> kinds;      // [matrix]
   int max_chunks = 1;                 // partial sums of any matrix
-  bool mail = false;                  // narrow sets may pass results by mail (mail.cuh)
+  bool low_latency = false;           // small batches may use the low-latency exchange
 };
 
-// `blocks`: blocks of the kernel's grid. Throws Error when the model has more matrices than the
+// `ctas`: of the kernel's grid. Throws Error when the model has more matrices than the
 // kernel's table.
-Program BuildProgram(const DeviceModel& model, int blocks);
+Program BuildProgram(const DeviceModel& model, int ctas);
 
 }  // namespace loopspec::cuda

@@ -1,6 +1,7 @@
 #include "backends/cuda/program/step_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <span>
@@ -40,9 +41,9 @@ EncodedStep StepEncoder::Encode(const StepPlan& plan, PinnedArray<std::byte>& bu
   int32_t at;
   Append<PlanHeader>(buffer, 1, at);
   header_.recurrences = plan.recurrences;
-  header_.related = Related(plan) ? 1 : 0;
   EncodeChains(plan, buffer);
-  for (const RowSet set : {kSetPrelude, kSetCore, kSetCoda}) EncodeSet(plan, set, buffer);
+  for (const Phase phase : {kPhasePrelude, kPhaseCore, kPhaseCoda})
+    EncodePhase(plan, phase, buffer);
   EncodeReadouts(plan, buffer);
   std::memcpy(buffer.data(), &header_, sizeof(header_));
   step_.bytes = used_;
@@ -63,20 +64,51 @@ void StepEncoder::EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buf
   header_.commits = step_.commits = static_cast<int>(plan.commits.size());
 }
 
-bool Related(const StepPlan& plan) {
-  if (plan.recurrences <= 1 || static_cast<int>(plan.rows.size()) > kNarrowRows) return false;
-  for (const RowPlan& row : plan.rows) {
-    for (const RowPlan& other : plan.rows) {
-      const auto chain =
-          std::span(plan.chains)
-              .subspan(static_cast<size_t>(row.chain_begin), static_cast<size_t>(row.chain_length));
-      if (other.depth < row.depth + plan.recurrences && row.depth <= other.depth &&
-          std::find(chain.begin(), chain.end(), other.cell) != chain.end()) {
-        return true;
-      }
+namespace {
+
+// A row of a phase, and which planes it works on: those of rows with the same level are the same.
+struct Member {
+  const RowPlan* row;
+  int level;
+};
+
+bool IsAncestor(const StepPlan& plan, const RowPlan& other, const RowPlan& row) {
+  const auto chain =
+      std::span(plan.chains)
+          .subspan(static_cast<size_t>(row.chain_begin), static_cast<size_t>(row.chain_length));
+  return other.sequence == row.sequence &&
+         std::find(chain.begin(), chain.end(), other.cell) != chain.end();
+}
+
+}  // namespace
+
+PhaseRelation RelationOf(const StepPlan& plan, Phase phase) {
+  std::array<Member, kSmallBatchRows> members;
+  size_t count = 0;
+  const auto add = [&](const RowPlan& row, int level) {
+    if (count < members.size()) members[count] = {&row, level};
+    ++count;
+  };
+  if (phase == kPhaseCoda) {
+    for (const ReadoutPlan& readout : plan.readouts)
+      add(plan.rows[static_cast<size_t>(readout.row)], readout.readout);
+  } else {
+    for (const RowPlan& row : plan.rows) {
+      if (phase == kPhaseCore || row.depth == 0) add(row, row.depth);
     }
   }
-  return false;
+  if (count > members.size()) return PhaseRelation::kNone;
+  const int recurrences = phase == kPhaseCore ? plan.recurrences : 1;
+  PhaseRelation relation = PhaseRelation::kNone;
+  for (const Member& member : std::span(members).first(count)) {
+    for (const Member& other : std::span(members).first(count)) {
+      const int apart = other.level - member.level;
+      if (apart < 0 || apart >= recurrences || !IsAncestor(plan, *other.row, *member.row)) continue;
+      if (apart == 0) return PhaseRelation::kSameDepth;
+      relation = PhaseRelation::kEarlierRecurrence;
+    }
+  }
+  return relation;
 }
 
 void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
@@ -94,25 +126,25 @@ void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
   plans_.push_back(&row);
 }
 
-void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::byte>& buffer) {
+void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std::byte>& buffer) {
   const PlaneMap planes(spec_, readouts_);
   infos_.clear();
   plans_.clear();
-  if (set == kSetCoda) {
+  if (phase == kPhaseCoda) {
     for (const ReadoutPlan& readout : plan.readouts) {
       const RowPlan& row = plan.rows[static_cast<size_t>(readout.row)];
       AddRow(plan, row, spec_.coda_layers > 0 ? planes.Coda(0, readout.readout) : 0);
     }
   } else {
     for (const RowPlan& row : plan.rows) {
-      if (set == kSetPrelude) {
+      if (phase == kPhasePrelude) {
         if (row.depth == 0 && spec_.prelude_layers > 0) AddRow(plan, row, 0);
       } else {
         LOOPSPEC_CHECK(row.depth >= 0 && row.depth + plan.recurrences <= spec_.recurrence);
         AddRow(plan, row, planes.Core(0, row.depth + 1));
       }
     }
-    if (set == kSetCore && plan.recurrences == 0) infos_.clear();
+    if (phase == kPhaseCore && plan.recurrences == 0) infos_.clear();
   }
   int64_t partials = 0;
   for (RowInfo& info : infos_) {
@@ -120,22 +152,22 @@ void StepEncoder::EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::b
     partials += info.splits;
   }
   step_.partials = std::max(step_.partials, partials);
-  if (static_cast<int>(infos_.size()) <= kNarrowRows)
-    step_.narrow_partials = std::max(step_.narrow_partials, partials);
+  if (static_cast<int>(infos_.size()) <= kSmallBatchRows)
+    step_.small_batch_partials = std::max(step_.small_batch_partials, partials);
   Group(plan);
 
-  header_.rows[set] = step_.rows[set] = static_cast<int32_t>(infos_.size());
-  header_.units[set] = static_cast<int32_t>(units_.size());
+  header_.rows[phase] = step_.rows[phase] = static_cast<int32_t>(infos_.size());
+  header_.units[phase] = static_cast<int32_t>(units_.size());
   std::copy(infos_.begin(), infos_.end(),
-            Append<RowInfo>(buffer, infos_.size(), header_.row_at[set]));
+            Append<RowInfo>(buffer, infos_.size(), header_.row_at[phase]));
   std::copy(query_rows_.begin(), query_rows_.end(),
-            Append<QueryRow>(buffer, query_rows_.size(), header_.query_rows_at[set]));
+            Append<QueryRow>(buffer, query_rows_.size(), header_.query_rows_at[phase]));
   std::copy(units_.begin(), units_.end(),
-            Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[set]));
+            Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[phase]));
 }
 
-// Rows of one sequence and plane share the reading of the splits that are committed whole; the rest
-// a row reads alone.
+// Rows of one sequence and plane share the reading of splits that are fully committed. The other
+// splits, a row's tail, are read for each row alone.
 void StepEncoder::Group(const StepPlan& plan) {
   order_.resize(infos_.size());
   std::iota(order_.begin(), order_.end(), 0);
@@ -152,14 +184,14 @@ void StepEncoder::Group(const StepPlan& plan) {
     query_rows_.push_back({i, info.partial, info.position});
   }
   units_.clear();
-  own_units_.clear();
+  tail_units_.clear();
   const int per_unit = std::max(1, kUnitQueries / (spec_.heads / spec_.kv_heads));
   const int count = static_cast<int>(order_.size());
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
     for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;
          ++split) {
-      own_units_.push_back(Unit(plan, i, 1, split));
+      tail_units_.push_back(Unit(plan, i, 1, split));
     }
   }
   for (int first = 0; first < count;) {
@@ -171,9 +203,9 @@ void StepEncoder::Group(const StepPlan& plan) {
       units_.push_back(Unit(plan, first, last - first, split));
     first = last;
   }
-  const size_t at = OwnUnitsAt(units_.size(), own_units_.size(), spec_.kv_heads, warps_);
-  units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), own_units_.begin(),
-                own_units_.end());
+  const size_t at = TailUnitsIndex(units_.size(), tail_units_.size(), spec_.kv_heads, warps_);
+  units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), tail_units_.begin(),
+                tail_units_.end());
 }
 
 AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split) const {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/program/plan.h"
 #include "backends/cuda/sampling/sampling_kernel.h"
 
 namespace loopspec::cuda {
@@ -11,29 +11,28 @@ struct EncodedStep {
   size_t bytes = 0;
   int commits = 0;
   int readouts = 0;
-  int64_t partials = 0;         // slots of attention partials that the largest set takes
-  int64_t narrow_partials = 0;  // and the largest narrow one
-  int rows[kSets] = {};
+  int64_t partials = 0;              // attention partials of the largest phase
+  int64_t small_batch_partials = 0;  // and of the largest phase that is a small batch
+  int rows[kPhases] = {};
   bool distributions = false;  // some readout compares distributions
 };
 
-// Whether some row reaches, within the step, a depth at which another row of its chain leaves keys
-// and values in the same step. Asked of few rows only: those of many wait for each other anyway.
-bool Related(const StepPlan& plan);
+// Whether rows of the phase attend to keys that others write in the same step.
+PhaseRelation RelationOf(const StepPlan& plan, Phase phase);
 
 class StepEncoder {
  public:
-  // `split`: positions per attention partial; `warps`: that attention is dealt to.
+  // `split`: positions per attention partial; `warps`: of the grid, which share attention's pieces.
   StepEncoder(const ModelSpec& spec, int split, int warps, int cells, int readouts);
 
-  // Writes `plan` to `buffer`, which grows where it must.
+  // Writes `plan` to `buffer`, which grows as needed.
   EncodedStep Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer);
 
  private:
   template <typename T>
   T* Append(PinnedArray<std::byte>& buffer, size_t count, int32_t& offset);
   void EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buffer);
-  void EncodeSet(const StepPlan& plan, RowSet set, PinnedArray<std::byte>& buffer);
+  void EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std::byte>& buffer);
   void EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer);
   void AddRow(const StepPlan& plan, const RowPlan& row, int plane);
   void Group(const StepPlan& plan);
@@ -44,11 +43,11 @@ class StepEncoder {
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;
-  std::vector<int32_t> order_;  // rows of a set, those that can share reads together
+  std::vector<int32_t> order_;  // rows of a phase; those that can share reads are neighbours
   std::vector<QueryRow> query_rows_;
-  std::vector<AttentionUnit> own_units_, units_;
+  std::vector<AttentionUnit> tail_units_, units_;
   std::vector<RowInfo> infos_;
-  std::vector<const RowPlan*> plans_;  // behind infos_
+  std::vector<const RowPlan*> plans_;  // of infos_
 };
 
 }  // namespace loopspec::cuda

@@ -1,6 +1,6 @@
 #include "backends/cuda/sampling/sampling_kernel.h"
 
-#include "backends/cuda/sampling/block_team.cuh"
+#include "backends/cuda/sampling/cta_team.cuh"
 #include "base/philox.h"
 #include "sampling/filters.h"
 
@@ -49,7 +49,7 @@ struct Cut {
 
 class Ranking {
  public:
-  __device__ Ranking(const BlockTeam& team, Histogram* histogram, const float* logits, int vocab,
+  __device__ Ranking(const CtaTeam& team, Histogram* histogram, const float* logits, int vocab,
                      float top, float inverse, float floor)
       : team_(team),
         histogram_(histogram),
@@ -205,7 +205,7 @@ class Ranking {
     return by_count_ ? group_count >= count : group_mass >= mass;
   }
 
-  BlockTeam team_;
+  CtaTeam team_;
   Histogram* histogram_;
   const float* logits_;
   int vocab_;
@@ -215,7 +215,7 @@ class Ranking {
   unsigned long long mass_left_ = 0;
 };
 
-__device__ int ArgMaxOf(const BlockTeam& team, const float* values, int n, float* best = nullptr) {
+__device__ int ArgMaxOf(const CtaTeam& team, const float* values, int n, float* best = nullptr) {
   float value = __int_as_float(0xFF800000);
   int index = -1;
   const auto look = [&](float v, int i) {
@@ -224,7 +224,7 @@ __device__ int ArgMaxOf(const BlockTeam& team, const float* values, int n, float
       index = i;
     }
   };
-  // Many values on their way at once: there is one block, and the time is latency.
+  // Many loads in flight at once: one CTA has the whole row, and the time is latency.
   constexpr int kAtOnce = 16;
   int i = static_cast<int>(threadIdx.x);
 #pragma unroll 1
@@ -262,7 +262,7 @@ __device__ void Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float
 }
 
 // Adjusted logits to probabilities in place, as FilteredSoftmax of sampling/filters.cc.
-__device__ void Filter(const BlockTeam& team, Histogram* histogram, const ReadoutInfo& r, int vocab,
+__device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutInfo& r, int vocab,
                        float* values) {
   float top;
   const int first = ArgMaxOf(team, values, vocab, &top);
@@ -315,7 +315,7 @@ __device__ float GumbelNoise(const DrawKey& key, uint32_t token) {
 
 // argmax of log p + noise. No noise exceeds 22.9, so only tokens that can still beat the likeliest
 // one are looked at.
-__device__ int CoupledToken(const BlockTeam& team, const DrawKey& key, const float* probabilities,
+__device__ int CoupledToken(const CtaTeam& team, const DrawKey& key, const float* probabilities,
                             int vocab) {
   float p;
   const int likeliest = ArgMaxOf(team, probabilities, vocab, &p);
@@ -326,7 +326,7 @@ __device__ int CoupledToken(const BlockTeam& team, const DrawKey& key, const flo
   for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
     if (!(probabilities[v] > 0.0f) || probabilities[v] < least || v == likeliest) continue;
     const float s = logf(probabilities[v]) + GumbelNoise(key, static_cast<uint32_t>(v));
-    if (BlockTeam::Before(s, v, best, token)) {
+    if (CtaTeam::Before(s, v, best, token)) {
       best = s;
       token = v;
     }
@@ -350,16 +350,16 @@ __device__ void DecideByChoice(const ReadoutInfo& r, int choice, DecisionInfo& o
   out.token = same < 0 ? choice : -1;
 }
 
-__device__ void DecideByCascade(const BlockTeam& team, const SamplingBuffers& b,
-                                const ReadoutInfo& r, float* rho, DecisionInfo& out) {
+__device__ void DecideByCascade(const CtaTeam& team, const SamplingBuffers& b, const ReadoutInfo& r,
+                                float* rho, DecisionInfo& out) {
   const auto slot = [&](int proposal) {
     return b.distributions + (static_cast<size_t>(r.cell) * b.proposals + proposal) * b.vocab;
   };
   Recorded<float> recorded[kMaxProposals];
   for (int i = 0; i < r.recorded_count; ++i)
     recorded[i] = {r.recorded[i].token, slot(r.recorded[i].proposal)};
-  BlockTeam walkers = team;
-  PhiloxDraw<BlockTeam> draw{r.draw, team};
+  CtaTeam walkers = team;
+  PhiloxDraw<CtaTeam> draw{r.draw, team};
   if (r.verify) {
     const Verdict verdict = Verify(walkers, draw, b.vocab, rho, recorded, r.recorded_count);
     out.token = verdict.token;
@@ -373,8 +373,8 @@ __device__ void DecideByCascade(const BlockTeam& team, const SamplingBuffers& b,
 }
 
 // Log-probabilities of the raw softmax: of the token, and the most likely ones by repeated search.
-__device__ void Logprobs(const BlockTeam& team, const ReadoutInfo& r, const float* logits,
-                         int vocab, DecisionInfo& out) {
+__device__ void Logprobs(const CtaTeam& team, const ReadoutInfo& r, const float* logits, int vocab,
+                         DecisionInfo& out) {
   float top;
   const int first = ArgMaxOf(team, logits, vocab, &top);
   const double sum = team.Sum(
@@ -392,8 +392,8 @@ __device__ void Logprobs(const BlockTeam& team, const ReadoutInfo& r, const floa
     float best = __int_as_float(0xFF800000);
     int index = -1;
     for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
-      if (!BlockTeam::Before(value, token, logits[v], v)) continue;
-      if (BlockTeam::Before(logits[v], v, best, index)) {
+      if (!CtaTeam::Before(value, token, logits[v], v)) continue;
+      if (CtaTeam::Before(logits[v], v, best, index)) {
         best = logits[v];
         index = v;
       }
@@ -408,7 +408,7 @@ __global__ void __launch_bounds__(kTeamThreads)
   __shared__ TeamScratch scratch;
   __shared__ Histogram histogram;
   __shared__ DecisionInfo out;
-  const BlockTeam team{&scratch};
+  const CtaTeam team{&scratch};
   const auto& r = reinterpret_cast<const ReadoutInfo*>(reinterpret_cast<const char*>(b.plan) +
                                                        b.plan->readouts_at)[blockIdx.x];
   const float* logits = b.logits + static_cast<size_t>(blockIdx.x) * b.vocab;

@@ -1,7 +1,7 @@
-// Decisions on the device: one block per readout turns logits into a token.
+// Decisions on the device: one CTA per readout turns logits into a token.
 #pragma once
 
-#include "backends/cuda/program/step_types.h"
+#include "backends/cuda/program/plan.h"
 #include "sampling/cascade.h"
 #include "sampling/params.h"
 

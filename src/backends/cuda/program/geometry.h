@@ -1,0 +1,49 @@
+// Sizes that the program, the plan and the decode kernel agree on.
+#pragma once
+
+#include "backends/cuda/host/device_model.h"
+
+namespace loopspec::cuda {
+
+inline constexpr int kThreads =
+    256;  // that compute, of a CTA: eight warps share the k of a product
+inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kProducerThreads = 32;  // beside them, in kernels with a producer warp
+inline constexpr int kPassRows = 32;         // batch rows that one pass over the weights serves
+inline constexpr int kSmallBatchRows = 8;    // rows up to which results may go through the
+                                             // low-latency exchange (exchange/low_latency.cuh)
+inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
+inline constexpr int kMaxMatrices = 384;          // of one model
+inline constexpr int kMaxHidden = 8192;           // a CTA holds a row of the stream in registers
+inline constexpr int kLocalHidden = 2048;         // widest row of which every CTA may hold a copy
+
+// Positions of an attention partial: as many as a warp can have in flight at once.
+inline constexpr int SplitPositions(int head_stride) {
+  return head_stride <= 64 ? 64 : 4096 / head_stride;
+}
+
+// Query heads that a warp takes at once: an attention unit has as many rows as give that many query
+// heads of one KV head, and at least one.
+inline constexpr int kUnitQueries = 8;
+
+// Lanes, of four elements each, that a piece of the combine operation has (ops/combine_op.cuh): as
+// few as give each of the grid's `warps` at most one piece of the `elements` in all rows. More than
+// eight leave no registers for the exchange, and are more than a head has where head_stride is 32.
+inline constexpr int CombineLanes(int elements, int warps, int head_stride, bool small_batch) {
+  const int most = small_batch || head_stride < 64 ? 8 : 16;
+  int lanes = 1;
+  while (lanes < most && elements > 4 * lanes * warps) lanes *= 2;
+  return lanes;
+}
+
+// Where the tail units (those with uncommitted positions) are put among the `others` of the plan.
+// Tail units take longest, because they look up cells. Pieces go to the grid's `warps` round robin;
+// at the end of the last full round the tail units fall to warps that get no piece of the last,
+// incomplete round, as far as there are such warps.
+inline constexpr size_t TailUnitsIndex(size_t others, size_t tail, int kv_heads, int warps) {
+  const auto heads = static_cast<size_t>(kv_heads), each = static_cast<size_t>(warps);
+  const size_t full = (others + tail) * heads / each * each / heads;
+  return full < tail ? 0 : full - tail < others ? full - tail : others;
+}
+
+}  // namespace loopspec::cuda

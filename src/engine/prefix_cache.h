@@ -1,0 +1,63 @@
+// Keys and values of texts that were computed before, for requests that begin alike.
+//
+// A tree of whole pages: an entry is the kPageSize tokens of one page after the tokens of its
+// parents. Entries are found by a hash chained over the text and compared token by token, so a hit
+// is never a wrong one. The pages themselves are counted references: an entry is one holder among
+// others, and a page that a sequence still reads is never given away. Readout depths, state seed
+// and compute mode belong to the backend, so a cache serves one backend only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <unordered_map>
+
+#include "kv/ledger.h"
+
+namespace loopspec {
+
+class PrefixCache {
+ public:
+  // At most `limit` pages.
+  PrefixCache(PagePool& pages, int64_t limit) : pages_(pages), limit_(limit) {}
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // Shares the pages of the longest known beginning of `tokens` with `sequence`, which is empty.
+  // Returns how many tokens that are, a multiple of kPageSize.
+  int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence);
+
+  // Keeps the pages of `tokens`, as far as they are whole; pages[i] holds tokens [64 i, 64 i + 64)
+  // for good. Where a beginning is known already, its own pages stay.
+  void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
+
+  // Gives up the least recently used entry whose page nobody else holds. False when there is none.
+  bool EvictOne();
+
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+
+ private:
+  struct Entry {
+    Entry* parent;  // null: the text begins here
+    uint64_t hash;  // of the text up to the end of this page
+    std::array<int32_t, kPageSize> tokens;
+    int32_t page;
+    int children;
+  };
+  using Place = std::list<Entry>::iterator;
+
+  // The entry for a page of tokens after `parent`; end() when there is none.
+  Place Look(uint64_t hash, const Entry* parent, const int32_t* tokens);
+  // Marks `last` and its parents as used now, the parents as the more recent: so the one at the end
+  // of the list has no children.
+  void Touch(Entry* last);
+
+  PagePool& pages_;
+  int64_t limit_;
+  std::list<Entry> entries_;  // the most recently used first
+  std::unordered_multimap<uint64_t, Place> by_hash_;
+};
+
+}  // namespace loopspec

@@ -1,0 +1,118 @@
+// A CUDA backend with random weights at small and at released widths, for tests of rows.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "backends/cuda/host/cuda_backend.h"
+#include "cuda_driver.h"
+
+namespace loopspec {
+
+// Small models of real head sizes; K of the down projection is more than one chunk.
+inline ModelSpec OuroLike() {
+  ModelSpec spec;
+  spec.family = "ouro";
+  spec.hidden = 512;
+  spec.heads = spec.kv_heads = 4;
+  spec.head_dim = 128;
+  spec.ff = 2816;
+  spec.vocab = 1000;
+  spec.max_positions = 4096;
+  spec.core_layers = 2;
+  spec.recurrence = 4;
+  spec.norms = NormPlacement::kSandwich;
+  spec.loop_norm = true;
+  return spec;
+}
+
+inline ModelSpec RavenLike(bool olmo) {
+  ModelSpec spec;
+  spec.family = "raven";
+  spec.hidden = 320;
+  spec.heads = 8;
+  spec.kv_heads = olmo ? 8 : 2;
+  spec.head_dim = olmo ? 80 : 64;
+  spec.ff = 1000;
+  spec.vocab = 777;
+  spec.max_positions = 4096;
+  spec.prelude_layers = 1;
+  spec.core_layers = 2;
+  spec.coda_layers = 1;
+  spec.recurrence = 6;
+  spec.norms = olmo ? NormPlacement::kPost : NormPlacement::kPre;
+  spec.qk_norm = olmo;
+  spec.final_norm = true;
+  spec.adapter = true;
+  spec.state_std = 0.5;
+  return spec;
+}
+
+// The widths of the released models, at which every multiprocessor works on every layer: up to
+// eight rows then use the low-latency exchange.
+inline ModelSpec AtWidthOfReleased(ModelSpec spec) {
+  spec.hidden = 2048;
+  spec.heads = spec.family == "ouro" ? 16 : 32;
+  spec.kv_heads = spec.family == "ouro" ? 16 : 8;
+  spec.head_dim = spec.family == "ouro" ? 128 : 64;
+  spec.ff = 2816;
+  return spec;
+}
+
+inline ModelSpec SpecOf(int which) {
+  switch (which) {
+    case 0:
+      return OuroLike();
+    case 1:
+      return RavenLike(false);
+    case 2:
+      return RavenLike(true);
+    case 3:
+      return AtWidthOfReleased(OuroLike());
+    case 4:
+      return AtWidthOfReleased(RavenLike(false));
+    case 5:
+      return AtWidthOfReleased(RavenLike(true));
+    case 6: {
+      ModelSpec spec = AtWidthOfReleased(RavenLike(false));
+      spec.kv_heads = 4;  // eight query heads each, as many as a warp takes at once
+      return spec;
+    }
+    default: {
+      ModelSpec spec = AtWidthOfReleased(OuroLike());
+      spec.head_dim = 32;
+      spec.heads = 64;
+      spec.kv_heads = 16;
+      return spec;
+    }
+  }
+}
+
+class CudaRows : public testing::TestWithParam<int> {
+ protected:
+  static constexpr int kPrompt = 300;
+
+  void Start(int cells, int prompt = kPrompt) {
+    const ModelSpec spec = SpecOf(GetParam());
+    cuda::Check(cudaSetDevice(0), "selecting the GPU");
+    BackendOptions options = AllDepths(spec, cells);
+    options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
+    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
+    driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
+    std::mt19937 random(3);
+    for (int i = 0; i < prompt; ++i)
+      prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
+    backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
+  }
+
+  int Token(int i) const { return (i * 37 + 11) % backend_->spec().vocab; }
+
+  std::unique_ptr<cuda::CudaBackend> backend_;
+  std::unique_ptr<StepDriver> driver_;
+  std::vector<int32_t> prompt_;
+};
+
+}  // namespace loopspec

@@ -1,0 +1,219 @@
+// The scheduler over the demo models: under load everybody gets, bit for bit, what it gets alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/generate.h"
+#include "engine/generation_defaults.h"
+#include "engine/scheduler.h"
+#include "tests/support/driver.h"
+#include "tests/support/models.h"
+
+namespace loopspec {
+namespace {
+
+BackendOptions Options(const Model& model, int64_t positions, int cells = 128) {
+  BackendOptions options;
+  const int r = model.spec.recurrence;
+  options.readout_depths = r == 4 ? std::vector{1, 2, 4} : std::vector{2, 8, r};
+  options.cells = cells;
+  options.threads = 1;  // tests share the machine with others
+  options.kv_positions = positions;
+  return options;
+}
+
+struct Text {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  bool operator==(const Text&) const = default;
+};
+
+Text Alone(Backend& backend, const DecodeRequest& request) {
+  Generator generator(backend);
+  Text text;
+  for (const CommittedToken& token : generator.Run(request).tokens) {
+    text.ids.push_back(token.token);
+    text.logprobs.push_back(token.logprob);
+  }
+  return text;
+}
+
+// Appends what the stream has; the result once its (only) choice has ended.
+void Read(TokenStream& stream, Text& text, ChoiceResult& result) {
+  StreamEvent event;
+  while (stream.Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
+    if (event.kind == StreamEvent::Kind::kEnd) result = stream.result(0);
+    if (event.kind != StreamEvent::Kind::kToken) continue;
+    text.ids.push_back(event.token.token);
+    text.logprobs.push_back(event.token.logprob);
+  }
+}
+
+// Greedy, coupled and cascade; short and long; some begin like others, some repeat others whole.
+DecodeRequest Request(const std::vector<std::vector<int32_t>>& prompts, const Model& model,
+                      uint32_t i, int longest) {
+  std::mt19937 random(i % 48);
+  DecodeRequest request;
+  request.prompt = prompts[random() % prompts.size()];
+  if (random() % 2 == 0) {
+    const std::vector<int32_t> before = RandomTokens(model.spec, 64 * (1 + random() % 2), 7);
+    request.prompt.insert(request.prompt.begin(), before.begin(), before.end());
+  }
+  const int r = model.spec.recurrence;
+  request.depths = r == 4 ? std::vector{1, 2} : std::vector{2, 8};
+  if (random() % 4 == 0) request.depths = {};
+  if (random() % 4 == 0) request.early = EarlyChildren::kLookup;
+  request.max_tokens = 1 + static_cast<int>(random() % static_cast<uint32_t>(longest));
+  request.seed = random() % 8;
+  request.logprobs = 0;
+  const auto kind = random() % 3;
+  if (kind > 0) request.sampling.temperature = 0.8f;
+  if (kind == 1) request.sampling.sampler = Sampler::kCoupled;
+  request.row_budget = 8;
+  return request;
+}
+
+void StreamsUnderLoad(const std::string& name, int streams_count, int longest, int64_t positions,
+                      bool expect_set_aside) {
+  const Model model = LoadTestModel(name);
+  const auto prompts = DemoPrompts(name);
+  const auto alone_backend = MakeTestBackend(model, Options(model, 1024));
+  const auto backend = MakeTestBackend(model, Options(model, positions));
+  Scheduler scheduler(*backend);
+  const auto count = static_cast<size_t>(streams_count);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  std::vector<Text> texts(count);
+  std::vector<ChoiceResult> results(count);
+  std::mt19937 random(4);
+  for (bool busy = true; busy || streams.size() < count;) {
+    if (streams.size() < count && random() % 2 == 0) {
+      const auto i = static_cast<uint32_t>(streams.size());
+      streams.push_back(scheduler.Submit({.request = Request(prompts, model, i, longest)}));
+    }
+    if (random() % 20 == 0 && !streams.empty()) {
+      const size_t which = random() % streams.size();
+      if (which % 5 == 1) streams[which]->Cancel();
+    }
+    busy = scheduler.Turn();
+  }
+  int64_t cancelled = 0, cached = 0;
+  for (size_t i = 0; i < count; ++i) {
+    Read(*streams[i], texts[i], results[i]);
+    ASSERT_NE(results[i].finish_reason, FinishReason::kNone);
+    Text alone = Alone(*alone_backend, Request(prompts, model, static_cast<uint32_t>(i), longest));
+    if (results[i].finish_reason == FinishReason::kCancelled) {
+      ++cancelled;
+      ASSERT_LE(texts[i].ids.size(), alone.ids.size());
+      alone.ids.resize(texts[i].ids.size());
+      alone.logprobs.resize(texts[i].ids.size());
+    }
+    EXPECT_EQ(texts[i].ids, alone.ids) << name << ", request " << i;
+    EXPECT_TRUE(texts[i] == alone) << name << ", request " << i;
+    cached += results[i].cached_tokens;
+  }
+  EXPECT_GT(cancelled, 0);
+  EXPECT_GT(cached, 0);
+  EXPECT_EQ(scheduler.state().times_set_aside > 0, expect_set_aside);
+  const SchedulerState state = scheduler.state();
+  EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
+  EXPECT_EQ(state.cells_free, state.cells);
+}
+
+TEST(Engine, OuroStreamsGetWhatEachGetsAlone) {
+  StreamsUnderLoad("ouro-demo", 64, 16, 64 * 200, false);
+}
+
+TEST(Engine, OuroStreamsGetWhatEachGetsAloneInLittleMemory) {
+  StreamsUnderLoad("ouro-demo", 12, 250, 64 * 7, true);
+}
+
+TEST(Engine, RavenStreamsGetWhatEachGetsAlone) {
+  StreamsUnderLoad("raven-demo", 12, 12, 64 * 100, false);
+}
+
+// A scored prompt: the same numbers as decoding gives for the same tokens, and the likeliest token
+// has exactly the largest of them.
+TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
+  const Model model = LoadTestModel("ouro-demo");
+  const auto backend = MakeTestBackend(model, Options(model, 64 * 40));
+  if (!backend->prefill_equals_decode()) GTEST_SKIP() << "prompts have other bits here";
+  DecodeRequest request;
+  request.prompt = DemoPrompts("ouro-demo")[0];
+  const size_t prompt = request.prompt.size();
+  request.max_tokens = 80;
+  request.logprobs = 3;
+  Scheduler scheduler(*backend);
+  const auto decoded = scheduler.Submit({.request = request});
+  while (scheduler.Turn()) {
+  }
+  std::vector<CommittedToken> tokens;
+  StreamEvent event;
+  while (decoded->Next(event) == TokenStream::Status::kEvent) {
+    if (event.kind == StreamEvent::Kind::kToken) tokens.push_back(event.token);
+  }
+  for (const CommittedToken& token : tokens) request.prompt.push_back(token.token);
+  request.max_tokens = 0;
+  const auto scored = scheduler.Submit({.request = request, .prompt_logprobs = 3});
+  while (scheduler.Turn()) {
+  }
+  std::vector<StreamEvent::Kind> kinds;
+  while (scored->Next(event) == TokenStream::Status::kEvent) kinds.push_back(event.kind);
+  EXPECT_EQ(kinds, (std::vector{StreamEvent::Kind::kPrompt, StreamEvent::Kind::kEnd}));
+  EXPECT_EQ(scored->result(0).finish_reason, FinishReason::kLength);
+  const std::vector<PromptLogprob> scores = scored->prompt_logprobs();
+  ASSERT_EQ(scores.size(), request.prompt.size() - 1);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const PromptLogprob& score = scores[prompt - 1 + i];
+    EXPECT_EQ(score.token, tokens[i].token);
+    EXPECT_EQ(score.logprob, tokens[i].logprob);
+    ASSERT_EQ(score.top.size(), 3u);
+    EXPECT_EQ(score.logprob, score.top[0].logprob);  // greedy
+    for (size_t t = 0; t < 3; ++t) {
+      EXPECT_EQ(score.top[t].token, tokens[i].top[t].token);
+      EXPECT_EQ(score.top[t].logprob, tokens[i].top[t].logprob);
+    }
+  }
+}
+
+TEST(GenerationDefaults, AsHuggingFaceReadsThem) {
+  const auto folder = std::filesystem::path(LOOPSPEC_BINARY_DIR) / "generation_defaults_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  EXPECT_FALSE(ReadGenerationDefaults(folder).from_file);
+  EXPECT_TRUE(ReadGenerationDefaults(folder).sampling.greedy());
+  const auto with = [&](const std::string& json) {
+    std::ofstream(folder / "generation_config.json") << json;
+    return ReadGenerationDefaults(folder);
+  };
+  // Without do_sample, greedy; penalties count all the same.
+  SamplingParams s =
+      with(R"({"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1})").sampling;
+  EXPECT_TRUE(s.greedy());
+  EXPECT_EQ(s.top_p, 1.0f);
+  EXPECT_EQ(s.repetition_penalty, 1.1f);
+  s = with(R"({"do_sample": true})").sampling;
+  EXPECT_EQ(s.temperature, 1.0f);
+  EXPECT_EQ(s.top_k, 50);
+  EXPECT_EQ(s.top_p, 1.0f);
+  s = with(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.1})")
+          .sampling;
+  EXPECT_EQ(s.temperature, 0.6f);
+  EXPECT_EQ(s.top_k, 20);
+  EXPECT_EQ(s.top_p, 0.95f);
+  EXPECT_EQ(s.min_p, 0.1f);
+  const GenerationDefaults beams = with(R"({"num_beams": 4, "typical_p": 1.0, "min_length": 0})");
+  EXPECT_EQ(beams.ignored, std::vector<std::string>{"num_beams"});
+  EXPECT_THROW(with(R"({"do_sample": true, "top_p": 1.5})"), Error);
+  EXPECT_THROW(with(R"({"do_sample": "yes"})"), Error);
+  EXPECT_THROW(with(R"([])"), Error);
+}
+
+}  // namespace
+}  // namespace loopspec

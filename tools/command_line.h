@@ -1,0 +1,73 @@
+// The command line in the few words that our commands need. CLI11 does the parsing; its headers
+// take long to compile, so that only main.cc and command_line.cc include them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace loopspec::tools {
+
+// One option of a command: a handle, valid as long as the application. Each setter returns the
+// handle, so that they can be chained.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option Required() const;
+  // Heading in the help under which it stands.
+  Option Group(const std::string& heading) const;
+  // What the help calls the value.
+  Option TypeName(const std::string& name) const;
+  // The help shows the value that the variable has now, or `text` instead.
+  Option ShowDefault() const;
+  Option ShowDefault(const std::string& text) const;
+  // Only values from low to high, both included.
+  Option Range(int64_t low, int64_t high) const;
+  Option OneOf(std::initializer_list<std::string> values) const;
+  // `complaint` returns what is wrong with a value, or nothing.
+  Option Check(std::function<std::string(const std::string& value)> complaint) const;
+  // One value each time it is given, not as many as follow.
+  Option OneValueEach() const;
+
+  // How often it was given; known once the command line has been parsed.
+  size_t Count() const;
+  // As the help writes it: --prompt.
+  std::string Name() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+// A command, or the application that holds the commands: a handle as well.
+class Command {
+ public:
+  Command(CLI::App& app)
+      : app_(&app) {}  // NOLINT(google-explicit-constructor): it is the same thing
+
+  Command AddCommand(const std::string& name, const std::string& help) const;
+
+  // `names`: "--model,-m", or "FILE" for an argument without dashes. `value` keeps its content
+  // where the option is not given. Defined for std::string, int, int64_t, uint64_t, float,
+  // double, std::optional<int> and vectors of std::string and int: the list is in command_line.cc.
+  template <typename T>
+  Option AddOption(const std::string& names, T& value, const std::string& help) const;
+  Option AddFlag(const std::string& names, bool& value, const std::string& help) const;
+
+  // Text below the options in the help.
+  void SetFooter(const std::string& text) const;
+  // What runs when the command was given, after all options have been read.
+  void SetAction(std::function<void()> action) const;
+
+ private:
+  CLI::App* app_;
+};
+
+}  // namespace loopspec::tools
