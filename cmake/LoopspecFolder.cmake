@@ -1,8 +1,9 @@
-# loopspec_folder(NAME SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...] [COLD])
+# loopspec_folder(NAME SOURCES a.cc ... [DEPENDS folder ...] [LIBRARIES target ...] [COLD] [TOOL_ONLY])
 # One static library per source folder. DEPENDS names the folders it may include, LIBRARIES what it links from outside.
 # COLD: its speed does not matter, so it is compiled quickly; loopspec_cold(a.cc ...) says so of single files.
+# TOOL_ONLY: for the binary, not part of the installed library.
 function(loopspec_folder name)
-  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;TOOL_ONLY" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   set(target loopspec_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/src")
@@ -17,7 +18,9 @@ function(loopspec_folder name)
     target_link_libraries(${target} PUBLIC loopspec_${folder})
   endforeach()
   target_link_libraries(${target} PUBLIC ${ARG_LIBRARIES})
-  set_property(GLOBAL APPEND PROPERTY LOOPSPEC_FOLDERS ${target})
+  if(NOT ARG_TOOL_ONLY)
+    set_property(GLOBAL APPEND PROPERTY LOOPSPEC_FOLDERS ${target})
+  endif()
 endfunction()
 
 function(loopspec_cold)

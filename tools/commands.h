@@ -14,6 +14,7 @@ void AddDetokenizeCommand(Command app);
 void AddGenerateCommand(Command app);
 void AddInspectCommand(Command app);
 void AddLogitsCommand(Command app);
+void AddServeCommand(Command app);
 void AddSynthCommand(Command app);
 void AddTemplateCommand(Command app);
 void AddTokenizeCommand(Command app);

@@ -114,6 +114,7 @@ int main(int argc, char** argv) {
   using namespace loopspec::tools;
   AddGenerateCommand(app);
   AddChatCommand(app);
+  AddServeCommand(app);
   AddBenchCommand(app);
   AddInspectCommand(app);
   AddLogitsCommand(app);

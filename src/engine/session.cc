@@ -100,6 +100,10 @@ SchedulerOptions Session::scheduler_options() const {
   return scheduler;
 }
 
+double Session::GammaOf(const ChoiceResult& result, const std::vector<int>& depths) const {
+  return Gamma(result.statistics.accepted, result.statistics.fallback, depths, spec().recurrence);
+}
+
 int64_t Session::longest() const {
   return std::min<int64_t>(spec().max_positions, int64_t{backend_->pages()} * kPageSize);
 }

@@ -57,6 +57,9 @@ class Session {
   // of threads may prepare at once.
   Submission Prepare(const Request& request) const;
 
+  // Tokens per R recurrences of a choice that was decoded with these depths, the paper's measure.
+  double GammaOf(const ChoiceResult& result, const std::vector<int>& depths) const;
+
   SchedulerOptions scheduler_options() const;
 
  private:

@@ -1,0 +1,147 @@
+// Any bytes as the body of a request: an ApiException that can be sent, or a request within its
+// limits. And any bytes as what a model says, in any pieces: always valid JSON, and the same text.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "serve/api_error.h"
+#include "serve/wire_parse.h"
+#include "serve/wire_text.h"
+#include "serve/wire_write.h"
+#include "text/unicode.h"
+
+using namespace loopspec;
+using namespace loopspec::serve;
+
+namespace {
+
+void Check(bool holds) {
+  if (!holds) std::abort();
+}
+
+const WireParser& Parser() {
+  static const WireParser parser{WireLimits()};
+  return parser;
+}
+
+void CheckRequest(const CompletionRequest& request) {
+  const WireLimits& limits = Parser().limits();
+  Check(request.n >= 1 && request.n <= limits.max_n);
+  Check(request.logprobs >= -1 && request.logprobs <= limits.max_logprobs);
+  Check(request.stop.size() <= static_cast<size_t>(limits.max_stops));
+  for (const std::string& stop : request.stop) {
+    Check(!stop.empty() && stop.size() <= static_cast<size_t>(limits.max_stop_bytes));
+  }
+  Check(request.sampling.logit_bias.size() <= static_cast<size_t>(limits.max_bias));
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    Check(id >= 0 && bias >= -100 && bias <= 100);
+  }
+  const double temperature = request.sampling.temperature.value_or(0);
+  Check(temperature >= 0 && temperature <= 1000);
+  const double top_p = request.sampling.top_p.value_or(1);
+  Check(top_p > 0 && top_p <= 1);
+  Check(request.max_tokens.value_or(1) >= (request.echo ? 0 : 1));
+  if (request.endpoint == kChat) {
+    Check(request.messages.is_array() && !request.messages.empty());
+    for (const auto& message : request.messages) {
+      Check(message["role"].is_string() && message["content"].is_string());
+    }
+  } else {
+    Check(!request.prompts.empty());
+  }
+  if (request.depths) {
+    for (size_t i = 1; i < request.depths->size(); ++i) {
+      Check((*request.depths)[i] > (*request.depths)[i - 1]);
+    }
+  }
+}
+
+void Parse(Endpoint endpoint, std::string_view body) {
+  try {
+    if (endpoint == kTokenize) {
+      Parser().Tokenize(body);
+    } else if (endpoint == kDetokenize) {
+      Parser().Detokenize(body);
+    } else {
+      CheckRequest(Parser().Completion(endpoint, body));
+    }
+  } catch (const ApiException& error) {
+    const std::string text = Dump(ErrorJson(error.error()));
+    Check(error.error().status == 400 && text.size() < 4096 && IsValidUtf8(text));
+    Json::parse(text);
+  }
+}
+
+// The bytes as an answer, cut into pieces of `step`.
+void Say(std::string_view bytes, size_t step, bool open) {
+  std::string whole;
+  AppendLossyUtf8(bytes, whole);
+  Utf8Gate gate;
+  ReasoningSplitter in_pieces(open), at_once(open);
+  std::string gated, reasoning, content;
+  const auto add = [&](const ReasoningSplitter::Parts& parts) {
+    reasoning += parts.reasoning;
+    content += parts.content;
+  };
+  for (size_t at = 0; at < bytes.size(); at += step) {
+    const std::string piece = gate.Push(bytes.substr(at, step));
+    Check(IsValidUtf8(piece));
+    gated += piece;
+    add(in_pieces.Push(piece));
+  }
+  const std::string rest = gate.Finish();
+  gated += rest;
+  add(in_pieces.Push(rest));
+  add(in_pieces.Finish());
+  Check(gated == whole);
+  ReasoningSplitter::Parts first = at_once.Push(whole);
+  const ReasoningSplitter::Parts last = at_once.Finish();
+  Check(reasoning == first.reasoning + last.reasoning && content == first.content + last.content);
+
+  ChoicePart part;
+  part.text = content;
+  part.reasoning = reasoning;
+  TokenEvent token;
+  token.piece = std::string(bytes.substr(0, 20));
+  token.text = token.piece;
+  token.logprob = -1;
+  token.top = {{1, -1, token.piece}};
+  part.tokens = {token};
+  const WriteOptions options{1, true, true};
+  for (const Endpoint endpoint : {kCompletions, kChat}) {
+    const std::string event =
+        ServerSentEvent(CompletionEvent({endpoint, "id", "model", 0}, part, nullptr, options));
+    Check(IsValidUtf8(event) && event.find('\n') == event.size() - 2);
+    const Json json = Json::parse(event.substr(6));
+    if (endpoint == kCompletions) Check(json["choices"][0]["text"] == content);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  switch (data[0] % 6) {
+    case 0:
+      Parse(kCompletions, bytes);
+      break;
+    case 1:
+      Parse(kChat, bytes);
+      break;
+    case 2:
+      Parse(kGenerate, bytes);
+      break;
+    case 3:
+      Parse(kTokenize, bytes);
+      break;
+    case 4:
+      Parse(kDetokenize, bytes);
+      break;
+    default:
+      Say(bytes, static_cast<size_t>(data[1] % 16) + 1, data[1] >= 128);
+  }
+  return 0;
+}

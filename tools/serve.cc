@@ -1,0 +1,153 @@
+// loopspec serve: an OpenAI-compatible server.
+#include <charconv>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "decode/depths.h"
+#include "serve/loaded_engine.h"
+#include "serve/run_server.h"
+#include "tools/commands.h"
+#include "tools/options.h"
+
+namespace loopspec::tools {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::vector<std::string> depths;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::string served_model_name;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::vector<std::string> cors_origins;
+  int request_timeout = 600, drain_timeout = 30;  // seconds
+  int max_tokens = 0, max_choices = 16, max_connections = 4096, max_queued = 1024, max_running = 0;
+  int max_body = 16;  // MiB
+  std::string prefix_cache;
+  bool warm_up = false, log_json = false, log_prompts = false;
+  std::string log_file;
+};
+
+void AddOptions(Command command, Options& options) {
+  options.model.AddTo(command);
+  const auto add = [&](const char* group, const char* name, auto& value, const char* help) {
+    return command.AddOption(name, value, help).Group(group);
+  };
+  add("Model", "--depths", options.depths,
+      "Proposal depths, such as 1,2; given several times, requests may choose")
+      .OneValueEach();
+  add("Model", "--served-model-name", options.served_model_name, "The model's name in answers");
+  add("Model", "--prefix-cache", options.prefix_cache,
+      "Memory for prefixes that nobody uses now, such as 2G; 0 is none, default: all that is free");
+  command.AddFlag("--warmup", options.warm_up, "Answer a short prompt before serving")
+      .Group("Model");
+
+  add("HTTP", "--host", options.host, "Address to listen on; 0.0.0.0 is every one").ShowDefault();
+  add("HTTP", "--port", options.port, "Port; 0 takes any that is free")
+      .Range(0, 65535)
+      .ShowDefault();
+  add("HTTP", "--api-key", options.api_keys,
+      "A key that clients must have; may be given several times (LOOPSPEC_API_KEY works too)")
+      .OneValueEach();
+  add("HTTP", "--api-key-file", options.api_key_file, "Keys, one per line");
+  add("HTTP", "--cors-origin", options.cors_origins,
+      "Pages of this origin may call the server from a browser; * is any")
+      .OneValueEach();
+
+  add("Limits", "--request-timeout", options.request_timeout, "Seconds for an answer")
+      .Range(1, 1'000'000)
+      .ShowDefault();
+  add("Limits", "--drain-timeout", options.drain_timeout,
+      "Seconds for running answers after SIGTERM")
+      .Range(0, 1'000'000)
+      .ShowDefault();
+  add("Limits", "--max-tokens", options.max_tokens,
+      "Tokens of an answer; 0: what the context holds")
+      .Range(0, INT32_MAX)
+      .ShowDefault();
+  add("Limits", "--max-choices", options.max_choices, "Answers per prompt (n)")
+      .Range(1, 128)
+      .ShowDefault();
+  add("Limits", "--max-body", options.max_body, "MiB of a request's body")
+      .Range(1, 1024)
+      .ShowDefault();
+  add("Limits", "--max-connections", options.max_connections, "Connections at once")
+      .Range(1, 1'000'000)
+      .ShowDefault();
+  add("Limits", "--max-running", options.max_running,
+      "Requests decoded at once; 0: what the engine holds")
+      .Range(0, 1'000'000)
+      .ShowDefault();
+  add("Limits", "--max-queued", options.max_queued, "Requests that may wait; more get a 429")
+      .Range(0, 1'000'000)
+      .ShowDefault();
+
+  add("Log", "--log-file", options.log_file, "Where the log goes; default: standard error");
+  command.AddFlag("--log-json", options.log_json, "A JSON object per line").Group("Log");
+  command.AddFlag("--log-prompts", options.log_prompts, "Prompts go into the log").Group("Log");
+}
+
+serve::LoadOptions ToLoadOptions(const Options& options) {
+  serve::LoadOptions load;
+  EngineOptions& engine = load.engine;
+  engine.model = options.model.model;
+  engine.device = options.model.device;
+  engine.compute = options.model.compute;
+  engine.threads = options.model.threads;
+  engine.recurrence = options.model.recurrence;
+  engine.config = options.model.set;
+  engine.state_seed = options.model.state_seed;
+  for (const std::string& depths : options.depths) engine.depths.push_back(ParseDepths(depths));
+  if (!options.model.kv_memory.empty()) {
+    engine.kv_memory = ParseBytes(options.model.kv_memory, "--kv-memory");
+  }
+  if (!options.prefix_cache.empty()) {
+    engine.cache_bytes =
+        options.prefix_cache == "0" ? 0 : ParseBytes(options.prefix_cache, "--prefix-cache");
+  }
+  engine.max_running = options.max_running;
+  engine.max_queued = options.max_queued;
+  load.warm_up = options.warm_up;
+  return load;
+}
+
+serve::RunOptions ToRunOptions(const Options& options) {
+  serve::RunOptions run;
+  run.http.host = options.host;
+  run.http.port = options.port;
+  run.http.max_connections = options.max_connections;
+  run.http.body_limit = static_cast<size_t>(options.max_body) << 20;
+  run.http.body_budget = std::max(run.http.body_budget, 2 * run.http.body_limit);
+  run.drain_limit = std::chrono::seconds(options.drain_timeout);
+
+  serve::ServiceOptions& service = run.service;
+  service.version = LOOPSPEC_VERSION;
+  service.served_model_name = options.served_model_name;
+  service.limits.max_n = options.max_choices;
+  service.max_tokens_limit = options.max_tokens;
+  service.request_timeout = std::chrono::seconds(options.request_timeout);
+  service.cors_origins = options.cors_origins;
+  service.log = {options.log_json, options.log_file, options.log_prompts};
+  for (const std::string& key : options.api_keys) service.keys.Add(key, "--api-key");
+  if (!options.api_key_file.empty()) service.keys.AddFile(options.api_key_file);
+  if (const char* key = std::getenv("LOOPSPEC_API_KEY"); key != nullptr && *key != '\0') {
+    service.keys.Add(key, "LOOPSPEC_API_KEY");
+  }
+  return run;
+}
+
+}  // namespace
+
+void AddServeCommand(Command app) {
+  const Command command = app.AddCommand(
+      "serve", "Serve requests over HTTP, as OpenAI's clients send them (see docs/serving.md)");
+  const auto options = std::make_shared<Options>();
+  AddOptions(command, *options);
+  command.SetAction([options] {
+    const serve::LoadOptions load = ToLoadOptions(*options);
+    serve::RunServer(ToRunOptions(*options), [&] { return serve::LoadCompletionEngine(load); });
+  });
+}
+
+}  // namespace loopspec::tools
