@@ -233,6 +233,7 @@ StepCost LoadStepCost(Backend& backend) {
 }
 
 void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {
+  if (measured_.recurrence == StepCost{}.recurrence) return;
   const auto positions = static_cast<double>(context);
   const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
                           rows * positions * cost_.row_position;

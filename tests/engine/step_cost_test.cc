@@ -30,6 +30,12 @@ TEST(StepCostTracker, RowsThatCostMoreThanMeasuredAreFollowed) {
   EXPECT_LT(proportion, 2.5);
 }
 
+TEST(StepCostTracker, FreeRowsStayFree) {
+  StepCostTracker tracker(StepCost{});
+  for (int i = 0; i < 100; ++i) tracker.Observe(1 + i % 8, 1, 0, 1e-3 * (1 + i % 8));
+  EXPECT_EQ(tracker.cost().recurrence, StepCost{}.recurrence);
+}
+
 TEST(StepCostTracker, FewerRowsNeverCostMore) {
   StepCostTracker tracker(Costs());
   for (int i = 0; i < 200; ++i) {
