@@ -1,7 +1,7 @@
 #include "base/team_size.h"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -21,15 +21,15 @@ constexpr double kWellShare = 0.05;
 constexpr double kLargerMustDo = 1.1;
 // A smaller team may do a little less than a larger one for the same reason.
 constexpr double kSmallerMustDo = 0.95;
+// So many busy processes beside a member are none.
+constexpr double kUndisturbed = 0.15;
 // A trial ends early when it does less than this share of what base_ does.
 constexpr double kHopeless = 0.6;
 
 }  // namespace
 
 TeamSize::TeamSize(int members)
-    : full_(members), current_(members), base_(members), members_(static_cast<size_t>(members)) {
-  shares_.reserve(static_cast<size_t>(members));
-}
+    : full_(members), current_(members), base_(members), members_(static_cast<size_t>(members)) {}
 
 void TeamSize::Add(double wall, std::span<const MemberTime> members) {
   LOOPSPEC_CHECK(static_cast<int>(members.size()) == current_);
@@ -82,29 +82,26 @@ void TeamSize::EndWindow(double slept_share, double rate) {
     --pause_;
   } else {
     current_ = base_ == full_ ? promising_ : full_;
-    pause_ = 4;
+    if (current_ != base_) pause_ = 4;
   }
 }
 
-// The number of members, taken in the order of how much of their cores they got, that could do the
-// most work per second; the whole team unless a smaller one promises about as much.
-int TeamSize::Promising(double rate) {
-  shares_.clear();
+// The members that would have cores to themselves, if they promise about as much as the whole team
+// does; else the whole team.
+int TeamSize::Promising(double rate) const {
+  // A core shared with k busy processes is a member's for 1 / (1 + k) of the time that it wants it.
+  double others = 0.0;
+  int undisturbed = 0;
   for (const MemberTime& time : members_) {
     const double without_core = std::max(0.0, wall_ - time.cpu - time.slept);
-    shares_.push_back(time.cpu / std::max(1e-9, time.cpu + without_core));
+    const double beside = without_core / std::max(1e-9, time.cpu);
+    others += beside;
+    undisturbed += beside < kUndisturbed;
   }
-  std::sort(shares_.begin(), shares_.end(), std::greater<>());
-  int best = full_;
-  double most = kSmallerMustDo * rate;
-  for (int size = 1; size < full_; ++size) {
-    // They work in step, so the slowest sets the pace.
-    const double promised = size * shares_[static_cast<size_t>(size) - 1];
-    if (promised <= most) continue;
-    best = size;
-    most = promised;
-  }
-  return best;
+  // The system moves the others to the cores that are left to them. Half a process too many is no
+  // more than the error of the estimate.
+  const int alone = std::max(undisturbed, static_cast<int>(std::floor(full_ - others + 0.5)));
+  return alone >= 1 && alone > kSmallerMustDo * rate ? alone : full_;
 }
 
 }  // namespace loopspec

@@ -32,7 +32,7 @@ class TeamSize {
 
  private:
   void EndWindow(double slept_share, double rate);
-  int Promising(double rate);
+  int Promising(double rate) const;
 
   const int full_;
   int current_;  // the size in this window
@@ -44,7 +44,6 @@ class TeamSize {
   // Of this window.
   double wall_ = 0.0;
   std::vector<MemberTime> members_;
-  std::vector<double> shares_;
   int promising_ = 0;  // the size that promises most, from the last window of the whole team
 };
 
