@@ -27,7 +27,7 @@ BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int cap
       assumed_context_(request.assumed_context),
       cost_(cost),
       rates_(static_cast<int>(request.depths.size()), request.prior),
-      chooser_(recurrence, capacity) {
+      chooser_(recurrence, static_cast<int>(request.depths.size()) + 1, capacity) {
   rows_.reserve(static_cast<size_t>(capacity));
   advance_.reserve(static_cast<size_t>(capacity));
 }

@@ -33,7 +33,8 @@ Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
       cost_(options.cost),
       ledger_(backend.pages(), backend.options().cells),
       room_(backend, ledger_, options.cache_bytes),
-      chooser_(backend.spec().recurrence, backend.options().cells) {
+      chooser_(backend.spec().recurrence, static_cast<int>(backend.options().readout_depths.size()),
+               backend.options().cells) {
   // Room for the largest step there can be, so that few allocate.
   const auto rows = static_cast<size_t>(backend.options().cells);
   plan_.sequences.reserve(static_cast<size_t>(max_running_));
