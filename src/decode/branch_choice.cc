@@ -33,7 +33,8 @@ BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int cap
 }
 
 void BranchChoice::ObserveVerdict(const Branch& verified, int accepted) {
-  if (adapt_) rates_.Observe(Drafted(verified), accepted);
+  // Where no draft was made nothing is learnt about drafts.
+  if (adapt_ && !verified.undrafted) rates_.Observe(Drafted(verified), accepted);
 }
 
 void BranchChoice::ObserveGuess(int match, bool right) {

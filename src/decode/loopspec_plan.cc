@@ -18,8 +18,15 @@ void LoopSpec::Choose(std::span<const char> advance) {
 }
 
 int LoopSpec::NextReadout(int depth) const {
+  if (!drafting_) return recurrence_;
   const auto next = std::upper_bound(request_.depths.begin(), request_.depths.end(), depth);
   return next == request_.depths.end() ? recurrence_ : *next;
+}
+
+bool LoopSpec::PassesDraft(int depth, int recurrences) const {
+  if (drafting_) return false;
+  const auto next = std::upper_bound(request_.depths.begin(), request_.depths.end(), depth);
+  return next != request_.depths.end() && *next <= depth + recurrences;
 }
 
 int LoopSpec::StepsToReadout() const {
@@ -52,6 +59,7 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
     const auto row = static_cast<int32_t>(plan.rows.size());
     plan.rows.push_back({sequence, branch.cell, branch.token, branch.position, branch.depth,
                          chain_begin, chain_length});
+    branch.undrafted = branch.undrafted || PassesDraft(branch.depth, recurrences);
     branch.depth += recurrences;
     Trace(TraceEvent::Kind::kAdvance, branch, branch.token, branch.position, recurrences);
     if (branch.depth == NextReadout(branch.depth - 1)) PlanReadout(b, row, plan);

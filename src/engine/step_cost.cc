@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 2;  // of the file and of what is measured
+constexpr int kVersion = 3;  // of the file and of what is measured
 constexpr int kMostTimes = 60;
 constexpr double kSecondsEach = 0.02;
 
@@ -32,11 +32,12 @@ class Probe {
 
   int64_t positions() const { return backend_.pages() * int64_t{kPageSize}; }
 
-  // The fastest of a few runs of one recurrence: all rows at `depth`, or spread over the depths
-  // from it on.
+  // The fastest of a few runs of one recurrence, or of several: all rows at `depth`, or spread over
+  // the depths from it on.
   double Seconds(int rows, int depth, int64_t context, int readout = -1, int times = 4,
-                 bool spread = false) {
+                 bool spread = false, int recurrences = 1) {
     StepPlan plan;
+    plan.recurrences = recurrences;
     plan.sequences.push_back({pages_.data()});
     SamplingParams greedy;
     for (int i = 0; i < rows; ++i) {
@@ -129,7 +130,7 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
                          slope * (StepCost::kRows[i] - StepCost::kRows[measured - 1]);
   }
   const int readouts = static_cast<int>(backend.options().readout_depths.size());
-  const int more = std::min(4, backend.options().cells);
+  const int more = std::min(16, backend.options().cells);
   const auto beyond = [&](double total, int rows) {
     return std::max(0.0, total - cost.Recurrence(rows));
   };
@@ -144,6 +145,13 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
         std::max(0.0, beyond(probe.Seconds(more, 0, 0), more) - cost.prelude) / (more - 1);
   }
   MeasureAttention(backend, probe, cost);
+  if (recurrence > 3) {
+    // Several recurrences in one step: what one costs there, and what is left of a step of one.
+    const double several = probe.Seconds(1, depth, 0, -1, 4, false, recurrence - 1);
+    const double each = (several - cost.recurrence[0]) / (recurrence - 2);
+    cost.step = std::clamp(cost.recurrence[0] - each, 0.0, 0.5 * cost.recurrence[0]);
+    for (double& rows : cost.recurrence) rows -= cost.step;
+  }
   return cost;
 }
 
@@ -248,7 +256,8 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
                                     measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
-    // What is not seen again is forgotten: a change of pace is at first taken for one of proportion.
+    // What is not seen again is forgotten: a change of pace is at first taken for one of
+    // proportion.
     cost_.recurrence[i] += 0.002 * (measured_.recurrence[i] - cost_.recurrence[i]);
   }
   // Fewer rows never cost more.
