@@ -233,6 +233,7 @@ StepCost LoadStepCost(Backend& backend) {
 }
 
 void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {
+  if (measured_.recurrence == StepCost{}.recurrence) return;
   const auto positions = static_cast<double>(context);
   const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
                           rows * positions * cost_.row_position;
@@ -246,6 +247,10 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   while (StepCost::kRows[at] < rows && at + 1 < StepCost::kRows.size()) ++at;
   cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
                                     measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
+  for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
+    // What is not seen again is forgotten: a change of pace is at first taken for one of proportion.
+    cost_.recurrence[i] += 0.002 * (measured_.recurrence[i] - cost_.recurrence[i]);
+  }
   // Fewer rows never cost more.
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
     cost_.recurrence[i] = i < at ? std::min(cost_.recurrence[i], cost_.recurrence[at])

@@ -51,6 +51,7 @@ std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
                                 const MeasureHooks& hooks) {
   DecodeRequest request = way.request;
   request.prompt = job.tokens;
+  request.seed += job.seed;
   std::optional<IncrementalDecoder> decoder;
   if (m.tokenizer != nullptr) {
     IncrementalDecoder::Options options;
@@ -137,9 +138,10 @@ bool RunMeasurement(const Measurement& m, const Model& model, const Backend& bac
                                 : RunOne(m, m.ways[way], m.jobs[job], model, backend, hooks);
         if (!record) return false;
         record->repeat = repeat;
-        if (const auto reference = ReferenceOf(m, way)) {
+        if (const auto reference = ReferenceOf(m, way);
+            reference && !(reference == way && repeat == 0)) {
           const RunRecord* other = records.Find(KeyOf(m, *reference, job, 0));
-          record->equal = other == nullptr || other->tokens == record->tokens;
+          record->equal = other != nullptr && other->tokens == record->tokens;
         }
         records.Add(std::move(*record));
         hooks.progress(++done, total);

@@ -28,6 +28,7 @@ struct MeasuredWay {
 struct MeasuredJob {
   std::string item;
   std::vector<int32_t> tokens;                                   // the prompt
+  uint64_t seed = 0;                                             // added to the request's
   std::function<TaskScore(const std::string& text)> score = {};  // judges the answer
 };
 
