@@ -10,6 +10,7 @@
 #include "decode/depths.h"
 #include "engine/generate.h"
 #include "engine/model_path.h"
+#include "tools/bench_concurrency.h"
 #include "tools/commands.h"
 #include "tools/decode_way.h"
 #include "tools/interrupt.h"
@@ -24,12 +25,14 @@ namespace {
 struct Options {
   ModelOptions model;
   SamplingOptions sampling;
-  std::string prompts, assume;
+  std::string prompts, assume, concurrency;
   std::vector<std::string> decode;
   bool chat = false, ignore_eos = false, json = false;
-  int max_tokens = 128, repeat = 3, limit = 0;
+  int max_tokens = 128, repeat = 3, limit = 0, prompt_tokens = 0;
   uint64_t seed = 0;
 };
+
+constexpr int kMadePrompts = 8;  // unless --limit says
 
 // One way of decoding, and what it showed.
 struct Contender {
@@ -78,6 +81,12 @@ std::vector<int32_t> PromptTokens(const std::string& prompt, bool chat, const Te
 // All prompts, checked before any of them runs: an error names the file and the line.
 std::vector<Job> Jobs(const Options& options, const TextParts& text, const ModelSpec& spec) {
   std::vector<Job> jobs;
+  if (options.prompt_tokens > 0) {
+    for (auto& made : MadePrompts(options.limit > 0 ? options.limit : kMadePrompts,
+                                  options.prompt_tokens, spec.vocab))
+      jobs.push_back({std::move(made), std::nullopt});
+    return jobs;
+  }
   for (const PromptEntry& entry : ReadPrompts(options.prompts, options.limit)) {
     Job job;
     try {
@@ -261,6 +270,26 @@ void RunAll(const Options& options, const Model& model, Backend& backend, const 
   }
 }
 
+// Several requests at a time.
+void RunConcurrently(const Options& options, const Model& model, std::span<const int> depths,
+                     const DecodeRequest& request, const std::vector<Job>& jobs,
+                     const std::vector<Contender>& contenders) {
+  ConcurrencyBench bench;
+  bench.model = options.model.model;
+  bench.concurrency = ParseConcurrency(options.concurrency);
+  for (const Job& job : jobs) bench.prompts.push_back(job.tokens);
+  for (const Contender& contender : contenders) bench.ways.push_back(contender.way);
+  bench.request = request;
+  const AssumedAcceptance assume = {ParseRates(options.assume)};
+  if (!options.assume.empty()) bench.assume = &assume;
+  bench.repeat = options.repeat;
+  bench.json = options.json;
+  const auto backend = options.model.MakeBackend(
+      model, depths, PositionsFor(bench), 0,
+      2 * *std::max_element(bench.concurrency.begin(), bench.concurrency.end()));
+  RunConcurrencyBench(bench, *backend);
+}
+
 void PrintJson(const Options& options, const Backend& backend, size_t prompts,
                const std::vector<Contender>& contenders, double bandwidth, bool comparable) {
   OrderedJson list = OrderedJson::array();
@@ -305,6 +334,8 @@ void Run(const Options& options) {
   // distribution.
   const bool comparable = options.assume.empty() && !request.sampling.needs_distributions();
   const std::vector<Job> jobs = Jobs(options, text, model.spec);
+  if (!options.concurrency.empty())
+    return RunConcurrently(options, model, depths, request, jobs, contenders);
   size_t longest = 0;
   for (const Job& job : jobs) longest = std::max(longest, job.tokens.size());
   const auto backend =
@@ -333,12 +364,18 @@ void Run(const Options& options) {
 void AddBenchCommand(Command app) {
   auto options = std::make_shared<Options>();
   const Command command = app.AddCommand("bench", "Compare ways of decoding on the same prompts");
-  command
-      .AddOption(
-          "--prompts", options->prompts,
-          "Text, one prompt per line, or JSONL with prompt, question or text (and answer); - "
-          "is standard input")
-      .Required();
+  const Option prompts = command.AddOption(
+      "--prompts", options->prompts,
+      "Text, one prompt per line, or JSONL with prompt, question or text (and answer); - "
+      "is standard input");
+  const Option made =
+      command
+          .AddOption("--prompt-tokens", options->prompt_tokens,
+                     "Made prompts of N tokens instead, which mean nothing: 8 of them, or --limit")
+          .Range(1, 1 << 30)
+          .TypeName("N");
+  command.AddOption("--concurrency", options->concurrency,
+                    "Requests at a time, through the scheduler: numbers such as 1,2,4,8");
   command
       .AddOption("--decode", options->decode,
                  "ar, loopspec, loopspec:1,2 or loopspec:2,8@16 (at most 16 rows); may be given "
@@ -369,7 +406,12 @@ void AddBenchCommand(Command app) {
       "\nExample:\n"
       "  loopspec bench -m models/ouro-demo --prompts models/heldout_problems.jsonl --limit 8 "
       "--chat --decode ar --decode loopspec:1,2");
-  command.SetAction([options] { Run(*options); });
+  command.SetAction([=] {
+    if (prompts.Count() + made.Count() != 1)
+      Fail("bench needs prompts: --prompts FILE (- is standard input) or --prompt-tokens N");
+    if (!options->concurrency.empty()) ParseConcurrency(options->concurrency);
+    Run(*options);
+  });
 }
 
 }  // namespace loopspec::tools

@@ -64,11 +64,11 @@ Model ModelOptions::Load() const {
 
 std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
                                                    std::span<const int> depths, int64_t positions,
-                                                   int cells) const {
+                                                   int cells, int texts) const {
   BackendOptions options;
   options.readout_depths = ReadoutDepths(depths, model_loaded.spec.recurrence);
   const int64_t context = model_loaded.spec.max_positions;
-  options.kv_positions = std::min(positions, context);  // longer texts are refused anyway
+  options.kv_positions = std::min(positions, context * texts);  // longer texts are refused anyway
   // A GPU sets its memory aside at once: no more of it than one text can use.
   const bool gpu = device != "cpu" && CudaDeviceCount() > 0;
   if (positions == 0 && gpu) options.kv_positions = context;

@@ -32,9 +32,9 @@ struct ModelOptions {
   ConfigOverrides Overrides() const;
   Model Load() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
-  // for the model's whole context, or as much of it as memory holds.
+  // for the model's whole context, or as much of it as memory holds; of so many `texts` at a time.
   std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,
-                                       int64_t positions, int cells = 0) const;
+                                       int64_t positions, int cells = 0, int texts = 1) const;
 };
 
 // --temperature and its kin.
