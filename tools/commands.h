@@ -11,6 +11,7 @@ void AddBenchCommand(Command app);
 void AddChatCommand(Command app);
 void AddDemoCommand(Command app);
 void AddDetokenizeCommand(Command app);
+void AddExperimentCommand(Command app);
 void AddGenerateCommand(Command app);
 void AddInspectCommand(Command app);
 void AddLogitsCommand(Command app);
