@@ -16,6 +16,7 @@ void AddGenerateCommand(Command app);
 void AddInspectCommand(Command app);
 void AddLogitsCommand(Command app);
 void AddServeCommand(Command app);
+void AddSimulateCommand(Command app);
 void AddSynthCommand(Command app);
 void AddTemplateCommand(Command app);
 void AddTokenizeCommand(Command app);
