@@ -127,6 +127,7 @@ serve::RunOptions ToRunOptions(const Options& options) {
   service.limits.max_n = options.max_choices;
   service.max_tokens_limit = options.max_tokens;
   service.request_timeout = std::chrono::seconds(options.request_timeout);
+  service.assets = serve::PageAssets();
   service.cors_origins = options.cors_origins;
   service.log = {options.log_json, options.log_file, options.log_prompts};
   for (const std::string& key : options.api_keys) service.keys.Add(key, "--api-key");

@@ -376,6 +376,12 @@ void Scheduler::Deliver(Task& task) {
     task.prompt_logprobs = -1;
   }
   if (task.score_only) return End(task, FinishReason::kLength);
+  const std::vector<TraceEvent>& trace = decoder.trace();
+  if (task.traced < trace.size()) {
+    task.stream->PushSteps(task.choice,
+                           {trace.begin() + static_cast<int64_t>(task.traced), trace.end()});
+    task.traced = trace.size();
+  }
   const std::vector<CommittedToken>& output = decoder.output();
   while (task.reported < output.size()) {
     if (task.reported == 0) {

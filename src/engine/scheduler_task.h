@@ -31,6 +31,7 @@ struct Scheduler::Task {
   int64_t last_chunk = 0;             // turn of its last chunk, or the one before its admission
   std::vector<PromptLogprob> scores;
   size_t reported = 0;           // tokens that the stream has
+  size_t traced = 0;             // events of the branches that it has, where they are asked for
   std::vector<std::byte> saved;  // keys and values, when set aside
   size_t first_readout = 0;      // in the step at hand
 
