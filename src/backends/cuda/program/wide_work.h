@@ -63,6 +63,18 @@ struct WideItem {
   }
 };
 
+// Stages are requested in the order of their use, kWideStages ahead: at the beginning of a product
+// for places 0 to kWideStages - 1, and when its load n has been used for place n + kWideStages. A
+// place past the product's last load is one of the next product, whose inputs do not exist yet:
+// only its weights are requested, and its inputs when it begins.
+struct WideLoad {
+  bool same;  // as the place's product; or else the next
+  int n;      // of that product
+};
+__host__ __device__ constexpr WideLoad WideLoadAt(int place, int total) {
+  return place < total ? WideLoad{true, place} : WideLoad{false, place - total};
+}
+
 // Fills in `shapes`: for each number of rows the one that should take least time.
 WideMatrix ChooseWideShapes(WideMatrix matrix, int ctas);
 

@@ -263,20 +263,18 @@ class WideProduct {
   // the stages, the first of the next product.
   static __device__ __forceinline__ void RequestFirst(const WideLoader& now, const WideState& state,
                                                       int rows) {
-    const int total = now.total();
+    const WideLoader next(state.after, state.base + static_cast<uint32_t>(now.total()), rows);
 #pragma unroll 1
-    for (int n = 0; n < min(kWideStages, total); ++n) {
-      if (state.ahead != 0) {
-        now.RequestInputs(n);
+    for (int place = 0; place < kWideStages; ++place) {
+      const WideLoad load = WideLoadAt(place, now.total());
+      if (!load.same) {
+        if (load.n < next.total()) next.Request(load.n, false);
+      } else if (state.ahead != 0) {
+        now.RequestInputs(load.n);
       } else {
-        now.Request(n, true);
+        now.Request(load.n, true);
       }
     }
-    if (total >= kWideStages || state.after < 0) return;
-    const WideLoader next(state.after, state.base + static_cast<uint32_t>(total), rows);
-#pragma unroll 1
-    for (int n = total; n < kWideStages && n - total < next.total(); ++n)
-      next.Request(n - total, false);
   }
 
   // Load n has been used: its stage takes load n + kWideStages, or the weights of the next product.
@@ -284,14 +282,11 @@ class WideProduct {
   static __device__ __forceinline__ void Refill(int n) {
     if (static_cast<int>(threadIdx.x) == n % kWarps * 32) {
       const WideState& state = State();
-      const int total = state.total;
-      n += kWideStages;
-      const bool same = n < total;
-      const WideLoader loader(same ? OpOf(CurrentRun()).matrix : state.after,
-                              state.base + static_cast<uint32_t>(same ? 0 : total),
+      const WideLoad load = WideLoadAt(n + kWideStages, state.total);
+      const WideLoader loader(load.same ? OpOf(CurrentRun()).matrix : state.after,
+                              state.base + static_cast<uint32_t>(load.same ? 0 : state.total),
                               Context().phase.rows);
-      if (!same) n -= total;
-      if (n < loader.total()) loader.Request(n, same);
+      if (load.n < loader.total()) loader.Request(load.n, load.same);
     }
     __syncwarp();
   }
