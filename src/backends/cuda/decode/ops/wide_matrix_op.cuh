@@ -25,7 +25,7 @@
 namespace loopspec::cuda {
 
 static_assert(kWideStages * kWideStageBytes == WideKind::kStages * kWarps * 8192);
-static_assert(kWideStages <= kWarps * kMaxStages);
+static_assert(kWideStages <= kWarps);
 
 // Full: one arrival, of the thread that starts the copies, and their bytes. Empty: one of each
 // warp.
@@ -227,7 +227,8 @@ class WideProduct {
       state.after = MatrixAfter(run, matrix);
       state.tiles = Context().wide[matrix].tiles;
       FenceBeforeCopies();
-      if (threadIdx.x == 0) RequestFirst(now, state, rows);
+      if (threadIdx.x / 32 < kWideStages)
+        RequestFirst(now, state, static_cast<int>(threadIdx.x / 32), rows);
     }
     __syncwarp();
     return now.work().ItemsOf(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
@@ -260,20 +261,18 @@ class WideProduct {
   }
 
   // The first loads of the product, as far as they are not under way; and if they are fewer than
-  // the stages, the first of the next product.
+  // the stages, the first of the next product. One of the stages for each warp: a thread takes a
+  // while to request one.
   static __device__ __forceinline__ void RequestFirst(const WideLoader& now, const WideState& state,
-                                                      int rows) {
-    const WideLoader next(state.after, state.base + static_cast<uint32_t>(now.total()), rows);
-#pragma unroll 1
-    for (int place = 0; place < kWideStages; ++place) {
-      const WideLoad load = WideLoadAt(place, now.total());
-      if (!load.same) {
-        if (load.n < next.total()) next.Request(load.n, false);
-      } else if (state.ahead != 0) {
-        now.RequestInputs(load.n);
-      } else {
-        now.Request(load.n, true);
-      }
+                                                      int place, int rows) {
+    const WideLoad load = WideLoadAt(place, now.total());
+    if (!load.same) {
+      const WideLoader next(state.after, state.base + static_cast<uint32_t>(now.total()), rows);
+      if (load.n < next.total()) next.Request(load.n, false);
+    } else if (state.ahead != 0) {
+      now.RequestInputs(load.n);
+    } else {
+      now.Request(load.n, true);
     }
   }
 
