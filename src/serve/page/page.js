@@ -9,7 +9,7 @@ const EXAMPLES = [
   'Tom has 3 apples. He buys 5 more and eats 2. How many apples does Tom have?',
   'Write about a rainy day.',
 ];
-const THEMES = { auto: 'Auto', light: 'Light', dark: 'Dark' };
+const THEMES = { auto: '◐ Auto', light: '○ Light', dark: '● Dark' };
 
 const page = {
   model: null, // {id, recurrence, depths, chat}

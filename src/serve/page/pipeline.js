@@ -124,7 +124,7 @@ export class Pipeline {
   draw() {
     this.width = Math.floor(this.element.clientWidth);
     if (this.width < 50) return;
-    const lanes = Math.max(5, Math.min(MOST_LANES, this.branches.lanes));
+    const lanes = Math.max(this.branches.plain ? 2 : 5, Math.min(MOST_LANES, this.branches.lanes));
     this.height = TOP + lanes * ROW + AXIS;
     const scale = window.devicePixelRatio || 1;
     const pixels = [Math.round(this.width * scale), Math.round(this.height * scale)];
@@ -165,6 +165,10 @@ export class Pipeline {
   describeCounts() {
     const { drafted, accepted, fallback, pruned, rows } = this.branches.counts;
     const perStep = this.branches.step > 0 ? rows / this.branches.step : 0;
+    if (this.branches.plain) {
+      this.counts.textContent = `${fallback} tokens, each at full depth · ${perStep.toFixed(1)} rows per recurrence`;
+      return;
+    }
     this.counts.textContent =
       `${drafted} drafted · ${accepted} accepted · ${fallback} fallback · ${pruned} pruned · ${perStep.toFixed(1)} rows per recurrence`;
   }
@@ -214,9 +218,10 @@ export class Pipeline {
     const colour = this.colourOf(branch);
     context.fillStyle = colour;
     // Where it waits, a line; where it advances, a box that is darker the deeper it is.
-    context.globalAlpha = lost ? 0.2 : 0.5;
-    context.fillRect(left + 1, y + BAR / 2 - 0.75, Math.max(0, right - left - 2), 1.5);
+    let waited = branch.born;
     for (const advance of branch.advances) {
+      this.drawWait(context, waited, advance.from, y, lost);
+      waited = advance.to;
       const count = advance.to - advance.from;
       for (let i = 0; i < count; ++i) {
         const depth = advance.depth - count + 1 + i;
@@ -226,6 +231,7 @@ export class Pipeline {
         context.fillRect(x + (this.cell > 8 ? 0.5 : 0), y, this.cell - (this.cell > 8 ? 1 : 0), BAR);
       }
     }
+    this.drawWait(context, waited, branch.end ?? this.branches.step, y, lost);
     context.globalAlpha = 1;
     if (branch.committed && !branch.prompt) {
       context.strokeStyle = colour;
@@ -233,6 +239,12 @@ export class Pipeline {
       context.strokeRect(left + 1, y + 0.75, Math.max(2, right - left - 2), BAR - 1.5);
     }
     this.drawLabel(context, branch, left, right, y, lost);
+  }
+
+  drawWait(context, from, to, y, lost) {
+    if (to <= from) return;
+    context.globalAlpha = lost ? 0.25 : 0.6;
+    context.fillRect(this.x(from), y + BAR / 2 - 0.75, (to - from) * this.cell, 1.5);
   }
 
   drawLabel(context, branch, left, right, y, lost) {
