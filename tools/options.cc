@@ -186,9 +186,13 @@ void DecodeOptions::ApplyRows(DecodeRequest& request) const {
   if (early == "lookup") request.early = EarlyChildren::kLookup;
 }
 
-TextParts TextParts::Load(const ModelOptions& options, const Model& model) {
-  const std::filesystem::path folder = ResolveModel(options.model);
+TextParts TextParts::Load(const ModelOptions& options, const Model& model,
+                          const std::filesystem::path& tokenizer) {
+  const std::filesystem::path folder =
+      tokenizer.empty() ? ResolveModel(options.model) : ResolveModel(tokenizer.string());
   TextParts parts;
+  if (!tokenizer.empty() && !FileExists(folder / "tokenizer.json"))
+    Fail("--tokenizer {} has no tokenizer.json", tokenizer.string());
   if (FileExists(folder / "tokenizer.json")) parts.tokenizer = Tokenizer::FromFolder(folder);
   parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr,
                                     model.spec.vocab, options.Overrides());

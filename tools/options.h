@@ -70,7 +70,9 @@ struct TextParts {
   SpecialTokens special;
   std::optional<ChatTemplate> chat_template;
 
-  static TextParts Load(const ModelOptions& options, const Model& model);
+  // `tokenizer`: a folder to take tokenizer and chat template from; empty: the model's own.
+  static TextParts Load(const ModelOptions& options, const Model& model,
+                        const std::filesystem::path& tokenizer = {});
   const Tokenizer& RequireTokenizer(const std::filesystem::path& folder) const;
   const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
 };

@@ -28,24 +28,6 @@ bool NeedsDistance(const Experiment& experiment) {
   return experiment.kind == ExperimentKind::kDistance || experiment.kind == ExperimentKind::kDepths;
 }
 
-// The demo tasks come with the models of this repository; all others need benchmark files.
-std::filesystem::path DataFor(const ExperimentTask& task, const ExperimentSubject& subject,
-                              const ExperimentOptions& options) {
-  if (task.name == "stories") return {};
-  const std::filesystem::path beside = std::filesystem::absolute(subject.folder).parent_path();
-  if (task.name == "heldout_problems" &&
-      !(!options.benchmarks.empty() && std::filesystem::exists(options.benchmarks / kHeldout))) {
-    return beside;
-  }
-  if (options.benchmarks.empty()) {
-    Fail(
-        "task {} needs --benchmarks DIR, a folder of benchmark files as "
-        "scripts/fetch-benchmarks.py makes it",
-        task.name);
-  }
-  return options.benchmarks;
-}
-
 PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& subject,
                      const ExperimentOptions& options) {
   const int context = subject.model.spec.max_positions;
@@ -54,10 +36,11 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
          declared.max_length, context);
   }
   PreparedTask prepared{&declared, {}, {}};
-  prepared.task = MakeTask(declared.name, {.data = DataFor(declared, subject, options),
-                                           .shots = declared.shots,
-                                           .chat = declared.chat,
-                                           .limit = options.limit});
+  prepared.task = MakeTask(declared.name,
+                           {.data = TaskFolder(declared.name, subject.folder, options.benchmarks),
+                            .shots = declared.shots,
+                            .chat = declared.chat,
+                            .limit = options.limit});
   Task& task = prepared.task;
   task.max_tokens = declared.max_tokens;
   task.max_length = declared.max_length;
@@ -296,6 +279,21 @@ std::vector<ExperimentDecode> WaysOf(const Experiment& experiment, int recurrenc
 
 std::string GroupOf(const std::string& task, const std::string& sampling) {
   return fmt::format("{}/{}", task, sampling);
+}
+
+std::filesystem::path TaskFolder(const std::string& task, const std::filesystem::path& model,
+                                 const std::filesystem::path& benchmarks) {
+  if (task == "stories") return {};
+  const bool given = !benchmarks.empty() && std::filesystem::exists(benchmarks / kHeldout);
+  if (task == "heldout_problems" && !given)
+    return std::filesystem::weakly_canonical(model).parent_path();
+  if (benchmarks.empty()) {
+    Fail(
+        "task {} needs --benchmarks DIR, a folder of benchmark files as "
+        "scripts/fetch-benchmarks.py makes it",
+        task);
+  }
+  return benchmarks;
 }
 
 std::vector<int32_t> TaskPromptTokens(const Task& task, const TaskItem& item,

@@ -75,6 +75,11 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
                                 const ExperimentSubject& subject, const ExperimentOptions& options,
                                 const ExperimentHooks& hooks);
 
+// Where a task's files lie: the demo tasks beside the models of this repository, all others in the
+// folder of benchmarks. Throws Error when that is needed and empty.
+std::filesystem::path TaskFolder(const std::string& task, const std::filesystem::path& model,
+                                 const std::filesystem::path& benchmarks);
+
 // The tokens of a task's prompt, cut on the left to leave room for the answer.
 std::vector<int32_t> TaskPromptTokens(const Task& task, const TaskItem& item,
                                       const Tokenizer& tokenizer, const ChatTemplate* chat_template,
