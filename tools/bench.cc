@@ -289,8 +289,10 @@ void Run(const Options& options) {
   if (options.chat) text.RequireTemplate(folder);
   std::vector<Contender> contenders;
   std::vector<int> depths;
+  const std::vector<int> defaults = options.model.ChooseDepths(model).depths;
   for (const std::string& spec : options.decode) {
-    contenders.emplace_back().way = ParseDecodeWay(spec, model.spec.recurrence, "--decode");
+    contenders.emplace_back().way =
+        ParseDecodeWay(spec, model.spec.recurrence, "--decode", defaults);
     depths.insert(depths.end(), contenders.back().way.depths.begin(),
                   contenders.back().way.depths.end());
   }

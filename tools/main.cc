@@ -116,6 +116,7 @@ int main(int argc, char** argv) {
   AddChatCommand(app);
   AddServeCommand(app);
   AddBenchCommand(app);
+  AddCalibrateCommand(app);
   AddSimulateCommand(app);
   AddInspectCommand(app);
   AddLogitsCommand(app);

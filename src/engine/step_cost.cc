@@ -207,6 +207,21 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
   return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 
+void SaveStepCost(const Backend& backend, const StepCost& cost) {
+  const auto file = StepCostFile(backend);
+  if (!file) return;
+  std::error_code error;
+  fs::create_directories(file->parent_path(), error);
+  // Written aside and renamed: a reader sees a whole file or none.
+  const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
+  std::ofstream out(aside);
+  if (out << StepCostText(cost)) {
+    out.close();
+    fs::rename(aside, *file, error);
+  }
+  if (error || !out) fs::remove(aside, error);
+}
+
 StepCost LoadStepCost(Backend& backend) {
   const auto file = StepCostFile(backend);
   std::error_code error;
@@ -218,17 +233,7 @@ StepCost LoadStepCost(Backend& backend) {
     }
   }
   const StepCost cost = MeasureStepCost(backend);
-  if (file) {
-    fs::create_directories(file->parent_path(), error);
-    // Written aside and renamed: a reader sees a whole file or none.
-    const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
-    std::ofstream out(aside);
-    if (out << StepCostText(cost)) {
-      out.close();
-      fs::rename(aside, *file, error);
-    }
-    if (error || !out) fs::remove(aside, error);
-  }
+  SaveStepCost(backend, cost);
   return cost;
 }
 
@@ -248,7 +253,8 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
                                     measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
-    // What is not seen again is forgotten: a change of pace is at first taken for one of proportion.
+    // What is not seen again is forgotten: a change of pace is at first taken for one of
+    // proportion.
     cost_.recurrence[i] += 0.002 * (measured_.recurrence[i] - cost_.recurrence[i]);
   }
   // Fewer rows never cost more.
