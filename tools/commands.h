@@ -8,6 +8,7 @@
 namespace loopspec::tools {
 
 void AddBenchCommand(Command app);
+void AddCalibrateCommand(Command app);
 void AddChatCommand(Command app);
 void AddDemoCommand(Command app);
 void AddDetokenizeCommand(Command app);

@@ -129,6 +129,7 @@ int main(int argc, char** argv) {
   AddServeCommand(app);
   AddBenchCommand(app);
   AddExperimentCommand(app);
+  AddCalibrateCommand(app);
   AddSimulateCommand(app);
   AddInspectCommand(app);
   AddLogitsCommand(app);

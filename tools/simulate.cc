@@ -86,7 +86,7 @@ Costs NamedCosts(const Options& options) {
 Costs MeasuredCosts(const Options& options) {
   const Model model = options.model.Load();
   const auto backend = options.model.MakeBackend(
-      model, DefaultDepths(model.spec.recurrence),
+      model, options.model.ChooseDepths(model).depths,
       std::clamp<int64_t>(options.context, 1024, model.spec.max_positions));
   return {fmt::format("{} on {} ({})", options.model.model, backend->device(), backend->chip()),
           model.spec.recurrence, BytesOf(model, backend->options().compute),

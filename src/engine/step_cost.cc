@@ -215,6 +215,21 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
   return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 
+void SaveStepCost(const Backend& backend, const StepCost& cost) {
+  const auto file = StepCostFile(backend);
+  if (!file) return;
+  std::error_code error;
+  fs::create_directories(file->parent_path(), error);
+  // Written aside and renamed: a reader sees a whole file or none.
+  const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
+  std::ofstream out(aside);
+  if (out << StepCostText(cost)) {
+    out.close();
+    fs::rename(aside, *file, error);
+  }
+  if (error || !out) fs::remove(aside, error);
+}
+
 StepCost LoadStepCost(Backend& backend) {
   const auto file = StepCostFile(backend);
   std::error_code error;
@@ -226,17 +241,7 @@ StepCost LoadStepCost(Backend& backend) {
     }
   }
   const StepCost cost = MeasureStepCost(backend);
-  if (file) {
-    fs::create_directories(file->parent_path(), error);
-    // Written aside and renamed: a reader sees a whole file or none.
-    const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
-    std::ofstream out(aside);
-    if (out << StepCostText(cost)) {
-      out.close();
-      fs::rename(aside, *file, error);
-    }
-    if (error || !out) fs::remove(aside, error);
-  }
+  SaveStepCost(backend, cost);
   return cost;
 }
 
