@@ -115,6 +115,7 @@ int main(int argc, char** argv) {
   AddGenerateCommand(app);
   AddChatCommand(app);
   AddServeCommand(app);
+  AddBatchCommand(app);
   AddBenchCommand(app);
   AddInspectCommand(app);
   AddLogitsCommand(app);
