@@ -7,6 +7,7 @@
 
 namespace loopspec::tools {
 
+void AddBatchCommand(Command app);
 void AddBenchCommand(Command app);
 void AddCalibrateCommand(Command app);
 void AddChatCommand(Command app);

@@ -127,6 +127,7 @@ int main(int argc, char** argv) {
   AddGenerateCommand(app);
   AddChatCommand(app);
   AddServeCommand(app);
+  AddBatchCommand(app);
   AddBenchCommand(app);
   AddExperimentCommand(app);
   AddCalibrateCommand(app);

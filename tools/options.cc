@@ -58,6 +58,19 @@ ConfigOverrides ModelOptions::Overrides() const {
   return overrides;
 }
 
+EngineOptions ModelOptions::ToEngineOptions() const {
+  EngineOptions engine;
+  engine.model = model;
+  engine.device = device;
+  engine.compute = compute;
+  engine.threads = threads;
+  engine.recurrence = recurrence;
+  engine.config = set;
+  engine.state_seed = state_seed;
+  if (!kv_memory.empty()) engine.kv_memory = ParseBytes(kv_memory, "--kv-memory");
+  return engine;
+}
+
 Model ModelOptions::Load() const {
   return Model::Load(ResolveModel(model), Overrides(), recurrence);
 }

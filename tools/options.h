@@ -12,6 +12,7 @@
 #include "backends/backend.h"
 #include "decode/request.h"
 #include "engine/calibration.h"
+#include "loopspec/loopspec.h"
 #include "text/chat_template.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
@@ -32,6 +33,8 @@ struct ModelOptions {
   void AddTo(Command command);
   ConfigOverrides Overrides() const;
   Model Load() const;
+  // The same for an engine that serves requests.
+  EngineOptions ToEngineOptions() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
   // for the model's whole context, or as much of it as memory holds; of so many `texts` at a time.
   std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,

@@ -91,17 +91,8 @@ void AddOptions(Command command, Options& options) {
 serve::LoadOptions ToLoadOptions(const Options& options) {
   serve::LoadOptions load;
   EngineOptions& engine = load.engine;
-  engine.model = options.model.model;
-  engine.device = options.model.device;
-  engine.compute = options.model.compute;
-  engine.threads = options.model.threads;
-  engine.recurrence = options.model.recurrence;
-  engine.config = options.model.set;
-  engine.state_seed = options.model.state_seed;
+  engine = options.model.ToEngineOptions();
   for (const std::string& depths : options.depths) engine.depths.push_back(ParseDepths(depths));
-  if (!options.model.kv_memory.empty()) {
-    engine.kv_memory = ParseBytes(options.model.kv_memory, "--kv-memory");
-  }
   if (!options.prefix_cache.empty()) {
     engine.cache_bytes =
         options.prefix_cache == "0" ? 0 : ParseBytes(options.prefix_cache, "--prefix-cache");

@@ -182,11 +182,15 @@ void Scheduler::DropCancelled() {
 void Scheduler::StartPrefill() {
   if (prefilling_ != nullptr) return;
   Task* next = nullptr;
+  bool decoding = false;
   for (const auto& task : active_) {
+    decoding = decoding || task->stage == Task::Stage::kDecode;
     if (task->stage != Task::Stage::kPrefill) continue;
     if (next == nullptr || task->last_chunk <= next->last_chunk) next = task.get();
   }
-  if (next == nullptr) return;
+  // With drafts a step is a few recurrences: so many that a token takes stand between two chunks.
+  if (next == nullptr || (decoding && since_chunk_ < backend_.spec().recurrence)) return;
+  since_chunk_ = 0;
   next->last_chunk = turn_;
   const std::span<const int32_t> prompt = next->to_prefill();
   if (next->prompt_logprobs < 0) {
@@ -343,6 +347,7 @@ void Scheduler::Step() {
   }
   Observe(*step, planes);
   ++counters_.steps;
+  since_chunk_ += plan_.recurrences;
   counters_.rows += static_cast<int64_t>(plan_.rows.size());
   for (size_t i = 0; i < decoding_.size(); ++i) {
     Task& task = *decoding_[i];
