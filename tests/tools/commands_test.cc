@@ -45,7 +45,7 @@ TEST(Help, EveryCommandNamesItsOptions) {
       {"chat", join(join(model, sampling),
                     {"--decode", "--depths", "--max-rows", "--max-tokens", "--system"})},
       {"bench", join(join(model, sampling), {"--prompts", "--decode", "--max-tokens", "--repeat",
-                                             "--json", "--assume-acceptance", "Example:"})},
+                                             "--json", "--assume-acceptance", "Example"})},
       {"inspect", join(model, {"--json"})},
       {"logits", join(model, {"--tokens", "--depths", "--output"})},
       {"tokenize", {"--model", "--file", "--no-special", "--json"}},
