@@ -124,8 +124,8 @@ __device__ __forceinline__ void LoadSplits(const SplitPlaces<kLanes>& at,
 
 // What a lane has of its four elements after some rounds of 32 splits each.
 struct Combined {
-  float top = __int_as_float(0xFF800000), sum = 0.0f;
-  float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float top, sum;
+  float4 value;
 };
 
 // Adds the next kRounds rounds, from split `base` on; their loads are in flight together.
@@ -167,7 +167,7 @@ template <int kLanes>
 __device__ __forceinline__ float4 CombineSplits(const Run& run, const RowInfo& row, int head,
                                                 int element) {
   constexpr int kFew = kLanes <= 4 ? 2 : 1, kMany = kLanes == 1 ? 8 : kLanes == 2 ? 4 : kFew;
-  Combined all;
+  Combined all{__int_as_float(0xFF800000), 0.0f, make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
   int base = 0;
   if constexpr (kMany > kFew) {
 #pragma unroll 1
