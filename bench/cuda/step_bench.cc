@@ -49,6 +49,8 @@ class Bench {
     std::printf("%s: prefill of %d tokens %.1f ms\n", name, context, timer.Seconds() * 1e3);
   }
 
+  void SetWideFrom(int rows) { backend_->SetWideFrom(rows); }
+
   // Where a recurrence's time goes: mean microseconds of each kind of operation.
   void Trace(int rows, int distinct) {
     const cuda::Program& program = backend_->program();
@@ -186,6 +188,12 @@ void RunRows(Bench& bench, const std::vector<int>& counts, int depths) {
     bench.Run(rows, std::min(rows, depths), 1, false, false);
     bench.Trace(rows, std::min(rows, depths));
     bench.Run(rows, std::min(rows, depths), 1, true, true);
+    if (rows <= cuda::kPassRows) continue;
+    std::printf("the same with a pass over the weights for every %d rows:\n", cuda::kPassRows);
+    bench.SetWideFrom(1 << 30);
+    bench.Run(rows, std::min(rows, depths), 1, false, false);
+    bench.Trace(rows, std::min(rows, depths));
+    bench.SetWideFrom(cuda::kWideFrom);
   }
 }
 

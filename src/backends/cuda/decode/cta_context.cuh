@@ -52,8 +52,12 @@ struct alignas(16) WideState {
   int ahead;      // whether the weights of its first loads were requested in the product before
   int total;      // its loads
   int after;      // the next product's matrix, or -1
-  WideItem item;  // what the warp works on
   int tiles;      // of the matrix
+  int k_blocks;   // likewise
+  int stages;     // of an item
+  int ld;         // elements of a row of the inputs
+  const bf16* input;
+  const TensorMap* map;
 };
 
 // How an operation runs in this step, where OpFlag says what is fixed about it.

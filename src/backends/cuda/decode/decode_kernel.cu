@@ -399,8 +399,10 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
     const DecodeKernelLaunch* next =
         with_producer_kernel != nullptr && rows[phase] <= with_producer_kernel->producer_rows
             ? with_producer_kernel
-        : rows[phase] > kPassRows && params.program.wide != nullptr ? &launch.wide
-                                                                    : &launch.any;
+        : params.program.wide != nullptr && rows[phase] > kPassRows &&
+                rows[phase] >= launch.wide_from && rows[phase] <= kWideMaxRows
+            ? &launch.wide
+            : &launch.any;
     if (kernel != nullptr && next != kernel) run(phase);
     kernel = next;
   }

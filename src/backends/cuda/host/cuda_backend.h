@@ -55,6 +55,12 @@ class CudaBackend final : public Backend {
   void Trace(uint64_t* clocks) { params_.trace = clocks; }
   // Seconds after which a step whose CTAs wait for each other in vain is given up; 0: never.
   void SetTimeout(double seconds) { params_.timeout = static_cast<uint64_t>(seconds * 1e9); }
+  // Phases of fewer rows go through the weights once for every kPassRows rows. For tests and
+  // benchmarks.
+  void SetWideFrom(int rows) {
+    launch_.wide_from = rows;
+    encoder_.SetWideFrom(std::max(rows, kPassRows + 1));
+  }
   // The next step never completes a grid barrier, for tests of the watchdog.
   void StallNextStep() { stall_next_step_ = true; }
 

@@ -28,6 +28,9 @@ inline constexpr int kUnitQueries = 8;
 // Likewise in phases of more than kPassRows rows, whose kernels have no producer warp: keys and
 // values are read once for all of these.
 inline constexpr int kLargeUnitQueries = 32;
+// Rows of a phase from which on the kernel that reads weights once is used
+// (ops/wide_matrix_op.cuh).
+inline constexpr int kWideFrom = kPassRows + 1;
 
 // Lanes, of four elements each, that a piece of the combine operation has (ops/combine_op.cuh): as
 // few as give each of the grid's `warps` at most one piece of the `elements` in all rows. More than

@@ -152,7 +152,8 @@ class Builder {
     return std::all_of(program_.wide.begin(), program_.wide.end(), [&](const WideMatrix& m) {
       return m.tiles * kTileRows >= kWideBoxRows &&
              (m.chunks == 1 ||
-              (m.kind == MatrixKind::kPartial && m.chunks <= schedulers_[0].ctas()));
+              (m.kind == MatrixKind::kPartial && m.chunks <= schedulers_[0].ctas())) &&
+             MostWideItems(m, schedulers_[0].ctas()) <= kWideItems;
     });
   }
 

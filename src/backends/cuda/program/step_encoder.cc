@@ -187,7 +187,7 @@ void StepEncoder::Group(const StepPlan& plan) {
   tail_units_.clear();
   const int count = static_cast<int>(order_.size());
   const int per_unit = std::max(
-      1, (count > kPassRows ? kLargeUnitQueries : kUnitQueries) / (spec_.heads / spec_.kv_heads));
+      1, (count >= wide_from_ ? kLargeUnitQueries : kUnitQueries) / (spec_.heads / spec_.kv_heads));
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
     for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;

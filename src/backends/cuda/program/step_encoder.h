@@ -25,6 +25,9 @@ class StepEncoder {
   // `split`: positions per attention partial; `warps`: of the grid, which share attention's pieces.
   StepEncoder(const ModelSpec& spec, int split, int warps, int cells, int readouts);
 
+  // Rows of a phase from which on attention has large units.
+  void SetWideFrom(int rows) { wide_from_ = rows; }
+
   // Writes `plan` to `buffer`, which grows as needed.
   EncodedStep Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer);
 
@@ -40,6 +43,7 @@ class StepEncoder {
 
   const ModelSpec& spec_;
   int split_, warps_, cells_, readouts_;
+  int wide_from_ = kPassRows + 1;
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;

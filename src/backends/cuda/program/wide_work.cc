@@ -40,4 +40,13 @@ WideMatrix ChooseWideShapes(WideMatrix matrix, int ctas) {
   return matrix;
 }
 
+int MostWideItems(const WideMatrix& matrix, int ctas) {
+  int most = 0;
+  for (int rows = kWideRowStep; rows <= kWideMaxRows; rows += kWideRowStep) {
+    const WideShape shape = WideShapeAt(WideShapeFor(matrix, rows));
+    most = std::max(most, WideWork::Of(matrix, shape, rows).ItemsOf(0, ctas));
+  }
+  return most;
+}
+
 }  // namespace loopspec::cuda

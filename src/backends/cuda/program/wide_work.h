@@ -20,6 +20,8 @@ __host__ __device__ constexpr WideShape WideShapeAt(int i) {
 inline constexpr int kWideStageK = 64;  // 128 bytes of a row: the span of TMA's swizzle
 inline constexpr int kWideStages = 6;
 inline constexpr int kWideStageBytes = 32 * 1024;
+inline constexpr int kWideItems = 128;  // of a CTA at most
+inline constexpr int kWideMaxRows = 512;
 inline constexpr int kWideBoxRows = 64;  // of weights, that one TMA copy brings
 inline constexpr int kWideRowStep = 64;  // shapes are chosen for multiples of so many rows
 
@@ -74,6 +76,9 @@ struct WideLoad {
 __host__ __device__ constexpr WideLoad WideLoadAt(int place, int total) {
   return place < total ? WideLoad{true, place} : WideLoad{false, place - total};
 }
+
+// The most items of a CTA, for any number of rows up to kWideMaxRows.
+int MostWideItems(const WideMatrix& matrix, int ctas);
 
 // Fills in `shapes`: for each number of rows the one that should take least time.
 WideMatrix ChooseWideShapes(WideMatrix matrix, int ctas);

@@ -124,44 +124,62 @@ __device__ __forceinline__ void LoadSplits(const SplitPlaces<kLanes>& at,
   }
 }
 
-// The lane's four elements, from `element` on, of one head of a row.
+// What a lane has of its four elements after some rounds of 32 splits each.
+struct Combined {
+  float top, sum;
+  float4 value;
+};
+
+// Adds the next kRounds rounds, from split `base` on; their loads are in flight together.
+template <int kLanes, int kRounds>
+__device__ __forceinline__ void AddRounds(const Run& run, const RowInfo& row, int head, int element,
+                                          int base, Combined& to) {
+  const SplitPlaces<kLanes> at{
+      static_cast<size_t>(row.partial + base) * Context().p.shapes.heads + head, row.splits - base,
+      element};
+  Splits<kLanes> splits[kRounds];
+  bool receives = false;
+  if constexpr (kLanes <= 8) receives = run.flags.Has(RunFlag::kReceives);  // see CombineLanes
+  if (receives) {
+    ReceiveSplits(at, run.epoch - 1, splits);
+  } else {
+    LoadSplits(at, splits);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    if (base + 32 * r >= row.splits) break;
+    const bool there = base + 32 * r + static_cast<int>(threadIdx.x % 32) < row.splits;
+    float larger = splits[r].weight.x;
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+      larger = fmaxf(larger, __shfl_xor_sync(0xFFFFFFFFu, larger, mask));
+    larger = fmaxf(larger, to.top);
+    const float shrink = Exp2(to.top - larger);
+    const float scale = there ? Exp2(splits[r].weight.x - larger) : 0.0f;
+    to.top = larger;
+    to.value = Plus(Scaled(to.value, shrink), splits[r].Sum(scale));
+    to.sum = fmaf(to.sum, shrink, WarpSum(__fmul_rn(splits[r].weight.y, scale)));
+  }
+}
+
+// The lane's four elements, from `element` on, of one head of a row. A round takes as long as its
+// loads, so after long prefixes as many as registers allow are in flight together.
 template <int kLanes>
 __device__ __forceinline__ float4 CombineSplits(const Run& run, const RowInfo& row, int head,
                                                 int element) {
-  constexpr int kRounds = kLanes <= 4 ? 2 : 1;  // whose loads are in flight together
-  float top = __int_as_float(0xFF800000), sum = 0.0f;
-  float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  constexpr int kFew = kLanes <= 4 ? 2 : 1, kMany = kLanes == 1 ? 8 : kLanes == 2 ? 4 : kFew;
+  Combined all{__int_as_float(0xFF800000), 0.0f, make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
+  int base = 0;
+  if constexpr (kMany > kFew) {
 #pragma unroll 1
-  for (int base = 0; base < row.splits; base += 32 * kRounds) {
-    const SplitPlaces<kLanes> at{
-        static_cast<size_t>(row.partial + base) * Context().p.shapes.heads + head,
-        row.splits - base, element};
-    Splits<kLanes> splits[kRounds];
-    bool receives = false;
-    if constexpr (kLanes <= 8) receives = run.flags.Has(RunFlag::kReceives);  // see CombineLanes
-    if (receives) {
-      ReceiveSplits(at, run.epoch - 1, splits);
-    } else {
-      LoadSplits(at, splits);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r) {
-      if (base + 32 * r >= row.splits) break;
-      const bool there = base + 32 * r + static_cast<int>(threadIdx.x % 32) < row.splits;
-      float larger = splits[r].weight.x;
-#pragma unroll
-      for (int mask = 16; mask > 0; mask /= 2)
-        larger = fmaxf(larger, __shfl_xor_sync(0xFFFFFFFFu, larger, mask));
-      larger = fmaxf(larger, top);
-      const float shrink = Exp2(top - larger);
-      const float scale = there ? Exp2(splits[r].weight.x - larger) : 0.0f;
-      top = larger;
-      value = Plus(Scaled(value, shrink), splits[r].Sum(scale));
-      sum = fmaf(sum, shrink, WarpSum(__fmul_rn(splits[r].weight.y, scale)));
-    }
+    for (; row.splits - base > 32 * kFew; base += 32 * kMany)
+      AddRounds<kLanes, kMany>(run, row, head, element, base, all);
   }
-  return Scaled(value, __fdividef(1.0f, sum));
+#pragma unroll 1
+  for (; base < row.splits; base += 32 * kFew)
+    AddRounds<kLanes, kFew>(run, row, head, element, base, all);
+  return Scaled(all.value, __fdividef(1.0f, all.sum));
 }
 
 template <int kLanes>

@@ -43,109 +43,67 @@ __device__ __forceinline__ uint32_t WideStage(uint32_t stage) {
   return SharedAddress(shared_memory) + kRingOffset + stage * kWideStageBytes;
 }
 
-// Requests the stages of one product. Loads are numbered from the start of the launch; `base` is
-// the product's first.
-class WideLoader {
- public:
-  __device__ __forceinline__ WideLoader(int matrix, uint32_t base, int rows)
-      : matrix_(matrix), base_(base), rows_(rows) {
-    if (matrix < 0) return;
-    const WideMatrix& m = Context().wide[matrix];
-    shape_ = WideShapeAt(WideShapeFor(m, rows));
-    work_ = WideWork::Of(m, shape_, rows);
-    total_ =
-        work_.ItemsOf(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)) * work_.stages;
-  }
-  __device__ __forceinline__ int total() const { return total_; }
-  __device__ __forceinline__ const WideWork& work() const { return work_; }
+// Requesting a stage is on the way of every warp's products, so what it needs is worked out when a
+// product begins, and lies in shared memory after the room of the epilogue.
 
-  // Requests the weights and announces the bytes of load n of the product, when its stage is free;
-  // `inputs`: and requests the inputs. By one thread.
-  __device__ __forceinline__ void Request(int n, bool inputs) const {
-    const uint32_t load = base_ + static_cast<uint32_t>(n), stage = load % kWideStages;
-    if (load >= kWideStages)
-      WaitBarrier(SharedAddress(&Context().empty[stage]), (load / kWideStages + 1) & 1);
-    const Place at = PlaceOf(n);
-    const uint32_t full = SharedAddress(&Context().full[stage]);
-    const int blocks = BlocksOf(at), groups = GroupsOf(at);
-    if (blocks <= 0) {
-      Arrive(full);
-      return;
-    }
-    ExpectBytes(full, static_cast<uint32_t>(blocks * (shape_.outputs + groups * kPassRows) *
-                                            kWideStageK * 2));
-    const TensorMap* map = Context().p.program.wide_maps + matrix_;
-#pragma unroll 1
-    for (int b = 0; b < blocks; ++b) {
-#pragma unroll 1
-      for (int row = 0; row < shape_.outputs; row += kWideBoxRows) {
-        CopyBox(
-            WideStage(stage) + static_cast<uint32_t>((b * shape_.outputs + row) * kWideStageK * 2),
-            map, (at.block + b) * kBlockK + at.k, at.item.output_tile * shape_.outputs + row, full);
-      }
-    }
-    if (inputs) CopyInputs(at, stage, full, blocks, groups);
-  }
-  // Requests the inputs of a load whose weights were requested before.
-  __device__ __forceinline__ void RequestInputs(int n) const {
-    const uint32_t stage = (base_ + static_cast<uint32_t>(n)) % kWideStages;
-    const Place at = PlaceOf(n);
-    CopyInputs(at, stage, SharedAddress(&Context().full[stage]), BlocksOf(at), GroupsOf(at));
-  }
-
- private:
-  struct Place {
-    WideItem item;
-    int block;  // the first
-    int k;      // within the blocks
-  };
-  __device__ __forceinline__ Place PlaceOf(int n) const {
-    constexpr int kPerBlock = kBlockK / kWideStageK;
-    const int number = Quotient(n, work_.stages), within = n - number * work_.stages;
-    const WideItem item =
-        WideItem::Of(work_, static_cast<int>(blockIdx.x) + number * static_cast<int>(gridDim.x));
-    return {item, item.chunk * kWarps + within / kPerBlock * shape_.blocks,
-            within % kPerBlock * kWideStageK};
-  }
-  // Blocks of k of the load.
-  __device__ __forceinline__ int BlocksOf(const Place& at) const {
-    return min(shape_.blocks, Context().wide[matrix_].k_blocks - at.block);
-  }
-  // Groups of kPassRows rows of the item that exist; there is no memory for others.
-  __device__ __forceinline__ int GroupsOf(const Place& at) const {
-    const int groups = (rows_ + kPassRows - 1) / kPassRows, each = shape_.rows / kPassRows;
-    return min(each, groups - at.item.row_tile * each);
-  }
-  // A group of kPassRows rows by kWideStageK elements is contiguous (input_layout.cuh).
-  __device__ __forceinline__ void CopyInputs(const Place& at, uint32_t stage, uint32_t full,
-                                             int blocks, int groups) const {
-    constexpr int kBytes = kPassRows * kWideStageK * 2;
-    int ld;
-    const bf16* input = Input(Context().p, Context().wide[matrix_].input, ld);
-    const int each = shape_.rows / kPassRows;
-    const uint32_t to =
-        WideStage(stage) + static_cast<uint32_t>(shape_.blocks * shape_.outputs * kWideStageK * 2);
-#pragma unroll 1
-    for (int b = 0; b < blocks; ++b) {
-#pragma unroll 1
-      for (int i = 0; i < groups; ++i) {
-        CopyLasting(to + static_cast<uint32_t>((b * each + i) * kBytes),
-                    input +
-                        static_cast<size_t>(at.item.row_tile * each + i) * kPassRows *
-                            static_cast<size_t>(ld) +
-                        ((at.block + b) * kBlockK + at.k) * kPassRows,
-                    kBytes, full);
-      }
-    }
-  }
-
-  int matrix_;
-  uint32_t base_;
-  int rows_;
-  int total_ = 0;
-  WideShape shape_;
-  WideWork work_;
+// An item of the CTA, as requests need it.
+struct alignas(16) WidePlace {
+  int output;  // the first
+  int block;   // of k, the first
+  int group;   // of kPassRows rows, the first
+  int groups;  // that exist; there is no memory for others
 };
+// One of the first loads of the next product: its weights, two boxes at most.
+struct alignas(8) NextWeights {
+  int column[2], row[2];
+  int bytes;  // of the load with its inputs
+  int boxes;
+};
+inline constexpr int kRoomFloats = 4096;
+__device__ __forceinline__ WidePlace* WidePlaces() {
+  return reinterpret_cast<WidePlace*>(Sums() + kRoomFloats);
+}
+__device__ __forceinline__ NextWeights* NextLoads() {
+  return reinterpret_cast<NextWeights*>(WidePlaces() + kWideItems);
+}
+static_assert(kRoomFloats * sizeof(float) + kWideItems * sizeof(WidePlace) +
+                  kWideStages * sizeof(NextWeights) <=
+              kSumBytes);
+
+__device__ __forceinline__ WidePlace PlaceOfItem(const WideWork& work, const WideShape& shape,
+                                                 int i, int rows) {
+  const WideItem item =
+      WideItem::Of(work, static_cast<int>(blockIdx.x) + i * static_cast<int>(gridDim.x));
+  const int each = shape.rows / kPassRows, group = item.row_tile * each;
+  return {item.output_tile * shape.outputs, item.chunk * kWarps, group,
+          min(each, (rows + kPassRows - 1) / kPassRows - group)};
+}
+
+// Load n of the product with `matrix`; boxes -1: there is none.
+__device__ __forceinline__ NextWeights WeightsOf(int matrix, int n, int rows) {
+  constexpr int kPerBlock = kBlockK / kWideStageK;
+  NextWeights load{};
+  load.boxes = -1;
+  if (matrix < 0) return load;
+  const WideMatrix m = Context().wide[matrix];
+  const WideShape shape = WideShapeAt(WideShapeFor(m, rows));
+  const WideWork work = WideWork::Of(m, shape, rows);
+  const int item = n / work.stages, within = n - item * work.stages;
+  if (item >= work.ItemsOf(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x))) return load;
+  const WidePlace at = PlaceOfItem(work, shape, item, rows);
+  const int block = at.block + within / kPerBlock * shape.blocks;
+  const int blocks = max(0, min(shape.blocks, m.k_blocks - block));
+  const int per_block = shape.outputs / kWideBoxRows;
+  load.boxes = blocks * per_block;
+  load.bytes = blocks * (shape.outputs + at.groups * kPassRows) * kWideStageK * 2;
+#pragma unroll
+  for (int box = 0; box < 2; ++box) {
+    const int b = per_block == 1 ? box : 0;
+    load.column[box] = (block + b) * kBlockK + within % kPerBlock * kWideStageK;
+    load.row[box] = at.output + (per_block == 1 ? 0 : box * kWideBoxRows);
+  }
+  return load;
+}
 
 // The matrix whose product comes after the one of `run` in this launch's phase, or -1.
 __device__ __forceinline__ int MatrixAfter(const Run& run, int matrix) {
@@ -176,28 +134,32 @@ class WideProduct {
     int n = 0;
 #pragma unroll 1
     for (int i = 0; i < items; ++i) {
-      const int blocks = BeginItem(i);
+      const int blocks = State().stages / kPerBlock * kAtOnce;
 #pragma unroll 1
       for (int block = 0; block < blocks; block += kAtOnce) {
         float c[2][kTiles][2][4] = {};
-        const bool there = block + product.at_ < BlocksLeft();
+        const bool there = block + product.at_ < BlocksLeft(i);
 #pragma unroll 1
         for (int s = 0; s < kPerBlock; ++s) {
           product.Release(product.Multiply(there, c));
-          if (n > 0) Refill(n - 1);
+          if (n >= kLag) Refill(n - kLag);
           ++n;
         }
         product.Fold(c, block == 0);
       }
-      if (BlocksLeft() < kWarps) product.AddZero();
-      product.Store();
+      if (BlocksLeft(i) < kWarps) product.AddZero();
+      product.Store(WidePlaces()[i]);
     }
-    if (n > 0) Refill(n - 1);
+#pragma unroll 1
+    for (int used = max(0, n - kLag); used < n; ++used) Refill(used);
     EndOp();
   }
 
  private:
   static constexpr int kPerBlock = kBlockK / kWideStageK;
+  // Loads after which a stage is requested again: the warp that does so is late for its next
+  // products, and the others should not have to wait for it.
+  static constexpr int kLag = 2;
 
   explicit __device__ __forceinline__ WideProduct(uint32_t base)
       : stage_(base % kWideStages), parity_(base / kWideStages & 1) {
@@ -216,22 +178,43 @@ class WideProduct {
   static __device__ __forceinline__ WideState& State() {
     return Context().wide_states[threadIdx.x / 32];
   }
-  // Writes down what the warp has to do, and requests the first loads. Returns the CTA's items.
+  // Writes down what the CTA has to do, and requests the first loads. Returns the CTA's items.
   static __device__ __forceinline__ int BeginOp() {
     const Run run = CurrentRun();
     const int matrix = OpOf(run).matrix, rows = Context().phase.rows;
+    const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const WideMatrix m = Context().wide[matrix];
+    const WideShape shape{kOutputs, kRows, kAtOnce};
+    const WideWork work = WideWork::Of(m, shape, rows);
+    const int items = work.ItemsOf(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    const int total = items * work.stages;
     WideState& state = State();
-    const WideLoader now(matrix, state.base, rows);
-    if (threadIdx.x % 32 == 0) {
-      state.total = now.total();
+    if (lane == 0) {
+      state.total = total;
       state.after = MatrixAfter(run, matrix);
-      state.tiles = Context().wide[matrix].tiles;
-      FenceBeforeCopies();
-      if (threadIdx.x / 32 < kWideStages)
-        RequestFirst(now, state, static_cast<int>(threadIdx.x / 32), rows);
+      state.tiles = m.tiles;
+      state.k_blocks = m.k_blocks;
+      state.stages = work.stages;
+      state.input = Input(Context().p, m.input, state.ld);
+      state.map = Context().p.program.wide_maps + matrix;
     }
+    if (warp == 0) {
+      for (int i = lane; i < items; i += 32) WidePlaces()[i] = PlaceOfItem(work, shape, i, rows);
+    }
+    FenceBeforeCopies();
+    CtaSync();
+    // One of the first loads for each warp, as far as it is not under way.
+    if (warp < min(kWideStages, total)) {
+      const bool ahead = state.ahead != 0;
+      RequestLoad(warp, !ahead);
+    }
+    if (warp < kWideStages && lane == 0) NextLoads()[warp] = WeightsOf(state.after, warp, rows);
     __syncwarp();
-    return now.work().ItemsOf(static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    if (total < kWideStages) {
+      CtaSync();
+      if (warp >= total && warp < kWideStages) RequestNext(warp, total);
+    }
+    return items;
   }
   static __device__ __forceinline__ void EndOp() {
     __syncwarp();
@@ -242,52 +225,92 @@ class WideProduct {
     }
     __syncwarp();
   }
-  // Item i of the CTA. Returns its blocks of k, in whole rounds of kAtOnce, as if its chunk were
-  // the first.
-  static __device__ __forceinline__ int BeginItem(int i) {
-    const WideMatrix& m = Context().wide[OpOf(CurrentRun()).matrix];
-    const WideWork work = WideWork::Of(m, {kOutputs, kRows, kAtOnce}, Context().phase.rows);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      State().item =
-          WideItem::Of(work, static_cast<int>(blockIdx.x) + i * static_cast<int>(gridDim.x));
-    }
-    __syncwarp();
-    return work.stages / kPerBlock * kAtOnce;
-  }
-  // From the item's first block on, in the matrix.
-  static __device__ __forceinline__ int BlocksLeft() {
-    return Context().wide[OpOf(CurrentRun()).matrix].k_blocks - State().item.chunk * kWarps;
+  // From the first block of item i on, in the matrix.
+  static __device__ __forceinline__ int BlocksLeft(int i) {
+    return State().k_blocks - WidePlaces()[i].block;
   }
 
-  // The first loads of the product, as far as they are not under way; and if they are fewer than
-  // the stages, the first of the next product. One of the stages for each warp: a thread takes a
-  // while to request one.
-  static __device__ __forceinline__ void RequestFirst(const WideLoader& now, const WideState& state,
-                                                      int place, int rows) {
-    const WideLoad load = WideLoadAt(place, now.total());
-    if (!load.same) {
-      const WideLoader next(state.after, state.base + static_cast<uint32_t>(now.total()), rows);
-      if (load.n < next.total()) next.Request(load.n, false);
-    } else if (state.ahead != 0) {
-      now.RequestInputs(load.n);
-    } else {
-      now.Request(load.n, true);
-    }
+  // Waits until the stage of load `place` (of the product, or past its end) is free; returns it.
+  static __device__ __forceinline__ uint32_t FreeStage(int place) {
+    const uint32_t load = State().base + static_cast<uint32_t>(place), stage = load % kWideStages;
+    if (load >= kWideStages)
+      WaitBarrier(SharedAddress(&Context().empty[stage]), (load / kWideStages + 1) & 1);
+    return stage;
   }
 
-  // Load n has been used: its stage takes load n + kWideStages, or the weights of the next product.
-  // The warps take turns.
+  // Requests load n of the product: weights and inputs, or the inputs of one whose weights were
+  // requested before. By a whole warp; every copy by a lane of its own.
+  static __device__ __forceinline__ void RequestLoad(int n, bool weights) {
+    constexpr int kBoxes = kOutputs / kWideBoxRows, kEach = kRows / kPassRows;
+    constexpr uint32_t kBytes = kPassRows * kWideStageK * 2;
+    const WideState& state = State();
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int number = Quotient(n, state.stages), within = n - number * state.stages;
+    const WidePlace at = WidePlaces()[number];
+    const int first = at.block + within / kPerBlock * kAtOnce,
+              blocks = min(kAtOnce, state.k_blocks - first);
+    const uint32_t stage =
+        weights ? FreeStage(n) : (state.base + static_cast<uint32_t>(n)) % kWideStages;
+    const uint32_t full = SharedAddress(&Context().full[stage]), to = WideStage(stage);
+    if (weights && lane == 0) {
+      if (blocks > 0) {
+        ExpectBytes(full, static_cast<uint32_t>(blocks * (kOutputs + at.groups * kPassRows) *
+                                                kWideStageK * 2));
+      } else {
+        Arrive(full);
+      }
+    }
+    __syncwarp();
+    const int column = first * kBlockK + within % kPerBlock * kWideStageK;
+    if (weights && lane < kAtOnce * kBoxes && lane / kBoxes < blocks) {
+      CopyBox(to + static_cast<uint32_t>(lane * kWideBoxRows * kWideStageK * 2), state.map,
+              column + lane / kBoxes * kBlockK, at.output + lane % kBoxes * kWideBoxRows, full);
+    }
+    // A group of kPassRows rows by kWideStageK elements is contiguous (input_layout.cuh).
+    const int i = lane - 8, group = i % kEach;
+    if (i >= 0 && i < kAtOnce * kEach && i / kEach < blocks && group < at.groups) {
+      CopyLasting(
+          to + kAtOnce * kOutputs * kWideStageK * 2 + static_cast<uint32_t>(i) * kBytes,
+          state.input +
+              static_cast<size_t>(at.group + group) * kPassRows * static_cast<size_t>(state.ld) +
+              (column + i / kEach * kBlockK) * kPassRows,
+          kBytes, full);
+    }
+    __syncwarp();
+  }
+  // Requests the weights of a load of the next product.
+  static __device__ __forceinline__ void RequestNext(int place, int total) {
+    // First, because what other warps have written there comes before their release of the stage.
+    const uint32_t stage = FreeStage(place);
+    const NextWeights& load = NextLoads()[place - total];
+    if (load.boxes < 0) return;
+    const uint32_t full = SharedAddress(&Context().full[stage]);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if (lane == 0) {
+      if (load.boxes > 0) {
+        ExpectBytes(full, static_cast<uint32_t>(load.bytes));
+      } else {
+        Arrive(full);
+      }
+    }
+    __syncwarp();
+    if (lane < load.boxes) {
+      CopyBox(WideStage(stage) + static_cast<uint32_t>(lane * kWideBoxRows * kWideStageK * 2),
+              Context().p.program.wide_maps + State().after, load.column[lane], load.row[lane],
+              full);
+    }
+    __syncwarp();
+  }
+
+  // Load n has been used: its stage takes what comes kWideStages later. The warps take turns.
   static __device__ __forceinline__ void Refill(int n) {
-    if (static_cast<int>(threadIdx.x) == n % kWarps * 32) {
-      const WideState& state = State();
-      const WideLoad load = WideLoadAt(n + kWideStages, state.total);
-      const WideLoader loader(load.same ? OpOf(CurrentRun()).matrix : state.after,
-                              state.base + static_cast<uint32_t>(load.same ? 0 : state.total),
-                              Context().phase.rows);
-      if (load.n < loader.total()) loader.Request(load.n, load.same);
+    if (n % kWarps != static_cast<int>(threadIdx.x / 32)) return;
+    const int place = n + kWideStages, total = State().total;
+    if (WideLoadAt(place, total).same) {
+      RequestLoad(place, true);
+    } else {
+      RequestNext(place, total);
     }
-    __syncwarp();
   }
 
   // Adds one stage's products to the accumulators. Returns a value that depends on the last loads.
@@ -338,7 +361,7 @@ class WideProduct {
   // Room of one pair of warps, or of one warp.
   __device__ __forceinline__ float* Room() const {
     constexpr int kFloats = kAtOnce == 2 ? 1024 : 512;
-    static_assert(kWarps / kAtOnce * kFloats * sizeof(float) <= kSumBytes);
+    static_assert(kWarps / kAtOnce * kFloats <= kRoomFloats);
     return Sums() + (across_ * kDown + down_) * kFloats;
   }
 
@@ -407,14 +430,13 @@ class WideProduct {
   // The epilogue, 16 outputs by 32 rows at a time, which go through shared memory: so its code
   // stands here once, and stores of neighbouring lanes are contiguous. The sums move down in their
   // registers from turn to turn.
-  __device__ __forceinline__ void Store() {
+  __device__ __forceinline__ void Store(const WidePlace& at) {
     if (at_ != 0) return;
     const Run run = CurrentRun();
-    const WideItem item = State().item;
     const int tiles = State().tiles, rows = Context().phase.rows;
     MatrixShare share{};
     share.kind = Context().wide[OpOf(run).matrix].kind;
-    share.chunk_begin = static_cast<int16_t>(item.chunk);
+    share.chunk_begin = static_cast<int16_t>(at.block / kWarps);
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int column = threadIdx.x % 8, first = threadIdx.x % 32 / 8;
     float* const room = Room();
@@ -435,9 +457,9 @@ class WideProduct {
           sum_[n / kTiles][n % kTiles][e] = sum_[(n + 4) / kTiles][(n + 4) % kTiles][e];
       }
       __syncwarp();
-      const int tile = item.output_tile * (kOutputs / kTileRows) + down_ * 2 + turn / (kTurns / 2);
-      const int row = item.row_tile * kRows + (across_ * kTiles + turn % (kTurns / 2) * 4) * 8;
-      constexpr int kEach = 4;  // rows of a lane whose loads are in flight together
+      const int tile = at.output / kTileRows + down_ * 2 + turn / (kTurns / 2);
+      const int row = at.group * kPassRows + (across_ * kTiles + turn % (kTurns / 2) * 4) * 8;
+      constexpr int kEach = 8;  // rows of a lane whose loads are in flight together
 #pragma unroll 1
       for (int from = 0; from < kPassRows; from += 4 * kEach) {
         if (row + from >= rows || tile >= tiles) break;
