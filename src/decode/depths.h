@@ -9,15 +9,14 @@
 
 namespace loopspec {
 
-// Depths of proposals for a model of depth R when neither the user nor a calibration says: (1, 2)
-// for R = 4, (2, 8) for R = 32, and in proportion to these for others. Empty (autoregressive) for
-// R = 1.
-std::vector<int> DefaultDepths(int recurrence);
-
-// The same by what runs the model. A GPU reads weights and has rows to spare, so that the depths
-// above, the paper's, are right. See the definition for CPUs.
+// Depths of proposals for a model of depth R when neither the user nor a calibration says: a rule
+// by R and by what runs the model, since cascade text depends on depths and must not depend on a
+// timing. A GPU reads weights and has rows to spare: (1, 2) for R = 4, (2, 8) for R = 32, the
+// paper's. On a CPU every row costs time, and few of them that are likely to count are best: (1, 2)
+// for R = 4, (4, 8) for R = 32 (docs/calibration.md has the measurements). In proportion to these
+// for others; empty (autoregressive) for R = 1.
 enum class DeviceClass { kCpu, kGpu };
-std::vector<int> DefaultDepths(int recurrence, DeviceClass device);
+std::vector<int> DefaultDepths(int recurrence, DeviceClass device = DeviceClass::kGpu);
 
 // Parses "1,2"; empty text is no proposals. Throws Error.
 std::vector<int> ParseDepths(const std::string& text);

@@ -17,7 +17,7 @@ constexpr int kMostChunk = 64;
 // Values that are looked at for each position, over all sets of depths: beyond, only some positions
 // count for the sampled rates.
 constexpr double kCascadeWork = 4e10;
-constexpr double kWorthGuessing = 0.1;  // rates of guesses that get no row are no guesses
+constexpr double kWorthGuessing = 0.4;  // less likely guesses rarely get a row
 
 DepthRates Empty(const std::vector<int>& depths) {
   return {depths, std::vector<double>(depths.size()), std::vector<double>(depths.size() - 1)};

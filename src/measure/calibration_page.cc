@@ -98,8 +98,9 @@ void AddDepthsPart(const CalibrationReport& report, HtmlPage& page) {
   page.AddParagraph(fmt::format(
       "The envelope has alpha = {:.3f}, beta = {:.3f}. The paper's closed form gives d1 = {:.2f}, "
       "d2 = {:.2f}; its condition asks for R above {:.2f} and {} here (R = {}). It counts "
-      "recurrences alone; what follows also counts what rows, keys, pre-layers and readouts cost "
-      "on this machine.",
+      "recurrences alone; the predictions above also count what rows, keys, pre-layers and "
+      "readouts "
+      "cost on this machine.",
       report.envelope->alpha, report.envelope->beta, choice.depths.d1, choice.depths.d2,
       choice.smallest_recurrence, choice.condition_holds ? "holds" : "does not hold",
       profile.recurrence));
@@ -123,8 +124,13 @@ void AddMeasuredPart(const CalibrationReport& report, HtmlPage& page) {
   if (report.measured.empty()) return;
   Plot plot;
   plot.title = "Predicted against measured speed";
-  plot.x = {"measured (tokens/s)", false, {}, {}};
-  plot.y = {"predicted (tokens/s)", false, {}, {}};
+  double high = 0;  // the same for both axes, so that the dashed line is the diagonal
+  for (const MeasuredSpeed& m : report.measured) {
+    const Prediction* p = report.Find(m.depths);
+    high = std::max({high, m.median(), p != nullptr ? p->tokens_per_second : 0.0});
+  }
+  plot.x = {"measured (tokens/s)", false, 0.0, 1.05 * high};
+  plot.y = {"predicted (tokens/s)", false, 0.0, 1.05 * high};
   plot.diagonal = true;
   const char* names[] = {"autoregressive", "one proposal", "two proposals", "three proposals"};
   for (size_t k = 0; k < 4; ++k) {
@@ -139,8 +145,8 @@ void AddMeasuredPart(const CalibrationReport& report, HtmlPage& page) {
                  "are the same. Rest the pointer on a point for its depths.");
   if (quality.rank_correlation) {
     page.AddParagraph(fmt::format(
-        "Over {} measured sets the rank correlation is {:.2f} (1: the same order). The set that "
-        "is predicted to be fastest reaches {} of the fastest measured one, {}.",
+        "Over {} measured sets the rank correlation is {:.2f} (1: the same order). The chosen "
+        "set reaches {} of the fastest measured one, {}.",
         quality.compared, *quality.rank_correlation, Percent(quality.chosen_over_best),
         DepthsText(quality.best)));
   }
@@ -153,23 +159,30 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
     accepted += (accepted.empty() ? "" : " / ") + fmt::format("{:.1f}", 100 * share);
   for (const double share : p.rates.gate)
     gate += (gate.empty() ? "" : " / ") + fmt::format("{:.1f}", 100 * share);
-  const bool bound = p.bound_share > 0;
+  const double plain = report.measured.empty() ? 0.0 : report.measured.front().median();
   table.rows.push_back(
       {DepthsText(p.depths), accepted, gate, fmt::format("{:.2f}", p.simulation.tokens_per_pass),
        fmt::format("{:.1f}", p.simulation.rows), fmt::format("{:.1f}", p.tokens_per_second),
-       fmt::format("{:.2f}x", p.speedup), bound ? Percent(p.bound_share) : "",
-       m != nullptr ? fmt::format("{:.1f}", m->median()) : "",
+       m != nullptr ? fmt::format("{:.1f}", m->median()) : "", fmt::format("{:.2f}x", p.speedup),
+       m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "",
+       p.bound_share > 0 ? Percent(p.bound_share) : "",
        m != nullptr && m->floor_share > 0 ? Percent(m->floor_share) : ""});
   table.strong.push_back(p.depths == report.chosen().depths);
 }
 
 HtmlTable PredictionTable() {
   HtmlTable table;
-  table.columns = {{"depths", false},       {"accepted (%)"},
-                   {"gate open (%)"},       {"tokens per pass"},
-                   {"rows of a step"},      {"predicted tokens/s"},
-                   {"over autoregressive"}, {"of memory bound"},
-                   {"measured tokens/s"},   {"of memory bound, measured"}};
+  table.columns = {{"depths", false},
+                   {"accepted, %"},
+                   {"gate open, %"},
+                   {"tokens per pass"},
+                   {"rows of a step"},
+                   {"predicted tokens/s"},
+                   {"measured tokens/s"},
+                   {"predicted over autoregressive"},
+                   {"measured over autoregressive"},
+                   {"of the memory bound, predicted"},
+                   {"of the memory bound, measured"}};
   return table;
 }
 

@@ -89,20 +89,18 @@ const MeasuredSpeed* CalibrationReport::FindMeasured(const std::vector<int>& dep
   return it == measured.end() ? nullptr : &*it;
 }
 
-PredictionQuality Judge(const CalibrationReport& report, int proposals) {
+PredictionQuality Judge(const CalibrationReport& report) {
   PredictionQuality quality;
   std::vector<double> predicted, measured;
-  double best = 0, best_predicted = 0, chosen = 0;
+  double best = 0, chosen = 0;
   for (const MeasuredSpeed& m : report.measured) {
     if (m.depths.empty() || m.rates.empty()) continue;
-    if (proposals > 0 && static_cast<int>(m.depths.size()) != proposals) continue;
     const Prediction* p = report.Find(m.depths);
     if (p == nullptr) continue;
     predicted.push_back(p->tokens_per_second);
     measured.push_back(m.median());
     if (m.median() > best) best = m.median(), quality.best = m.depths;
-    if (p->tokens_per_second > best_predicted)
-      best_predicted = p->tokens_per_second, chosen = m.median();
+    if (m.depths == report.chosen().depths) chosen = m.median();
   }
   quality.compared = static_cast<int>(predicted.size());
   quality.rank_correlation = RankCorrelation(predicted, measured);

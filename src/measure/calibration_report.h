@@ -32,7 +32,7 @@ struct CalibrationReport {
   std::string no_envelope;  // why there is none
   PredictionRequest request;
   Prediction autoregressive;
-  std::vector<Prediction> predictions;  // the fastest first
+  std::vector<Prediction> predictions;  // the chosen one, then the fastest first
   bool triples_thinned = false;
   std::vector<MeasuredSpeed> measured;  // the first is autoregressive; may be empty
 
@@ -41,16 +41,15 @@ struct CalibrationReport {
   const MeasuredSpeed* FindMeasured(const std::vector<int>& depths) const;
 };
 
-// Predicted against measured speed, over the sets of depths that were measured. `proposals`: only
-// those of so many depths; 0: all.
+// Predicted against measured speed, over the sets of depths that were measured.
 struct PredictionQuality {
   int compared = 0;
   std::optional<double> rank_correlation;
-  // The measured speed of the fastest predicted set, over that of the fastest measured one.
+  // The measured speed of the chosen set, over that of the fastest measured one; 0: not measured.
   double chosen_over_best = 0;
   std::vector<int> best;  // the fastest measured
 };
-PredictionQuality Judge(const CalibrationReport& report, int proposals = 0);
+PredictionQuality Judge(const CalibrationReport& report);
 
 // (2,8), or "autoregressive".
 std::string DepthsText(const std::vector<int>& depths);

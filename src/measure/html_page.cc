@@ -33,8 +33,8 @@ svg { display: block; width: 100%; height: auto; }
   border-radius: 10px; }
 table { border-collapse: collapse; font-size: .92rem; width: 100%; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding: .6rem .8rem; }
-th, td { padding: .35rem .8rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
-thead th { border-top: 0; color: var(--soft); font-weight: 600; }
+th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
+thead th { border-top: 0; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .n { text-align: right; }
 tr.strong td { background: var(--strong); font-weight: 600; }
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--s0); }

@@ -54,19 +54,25 @@ TEST(Depths, Gamma) {
 }
 
 TEST(Depths, Defaults) {
-  EXPECT_EQ(DefaultDepths(4), (std::vector{1, 2}));
-  EXPECT_EQ(DefaultDepths(32), (std::vector{2, 8}));
-  EXPECT_TRUE(DefaultDepths(1).empty());
-  EXPECT_EQ(DefaultDepths(2), std::vector{1});
-  for (int r = 1; r <= 256; ++r) {
-    const std::vector<int> depths = DefaultDepths(r);
-    EXPECT_NO_THROW(CheckDepths(depths, r)) << r;
-    EXPECT_EQ(DepthsAdvice(depths, r), std::nullopt)
-        << fmt::format("R {}: the default {} is advised against", r, depths);
-    if (r >= 3) {
+  EXPECT_EQ(DefaultDepths(32), DefaultDepths(32, DeviceClass::kGpu));  // the paper's
+  EXPECT_EQ(DefaultDepths(32, DeviceClass::kGpu), (std::vector{2, 8}));
+  EXPECT_EQ(DefaultDepths(32, DeviceClass::kCpu), (std::vector{4, 8}));
+  EXPECT_EQ(DefaultDepths(16, DeviceClass::kCpu), (std::vector{2, 4}));
+  for (const DeviceClass device : {DeviceClass::kCpu, DeviceClass::kGpu}) {
+    EXPECT_EQ(DefaultDepths(4, device), (std::vector{1, 2}));
+    EXPECT_TRUE(DefaultDepths(1, device).empty());
+    EXPECT_EQ(DefaultDepths(2, device), std::vector{1});
+    for (int r = 1; r <= 256; ++r) {
+      const std::vector<int> depths = DefaultDepths(r, device);
+      EXPECT_NO_THROW(CheckDepths(depths, r)) << r;
+      EXPECT_EQ(DepthsAdvice(depths, r), std::nullopt)
+          << fmt::format("R {}: the default {} is advised against", r, depths);
+      if (r < 3) continue;
       ASSERT_EQ(depths.size(), 2u) << r;
       EXPECT_LE(depths[1], std::max(2, r / 2)) << r;
-      EXPECT_LE(depths[0], std::max(1.0, 2 * std::cbrt(r / 4.0))) << r;
+      EXPECT_LE(depths[0], device == DeviceClass::kGpu ? std::max(1.0, 2 * std::cbrt(r / 4.0))
+                                                       : std::max(1.0, r / 8.0 + 0.5))
+          << r;
     }
   }
 }

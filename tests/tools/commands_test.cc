@@ -45,7 +45,11 @@ TEST(Help, EveryCommandNamesItsOptions) {
       {"chat", join(join(model, sampling),
                     {"--decode", "--depths", "--max-rows", "--max-tokens", "--system"})},
       {"bench", join(join(model, sampling), {"--prompts", "--decode", "--max-tokens", "--repeat",
-                                             "--json", "--assume-acceptance", "Example"})},
+                                             "--json", "--assume-acceptance", "Example:"})},
+      {"calibrate", join(model, {"--prompts", "--positions", "--view", "--temperature", "--top-p",
+                                 "--measure", "--output", "--json", "Example:"})},
+      {"simulate",
+       {"--rates", "--gate", "--context", "--cost", "--model", "--depths", "--json", "Example:"}},
       {"inspect", join(model, {"--json"})},
       {"logits", join(model, {"--tokens", "--depths", "--output"})},
       {"tokenize", {"--model", "--file", "--no-special", "--json"}},
@@ -89,10 +93,11 @@ TEST(Inspect, TheDemoModel) {
                            "C, readout", "KV per token", "21.3 MB"}) {
     EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
   }
-  EXPECT_EQ(Call({"inspect", "--model", OuroDemo(), "--recurrence", "32", "--json"})
-                .json()
-                .at("default_depths"),
-            Json({2, 8}));
+  EXPECT_EQ(
+      Call({"inspect", "--model", OuroDemo(), "--recurrence", "32", "--device", "cpu", "--json"})
+          .json()
+          .at("default_depths"),
+      Json({4, 8}));
 }
 
 TEST(Inspect, AllLayouts) {
