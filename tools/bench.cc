@@ -314,7 +314,7 @@ void Run(const Options& options) {
   const std::filesystem::path folder = ResolveModel(options.model.model);
   const Model model = options.model.Load();
   const TextParts text = TextParts::Load(options.model, model);
-  text.RequireTokenizer(folder);
+  if (options.prompt_tokens == 0) text.RequireTokenizer(folder);
   if (options.chat) text.RequireTemplate(folder);
   std::vector<Contender> contenders;
   std::vector<int> depths;
