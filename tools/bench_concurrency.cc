@@ -80,8 +80,8 @@ class Clients {
   Measured Run() {
     Measured out;
     while (submitted_ < n_) Submit();
-    SchedulerState before = scheduler_.state(), start;
-    Timer window;
+    SchedulerState before = scheduler_.state();
+    double counted = 0, tokens = 0, rows = 0;
     enum { kFilling, kCounting, kEmptying } phase = kFilling;
     while (!Interrupted()) {
       const Timer turn;
@@ -91,19 +91,27 @@ class Clients {
       const int64_t ended = now.finished + now.failed;
       if (phase == kCounting && now.steps > before.steps)
         (Prefilled(before, now) ? out.chunk : out.step).push_back(seconds);
+      // Only steps of all n: prompts cost both ways the same, and how many fall into the time that
+      // is counted is chance.
+      if (phase == kCounting && !Prefilled(before, now) && before.decoding == n_) {
+        counted += seconds;
+        tokens += static_cast<double>(now.decoded_tokens - before.decoded_tokens);
+        rows += static_cast<double>(now.rows - before.rows);
+      }
       if (phase == kFilling && submitted_ - now.waiting - now.prefilling >= n_) {
         phase = kCounting;
-        start = now;
-        window.Reset();
       }
       while (submitted_ < std::min(total_, n_ + ended)) Submit();
       if (phase == kCounting && submitted_ - ended < n_) {
         phase = kEmptying;
-        Finish(start, now, window.Seconds(), out);
       }
       before = now;
     }
     Collect(out);
+    if (counted > 0) {
+      out.tokens_per_second = tokens / counted;
+      out.rows = rows / static_cast<double>(std::max<size_t>(1, out.step.size()));
+    }
     return out;
   }
 
@@ -121,14 +129,6 @@ class Clients {
     if (!way_.depths.empty()) submission.request.assume = bench_.assume;
     streams_.push_back(scheduler_.Submit(submission));
     ++submitted_;
-  }
-
-  static void Finish(const SchedulerState& start, const SchedulerState& now, double seconds,
-                     Measured& out) {
-    out.tokens_per_second =
-        static_cast<double>(now.decoded_tokens - start.decoded_tokens) / seconds;
-    out.rows = static_cast<double>(now.rows - start.rows) /
-               static_cast<double>(std::max<int64_t>(1, now.steps - start.steps));
   }
 
   void Collect(Measured& out) const {

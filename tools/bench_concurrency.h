@@ -32,8 +32,8 @@ struct ConcurrencyBench {
 int64_t PositionsFor(const ConcurrencyBench& bench);
 
 // Keeps n requests under way, for every n: when one ends the next is submitted, as n clients would.
-// Counted is from the first token of the n-th until nobody is left to take an ended one's place.
-// The ways run in turn. Prints a table, or JSON.
+// Tokens per second are of the steps in which all n decode, from the n-th's first token until
+// nobody is left to take an ended one's place. The ways run in turn. Prints a table, or JSON.
 void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend);
 
 }  // namespace loopspec::tools
