@@ -55,6 +55,10 @@ Command Command::AddCommand(const std::string& name, const std::string& help) co
   return *app_->add_subcommand(name, help);
 }
 
+void Command::RequireCommand() const {
+  app_->require_subcommand(1);
+}
+
 template <typename T>
 Option Command::AddOption(const std::string& names, T& value, const std::string& help) const {
   return Option(app_->add_option(names, value, help));

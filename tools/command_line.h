@@ -53,6 +53,8 @@ class Command {
       : app_(&app) {}  // NOLINT(google-explicit-constructor): it is the same thing
 
   Command AddCommand(const std::string& name, const std::string& help) const;
+  // It does nothing by itself: one of its commands must be given.
+  void RequireCommand() const;
 
   // `names`: "--model,-m", or "FILE" for an argument without dashes. `value` keeps its content
   // where the option is not given. Defined for std::string, int, int64_t, uint64_t, float,

@@ -8,13 +8,16 @@
 namespace loopspec::tools {
 
 void AddBenchCommand(Command app);
+void AddCalibrateCommand(Command app);
 void AddChatCommand(Command app);
 void AddDemoCommand(Command app);
 void AddDetokenizeCommand(Command app);
+void AddExperimentCommand(Command app);
 void AddGenerateCommand(Command app);
 void AddInspectCommand(Command app);
 void AddLogitsCommand(Command app);
 void AddServeCommand(Command app);
+void AddSimulateCommand(Command app);
 void AddSynthCommand(Command app);
 void AddTemplateCommand(Command app);
 void AddTokenizeCommand(Command app);

@@ -18,6 +18,21 @@ int Number(const std::string& text, int low, int high, const std::string& what) 
   return value;
 }
 
+// What the sampling of a way is, beside that of the others; false for other words.
+bool SetSampling(const std::string& part, DecodeWay& way) {
+  if (part == "cascade" || part == "coupled")
+    way.sampler = part == "coupled" ? Sampler::kCoupled : Sampler::kCascade;
+  else if (part == "gated")
+    way.later = LaterProposal::kGatedResidual;
+  else if (part == "residual")
+    way.later = LaterProposal::kResidual;
+  else if (part == "non-residual")
+    way.later = LaterProposal::kNonResidual;
+  else
+    return false;
+  return true;
+}
+
 }  // namespace
 
 void DecodeWay::Apply(DecodeRequest& request) const {
@@ -25,16 +40,19 @@ void DecodeWay::Apply(DecodeRequest& request) const {
   request.row_budget = row_budget;
   request.group = group;
   request.early = early;
+  if (later) request.sampling.later = *later;
+  if (sampler) request.sampling.sampler = *sampler;
 }
 
-DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option) {
+DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,
+                         const std::vector<int>& defaults) {
   DecodeWay way;
   way.name = text;
   const size_t end = text.find_first_of("@/");
   const std::string kind = text.substr(0, end);
   const bool loopspec = kind == "loopspec" || kind.starts_with("loopspec:");
   if (kind == "loopspec") {
-    way.depths = DefaultDepths(recurrence);
+    way.depths = defaults;
   } else if (loopspec) {
     way.depths = ParseDepths(kind.substr(9));
     if (way.depths.empty())
@@ -47,8 +65,14 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
   for (size_t at = end; at != std::string::npos;) {
     const size_t next = text.find_first_of("@/", at + 1);
     const std::string part = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
-    if (kind == "ar") Fail("{} {}: ar runs one row and takes no settings", option, text);
-    if (text[at] == '@') {
+    const bool sampling = text[at] == '/' && SetSampling(part, way);
+    if (sampling && way.later && way.depths.size() < 2)
+      Fail("{} {}: /{} is about later proposals, and it has none", option, text, part);
+    if (kind == "ar" && !sampling)
+      Fail("{} {}: ar runs one row and takes no settings but /cascade and /coupled", option, text);
+    if (sampling) {
+      // set above
+    } else if (text[at] == '@') {
       way.row_budget = Number(part, 1, 256, option + " " + text + ", rows after @");
     } else if (part == "early" || part == "noearly") {
       if (kind == "lookup") Fail("{} {}: lookup is early children alone", option, text);
@@ -57,7 +81,10 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
       way.group =
           Number(part.substr(1), 1, kMaxGroup, option + " " + text + ", generations after g");
     } else {
-      Fail("{} {}: expected @ROWS, /gN, /early or /noearly, found /{}", option, text, part);
+      Fail(
+          "{} {}: expected @ROWS, /gN, /early, /noearly, /gated, /residual, /non-residual, "
+          "/cascade or /coupled, found /{}",
+          option, text, part);
     }
     at = next;
   }

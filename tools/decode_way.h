@@ -1,6 +1,7 @@
 // Ways of decoding as they are named on the command line.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,18 +12,24 @@ namespace loopspec::tools {
 // ar | lookup | loopspec[:DEPTHS], each followed by any of
 //   @ROWS   rows of a step at most        /gN       groups of N generations
 //   /early  begin children on guesses     /noearly  do not
-// such as loopspec:2,8@16/g3. What is not said is chosen by cost.
+//   /gated /residual /non-residual        what later proposals are drawn from
+//   /cascade /coupled                     how sampled text is drawn
+// such as loopspec:2,8@16/g3. What is not said is chosen by cost, or as the other options say.
 struct DecodeWay {
   std::string name;
   std::vector<int> depths;
   int row_budget = 0;
   int group = 0;
   EarlyChildren early = EarlyChildren::kOff;
+  std::optional<LaterProposal> later = {};
+  std::optional<Sampler> sampler = {};
 
   void Apply(DecodeRequest& request) const;
 };
 
 // Throws Error. `option` names where the text came from.
-DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option);
+// `defaults`: the depths of "loopspec" alone.
+DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,
+                         const std::vector<int>& defaults);
 
 }  // namespace loopspec::tools

@@ -67,10 +67,12 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   return names;
 }
 
-std::string UnknownCommand(const CLI::App& app, const std::string& name) {
-  return fmt::format("{}, expected one of {} (see loopspec --help)",
-                     name.empty() ? "no command given" : "unknown command " + name,
-                     fmt::join(CommandNames(app), ", "));
+// `path`: the commands before it, each with a space behind.
+std::string UnknownCommand(const CLI::App& app, const std::string& name,
+                           const std::string& path = "") {
+  return fmt::format("{}, expected one of {} (see loopspec {}--help)",
+                     name.empty() ? "no command given" : "unknown command " + path + name,
+                     fmt::join(CommandNames(app), ", "), path);
 }
 
 // What is wrong with the command line, in one sentence, and where to read more.
@@ -80,13 +82,22 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining();
     return UnknownCommand(app, rest.empty() ? "" : rest[0]);
   }
+  const CLI::App* command = chosen[0];
+  std::string path = command->get_name();
+  while (!command->get_subcommands().empty()) {  // a command of a command
+    command = command->get_subcommands()[0];
+    path += " " + command->get_name();
+  }
+  if (!command->get_subcommands({}).empty()) {
+    const std::vector<std::string> rest = command->remaining();
+    return UnknownCommand(*command, rest.empty() ? "" : rest[0], path + " ");
+  }
   const auto takes_fractions = [&](const std::string& name) {
-    const CLI::Option* option = chosen[0]->get_option_no_throw(name);
+    const CLI::Option* option = command->get_option_no_throw(name);
     return option != nullptr && option->get_type_name() == "FLOAT";
   };
   return fmt::format("{} (see loopspec {} --help)",
-                     loopspec::tools::ParseMessage(error.what(), takes_fractions),
-                     chosen[0]->get_name());
+                     loopspec::tools::ParseMessage(error.what(), takes_fractions), path);
 }
 
 // Refuses empty values ("--trace ''") of every option of every command.
@@ -99,6 +110,7 @@ void RefuseEmptyValues(CLI::App& app) {
       if (option->get_items_expected_max() > 0 && option->nonpositional())
         option->check(CLI::Validator(not_empty, "", "not empty"));
     }
+    RefuseEmptyValues(*command);
   }
 }
 
@@ -116,6 +128,9 @@ int main(int argc, char** argv) {
   AddChatCommand(app);
   AddServeCommand(app);
   AddBenchCommand(app);
+  AddExperimentCommand(app);
+  AddCalibrateCommand(app);
+  AddSimulateCommand(app);
   AddInspectCommand(app);
   AddLogitsCommand(app);
   AddTokenizeCommand(app);

@@ -64,11 +64,11 @@ Model ModelOptions::Load() const {
 
 std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
                                                    std::span<const int> depths, int64_t positions,
-                                                   int cells) const {
+                                                   int cells, int texts) const {
   BackendOptions options;
   options.readout_depths = ReadoutDepths(depths, model_loaded.spec.recurrence);
   const int64_t context = model_loaded.spec.max_positions;
-  options.kv_positions = std::min(positions, context);  // longer texts are refused anyway
+  options.kv_positions = std::min(positions, context * texts);  // longer texts are refused anyway
   // A GPU sets its memory aside at once: no more of it than one text can use.
   const bool gpu = device != "cpu" && CudaDeviceCount() > 0;
   if (positions == 0 && gpu) options.kv_positions = context;
@@ -78,6 +78,10 @@ std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
   options.threads = threads;
   options.state_seed = state_seed;
   return loopspec::MakeBackend(model_loaded, options, device);
+}
+
+ChosenDepths ModelOptions::ChooseDepths(const Model& model_loaded) const {
+  return ChooseDefaultDepths(ResolveModel(model), model_loaded, device);
 }
 
 void SamplingOptions::AddTo(Command command) {
@@ -143,7 +147,8 @@ void DecodeOptions::AddTo(Command command) {
       "n-gram speculation over it")
       .OneOf({"loopspec", "ar", "lookup"});
   add("--depths", depths,
-      "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
+      "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
+      "model's R");
   add("--max-rows", row_budget,
       "Rows of a step at most; 0: as many as are worth their time on this machine")
       .Range(0, 256)
@@ -157,7 +162,7 @@ void DecodeOptions::AddTo(Command command) {
       .OneOf({"lookup", "off"});
 }
 
-std::vector<int> DecodeOptions::Depths(int recurrence) const {
+std::vector<int> DecodeOptions::Depths(const ModelOptions& options, const Model& model) const {
   if (decode != "loopspec") {
     if (depths != "auto")
       Fail("--depths {} goes with --decode loopspec, not with --decode {}", depths, decode);
@@ -165,7 +170,9 @@ std::vector<int> DecodeOptions::Depths(int recurrence) const {
   }
   if (depths.empty())
     Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
-  std::vector<int> chosen = depths == "auto" ? DefaultDepths(recurrence) : ParseDepths(depths);
+  const int recurrence = model.spec.recurrence;
+  std::vector<int> chosen =
+      depths == "auto" ? options.ChooseDepths(model).depths : ParseDepths(depths);
   CheckDepths(chosen, recurrence);
   if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);
   return chosen;
@@ -186,9 +193,13 @@ void DecodeOptions::ApplyRows(DecodeRequest& request) const {
   if (early == "lookup") request.early = EarlyChildren::kLookup;
 }
 
-TextParts TextParts::Load(const ModelOptions& options, const Model& model) {
-  const std::filesystem::path folder = ResolveModel(options.model);
+TextParts TextParts::Load(const ModelOptions& options, const Model& model,
+                          const std::filesystem::path& tokenizer) {
+  const std::filesystem::path folder =
+      tokenizer.empty() ? ResolveModel(options.model) : ResolveModel(tokenizer.string());
   TextParts parts;
+  if (!tokenizer.empty() && !FileExists(folder / "tokenizer.json"))
+    Fail("--tokenizer {} has no tokenizer.json", tokenizer.string());
   if (FileExists(folder / "tokenizer.json")) parts.tokenizer = Tokenizer::FromFolder(folder);
   parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr,
                                     model.spec.vocab, options.Overrides());

@@ -11,6 +11,7 @@
 
 #include "backends/backend.h"
 #include "decode/request.h"
+#include "engine/calibration.h"
 #include "text/chat_template.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
@@ -32,9 +33,11 @@ struct ModelOptions {
   ConfigOverrides Overrides() const;
   Model Load() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
-  // for the model's whole context, or as much of it as memory holds.
+  // for the model's whole context, or as much of it as memory holds; of so many `texts` at a time.
   std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,
-                                       int64_t positions, int cells = 0) const;
+                                       int64_t positions, int cells = 0, int texts = 1) const;
+  // Proposal depths where the user names none: a calibration's, else by rule.
+  ChosenDepths ChooseDepths(const Model& model_loaded) const;
 };
 
 // --temperature and its kin.
@@ -57,9 +60,9 @@ struct DecodeOptions {
   std::string early = "lookup";
 
   void AddTo(Command command);
-  // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
-  // they cannot batch.
-  std::vector<int> Depths(int recurrence) const;
+  // Proposal depths for a loaded model; empty for autoregressive decoding. Says on stderr when they
+  // cannot batch.
+  std::vector<int> Depths(const ModelOptions& options, const Model& model) const;
   // Sets how `request`, whose depths are set, chooses its rows.
   void ApplyRows(DecodeRequest& request) const;
 };
@@ -70,7 +73,9 @@ struct TextParts {
   SpecialTokens special;
   std::optional<ChatTemplate> chat_template;
 
-  static TextParts Load(const ModelOptions& options, const Model& model);
+  // `tokenizer`: a folder to take tokenizer and chat template from; empty: the model's own.
+  static TextParts Load(const ModelOptions& options, const Model& model,
+                        const std::filesystem::path& tokenizer = {});
   const Tokenizer& RequireTokenizer(const std::filesystem::path& folder) const;
   const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
 };

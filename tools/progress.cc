@@ -19,12 +19,28 @@ ProgressLine::~ProgressLine() {
   Clear();
 }
 
+std::string ClockTime(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const int64_t hours = whole / 3600, minutes = whole / 60 % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
+  return fmt::format("{}:{:02}", minutes, whole % 60);
+}
+
 void ProgressLine::Show(const std::string& what, int64_t done, int64_t total, const char* unit) {
+  if (first_done_ < 0) {
+    first_done_ = done;
+    since_first_.Reset();
+  }
   if (!possible_ || since_start_.Seconds() < after_) return;
   if (shown_ && since_shown_.Seconds() < 0.2 && done < total) return;
   shown_ = true;
   since_shown_.Reset();
-  fmt::print(stderr, "\r{}: {} of {} {}\033[K", what, done, total, unit);
+  std::string left;
+  if (done > first_done_ && done < total) {
+    const double each = since_first_.Seconds() / static_cast<double>(done - first_done_);
+    left = fmt::format(", {} left", ClockTime(each * static_cast<double>(total - done)));
+  }
+  fmt::print(stderr, "\r{}: {} of {} {}{}\033[K", what, done, total, unit, left);
 }
 
 void ProgressLine::Clear() {

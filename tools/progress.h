@@ -12,6 +12,9 @@ namespace loopspec::tools {
 // Whether a stream is a terminal that understands escapes: not one with TERM=dumb.
 bool CanErase(int fd);
 
+// "0:12", "1:05:00".
+std::string ClockTime(double seconds);
+
 class ProgressLine {
  public:
   // Nothing is shown before `after` seconds: short work needs no line.
@@ -20,7 +23,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // "measuring: 64 of 256 positions", a few times a second at most.
+  // "measuring: 64 of 256 positions, 0:12 left", a few times a second at most. The time left goes
+  // by what has been done since the first call.
   void Show(const std::string& what, int64_t done, int64_t total, const char* unit);
   void Clear();
 
@@ -28,7 +32,8 @@ class ProgressLine {
   const bool possible_;
   const double after_;
   bool shown_ = false;
-  Timer since_start_, since_shown_;
+  int64_t first_done_ = -1;  // of the first call
+  Timer since_start_, since_shown_, since_first_;
 };
 
 }  // namespace loopspec::tools

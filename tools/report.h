@@ -5,14 +5,10 @@
 
 #include "base/json_fwd.h"
 #include "engine/generate.h"
+#include "measure/memory_bound.h"
 #include "model/model.h"
 
 namespace loopspec::tools {
-
-// Bytes that the steps of a run had to read: weights of each pass, keys and values of its rows
-// (rows of one depth share).
-double BytesRead(const Model& model, const BackendOptions& options,
-                 const DecodeStatistics& statistics);
 
 // The `stats` object of --json.
 OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,

@@ -106,12 +106,15 @@ class Scheduler {
   void StartPrefill();
   bool PrefillDone();
   void FinishPrefill();  // waits
+  void EndPrefill(Task& task);
 
   // Steps.
   void MakeRoom();
   bool MakeRoom(Task& task);
   void SetAside(Task& task);
   void Choose();
+  void ChooseDrafting();
+  void AwaitEachOther();
   void Step();
   void Observe(const StepResult& step, int64_t planes);
   void Deliver(Task& task);
@@ -138,6 +141,8 @@ class Scheduler {
   Task* prefilling_ = nullptr;   // a chunk of it is in flight ...
   Ticket prefill_ticket_ = 0;
   int64_t chunk_end_ = 0;  // ... and ends here
+  bool drafting_ = true;   // requests whose drafts are optional make them
+  bool in_phase_ = false;  // nobody drafts: all begin their tokens together
   int64_t turn_ = 0;
   size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
   SchedulerState counters_;

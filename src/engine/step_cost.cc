@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 2;  // of the file and of what is measured
+constexpr int kVersion = 3;  // of the file and of what is measured
 constexpr int kMostTimes = 60;
 constexpr double kSecondsEach = 0.02;
 
@@ -32,11 +32,12 @@ class Probe {
 
   int64_t positions() const { return backend_.pages() * int64_t{kPageSize}; }
 
-  // The fastest of a few runs of one recurrence: all rows at `depth`, or spread over the depths
-  // from it on.
+  // The fastest of a few runs of one recurrence, or of several: all rows at `depth`, or spread over
+  // the depths from it on.
   double Seconds(int rows, int depth, int64_t context, int readout = -1, int times = 4,
-                 bool spread = false) {
+                 bool spread = false, int recurrences = 1) {
     StepPlan plan;
+    plan.recurrences = recurrences;
     plan.sequences.push_back({pages_.data()});
     SamplingParams greedy;
     for (int i = 0; i < rows; ++i) {
@@ -129,7 +130,7 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
                          slope * (StepCost::kRows[i] - StepCost::kRows[measured - 1]);
   }
   const int readouts = static_cast<int>(backend.options().readout_depths.size());
-  const int more = std::min(4, backend.options().cells);
+  const int more = std::min(16, backend.options().cells);
   const auto beyond = [&](double total, int rows) {
     return std::max(0.0, total - cost.Recurrence(rows));
   };
@@ -144,6 +145,13 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
         std::max(0.0, beyond(probe.Seconds(more, 0, 0), more) - cost.prelude) / (more - 1);
   }
   MeasureAttention(backend, probe, cost);
+  if (recurrence > 3) {
+    // Several recurrences in one step: what one costs there, and what is left of a step of one.
+    const double several = probe.Seconds(1, depth, 0, -1, 4, false, recurrence - 1);
+    const double each = (several - cost.recurrence[0]) / (recurrence - 2);
+    cost.step = std::clamp(cost.recurrence[0] - each, 0.0, 0.5 * cost.recurrence[0]);
+    for (double& rows : cost.recurrence) rows -= cost.step;
+  }
   return cost;
 }
 
@@ -207,6 +215,21 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
   return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 
+void SaveStepCost(const Backend& backend, const StepCost& cost) {
+  const auto file = StepCostFile(backend);
+  if (!file) return;
+  std::error_code error;
+  fs::create_directories(file->parent_path(), error);
+  // Written aside and renamed: a reader sees a whole file or none.
+  const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
+  std::ofstream out(aside);
+  if (out << StepCostText(cost)) {
+    out.close();
+    fs::rename(aside, *file, error);
+  }
+  if (error || !out) fs::remove(aside, error);
+}
+
 StepCost LoadStepCost(Backend& backend) {
   const auto file = StepCostFile(backend);
   std::error_code error;
@@ -218,21 +241,12 @@ StepCost LoadStepCost(Backend& backend) {
     }
   }
   const StepCost cost = MeasureStepCost(backend);
-  if (file) {
-    fs::create_directories(file->parent_path(), error);
-    // Written aside and renamed: a reader sees a whole file or none.
-    const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
-    std::ofstream out(aside);
-    if (out << StepCostText(cost)) {
-      out.close();
-      fs::rename(aside, *file, error);
-    }
-    if (error || !out) fs::remove(aside, error);
-  }
+  SaveStepCost(backend, cost);
   return cost;
 }
 
 void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {
+  if (measured_.recurrence == StepCost{}.recurrence) return;
   const auto positions = static_cast<double>(context);
   const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
                           rows * positions * cost_.row_position;
@@ -246,6 +260,11 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   while (StepCost::kRows[at] < rows && at + 1 < StepCost::kRows.size()) ++at;
   cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
                                     measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
+  for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
+    // What is not seen again is forgotten: a change of pace is at first taken for one of
+    // proportion.
+    cost_.recurrence[i] += 0.002 * (measured_.recurrence[i] - cost_.recurrence[i]);
+  }
   // Fewer rows never cost more.
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
     cost_.recurrence[i] = i < at ? std::min(cost_.recurrence[i], cost_.recurrence[at])

@@ -18,6 +18,9 @@ StepCost MeasureStepCost(Backend& backend, double seconds = 0.6);
 // be read or written is no error: the measurement is made again next time.
 StepCost LoadStepCost(Backend& backend);
 
+// Puts a fresh measurement into the user's cache.
+void SaveStepCost(const Backend& backend, const StepCost& cost);
+
 // The file in which the costs of this backend are kept: $XDG_CACHE_HOME or ~/.cache, by device,
 // chip, model shape, precision and version; nothing when there is no such folder.
 std::optional<std::filesystem::path> StepCostFile(const Backend& backend);
@@ -28,7 +31,8 @@ std::optional<StepCost> ParseStepCost(const std::string& text);
 // Follows what steps take while running: the measured costs are those of an idle machine. Only the
 // proportions between row counts are followed. A machine that is slower for all of them changes no
 // choice; were it written into the row counts that happen to be run, the others would look cheap or
-// dear for no reason, and the dear ones would never be tried again.
+// dear for no reason, and the dear ones would never be tried again. A default StepCost (rows are
+// free) stays as it is: choices then repeat exactly.
 class StepCostTracker {
  public:
   explicit StepCostTracker(const StepCost& cost) : measured_(cost), cost_(cost) {}

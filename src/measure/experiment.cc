@@ -23,6 +23,7 @@ constexpr Names<ExperimentKind, 6> kKinds = {{{"speedup", ExperimentKind::kSpeed
                                               {"sources", ExperimentKind::kSources},
                                               {"distance", ExperimentKind::kDistance},
                                               {"depths", ExperimentKind::kDepths}}};
+constexpr Names<bool, 2> kSchedules = {{{"chosen", false}, {"paper", true}}};
 constexpr Names<LaterProposal, 3> kLater = {{{"gated", LaterProposal::kGatedResidual},
                                              {"residual", LaterProposal::kResidual},
                                              {"non-residual", LaterProposal::kNonResidual}}};
@@ -141,10 +142,13 @@ ExperimentSampling ParseSampling(const Json& json, const std::string& what) {
 }
 
 ExperimentDecode ParseDecode(const Json& json, const std::string& what) {
-  const Reader reader(json, what, {"depths", "later", "recurrence"});
+  const Reader reader(json, what, {"depths", "later", "recurrence", "schedule", "lookup"});
   ExperimentDecode decode;
   reader.List("depths");
   decode.depths = reader.Ints("depths");
+  decode.lookup = reader.Bool("lookup");
+  if (decode.lookup && !decode.depths.empty()) Fail("{}: \"lookup\" has no depths", what);
+  decode.paper_schedule = Named(kSchedules, reader.String("schedule", "chosen"), what);
   decode.later = Named(kLater, reader.String("later", "gated"), what);
   if (reader.Has("recurrence")) decode.recurrence = reader.Int("recurrence", 1, 1024);
   return decode;
@@ -176,7 +180,7 @@ std::vector<Value> ParseAll(const Reader& reader, const std::string& key, Parse 
 }
 
 bool SameDecode(const ExperimentDecode& a, const ExperimentDecode& b) {
-  return a.depths == b.depths && a.later == b.later;
+  return a.depths == b.depths && a.later == b.later && a.lookup == b.lookup;
 }
 
 template <typename Value>
@@ -245,6 +249,16 @@ void CheckExperiment(const Experiment& experiment, const std::string& what) {
 
 }  // namespace
 
+std::string WayName(const ExperimentDecode& decode) {
+  if (decode.depths.empty()) return decode.lookup ? "lookup" : "ar";
+  std::string name = fmt::format("loopspec:{}", fmt::join(decode.depths, ","));
+  for (const auto& [text, value] : kLater) {
+    if (value == decode.later && value != LaterProposal::kGatedResidual)
+      name += fmt::format("/{}", text);
+  }
+  return name;
+}
+
 const ExperimentModel* Experiment::FindModel(const std::string& model) const {
   const auto found = std::find_if(models.begin(), models.end(),
                                   [&](const ExperimentModel& m) { return m.name == model; });
@@ -261,6 +275,7 @@ Experiment ParseExperiment(const Json& json, const std::string& what) {
                       {"name", "title", "source", "meaning", "kind", "seed", "models", "tasks",
                        "samplings", "decodes", "distance_depths", "paper"});
   Experiment experiment;
+  experiment.declaration = json.dump();
   experiment.name = reader.String("name");
   experiment.title = reader.String("title");
   experiment.source = reader.String("source");

@@ -46,10 +46,17 @@ struct ExperimentSampling {
 
 // One way of decoding. No depths is autoregressive decoding.
 struct ExperimentDecode {
-  std::vector<int> depths;
+  std::vector<int> depths = {};
   LaterProposal later = LaterProposal::kGatedResidual;
-  int recurrence = 0;  // only for models of this depth
+  int recurrence = 0;           // only for models of this depth
+  bool lookup = false;          // n-gram speculation over autoregressive decoding; has no depths
+  bool paper_schedule = false;  // every live branch in every step; else rows are chosen by cost
+
+  bool operator==(const ExperimentDecode&) const = default;
 };
+
+// "ar", "lookup", "loopspec:2,8", "loopspec:2,8/residual": as commands name ways of decoding.
+std::string WayName(const ExperimentDecode& decode);
 
 // Figures that the paper gives for one cell: "speedup", "gamma", "gate_opening", ...
 struct PaperFigure {
@@ -69,6 +76,7 @@ struct Experiment {
   std::vector<ExperimentDecode> decodes;
   std::vector<int> distance_depths;  // kDistance: where the distance is measured; all when empty
   std::vector<PaperFigure> paper;
+  std::string declaration;  // the JSON that it was read from
 
   const ExperimentModel* FindModel(const std::string& model) const;
   // Whether `task` is run with `model`.

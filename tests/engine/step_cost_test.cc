@@ -15,8 +15,8 @@ TEST(StepCostTracker, ASlowMachineChangesNoProportion) {
   StepCostTracker tracker(Costs());
   for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 50.0);
   EXPECT_EQ(tracker.cost().recurrence, Costs().recurrence);
-  for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 1e-4);
-  EXPECT_NEAR(tracker.cost().Recurrence(8) / tracker.cost().Recurrence(1), 1.5, 0.75);
+  for (int i = 0; i < 10000; ++i) tracker.Observe(1, 1, 0, 1e-4);
+  EXPECT_NEAR(tracker.cost().Recurrence(8) / tracker.cost().Recurrence(1), 1.5, 0.01);
 }
 
 TEST(StepCostTracker, RowsThatCostMoreThanMeasuredAreFollowed) {
@@ -28,6 +28,12 @@ TEST(StepCostTracker, RowsThatCostMoreThanMeasuredAreFollowed) {
   const double proportion = tracker.cost().Recurrence(8) / tracker.cost().Recurrence(1);
   EXPECT_GT(proportion, 2.0);
   EXPECT_LT(proportion, 2.5);
+}
+
+TEST(StepCostTracker, FreeRowsStayFree) {
+  StepCostTracker tracker(StepCost{});
+  for (int i = 0; i < 100; ++i) tracker.Observe(1 + i % 8, 1, 0, 1e-3 * (1 + i % 8));
+  EXPECT_EQ(tracker.cost().recurrence, StepCost{}.recurrence);
 }
 
 TEST(StepCostTracker, FewerRowsNeverCostMore) {

@@ -1,0 +1,50 @@
+// One page of results that needs nothing but itself: style, tables and charts inline, no network,
+// light or dark as the reader's system is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace loopspec::measure {
+
+// For text between tags and in quoted attributes.
+std::string EscapeHtml(const std::string& text);
+
+struct HtmlColumn {
+  std::string name;
+  bool number = true;  // aligned on the right
+};
+
+struct HtmlTable {
+  std::vector<HtmlColumn> columns;
+  std::vector<std::vector<std::string>> rows;  // as many cells as columns, or fewer
+  std::vector<bool> strong;                    // rows that stand out; may be shorter than rows
+  std::string caption;
+};
+
+// Parts appear in the order in which they are added. All text is escaped; only AddFigure takes
+// markup, as PlotSvg and BarSvg make it.
+class HtmlPage {
+ public:
+  explicit HtmlPage(std::string title);
+
+  void AddHeading(const std::string& text);
+  void AddParagraph(const std::string& text);
+  // What a reader who is new to it needs to know to read the figures; set apart.
+  void AddNote(const std::string& text);
+  void AddFigure(const std::string& svg, const std::string& caption);
+  // Figures side by side where the window is wide enough.
+  void BeginRow();
+  void EndRow();
+  void AddTable(const HtmlTable& table);
+  // A long table or list behind a line that opens it.
+  void BeginDetails(const std::string& summary);
+  void EndDetails();
+
+  std::string Text() const;
+
+ private:
+  std::string title_, body_;
+};
+
+}  // namespace loopspec::measure

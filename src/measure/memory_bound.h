@@ -1,0 +1,15 @@
+// The memory bound: decoding must read weights, keys and values, and memory has a speed.
+#pragma once
+
+#include "backends/backend.h"
+#include "decode/statistics.h"
+#include "model/model.h"
+
+namespace loopspec {
+
+// Bytes that the steps of a run had to read: weights of each pass, keys and values of its rows
+// (rows of one depth share).
+double BytesRead(const Model& model, const BackendOptions& options,
+                 const DecodeStatistics& statistics);
+
+}  // namespace loopspec

@@ -1,0 +1,292 @@
+#include "tools/bench_concurrency.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/timer.h"
+#include "engine/scheduler.h"
+#include "engine/step_cost.h"
+#include "tools/interrupt.h"
+#include "tools/progress.h"
+
+namespace loopspec::tools {
+namespace {
+
+constexpr int kMostRequests = 1024;
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+// One run of one way at one number of requests.
+struct Measured {
+  double tokens_per_second = 0;
+  double rows = 0;            // of a step, on average
+  std::vector<double> first;  // seconds from submission to the first token, others running
+  std::vector<double> step;   // of turns without a prompt: seconds of a step ...
+  std::vector<double> chunk;  // ... and of those with a chunk of one
+  std::vector<std::vector<int32_t>> texts;  // by request
+  double gap() const {
+    double longest = 0;
+    for (const auto* turns : {&step, &chunk}) {
+      for (const double seconds : *turns) longest = std::max(longest, seconds);
+    }
+    return longest;
+  }
+};
+
+// All runs of one way at one number of requests.
+struct Line {
+  std::vector<double> rates, rows, first, step, chunk;
+  double gap = 0;
+  bool equal = true;  // to the texts of the baseline
+
+  void Add(const Measured& run) {
+    rates.push_back(run.tokens_per_second);
+    rows.push_back(run.rows);
+    first.insert(first.end(), run.first.begin(), run.first.end());
+    step.insert(step.end(), run.step.begin(), run.step.end());
+    chunk.insert(chunk.end(), run.chunk.begin(), run.chunk.end());
+    gap = std::max(gap, run.gap());
+  }
+};
+
+// Requests that are submitted in all: enough that each of the n is replaced.
+int64_t Total(const ConcurrencyBench& bench, int n) {
+  return std::max<int64_t>(2 * n, std::ssize(bench.prompts));
+}
+
+class Clients {
+ public:
+  Clients(const ConcurrencyBench& bench, Backend& backend, const StepCost& cost,
+          const DecodeWay& way, int n)
+      : bench_(bench), way_(way), n_(n), total_(Total(bench, n)), scheduler_(backend, [&] {
+          SchedulerOptions options;
+          options.max_running = n;
+          options.max_queued = n + 1;
+          options.cache_bytes = 0;  // every prompt is computed
+          options.cost = cost;
+          return options;
+        }()) {}
+
+  Measured Run() {
+    Measured out;
+    while (submitted_ < n_) Submit();
+    SchedulerState before = scheduler_.state(), start;
+    Timer window;
+    enum { kFilling, kCounting, kEmptying } phase = kFilling;
+    while (!Interrupted()) {
+      const Timer turn;
+      if (!scheduler_.Turn()) break;
+      const double seconds = turn.Seconds();
+      const SchedulerState now = scheduler_.state();
+      const int64_t ended = now.finished + now.failed;
+      if (phase == kCounting && now.steps > before.steps)
+        (Prefilled(before, now) ? out.chunk : out.step).push_back(seconds);
+      if (phase == kFilling && submitted_ - now.waiting - now.prefilling >= n_) {
+        phase = kCounting;
+        start = now;
+        window.Reset();
+      }
+      while (submitted_ < std::min(total_, n_ + ended)) Submit();
+      if (phase == kCounting && submitted_ - ended < n_) {
+        phase = kEmptying;
+        Finish(start, now, window.Seconds(), out);
+      }
+      before = now;
+    }
+    Collect(out);
+    return out;
+  }
+
+ private:
+  static bool Prefilled(const SchedulerState& before, const SchedulerState& now) {
+    return before.prefilling > 0 || now.prefilling > 0 || now.prompt_tokens > before.prompt_tokens;
+  }
+
+  void Submit() {
+    Submission submission;
+    submission.request = bench_.request;
+    way_.Apply(submission.request);
+    submission.request.prompt =
+        bench_.prompts[static_cast<size_t>(submitted_) % bench_.prompts.size()];
+    if (!way_.depths.empty()) submission.request.assume = bench_.assume;
+    streams_.push_back(scheduler_.Submit(submission));
+    ++submitted_;
+  }
+
+  static void Finish(const SchedulerState& start, const SchedulerState& now, double seconds,
+                     Measured& out) {
+    out.tokens_per_second =
+        static_cast<double>(now.decoded_tokens - start.decoded_tokens) / seconds;
+    out.rows = static_cast<double>(now.rows - start.rows) /
+               static_cast<double>(std::max<int64_t>(1, now.steps - start.steps));
+  }
+
+  void Collect(Measured& out) const {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      std::vector<int32_t>& ids = out.texts.emplace_back();
+      StreamEvent event;
+      while (streams_[i]->Next(event, std::chrono::milliseconds(0)) ==
+             TokenStream::Status::kEvent) {
+        if (event.kind == StreamEvent::Kind::kToken) ids.push_back(event.token.token);
+      }
+      const ChoiceResult result = streams_[i]->result(0);
+      if (result.finish_reason == FinishReason::kError) throw Error(result.error);
+      // Those that came while the others ran.
+      if (static_cast<int>(i) >= n_)
+        out.first.push_back(result.queue_seconds + result.times.first_token);
+    }
+  }
+
+  const ConcurrencyBench& bench_;
+  const DecodeWay& way_;
+  const int n_;
+  const int64_t total_;
+  Scheduler scheduler_;
+  std::vector<std::shared_ptr<TokenStream>> streams_;
+  int64_t submitted_ = 0;
+};
+
+OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeWay& way, const Line& line,
+                   const Line& baseline, bool comparable) {
+  OrderedJson out = {{"requests", n},
+                     {"decode", way.name},
+                     {"tokens_per_second",
+                      {{"median", Median(line.rates)},
+                       {"min", *std::min_element(line.rates.begin(), line.rates.end())},
+                       {"max", *std::max_element(line.rates.begin(), line.rates.end())}}},
+                     {"speedup", Median(line.rates) / Median(baseline.rates)},
+                     {"rows_mean", Median(line.rows)},
+                     {"first_token_seconds", Median(line.first)},
+                     {"step_seconds", Median(line.step)},
+                     {"step_with_chunk_seconds", Median(line.chunk)},
+                     {"longest_gap_seconds", line.gap}};
+  if (comparable && bench.assume == nullptr) out["equal"] = line.equal;
+  return out;
+}
+
+void PrintHeading(bool comparable) {
+  fmt::print("{:>8}  {:<18}{:>10}{:>18}{:>9}{:>7}{:>12}{:>10}{:>12}{:>10}{:>7}\n", "requests",
+             "decode", "tokens/s", "(min-max)", "speedup", "rows", "first ms", "step ms",
+             "+ chunk ms", "gap ms", comparable ? "equal" : "");
+}
+
+void PrintLine(int n, const DecodeWay& way, const Line& line, const Line& baseline,
+               bool comparable) {
+  fmt::print(
+      "{:>8}  {:<18}{:>10.1f}{:>18}{:>8.2f}x{:>7.1f}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>7}\n", n,
+      way.name, Median(line.rates),
+      fmt::format("({:.1f}-{:.1f})", *std::min_element(line.rates.begin(), line.rates.end()),
+                  *std::max_element(line.rates.begin(), line.rates.end())),
+      Median(line.rates) / Median(baseline.rates), Median(line.rows), 1e3 * Median(line.first),
+      1e3 * Median(line.step), 1e3 * Median(line.chunk), 1e3 * line.gap,
+      comparable ? (line.equal ? "yes" : "NO") : "");
+}
+
+}  // namespace
+
+std::vector<int> ParseConcurrency(const std::string& text) {
+  std::vector<int> numbers;
+  const char *at = text.data(), *end = at + text.size();
+  while (true) {
+    int value = 0;
+    const auto [next, error] = std::from_chars(at, end, value);
+    if (error != std::errc() || value < 1 || value > kMostRequests ||
+        (next != end && (*next != ',' || next + 1 == end)))
+      Fail("--concurrency {}: expected numbers from 1 to {} such as 1,2,4", text, kMostRequests);
+    numbers.push_back(value);
+    if (next == end) return numbers;
+    at = next + 1;
+  }
+}
+
+std::vector<std::vector<int32_t>> MadePrompts(int count, int tokens, int vocab) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (int i = 0; i < count; ++i) {
+    std::vector<int32_t>& prompt = prompts.emplace_back();
+    for (int t = 0; t < tokens; ++t) {
+      const DrawKey key{0, static_cast<uint32_t>(i), static_cast<uint32_t>(t)};
+      prompt.push_back(std::min(vocab - 1, static_cast<int>(Uniform(key, 0) * vocab)));
+    }
+  }
+  return prompts;
+}
+
+int64_t PositionsFor(const ConcurrencyBench& bench) {
+  size_t longest = 0;
+  for (const auto& prompt : bench.prompts) longest = std::max(longest, prompt.size());
+  const int most = *std::max_element(bench.concurrency.begin(), bench.concurrency.end());
+  // A page more each: a new one is admitted only where everybody else can grow.
+  const int64_t each =
+      int64_t{PagesFor(static_cast<int64_t>(longest) + bench.request.max_tokens) + 1} * kPageSize;
+  return each * most;
+}
+
+void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend) {
+  const int most = *std::max_element(bench.concurrency.begin(), bench.concurrency.end());
+  if (backend.options().cells < 2 * most)
+    Fail("{} requests at a time need {} cells, there are {}", most, 2 * most,
+         backend.options().cells);
+  const StepCost cost = LoadStepCost(backend);
+  const bool comparable = bench.assume == nullptr && !bench.request.sampling.needs_distributions();
+  OrderedJson list = OrderedJson::array();
+  if (!bench.json) {
+    if (bench.assume != nullptr) {
+      fmt::print(
+          "TIMING SIMULATION: verification outcomes are drawn at given rates, not decided by the "
+          "model\n");
+    }
+    fmt::print("{} on {}, {} repeats, medians\n", bench.model, backend.device(), bench.repeat);
+    PrintHeading(comparable);
+  }
+  ProgressLine progress(0.5);
+  const auto total =
+      static_cast<int64_t>(bench.concurrency.size() * bench.ways.size()) * bench.repeat;
+  int64_t done = 0;
+  for (const int n : bench.concurrency) {
+    std::vector<Line> lines(bench.ways.size());
+    std::vector<std::vector<int32_t>> reference;
+    for (int repeat = 0; repeat < bench.repeat && !Interrupted(); ++repeat) {
+      for (size_t i = 0; i < bench.ways.size() && !Interrupted(); ++i) {
+        const size_t which = (i + static_cast<size_t>(repeat)) % bench.ways.size();
+        const Measured run = Clients(bench, backend, cost, bench.ways[which], n).Run();
+        if (Interrupted()) break;
+        progress.Show("bench", ++done, total, "runs");
+        lines[which].Add(run);
+        if (reference.empty()) reference = run.texts;
+        lines[which].equal = lines[which].equal && run.texts == reference;
+      }
+    }
+    progress.Clear();
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i].rates.empty() || lines[0].rates.empty()) continue;
+      if (bench.json)
+        list.push_back(ToJson(bench, n, bench.ways[i], lines[i], lines[0], comparable));
+      else
+        PrintLine(n, bench.ways[i], lines[i], lines[0], comparable);
+    }
+    std::fflush(stdout);
+  }
+  if (Interrupted() && !bench.json)
+    fmt::print("INTERRUPTED: these are the runs that were complete by then\n");
+  if (!bench.json) return;
+  OrderedJson out = {{"model", bench.model},
+                     {"device", backend.device()},
+                     {"repeat", bench.repeat},
+                     {"results", list}};
+  if (Interrupted()) out["interrupted"] = true;
+  if (bench.assume != nullptr)
+    out["timing_simulation"] = "verification outcomes drawn at given rates, not decided";
+  fmt::print("{}\n", out.dump(2));
+}
+
+}  // namespace loopspec::tools

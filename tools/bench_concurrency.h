@@ -1,0 +1,39 @@
+// loopspec bench --concurrency: several requests at a time through the scheduler, without a server.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "decode/request.h"
+#include "tools/decode_way.h"
+
+namespace loopspec::tools {
+
+// "1,2,4": numbers of requests. Throws Error.
+std::vector<int> ParseConcurrency(const std::string& text);
+
+// `count` prompts of `tokens` ids each that mean nothing, no two alike, the same every time.
+std::vector<std::vector<int32_t>> MadePrompts(int count, int tokens, int vocab);
+
+struct ConcurrencyBench {
+  std::string model;                          // its name, for the heading
+  std::vector<int> concurrency;               // numbers of requests to try
+  std::vector<std::vector<int32_t>> prompts;  // taken by turns
+  std::vector<DecodeWay> ways;                // the first is the baseline
+  DecodeRequest request;                      // all but prompt and way
+  const AssumedAcceptance* assume = nullptr;  // for ways with drafts
+  int repeat = 1;
+  bool json = false;
+};
+
+// Positions of key/value memory that it needs.
+int64_t PositionsFor(const ConcurrencyBench& bench);
+
+// Keeps n requests under way, for every n: when one ends the next is submitted, as n clients would.
+// Counted is from the first token of the n-th until nobody is left to take an ended one's place.
+// The ways run in turn. Prints a table, or JSON.
+void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend);
+
+}  // namespace loopspec::tools

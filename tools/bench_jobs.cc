@@ -1,0 +1,150 @@
+#include "tools/bench_jobs.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "measure/experiment_run.h"
+#include "tools/bench_concurrency.h"
+#include "tools/input_file.h"
+#include "tools/prompts.h"
+
+namespace loopspec::tools {
+namespace {
+
+constexpr int kMadePrompts = 8;  // unless --limit says
+
+std::string Plural(size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::vector<int32_t> PromptTokens(const std::string& prompt, const BenchSource& source,
+                                  const TextParts& text) {
+  if (!source.chat) return text.tokenizer->Encode(prompt);
+  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", prompt}}});
+  ChatTemplate::Options options;
+  options.arguments = ParseTemplateArguments(source.template_args);
+  return text.tokenizer->Encode(text.chat_template->Render(messages, options), false);
+}
+
+void CheckTokens(const std::vector<int32_t>& tokens, int max_tokens, const ModelSpec& spec,
+                 const std::string& where) {
+  if (tokens.empty()) Fail("{}: the prompt has no tokens", where);
+  for (const int32_t token : tokens) {
+    if (token >= spec.vocab)
+      Fail("{}: the prompt has token {}, the vocabulary has {}", where, token, spec.vocab);
+  }
+  const auto positions = static_cast<int64_t>(tokens.size()) + max_tokens;
+  if (positions > spec.max_positions) {
+    Fail("{}: a prompt of {} tokens and {} new ones make {}, the model's context is {}", where,
+         tokens.size(), max_tokens, positions, spec.max_positions);
+  }
+}
+
+void CheckLength(const BenchSource& source, int max_tokens) {
+  if (source.max_length && *source.max_length <= max_tokens + 1) {
+    Fail("--max-length {}: leaves no room for a prompt before {} new tokens", *source.max_length,
+         max_tokens);
+  }
+}
+
+void FromTask(const BenchSource& source, const std::filesystem::path& folder, const TextParts& text,
+              const ModelSpec& spec, BenchJobs& out) {
+  auto task = std::make_shared<measure::Task>(measure::MakeTask(
+      source.task, {.data = measure::TaskFolder(source.task, folder, source.benchmarks),
+                    .shots = source.shots,
+                    .chat = source.chat,
+                    .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit))
+                                              : std::nullopt}));
+  task->max_tokens = source.max_tokens.value_or(task->max_tokens);
+  task->max_length = source.max_length.value_or(task->max_length);
+  CheckLength(source, task->max_tokens);
+  // A model of a shorter context than the task's still runs it: prompts lose their beginning.
+  task->max_length = std::min(task->max_length, spec.max_positions);
+  task->stop.insert(task->stop.end(), source.stop.begin(), source.stop.end());
+  for (size_t i = 0; i < task->items.size(); ++i) {
+    const measure::TaskItem& item = task->items[i];
+    measure::MeasuredJob job;
+    job.item = item.id;
+    job.tokens = measure::TaskPromptTokens(*task, item, *text.tokenizer,
+                                           text.chat_template ? &*text.chat_template : nullptr,
+                                           ParseTemplateArguments(source.template_args));
+    CheckTokens(job.tokens, task->max_tokens, spec,
+                fmt::format("task {}, item {}", task->name, item.id));
+    if (task->scoring != measure::Scoring::kNone) {
+      job.score = [task, i](const std::string& answer) {
+        return measure::ScoreAnswer(*task, task->items[i], measure::CutAtStop(answer, task->stop));
+      };
+    }
+    out.jobs.push_back(std::move(job));
+  }
+  if (out.jobs.empty()) Fail("task {} has no items", source.task);
+  out.max_tokens = task->max_tokens;
+  out.stop = task->stop;
+  out.what = fmt::format("{} of task {}", Plural(out.jobs.size(), "prompt"), source.task);
+  out.task = task;
+}
+
+void FromFile(const BenchSource& source, const TextParts& text, const ModelSpec& spec,
+              BenchJobs& out) {
+  for (const PromptEntry& entry : ReadPrompts(source.prompts, source.limit)) {
+    measure::MeasuredJob job;
+    job.item = std::to_string(out.jobs.size() + 1);
+    try {
+      job.tokens = PromptTokens(entry.prompt, source, text);
+    } catch (const Error& error) {
+      Fail("{}: {}", entry.where, error.what());
+    }
+    if (source.max_length) measure::CutPrompt(*source.max_length, out.max_tokens, job.tokens);
+    CheckTokens(job.tokens, out.max_tokens, spec, entry.where);
+    if (entry.answer) {
+      job.score = [answer = FinalAnswer(*entry.answer)](const std::string& written) {
+        measure::TaskScore score;
+        score.extracted = FinalAnswer(written).value_or("");
+        score.correct = answer && FinalAnswer(written) == answer;
+        return score;
+      };
+    }
+    out.jobs.push_back(std::move(job));
+  }
+  out.what =
+      fmt::format("{} of {}", Plural(out.jobs.size(), "prompt"), NameOfInput(source.prompts));
+}
+
+void FromNothing(const BenchSource& source, const ModelSpec& spec, BenchJobs& out) {
+  for (auto& made : MadePrompts(source.limit > 0 ? source.limit : kMadePrompts,
+                                source.prompt_tokens, spec.vocab)) {
+    CheckTokens(made, out.max_tokens, spec, "--prompt-tokens");
+    out.jobs.push_back({std::to_string(out.jobs.size() + 1), std::move(made), 0, {}});
+  }
+  out.what =
+      fmt::format("{} of {} made tokens", Plural(out.jobs.size(), "prompt"), source.prompt_tokens);
+}
+
+}  // namespace
+
+size_t BenchJobs::longest_prompt() const {
+  size_t longest = 0;
+  for (const measure::MeasuredJob& job : jobs) longest = std::max(longest, job.tokens.size());
+  return longest;
+}
+
+BenchJobs MakeBenchJobs(const BenchSource& source, const std::filesystem::path& folder,
+                        const TextParts& text, const ModelSpec& spec) {
+  BenchJobs out;
+  out.max_tokens = source.max_tokens.value_or(kBenchTokens);
+  out.stop = source.stop;
+  CheckLength(source, out.max_tokens);
+  if (source.prompt_tokens > 0) {
+    FromNothing(source, spec, out);
+    return out;
+  }
+  text.RequireTokenizer(folder);
+  if (source.chat) text.RequireTemplate(folder);
+  if (!source.task.empty())
+    FromTask(source, folder, text, spec, out);
+  else
+    FromFile(source, text, spec, out);
+  return out;
+}
+
+}  // namespace loopspec::tools

@@ -1,0 +1,43 @@
+// The texts that `loopspec bench` decodes: a file of prompts, a benchmark task, or made ones.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "measure/measurement.h"
+#include "model/model_spec.h"
+#include "tools/options.h"
+
+namespace loopspec::tools {
+
+struct BenchSource {
+  std::string prompts;           // a file
+  std::string task, benchmarks;  // or a task
+  int prompt_tokens = 0;         // or made ones of this length
+  std::optional<int> shots;      // of a task
+  int limit = 0;                 // 0: all
+  bool chat = false;             // in the model's chat template
+  std::vector<std::string> template_args, stop;
+  std::optional<int> max_tokens;  // else the task's, or kBenchTokens
+  std::optional<int> max_length;  // of prompt and answer; longer prompts lose their beginning
+};
+
+inline constexpr int kBenchTokens = 128;
+
+struct BenchJobs {
+  std::vector<measure::MeasuredJob> jobs;
+  int max_tokens = kBenchTokens;
+  std::vector<std::string> stop;
+  std::string what;                           // "8 prompts of p.txt"
+  std::shared_ptr<const measure::Task> task;  // scores refer to it
+
+  size_t longest_prompt() const;
+};
+
+// All of them, checked before any runs: an error names the file and the line. Throws Error.
+BenchJobs MakeBenchJobs(const BenchSource& source, const std::filesystem::path& folder,
+                        const TextParts& text, const ModelSpec& spec);
+
+}  // namespace loopspec::tools

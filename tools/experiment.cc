@@ -1,0 +1,248 @@
+// loopspec experiment: the paper's tables and figures as declared runs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "engine/model_path.h"
+#include "measure/experiment.h"
+#include "measure/experiment_report.h"
+#include "measure/experiment_run.h"
+#include "measure/run_totals.h"
+#include "tools/commands.h"
+#include "tools/interrupt.h"
+#include "tools/options.h"
+#include "tools/output_file.h"
+#include "tools/progress.h"
+
+namespace loopspec::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using measure::Experiment;
+using Experiments = std::map<std::string, Experiment>;
+
+constexpr const char* kDemo = "demo-";
+
+// The declarations: in the folder where we are, beside an installed binary, or in the tree that it
+// was built in.
+fs::path FindExperiments(const std::string& given) {
+  if (!given.empty()) {
+    if (!fs::is_directory(given))
+      Fail("--experiments {}: no such folder, expected one of declared experiments", given);
+    return given;
+  }
+  std::error_code error;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& folder : {fs::path("experiments"), binary / "../share/loopspec/experiments",
+                                 binary / "../../../experiments"}) {
+    if (fs::exists(folder / "base-models.json", error)) return folder;
+  }
+  Fail("there is no folder experiments here or beside the program: name it with --experiments DIR");
+}
+
+// NAME is a declared experiment, a file of one, or a set: "demo" or "paper".
+std::vector<Experiment> Choose(const Experiments& known, const std::vector<std::string>& names) {
+  std::vector<Experiment> chosen;
+  for (const std::string& name : names) {
+    if (known.contains(name)) {
+      chosen.push_back(known.at(name));
+    } else if (name == "demo" || name == "paper") {
+      for (const auto& [each, experiment] : known) {
+        if (each.starts_with(kDemo) == (name == "demo")) chosen.push_back(experiment);
+      }
+    } else if (name.ends_with(".json")) {
+      chosen.push_back(measure::ReadExperiment(name));
+    } else {
+      std::vector<std::string> all;
+      for (const auto& [each, experiment] : known) all.push_back(each);
+      Fail("experiment {} is unknown, expected one of {}, the sets demo or paper, or a .json file",
+           name, fmt::join(all, ", "));
+    }
+  }
+  return chosen;
+}
+
+// ---- list
+
+struct ListOptions {
+  std::string experiments;
+};
+
+void List(const ListOptions& options) {
+  const fs::path folder = FindExperiments(options.experiments);
+  for (const auto& [name, experiment] : measure::ReadExperiments(folder)) {
+    std::vector<std::string> models, tasks;
+    for (const auto& model : experiment.models) models.push_back(model.name);
+    for (const auto& task : experiment.tasks) tasks.push_back(task.name);
+    fmt::print("{:<24}{}\n{:<24}models: {}\n{:<24}tasks: {}\n", name, experiment.title, "",
+               fmt::join(models, ", "), "", fmt::join(tasks, ", "));
+  }
+}
+
+// ---- run
+
+struct RunOptions {
+  ModelOptions model;
+  std::vector<std::string> names;
+  std::string experiments, benchmarks, output = "loopspec-results", as;
+  int limit = 0;
+};
+
+// What a task showed, a line for each way of decoding.
+void ShowGroup(const Experiment& experiment, const std::string& group,
+               const measure::Records& records, int recurrence) {
+  std::map<std::string, measure::RunTotals> totals;
+  for (const measure::RunRecord& record : records.all()) {
+    if (record.group == group) totals[record.way].Add(record);
+  }
+  fmt::print("  {}\n", group);
+  for (const measure::ExperimentDecode& decode : measure::WaysOf(experiment, recurrence)) {
+    const std::string way = measure::WayName(decode);
+    if (!totals.contains(way)) continue;
+    const measure::RunTotals& t = totals.at(way);
+    const measure::WayFigures f = measure::FiguresOf(t, totals["ar"], decode.depths, recurrence, 0);
+    fmt::print("    {:<24}{:>9.1f} tokens/s", way, f.rate);
+    if (f.speedup > 0) fmt::print("  {:>5.2f}x", f.speedup);
+    fmt::print("  gamma {:.2f}, {:.2f} tokens per pass", f.gamma, f.tokens_per_pass);
+    if (t.compared > 0) fmt::print("; {} of {} texts equal", t.equal, t.compared);
+    if (t.answered > 0) fmt::print("; {} of {} right", t.correct, t.answered);
+    fmt::print("\n");
+  }
+  std::fflush(stdout);
+}
+
+void Run(const RunOptions& options) {
+  CatchInterrupt();
+  const Experiments known = measure::ReadExperiments(FindExperiments(options.experiments));
+  const std::vector<Experiment> chosen = Choose(known, options.names);
+  if (!options.benchmarks.empty() && !fs::is_directory(options.benchmarks))
+    Fail("--benchmarks {}: no such folder", options.benchmarks);
+  const fs::path folder = ResolveModel(options.model.model);
+  const Model model = options.model.Load();
+  const TextParts text = TextParts::Load(options.model, model);
+  const measure::ExperimentSubject subject{options.model.model,
+                                           fs::weakly_canonical(folder),
+                                           model,
+                                           text.RequireTokenizer(folder),
+                                           text.chat_template ? &*text.chat_template : nullptr,
+                                           text.special,
+                                           [&](std::span<const int> depths, int64_t positions) {
+                                             return options.model.MakeBackend(model, depths,
+                                                                              positions);
+                                           }};
+  measure::ExperimentOptions how{
+      options.output, options.benchmarks, {}, options.as, LOOPSPEC_VERSION};
+  if (options.limit > 0) how.limit = static_cast<size_t>(options.limit);
+  int64_t compared = 0, equal = 0;
+  std::string unequal;
+  for (const Experiment& experiment : chosen) {
+    if (Interrupted()) break;
+    fmt::print("{}: {}\n", experiment.name, experiment.title);
+    std::fflush(stdout);
+    ProgressLine progress(0.5);
+    measure::ExperimentHooks hooks;
+    hooks.interrupted = Interrupted;
+    hooks.progress = [&](int64_t done, int64_t total) {
+      progress.Show(experiment.name, done, total, "runs");
+    };
+    hooks.finished = [&](const std::string& group, const measure::Records& records) {
+      progress.Clear();
+      ShowGroup(experiment, group, records, model.spec.recurrence);
+    };
+    const std::string demo_of =
+        experiment.name.starts_with(kDemo) ? experiment.name.substr(5) : experiment.name;
+    const auto paper = known.find(demo_of);
+    const measure::ExperimentOutcome outcome = measure::RunExperiment(
+        experiment, paper == known.end() ? nullptr : &paper->second, subject, how, hooks);
+    progress.Clear();
+    compared += outcome.compared;
+    equal += outcome.equal;
+    if (unequal.empty()) unequal = outcome.first_unequal;
+    fmt::print("  {}{}\n", outcome.complete ? "written to " : "INTERRUPTED; what is done is in ",
+               outcome.file.string());
+  }
+  if (equal < compared) {
+    Fail("{} of {} texts differ from autoregressive decoding, expected none: the first is {}",
+         compared - equal, compared, unequal);
+  }
+  if (compared > 0)
+    fmt::print("{} of {} greedy texts equal autoregressive ones\n", equal, compared);
+  fmt::print("{} {}\n", Interrupted() ? "the same command goes on; so far:" : "see it with:",
+             fmt::format("loopspec experiment report {}", options.output));
+}
+
+// ---- report
+
+struct ReportOptions {
+  std::string folder, output;
+};
+
+void Report(const ReportOptions& options) {
+  if (!fs::is_directory(options.folder))
+    Fail("{}: no such folder, expected one that loopspec experiment run has written",
+         options.folder);
+  const std::string output =
+      options.output.empty() ? (fs::path(options.folder) / "report.html").string() : options.output;
+  CheckOutputFile(output, "--output");
+  WriteTextFile(output, measure::ReportExperiments(options.folder));
+  if (output != "-") fmt::print("{}\n", output);
+}
+
+void AddList(Command app, const std::shared_ptr<ListOptions>& options) {
+  const Command command = app.AddCommand("list", "Experiments that are declared");
+  command.AddOption("--experiments", options->experiments, "Folder of declared experiments");
+  command.SetAction([options] { List(*options); });
+}
+
+void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
+  const Command command =
+      app.AddCommand("run", "Run experiments; a second start goes on where the first ended");
+  command
+      .AddOption("NAME", options->names,
+                 "Experiments by name, a .json file, or a set: demo (those of the demo models), "
+                 "paper (all others)")
+      .Required();
+  command.AddOption("--limit", options->limit, "Texts of each task; 0 is all")
+      .Range(0, 1 << 30)
+      .TypeName("N")
+      .ShowDefault();
+  command.AddOption("--benchmarks", options->benchmarks,
+                    "Folder of benchmark files, as scripts/fetch-benchmarks.py makes it");
+  command.AddOption("--output,-o", options->output, "Folder for records, one file for each run")
+      .ShowDefault();
+  command.AddOption(
+      "--as", options->as,
+      "The declared model whose figures stand beside; else found by the folder's name");
+  command.AddOption("--experiments", options->experiments, "Folder of declared experiments");
+  options->model.AddTo(command);
+  command.SetFooter(
+      "\nExamples:\n"
+      "  loopspec experiment run demo --model models/ouro-demo --limit 4\n"
+      "  loopspec experiment run base-models --model ByteDance/Ouro-1.4B --benchmarks benchmarks");
+  command.SetAction([options] { Run(*options); });
+}
+
+void AddReport(Command app, const std::shared_ptr<ReportOptions>& options) {
+  const Command command =
+      app.AddCommand("report", "One page of all records in a folder, beside the paper's figures");
+  command.AddOption("DIR", options->folder, "Folder that experiment run has written").Required();
+  command.AddOption("--output,-o", options->output, "HTML file to write; - is standard output")
+      .ShowDefault("DIR/report.html");
+  command.SetAction([options] { Report(*options); });
+}
+
+}  // namespace
+
+void AddExperimentCommand(Command app) {
+  const Command command =
+      app.AddCommand("experiment", "Repeat the paper's tables and figures on a model");
+  command.RequireCommand();
+  AddList(command, std::make_shared<ListOptions>());
+  AddRun(command, std::make_shared<RunOptions>());
+  AddReport(command, std::make_shared<ReportOptions>());
+}
+
+}  // namespace loopspec::tools
