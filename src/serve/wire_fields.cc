@@ -366,8 +366,9 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
          }
          for (const auto& [key, entry] : value.items()) {
            const std::string where = path + "." + key;
-           const auto field = std::find_if(inner.begin(), inner.end(),
-                                           [&](const Entry& known) { return known.name == key; });
+           const auto field =
+               std::find_if(inner.begin(), inner.end(),
+                            [&name = key](const Entry& known) { return known.name == name; });
            if (field == inner.end()) {
              Refuse(where, "{} is not a field that this server knows.", where);
            }

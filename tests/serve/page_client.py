@@ -83,6 +83,13 @@ class Browser:
         self.wait(lambda: not self.running() and self.all(".retry"), "the end of the answer")
         time.sleep(0.2)  # a frame for the picture
 
+    def look_back(self):
+        """Moves the slider of every picture to the middle of its time."""
+        self.driver.execute_script(
+            "for (const slider of document.querySelectorAll('.timeline')) {"
+            "  slider.value = Math.round(slider.max / 2); slider.dispatchEvent(new Event('input')); }")
+        time.sleep(0.2)
+
     def picture(self, folder, name):
         if folder:
             self.driver.save_screenshot(str(pathlib.Path(folder) / f"{name}.png"))
@@ -126,6 +133,7 @@ def sends_and_streams(browser, pictures):
         "const c = document.querySelector('canvas');"
         "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v).length")
     check(drawn > 1000, f"the picture has {drawn} pixels")
+    browser.look_back()
     browser.picture(pictures, "loopspec-light")
 
 
@@ -163,6 +171,7 @@ def runs_both(browser, pictures, name):
     check(first == second and len(first) > 20, (first, second))
     check("token for token" in browser.text(".verdict"), browser.text(".verdict"))
     check(not browser.all(".answer")[0].find_elements("css selector", ".token"), "autoregressive text has no colours")
+    browser.look_back()
     browser.picture(pictures, name)
     return browser.text(".verdict")
 
@@ -203,6 +212,7 @@ def phone(server, pictures, dark, name):
         browser.wait_done()
         width = browser.driver.execute_script("return document.documentElement.scrollWidth")
         check(width <= 390, f"the page is {width} wide")
+        browser.look_back()
         browser.picture(pictures, name)
 
 

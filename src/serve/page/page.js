@@ -14,6 +14,7 @@ const THEMES = { auto: '◐ Auto', light: '○ Light', dark: '● Dark' };
 const page = {
   model: null, // {id, recurrence, depths, chat}
   messages: [], // of the conversation so far
+  answers: [], // in sight
   running: null, // AbortController
   follow: true, // keep the end of the conversation in sight
 };
@@ -103,7 +104,8 @@ function requestBody(decode, seed) {
   if (decode === 'loopspec' && page.model.depths.length > 1) body.depths = chosenDepths();
   if (page.model.chat) {
     const system = $('system').value.trim();
-    body.messages = [...(system ? [{ role: 'system', content: system }] : []), ...page.messages];
+    const said = page.messages.filter((message) => message.content !== ''); // an answer may have failed at once
+    body.messages = [...(system ? [{ role: 'system', content: system }] : []), ...said];
   } else {
     body.prompt = page.messages.map((message) => message.content).join('');
   }
@@ -127,6 +129,7 @@ async function run(answer, decode, seed, signal) {
 // Answers the conversation as it stands.
 async function answer() {
   const ways = decodings();
+  const { messages } = page;
   // The same seed for both: with the coupled sampler the texts are then equal too.
   const seed = $('seed').value === '' ? Math.floor(Math.random() * 2 ** 48) : Number($('seed').value);
   const turn = document.createElement('div');
@@ -138,6 +141,7 @@ async function answer() {
     watch: $('watch').checked,
   }));
   turn.append(...answers.map((made) => made.element));
+  page.answers = [...page.answers.filter((made) => made.element.isConnected), ...answers];
   $('log').append(turn);
   new ResizeObserver(() => followLog()).observe(turn); // pictures grow later than text
   followLog(true);
@@ -157,7 +161,7 @@ async function answer() {
   }
   page.running = null;
   setRunning(false);
-  conclude(turn, answers, inTurn);
+  if (page.messages === messages) conclude(turn, answers, inTurn); // no new chat has begun meanwhile
 }
 
 // What both gave, and a button to try again.
@@ -259,7 +263,12 @@ function setTheme(theme) {
   $('theme').textContent = THEMES[theme];
   $('theme').setAttribute('aria-label', `Colours: ${theme === 'auto' ? 'as the system has them' : theme}`);
   localStorage.setItem('theme', theme);
-  window.dispatchEvent(new Event('resize'));
+  redraw();
+}
+
+// Pictures have the colours of the theme.
+function redraw() {
+  for (const made of page.answers) made.pipeline?.request();
 }
 
 function wire() {
@@ -293,6 +302,7 @@ function wire() {
     const now = localStorage.getItem('theme') ?? 'auto';
     setTheme(names[(names.indexOf(now) + 1) % names.length]);
   });
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
   $('depths').addEventListener('change', showDepths);
   $('key').addEventListener('change', () => {
     sessionStorage.setItem('key', key());
