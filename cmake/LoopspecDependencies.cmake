@@ -11,5 +11,7 @@ pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
-find_package(Boost 1.74 REQUIRED)  # headers only: Beast and Asio
-pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+if(LOOPSPEC_SERVER)
+  find_package(Boost 1.74 REQUIRED)  # headers only: Beast and Asio
+  pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+endif()

@@ -49,11 +49,12 @@ struct Ways {
   std::vector<int> depths;  // of all of them
 };
 
-Ways MakeWays(const Options& options, const DecodeRequest& request, int recurrence,
+Ways MakeWays(const Options& options, const DecodeRequest& request, const Model& model,
               const AssumedAcceptance& assumed) {
   Ways ways;
+  const std::vector<int> defaults = options.model.ChooseDepths(model).depths;
   for (const std::string& text : options.decode) {
-    const DecodeWay way = ParseDecodeWay(text, recurrence, "--decode");
+    const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode", defaults);
     for (const DecodeWay& other : ways.parsed) {
       if (other.name == way.name) Fail("--decode {} is given twice", text);
     }
@@ -211,10 +212,10 @@ void Run(const Options& options) {
   request.seed = options.seed;
   if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = text.special.eos;
   // Ways first: a mistake in one of them needs no prompts to be read.
-  MakeWays(options, request, model.spec.recurrence, assumed);
+  MakeWays(options, request, model, assumed);
   const BenchJobs jobs = MakeBenchJobs(options.source, folder, text, model.spec);
   request.max_tokens = jobs.max_tokens;
-  const Ways ways = MakeWays(options, request, model.spec.recurrence, assumed);
+  const Ways ways = MakeWays(options, request, model, assumed);
   if (!options.concurrency.empty())
     return RunConcurrently(options, model, ways, request, jobs, assumed);
   const auto backend = options.model.MakeBackend(

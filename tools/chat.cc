@@ -85,7 +85,7 @@ class Conversation {
         folder_(ResolveModel(options.model.model)),
         model_(options.model.Load()),
         text_(TextParts::Load(options.model, model_)),
-        depths_(options.decode.Depths(model_.spec.recurrence)),
+        depths_(options.decode.Depths(options.model, model_)),
         backend_(options.model.MakeBackend(model_, depths_, 0, options.decode.row_budget)),
         context_(
             std::min<int64_t>(model_.spec.max_positions, int64_t{backend_->pages()} * kPageSize)),

@@ -7,7 +7,9 @@
 
 namespace loopspec::tools {
 
+void AddBatchCommand(Command app);
 void AddBenchCommand(Command app);
+void AddCalibrateCommand(Command app);
 void AddChatCommand(Command app);
 void AddDemoCommand(Command app);
 void AddDetokenizeCommand(Command app);
@@ -16,6 +18,7 @@ void AddGenerateCommand(Command app);
 void AddInspectCommand(Command app);
 void AddLogitsCommand(Command app);
 void AddServeCommand(Command app);
+void AddSimulateCommand(Command app);
 void AddSynthCommand(Command app);
 void AddTemplateCommand(Command app);
 void AddTokenizeCommand(Command app);

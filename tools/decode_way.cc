@@ -44,14 +44,15 @@ void DecodeWay::Apply(DecodeRequest& request) const {
   if (sampler) request.sampling.sampler = *sampler;
 }
 
-DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option) {
+DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,
+                         const std::vector<int>& defaults) {
   DecodeWay way;
   way.name = text;
   const size_t end = text.find_first_of("@/");
   const std::string kind = text.substr(0, end);
   const bool loopspec = kind == "loopspec" || kind.starts_with("loopspec:");
   if (kind == "loopspec") {
-    way.depths = DefaultDepths(recurrence);
+    way.depths = defaults;
   } else if (loopspec) {
     way.depths = ParseDepths(kind.substr(9));
     if (way.depths.empty())

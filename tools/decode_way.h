@@ -28,6 +28,8 @@ struct DecodeWay {
 };
 
 // Throws Error. `option` names where the text came from.
-DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option);
+// `defaults`: the depths of "loopspec" alone.
+DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,
+                         const std::vector<int>& defaults);
 
 }  // namespace loopspec::tools

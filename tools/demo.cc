@@ -40,7 +40,8 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
   std::vector<Row> rows;
   std::vector<std::vector<int32_t>> ids;
   for (const bool speculative : {false, true}) {
-    request.depths = speculative ? DefaultDepths(model.spec.recurrence) : std::vector<int>{};
+    const std::vector<int>& readouts = backend.options().readout_depths;  // the last is R
+    request.depths.assign(readouts.begin(), speculative ? readouts.end() - 1 : readouts.begin());
     request.early = speculative ? EarlyChildren::kLookup : EarlyChildren::kOff;
     generator.Run(request);  // once to warm up
     IncrementalDecoder decoder(*text.tokenizer, {});
@@ -88,7 +89,7 @@ void Run(const ModelOptions& options) {
   const TextParts text = TextParts::Load(options, model);
   text.RequireTokenizer(folder);
   text.RequireTemplate(folder);
-  const auto backend = options.MakeBackend(model, DefaultDepths(model.spec.recurrence), 512);
+  const auto backend = options.MakeBackend(model, options.ChooseDepths(model).depths, 512);
   const double bandwidth = backend->ReadBandwidth();
   fmt::print("{}: {} parameters, {} recurrences per token, on {} ({} reads {:.1f} GB/s)\n\n",
              options.model, HumanCount(static_cast<double>(model.weights.parameters)),

@@ -87,7 +87,7 @@ DecodeRequest MakeRequest(const Options& options, const Model& model, const Text
   DecodeRequest request;
   request.prompt = PromptTokens(options, text, folder);
   request.sampling = options.sampling.Get();
-  request.depths = options.decode.Depths(model.spec.recurrence);
+  request.depths = options.decode.Depths(options.model, model);
   request.max_tokens =
       MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
   request.seed = options.seed;

@@ -59,7 +59,8 @@ void Run(const ModelOptions& options, bool json) {
   const Model model = options.Load();
   const ModelSpec& spec = model.spec;
   const ModelWeights& weights = model.weights;
-  const std::vector<int> depths = DefaultDepths(spec.recurrence);
+  const ChosenDepths chosen = options.ChooseDepths(model);
+  const std::vector<int>& depths = chosen.depths;
   const PlaneMap planes(spec, static_cast<int>(depths.size()) + 1);
   const int64_t kv_per_token = int64_t{planes.count()} * spec.kv_size() * 2 * 2;
   const DType dtype = weights.head.parts[0].dtype;
@@ -86,6 +87,7 @@ void Run(const ModelOptions& options, bool json) {
           {"core", weights.core_bytes()},
           {"coda", weights.coda_bytes()}}},
         {"default_depths", depths},
+        {"calibration", chosen.file ? OrderedJson(chosen.file->string()) : OrderedJson(nullptr)},
         {"default_sampling", SamplingJson(defaults)},
         {"kv_planes", planes.count()},
         {"kv_bytes_per_token_bf16", kv_per_token},
@@ -130,8 +132,11 @@ void Run(const ModelOptions& options, bool json) {
                            static_cast<double>(weights.core_bytes()) * spec.recurrence +
                            static_cast<double>(weights.coda_bytes());
   row("one token, autoregressive", fmt::format("{} of weights read", HumanBytes(per_token)));
-  row("LoopSpec depths",
-      depths.empty() ? "none (R = 1)" : fmt::format("{} by default", fmt::join(depths, ",")));
+  row("LoopSpec depths", depths.empty()
+                             ? "none (R = 1)"
+                             : fmt::format("{} by default ({})", fmt::join(depths, ","),
+                                           chosen.file ? "calibrated: " + chosen.file->string()
+                                                       : "by rule; loopspec calibrate measures"));
   row("sampling by default", SamplingText(defaults));
   for (const auto& depth : {depths}) {
     if (depth.size() == 2 && depth[1] % depth[0] == 0 && spec.recurrence % depth[0] == 0) {

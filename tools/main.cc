@@ -127,8 +127,11 @@ int main(int argc, char** argv) {
   AddGenerateCommand(app);
   AddChatCommand(app);
   AddServeCommand(app);
+  AddBatchCommand(app);
   AddBenchCommand(app);
   AddExperimentCommand(app);
+  AddCalibrateCommand(app);
+  AddSimulateCommand(app);
   AddInspectCommand(app);
   AddLogitsCommand(app);
   AddTokenizeCommand(app);

@@ -58,6 +58,19 @@ ConfigOverrides ModelOptions::Overrides() const {
   return overrides;
 }
 
+EngineOptions ModelOptions::ToEngineOptions() const {
+  EngineOptions engine;
+  engine.model = model;
+  engine.device = device;
+  engine.compute = compute;
+  engine.threads = threads;
+  engine.recurrence = recurrence;
+  engine.config = set;
+  engine.state_seed = state_seed;
+  if (!kv_memory.empty()) engine.kv_memory = ParseBytes(kv_memory, "--kv-memory");
+  return engine;
+}
+
 Model ModelOptions::Load() const {
   return Model::Load(ResolveModel(model), Overrides(), recurrence);
 }
@@ -78,6 +91,10 @@ std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
   options.threads = threads;
   options.state_seed = state_seed;
   return loopspec::MakeBackend(model_loaded, options, device);
+}
+
+ChosenDepths ModelOptions::ChooseDepths(const Model& model_loaded) const {
+  return ChooseDefaultDepths(ResolveModel(model), model_loaded, device);
 }
 
 void SamplingOptions::AddTo(Command command) {
@@ -143,7 +160,8 @@ void DecodeOptions::AddTo(Command command) {
       "n-gram speculation over it")
       .OneOf({"loopspec", "ar", "lookup"});
   add("--depths", depths,
-      "Depths that draft the next token, such as 1,2; auto chooses by the model's R");
+      "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
+      "model's R");
   add("--max-rows", row_budget,
       "Rows of a step at most; 0: as many as are worth their time on this machine")
       .Range(0, 256)
@@ -157,7 +175,7 @@ void DecodeOptions::AddTo(Command command) {
       .OneOf({"lookup", "off"});
 }
 
-std::vector<int> DecodeOptions::Depths(int recurrence) const {
+std::vector<int> DecodeOptions::Depths(const ModelOptions& options, const Model& model) const {
   if (decode != "loopspec") {
     if (depths != "auto")
       Fail("--depths {} goes with --decode loopspec, not with --decode {}", depths, decode);
@@ -165,7 +183,9 @@ std::vector<int> DecodeOptions::Depths(int recurrence) const {
   }
   if (depths.empty())
     Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
-  std::vector<int> chosen = depths == "auto" ? DefaultDepths(recurrence) : ParseDepths(depths);
+  const int recurrence = model.spec.recurrence;
+  std::vector<int> chosen =
+      depths == "auto" ? options.ChooseDepths(model).depths : ParseDepths(depths);
   CheckDepths(chosen, recurrence);
   if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);
   return chosen;

@@ -11,6 +11,8 @@
 
 #include "backends/backend.h"
 #include "decode/request.h"
+#include "engine/calibration.h"
+#include "loopspec/loopspec.h"
 #include "text/chat_template.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
@@ -31,10 +33,14 @@ struct ModelOptions {
   void AddTo(Command command);
   ConfigOverrides Overrides() const;
   Model Load() const;
+  // The same for an engine that serves requests.
+  EngineOptions ToEngineOptions() const;
   // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
   // for the model's whole context, or as much of it as memory holds; of so many `texts` at a time.
   std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,
                                        int64_t positions, int cells = 0, int texts = 1) const;
+  // Proposal depths where the user names none: a calibration's, else by rule.
+  ChosenDepths ChooseDepths(const Model& model_loaded) const;
 };
 
 // --temperature and its kin.
@@ -57,9 +63,9 @@ struct DecodeOptions {
   std::string early = "lookup";
 
   void AddTo(Command command);
-  // Proposal depths for a model of depth R; empty for autoregressive decoding. Says on stderr when
-  // they cannot batch.
-  std::vector<int> Depths(int recurrence) const;
+  // Proposal depths for a loaded model; empty for autoregressive decoding. Says on stderr when they
+  // cannot batch.
+  std::vector<int> Depths(const ModelOptions& options, const Model& model) const;
   // Sets how `request`, whose depths are set, chooses its rows.
   void ApplyRows(DecodeRequest& request) const;
 };

@@ -91,17 +91,8 @@ void AddOptions(Command command, Options& options) {
 serve::LoadOptions ToLoadOptions(const Options& options) {
   serve::LoadOptions load;
   EngineOptions& engine = load.engine;
-  engine.model = options.model.model;
-  engine.device = options.model.device;
-  engine.compute = options.model.compute;
-  engine.threads = options.model.threads;
-  engine.recurrence = options.model.recurrence;
-  engine.config = options.model.set;
-  engine.state_seed = options.model.state_seed;
+  engine = options.model.ToEngineOptions();
   for (const std::string& depths : options.depths) engine.depths.push_back(ParseDepths(depths));
-  if (!options.model.kv_memory.empty()) {
-    engine.kv_memory = ParseBytes(options.model.kv_memory, "--kv-memory");
-  }
   if (!options.prefix_cache.empty()) {
     engine.cache_bytes =
         options.prefix_cache == "0" ? 0 : ParseBytes(options.prefix_cache, "--prefix-cache");
@@ -127,6 +118,7 @@ serve::RunOptions ToRunOptions(const Options& options) {
   service.limits.max_n = options.max_choices;
   service.max_tokens_limit = options.max_tokens;
   service.request_timeout = std::chrono::seconds(options.request_timeout);
+  service.assets = serve::PageAssets();
   service.cors_origins = options.cors_origins;
   service.log = {options.log_json, options.log_file, options.log_prompts};
   for (const std::string& key : options.api_keys) service.keys.Add(key, "--api-key");

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -179,15 +180,29 @@ class Bench {
   std::vector<int32_t> pages_;
 };
 
+// Recurrences of many rows, where their time goes, and steps with readouts of all of them.
+void RunRows(Bench& bench, const std::vector<int>& counts, int depths) {
+  for (const int rows : counts) {
+    bench.Run(rows, std::min(rows, depths), 1, false, false);
+    bench.Trace(rows, std::min(rows, depths));
+    bench.Run(rows, std::min(rows, depths), 1, true, true);
+  }
+}
+
 int Main(int argc, char** argv) {
-  // [ouro|raven|all] [--results FILE]
+  // [ouro|raven|all] [--results FILE] [--rows N,N]: only these numbers of rows, over all depths
   std::string which = "all";
   std::ofstream results;
+  std::vector<int> row_counts;
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) != "--results") {
-      which = argv[i];
-    } else if (i + 1 < argc) {
+    const std::string word = argv[i];
+    if (word == "--results" && i + 1 < argc) {
       results.open(argv[++i], std::ios::app);
+    } else if (word == "--rows" && i + 1 < argc) {
+      std::stringstream list(argv[++i]);
+      for (std::string item; std::getline(list, item, ',');) row_counts.push_back(std::stoi(item));
+    } else {
+      which = word;
     }
   }
   cuda::Check(cudaSetDevice(0), "selecting the GPU");
@@ -196,30 +211,39 @@ int Main(int argc, char** argv) {
   results << "bandwidth_TBps " << bandwidth * 1e-12 << '\n';
   if (which == "all" || which == "ouro") {
     Bench ouro("ouro-1.4b", Ouro14(), {1, 2, 4}, 1024, bandwidth, results);
-    ouro.Run(1, 1, 1, false, false);
-    ouro.Run(2, 2, 1, false, false);
-    ouro.Run(4, 4, 1, false, false);
-    ouro.Trace(1, 1);
-    ouro.Trace(4, 4);
-    ouro.Trace(32, 4);
-    ouro.Run(8, 4, 1, false, false);
-    ouro.Run(1, 1, 4, true, true);
-    ouro.Run(4, 4, 1, true, true);
-    ouro.Run(32, 4, 1, true, true);
+    if (!row_counts.empty()) {
+      RunRows(ouro, row_counts, 4);
+    } else {
+      ouro.Run(1, 1, 1, false, false);
+      ouro.Run(2, 2, 1, false, false);
+      ouro.Run(4, 4, 1, false, false);
+      ouro.Trace(1, 1);
+      ouro.Trace(4, 4);
+      ouro.Trace(32, 4);
+      ouro.Run(8, 4, 1, false, false);
+      ouro.Run(1, 1, 4, true, true);
+      ouro.Run(4, 4, 1, true, true);
+      ouro.Run(32, 4, 1, true, true);
+      RunRows(ouro, {64, 128, 256}, 4);
+    }
   }
   if (which == "all" || which == "raven") {
     Bench raven("raven-llama", RavenLlama(), {2, 8, 32}, 1024, bandwidth, results);
-    raven.Run(1, 1, 1, false, false);
-    raven.Run(16, 16, 1, false, false);
-    raven.Run(24, 16, 1, false, false);
-    raven.Run(32, 16, 1, false, false);
-    raven.Trace(1, 1);
-    raven.Trace(16, 16);
-    raven.Trace(24, 16);
-    raven.Trace(32, 16);
-    raven.Run(64, 16, 1, false, false);
-    raven.Run(1, 1, 32, true, true);
-    raven.Run(32, 16, 2, true, true);
+    if (!row_counts.empty()) {
+      RunRows(raven, row_counts, 16);
+    } else {
+      raven.Run(1, 1, 1, false, false);
+      raven.Run(16, 16, 1, false, false);
+      raven.Run(24, 16, 1, false, false);
+      raven.Run(32, 16, 1, false, false);
+      raven.Trace(1, 1);
+      raven.Trace(16, 16);
+      raven.Trace(24, 16);
+      raven.Trace(32, 16);
+      raven.Run(1, 1, 32, true, true);
+      raven.Run(32, 16, 2, true, true);
+      RunRows(raven, {64, 128, 256}, 16);
+    }
   }
   return 0;
 }

@@ -1,88 +1,107 @@
 #include "base/team_size.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
 
 namespace loopspec {
 namespace {
 
-// Long enough for several turns of the operating system's scheduler (4 ms each, and one for every
-// busy process on the core), short enough that a bad choice costs little.
+// A window is long enough for several turns of the operating system's scheduler (4 ms each, one for
+// every busy process on the core) and for threads to find their cores after a change.
 constexpr double kNoticeSeconds = 0.02;
-constexpr double kWindowSeconds = 0.06;
+constexpr double kWindowSeconds = 0.10;
 // The share of the team's time spent asleep at barriers from which on something is wrong, and below
 // which all is well again.
 constexpr double kLostShare = 0.10;
 constexpr double kWellShare = 0.05;
-// A size must be better by this factor: windows differ by chance.
-constexpr double kBetter = 1.05;
+// A larger team must do more than a smaller one by this factor. Members share caches and memory, so
+// a second of work of each is worth less in company, and windows differ by chance.
+constexpr double kLargerMustDo = 1.1;
+// A smaller team may do a little less than a larger one for the same reason.
+constexpr double kSmallerMustDo = 0.95;
+// So many busy processes beside a member are none.
+constexpr double kUndisturbed = 0.15;
 // A trial ends early when it does less than this share of what base_ does.
 constexpr double kHopeless = 0.6;
-constexpr int kMaxPause = 16;  // windows between trials
 
 }  // namespace
 
-void TeamSize::Add(const RunCost& cost) {
+TeamSize::TeamSize(int members)
+    : full_(members), current_(members), base_(members), members_(static_cast<size_t>(members)) {}
+
+void TeamSize::Add(double wall, std::span<const MemberTime> members) {
+  LOOPSPEC_CHECK(static_cast<int>(members.size()) == current_);
   if (full_ == 1) return;
-  window_.wall += cost.wall;
-  window_.blocked += cost.blocked;
-  window_.work += cost.work;
-  if (window_.wall < kNoticeSeconds) return;
-  const double blocked_share = window_.blocked / (window_.wall * current_);
-  const double rate = window_.work / window_.wall;
+  wall_ += wall;
+  double slept = 0.0, work = 0.0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    members_[i].cpu += members[i].cpu;
+    members_[i].spun += members[i].spun;
+    members_[i].slept += members[i].slept;
+    slept += members_[i].slept;
+    work += members_[i].cpu - members_[i].spun;
+  }
+  if (wall_ < kNoticeSeconds) return;
+  const double slept_share = slept / (wall_ * current_), rate = work / wall_;
   const bool hopeless = current_ != base_ && rate < kHopeless * base_rate_;
-  if (measuring_ && !hopeless && window_.wall < kWindowSeconds) return;
-  window_ = {};
+  if (measuring_ && !hopeless && wall_ < kWindowSeconds) return;
   if (measuring_) {
-    EndWindow(blocked_share, rate);
-  } else if (blocked_share > kLostShare) {
-    StartMeasuring(rate);
+    EndWindow(slept_share, rate);
+  } else {
+    measuring_ = slept_share > kLostShare;
+    failures_ = pause_ = 0;
   }
+  wall_ = 0.0;
+  std::fill(members_.begin(), members_.end(), MemberTime{});
 }
 
-void TeamSize::StartMeasuring(double rate) {
-  measuring_ = true;
-  base_rate_ = rate;
-  failures_ = 0;
-  current_ = NextTrial();
-}
-
-void TeamSize::EndWindow(double blocked_share, double rate) {
-  if (current_ == full_ && blocked_share < kWellShare) {
-    base_ = full_;
-    measuring_ = false;
-    return;
-  }
+void TeamSize::EndWindow(double slept_share, double rate) {
   if (current_ == base_) {
     base_rate_ = rate;
-  } else if (rate > kBetter * base_rate_) {
+  } else if (rate > (current_ < base_ ? kSmallerMustDo : kLargerMustDo) * base_rate_) {
     base_ = current_;
     base_rate_ = rate;
     failures_ = 0;
   } else {
     ++failures_;
   }
-  if (current_ != base_ || --until_trial_ > 0) {
-    current_ = base_;  // measured afresh before the next trial
+  if (current_ == full_) {
+    if (slept_share < kWellShare) {
+      base_ = full_;
+      measuring_ = false;
+      return;
+    }
+    promising_ = Promising(rate);
+  }
+  if (current_ != base_) {  // the trial has failed: the next one waits twice as long
+    current_ = base_;
+    pause_ = 2 << std::min(failures_, 4);
+  } else if (pause_ > 0) {
+    --pause_;
   } else {
-    current_ = NextTrial();
+    current_ = base_ == full_ ? promising_ : full_;
+    if (current_ != base_) pause_ = 4;
   }
 }
 
-// Another size that could do better than base_, at random: n members do at most n seconds of work
-// per second. Every other trial goes to the whole team, for the others may have gone. Trials become
-// rarer each time that as many have failed as there are sizes.
-int TeamSize::NextTrial() {
-  const int least = static_cast<int>(kBetter * base_rate_) + 1;
-  const int sizes = full_ - std::min(least, full_) + 1;
-  const int doublings = failures_ / std::max(1, sizes - 1);
-  until_trial_ = doublings < 4 ? 1 << doublings : kMaxPause;
-  random_ = random_ * 1664525u + 1013904223u;
-  const int size = random_ >> 31 != 0
-                       ? full_
-                       : full_ - static_cast<int>((random_ >> 8) % static_cast<uint32_t>(sizes));
-  if (size != base_) return size;
-  // base_ itself was drawn: the next one below, or the whole team.
-  return base_ - 1 >= least ? base_ - 1 : full_;
+// The members that would have cores to themselves, if they promise about as much as the whole team
+// does; else the whole team.
+int TeamSize::Promising(double rate) const {
+  // A core shared with k busy processes is a member's for 1 / (1 + k) of the time that it wants it.
+  double others = 0.0;
+  int undisturbed = 0;
+  for (const MemberTime& time : members_) {
+    const double without_core = std::max(0.0, wall_ - time.cpu - time.slept);
+    const double beside = without_core / std::max(1e-9, time.cpu);
+    others += beside;
+    undisturbed += beside < kUndisturbed;
+  }
+  // The system moves the others to the cores that are left to them. Half a process too many is no
+  // more than the error of the estimate.
+  const int alone = std::max(undisturbed, static_cast<int>(std::floor(full_ - others + 0.5)));
+  return alone >= 1 && alone > kSmallerMustDo * rate ? alone : full_;
 }
 
 }  // namespace loopspec

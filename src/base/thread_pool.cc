@@ -1,22 +1,18 @@
 #include "base/thread_pool.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
-#include <fstream>
 
 #include "base/check.h"
 
 namespace loopspec {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
 // How long a member spins before it sleeps. Inside a run the others are a few microseconds behind
@@ -24,6 +20,10 @@ using std::chrono::nanoseconds;
 // woken takes some 10 to 50 us.
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kIdleSpin = std::chrono::microseconds(200);
+
+// How often it is looked up where the members' time went. Rarely: to ask for a thread's CPU time
+// makes the system look whether another one is due.
+constexpr auto kSample = std::chrono::milliseconds(25);
 
 inline void Pause() {
 #if defined(__aarch64__)
@@ -56,20 +56,6 @@ double Seconds(nanoseconds time) {
 
 }  // namespace
 
-int UsableCores() {
-  cpu_set_t set;
-  int cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
-  // A container may have a share of time instead of a set of cores: "quota period", or "max period"
-  // for no limit.
-  std::ifstream limit("/sys/fs/cgroup/cpu.max");
-  double quota = 0, period = 0;
-  if (limit >> quota >> period && quota > 0 && period > 0) {
-    cores = std::min(cores, static_cast<int>(std::ceil(quota / period)));
-  }
-  return std::max(1, cores);
-}
-
 void Worker::Sync() {
   if (count_ > 1) pool_->Barrier(pool_->members_[static_cast<size_t>(index_)]);
 }
@@ -85,7 +71,9 @@ ThreadPool::ThreadPool(int threads)
     : count_(threads > 0 ? threads : UsableCores()),
       cores_(UsableCores()),
       size_(count_),
-      members_(static_cast<size_t>(count_)) {
+      members_(static_cast<size_t>(count_)),
+      places_(static_cast<size_t>(count_)),
+      times_(static_cast<size_t>(count_)) {
   for (int i = 1; i < count_; ++i) threads_.emplace_back([this, i] { ThreadMain(i); });
 }
 
@@ -106,18 +94,44 @@ void ThreadPool::Run(void (*body)(void*, Worker&), void* context) {
   body_ = body;
   context_ = context;
   team_ = choose ? size_.current() : fixed_ > 0 ? fixed_ : count_;
-  counting_ = choose;
-  measuring_ = choose && size_.measuring();
+  Place(choose && size_.measuring());
+  sample_ = measuring_ && (!sampled_ || busy_ >= kSample);
   for (int i = 1; i < team_; ++i) Call(members_[static_cast<size_t>(i)]);
   RunMember(0);
-  if (!choose) return;
-  RunCost cost{Seconds(Clock::now() - start), 0.0, 0.0};
+  if (choose) Account(start, Clock::now());
+}
+
+// Tells size_ from time to time where the members' time went.
+void ThreadPool::Account(Clock::time_point start, Clock::time_point end) {
+  busy_ += end - start;
+  if (measuring_ ? !sample_ : busy_ < kSample) return;
+  // Without a first sample there is nothing to compare the CPU times with; and if the caller was
+  // away for long between two runs, they say little.
+  const nanoseconds wall = measuring_ ? end - sampled_at_ : busy_;
+  const bool report = !measuring_ || (sampled_ && busy_ > wall * 4 / 5);
   for (int i = 0; i < team_; ++i) {
-    const Member& member = members_[static_cast<size_t>(i)];
-    cost.blocked += Seconds(member.blocked);
-    cost.work += Seconds(member.cpu - member.spun);
+    Member& member = members_[static_cast<size_t>(i)];
+    times_[static_cast<size_t>(i)] = {Seconds(member.cpu - member.cpu_before), Seconds(member.spun),
+                                      Seconds(member.slept)};
+    member.cpu_before = member.cpu;
+    member.spun = member.slept = nanoseconds(0);
   }
-  size_.Add(cost);
+  if (report) size_.Add(Seconds(wall), std::span(times_).first(static_cast<size_t>(team_)));
+  sampled_ = measuring_ && size_.current() == team_;
+  sampled_at_ = end;
+  busy_ = nanoseconds(0);
+}
+
+// While the team loses time, its members are kept on cores of their own.
+void ThreadPool::Place(bool measuring) {
+  const std::span<ThreadPlace> others = std::span(places_).subspan(1);
+  if (measuring && team_ > 1 && team_ <= cores_) {
+    SpreadOut(others.first(static_cast<size_t>(team_) - 1));
+  } else if (measuring_ && !measuring) {
+    LetGo(others);
+    sampled_ = false;
+  }
+  measuring_ = measuring;
 }
 
 // Tells a member that a run has begun.
@@ -128,6 +142,8 @@ void ThreadPool::Call(Member& member) {
 
 void ThreadPool::ThreadMain(int index) {
   Member& member = members_[static_cast<size_t>(index)];
+  places_[static_cast<size_t>(index)].thread = CurrentThread();
+  AskForShortTurns();
   nanoseconds patience{0};
   for (uint32_t seen = 0;; ++seen) {
     Wait(member.run, seen, patience, member.asleep, nullptr);
@@ -140,12 +156,11 @@ void ThreadPool::ThreadMain(int index) {
 // A member's part in the run. Only the caller waits for the end: it alone goes on from there.
 void ThreadPool::RunMember(int index) {
   Member& member = members_[static_cast<size_t>(index)];
-  member.blocked = member.spun = nanoseconds(0);
-  member.cpu = counting_ ? -ThreadTime() : nanoseconds(0);
+  places_[static_cast<size_t>(index)].seen_on = CurrentCore();
   Worker worker(this, index, team_);
   body_(context_, worker);
   if (index == 0 && team_ > 1) Barrier(member);
-  if (counting_) member.cpu += ThreadTime();
+  if (sample_) member.cpu = ThreadTime();
   if (index > 0) Arrive();
 }
 
@@ -188,7 +203,7 @@ void ThreadPool::Wait(const std::atomic<uint32_t>& word, uint32_t seen, nanoseco
   while (word.load(std::memory_order_seq_cst) == seen) FutexWait(word, seen);
   sleepers.fetch_sub(1, std::memory_order_relaxed);
   if (account == nullptr) return;
-  account->blocked += Clock::now() - start;
+  account->slept += Clock::now() - start - patience;
   account->spun += patience;
 }
 

@@ -4,7 +4,8 @@
 //
 // Members that wait spin for some microseconds, then sleep: beside other busy processes the one
 // they wait for may be away for milliseconds, and needs the core more than they do. What is lost to
-// such waits is watched, and a smaller team takes over where it gets more done (team_size.h). A
+// such waits is watched: if it is much, members are kept on cores of their own
+// (thread_placement.h), and a smaller team takes over where it gets more done (team_size.h). A
 // function must therefore ask its worker for the number of members in every run.
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/team_size.h"
+#include "base/thread_placement.h"
 
 namespace loopspec {
 
@@ -73,15 +75,19 @@ class ThreadPool {
  private:
   friend class Worker;
   using Nanoseconds = std::chrono::nanoseconds;
+  using Clock = std::chrono::steady_clock;
 
   struct alignas(64) Member {
     std::atomic<uint32_t> run{0};  // the last run that this member was called to
     std::atomic<uint32_t> asleep{0};
-    // Of the run, written by the member and read by the caller after its end.
-    Nanoseconds blocked{0}, spun{0}, cpu{0};
+    // Written by the member in runs, by the caller between them.
+    Nanoseconds cpu{0}, cpu_before{0};  // its CPU time at this sample and at the one before
+    Nanoseconds spun{0}, slept{0};      // at barriers, since that
   };
   void ThreadMain(int index);
   void RunMember(int index);
+  void Place(bool measuring);
+  void Account(Clock::time_point start, Clock::time_point end);
   void Call(Member& member);
   bool Arrive();
   void Barrier(Member& member);
@@ -96,14 +102,22 @@ class ThreadPool {
   int fixed_ = 0;
   TeamSize size_;
   std::vector<Member> members_;
+  std::vector<ThreadPlace> places_;  // of the members; only they and the caller write to them, in
+                                     // and between runs
+  std::vector<MemberTime> times_;    // of the last run, as size_ takes them
   std::vector<std::thread> threads_;
+
+  // Since the last sample of the members' time.
+  bool sampled_ = false;  // this team has been sampled before
+  Clock::time_point sampled_at_;
+  Nanoseconds busy_{0};  // in runs
 
   // The run: written by the caller before it calls the members, constant until all have arrived.
   void (*body_)(void*, Worker&) = nullptr;
   void* context_ = nullptr;
   int team_ = 1;
-  bool counting_ = false;   // of CPU time
-  bool measuring_ = false;  // of time spent spinning, too
+  bool measuring_ = false;  // all time spent spinning counts, not only that of long waits
+  bool sample_ = false;     // members note their CPU time at the end
   bool stop_ = false;
 
   // The barrier of the run. A phase ends when the whole team has arrived.
@@ -111,8 +125,5 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> phase_{0};
   std::atomic<uint32_t> phase_sleepers_{0};
 };
-
-// The cores this process may run on (respects affinity and container limits).
-int UsableCores();
 
 }  // namespace loopspec

@@ -27,13 +27,14 @@ BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int cap
       assumed_context_(request.assumed_context),
       cost_(cost),
       rates_(static_cast<int>(request.depths.size()), request.prior),
-      chooser_(recurrence, capacity) {
+      chooser_(recurrence, static_cast<int>(request.depths.size()) + 1, capacity) {
   rows_.reserve(static_cast<size_t>(capacity));
   advance_.reserve(static_cast<size_t>(capacity));
 }
 
 void BranchChoice::ObserveVerdict(const Branch& verified, int accepted) {
-  if (adapt_) rates_.Observe(Drafted(verified), accepted);
+  // Where no draft was made nothing is learnt about drafts.
+  if (adapt_ && !verified.undrafted) rates_.Observe(Drafted(verified), accepted);
 }
 
 void BranchChoice::ObserveGuess(int match, bool right) {

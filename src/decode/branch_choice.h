@@ -23,6 +23,8 @@ class BranchChoice {
 
   // Probability that the successor of `parent` is its draft number `draft`, or a guess.
   double DraftRate(const Branch& parent, int draft) const;
+  // Share of tokens that came from a proposal, lately.
+  double Share(int proposal) const { return rates_.Share(proposal); }
   double GuessRate(int match) const { return guesses_.Of(match); }
   // Works out the reach of every branch anew.
   void UpdateReach(BranchTree& tree) const;

@@ -37,6 +37,8 @@ struct Branch {
   bool early = false;  // this branch was begun on a guess ...
   int32_t match = 0;   // ... by an n-gram match of this length
 
+  bool undrafted = false;  // passed a proposal depth without a readout
+
   // For the choice of rows (row_choice.h).
   double reach = 1.0;      // probability to be on the committed path
   bool advancing = false;  // has a row in the next step

@@ -25,6 +25,11 @@ std::vector<int> DefaultDepths(int recurrence) {
   return {d1, d2};
 }
 
+std::vector<int> DefaultDepths(int recurrence, DeviceClass device) {
+  if (device == DeviceClass::kGpu) return DefaultDepths(recurrence);
+  return DefaultDepths(recurrence);
+}
+
 std::vector<int> ParseDepths(const std::string& text) {
   std::vector<int> depths;
   const char* at = text.data();

@@ -9,9 +9,15 @@
 
 namespace loopspec {
 
-// Depths of proposals for a model of depth R when the user does not say: (1, 2) for R = 4, (2, 8)
-// for R = 32, and in proportion to these for others. Empty (autoregressive) for R = 1.
+// Depths of proposals for a model of depth R when neither the user nor a calibration says: (1, 2)
+// for R = 4, (2, 8) for R = 32, and in proportion to these for others. Empty (autoregressive) for
+// R = 1.
 std::vector<int> DefaultDepths(int recurrence);
+
+// The same by what runs the model. A GPU reads weights and has rows to spare, so that the depths
+// above, the paper's, are right. See the definition for CPUs.
+enum class DeviceClass { kCpu, kGpu };
+std::vector<int> DefaultDepths(int recurrence, DeviceClass device);
 
 // Parses "1,2"; empty text is no proposals. Throws Error.
 std::vector<int> ParseDepths(const std::string& text);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/check.h"
 #include "decode/branch_choice.h"
 #include "decode/branch_tree.h"
 #include "decode/ngram_index.h"
@@ -67,6 +68,19 @@ class LoopSpec {
   // At most so many branches from now on; the least likely ones go first.
   void LimitBranches(int most);
 
+  // ---- Drafts ----
+  // Whether the text is the same without drafts, as it is unless they are what it is drawn from.
+  bool drafts_are_optional() const {
+    return !request_.depths.empty() && !request_.sampling.needs_distributions();
+  }
+  // Whether branches are read out at proposal depths from now on: see load_choice.h.
+  void set_drafting(bool drafting) {
+    LOOPSPEC_CHECK(pending_.empty() && (drafting || drafts_are_optional()));
+    drafting_ = drafting;
+  }
+  // Share of tokens from proposal `index`, as far as known.
+  double DraftShare(int index) const { return choice_.Share(index); }
+
   // ---- Pages ----
   SequencePages& pages() { return pages_; }
   // Positions that must have a page before Plan, so that whatever the step verifies can be
@@ -114,6 +128,7 @@ class LoopSpec {
   void Commit(int32_t token, int source, bool early, const Decision& decision);
   void PlanReadout(int32_t b, int row, StepPlan& plan);
   int NextReadout(int depth) const;
+  bool PassesDraft(int depth, int recurrences) const;  // a proposal depth, without reading it out
   void DropCommits();
   bool AllFinite(std::span<const Decision> decisions);
   std::span<const Decision> Assume(std::span<const Decision> decisions);
@@ -146,6 +161,7 @@ class LoopSpec {
   std::vector<int32_t> held_cells_;
   std::vector<Decision> assumed_;
   std::vector<char> depth_seen_;
+  bool drafting_ = true;
 
   FinishReason reason_ = FinishReason::kNone;
   std::string error_;

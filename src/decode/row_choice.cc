@@ -7,7 +7,8 @@
 
 namespace loopspec {
 
-RowChooser::RowChooser(int recurrence, int most) : recurrence_(recurrence) {
+RowChooser::RowChooser(int recurrence, int readouts, int most)
+    : recurrence_(recurrence), readouts_(readouts) {
   const auto rows = static_cast<size_t>(most);
   order_.reserve(rows);
   best_.reserve(rows);
@@ -53,25 +54,33 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
     const auto context = static_cast<double>(r.context);
     return context * cost.row_position + (ReadsNewPlane(r) ? context * cost.plane_position : 0.0);
   };
-  double base = cost.step + cost.Recurrence(static_cast<int>(needed));
-  for (std::ptrdiff_t i = 0; i < needed; ++i)
-    base += attention(row(order_[static_cast<size_t>(i)]));
-  const double worth = needed > 0 ? base / static_cast<double>(needed) : 0.0;
-
-  // The number of rows with the largest gain: costs may jump where a tile is full, so the best
-  // number need not be where the gain first falls.
+  // What a step costs besides attention. A token passes P once and is read out at every proposal
+  // depth and at R: of as many rows, so many are there in a step on average.
+  const auto step = [&](std::ptrdiff_t n) {
+    const double preludes = static_cast<double>(n) / recurrence_;
+    const double readouts = preludes * readouts_;
+    return cost.step + cost.Recurrence(static_cast<int>(n)) +
+           std::min(1.0, preludes) * cost.prelude + preludes * cost.prelude_row +
+           std::min(1.0, readouts) * cost.readout + readouts * cost.readout_row;
+  };
+  double useful = 0, read = 0;
+  for (std::ptrdiff_t i = 0; i < needed; ++i) {
+    const RowState& r = row(order_[static_cast<size_t>(i)]);
+    useful += r.reach;
+    read += attention(r);
+  }
+  // The number of rows with the most useful ones per second: costs may jump where a tile is full,
+  // so the best number need not be where that first falls.
   std::ptrdiff_t best = needed;
-  double gain = 0, best_gain = 0, added = 0;
-  const double start = cost.Recurrence(static_cast<int>(needed));
+  double most = useful / (step(needed) + read);
   for (std::ptrdiff_t i = needed; i < allowed; ++i) {
     const RowState& r = row(order_[static_cast<size_t>(i)]);
-    added += attention(r);
-    gain += r.reach * worth;
-    const double spent = cost.Recurrence(static_cast<int>(i) + 1) - start + added;
-    if (gain - spent > best_gain) {
-      best_gain = gain - spent;
-      best = i + 1;
-    }
+    useful += r.reach;
+    read += attention(r);
+    const double rate = useful / (step(i + 1) + read);
+    if (rate <= most) continue;
+    most = rate;
+    best = i + 1;
   }
   for (std::ptrdiff_t i = 0; i < best; ++i)
     advance[static_cast<size_t>(order_[static_cast<size_t>(i)])] = 1;

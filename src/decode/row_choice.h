@@ -3,10 +3,10 @@
 // A row's result depends on that row alone, so any choice gives the same text; a good one gives it
 // sooner. Two questions, both answered by pure functions of counts and costs:
 //
-// Rows. A branch that advances now saves a step later if it turns out to be on the committed path,
-// which it does with probability `reach`. So a row is worth reach times what a step of its sequence
-// costs, and is taken as long as that is more than what it adds to the step. With many sequences a
-// step is shared, saving one is worth less, and speculation fades by itself.
+// Rows. Every token on the committed path takes R recurrences of one row each. A row is one of them
+// with probability `reach`, else it was for nothing. So the rows of a step are those, likeliest
+// first, that give the most useful recurrences per second. With many sequences every one has a row
+// that is certainly useful, speculative ones compare badly, and speculation fades by itself.
 //
 // Groups. Rows of one sequence at the same depth read the keys and values of that depth once. Let
 // branches wait at the first proposal depth until `group` generations stand there, then pass the
@@ -37,8 +37,9 @@ struct RowState {
 // What was chosen from is kept between steps, so that choosing allocates nothing.
 class RowChooser {
  public:
-  // `recurrence`: R. `most`: rows that can be in a step.
-  RowChooser(int recurrence, int most);
+  // `recurrence`: R. `readouts`: of a token on its way to R, the last one included. `most`: rows
+  // that can be in a step.
+  RowChooser(int recurrence, int readouts, int most);
 
   // Sets advance[i] for the rows that advance, at most `limit` of them. Every sequence that has a
   // row which is not held gets one, as long as the limit allows.
@@ -49,6 +50,7 @@ class RowChooser {
   bool ReadsNewPlane(const RowState& row);
 
   int recurrence_;
+  int readouts_;
   std::vector<int32_t> order_;
   std::vector<int32_t> best_;      // by sequence: its likeliest row, -1: all are held
   std::vector<char> planes_read_;  // by sequence and depth

@@ -73,6 +73,7 @@ Stream::Status ReadNext(TokenStream& tokens, std::optional<std::chrono::millisec
       return Stream::Status::kPrompt;
     case StreamEvent::Kind::kEnd:
       return Stream::Status::kEnd;
+    case StreamEvent::Kind::kSteps:  // no request of this interface asks for them
     case StreamEvent::Kind::kToken:
       break;
   }

@@ -1,11 +1,14 @@
 #include "engine/page_room.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace loopspec {
 
 PageRoom::PageRoom(Backend& backend, KvLedger& ledger, int64_t cache_bytes)
     : backend_(backend),
+      ledger_(ledger),
       pool_(ledger.pages()),
       cache_(ledger.pages(),
              cache_bytes < 0 ? backend.pages() : cache_bytes / backend.page_bytes()) {}
@@ -21,6 +24,16 @@ bool PageRoom::Grow(SequencePages& pages, int64_t positions, int spare) {
 
 int64_t PageRoom::TakePrefix(std::span<const int32_t> tokens, SequencePages& pages) {
   return cache_.Find(tokens, pages);
+}
+
+int64_t PageRoom::RetakePrefix(std::span<const int32_t> tokens, int64_t known,
+                               SequencePages& pages) {
+  if (known % kPageSize != 0) return known;  // a page that is half written is written to its end
+  SequencePages found(ledger_);
+  const int64_t now = cache_.Find(tokens, found);
+  if (now <= known) return known;
+  pages.ReplaceFront(std::move(found));
+  return now;
 }
 
 void PageRoom::KeepPrefix(std::span<const int32_t> tokens, const SequencePages& pages) {

@@ -25,6 +25,9 @@ class PageRoom {
   // ---- Prefixes ----
   // Puts what is known of `tokens` into `pages`, which is empty; returns the number of tokens.
   int64_t TakePrefix(std::span<const int32_t> tokens, SequencePages& pages);
+  // What is known by now of `tokens`, whose first `known` are in `pages` already, takes the place
+  // of pages that are not written yet. Returns how many tokens are there then.
+  int64_t RetakePrefix(std::span<const int32_t> tokens, int64_t known, SequencePages& pages);
   void KeepPrefix(std::span<const int32_t> tokens, const SequencePages& pages);
   // The same text once more, for its first `positions` positions: whole pages are shared, which
   // returns how many positions that are; the page after them, once Grow has made room, is copied.
@@ -41,6 +44,7 @@ class PageRoom {
 
  private:
   Backend& backend_;
+  KvLedger& ledger_;
   PagePool& pool_;
   PrefixCache cache_;
 };

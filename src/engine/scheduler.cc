@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "decode/load_choice.h"
 #include "engine/prompt_scores.h"
 #include "engine/scheduler_task.h"
 
@@ -33,7 +34,8 @@ Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
       cost_(options.cost),
       ledger_(backend.pages(), backend.options().cells),
       room_(backend, ledger_, options.cache_bytes),
-      chooser_(backend.spec().recurrence, backend.options().cells) {
+      chooser_(backend.spec().recurrence, static_cast<int>(backend.options().readout_depths.size()),
+               backend.options().cells) {
   // Room for the largest step there can be, so that few allocate.
   const auto rows = static_cast<size_t>(backend.options().cells);
   plan_.sequences.reserve(static_cast<size_t>(max_running_));
@@ -140,7 +142,7 @@ bool Scheduler::Turn() {
     StartPrefill();
     if (PrefillDone()) FinishPrefill();
     MakeRoom();
-    busy = !active_.empty();
+    busy = !active_.empty() || !aside_.empty() || !queue_.empty();
     Step();
     // A chunk that is still under way is left to itself while there is something to decode.
     if (prefilling_ != nullptr && (decoding_.empty() || PrefillDone())) FinishPrefill();
@@ -175,17 +177,30 @@ void Scheduler::DropCancelled() {
 
 // ---- Prompts ----
 
-// The next chunk for whoever has waited longest.
+// The next chunk for whoever has waited longest; between equals for the younger, which is the newer
+// one and may be short. Nobody waits forever: who comes later has waited less.
 void Scheduler::StartPrefill() {
   if (prefilling_ != nullptr) return;
   Task* next = nullptr;
+  bool decoding = false;
   for (const auto& task : active_) {
+    decoding = decoding || task->stage == Task::Stage::kDecode;
     if (task->stage != Task::Stage::kPrefill) continue;
-    if (next == nullptr || task->last_chunk < next->last_chunk) next = task.get();
+    if (next == nullptr || task->last_chunk <= next->last_chunk) next = task.get();
   }
-  if (next == nullptr) return;
+  // With drafts a step is a few recurrences: so many that a token takes stand between two chunks.
+  if (next == nullptr || (decoding && since_chunk_ < backend_.spec().recurrence)) return;
+  since_chunk_ = 0;
   next->last_chunk = turn_;
   const std::span<const int32_t> prompt = next->to_prefill();
+  if (next->prompt_logprobs < 0) {
+    // Another prompt that begins alike may have come further since this one was admitted.
+    const int64_t known = room_.RetakePrefix(prompt, next->prefilled, next->decoder->pages());
+    next->result.cached_tokens += known - next->prefilled;
+    counters_.cached_tokens += known - next->prefilled;
+    next->prefilled = next->committed = known;
+    if (known == std::ssize(prompt)) return EndPrefill(*next);
+  }
   const auto start = static_cast<size_t>(next->prefilled);
   const size_t length = std::min(static_cast<size_t>(chunk_), prompt.size() - start);
   const PrefillPlan plan{{next->decoder->pages().pages().data()},
@@ -219,21 +234,74 @@ void Scheduler::FinishPrefill() {
   }
   task.prefilled = task.committed = chunk_end_;
   const std::span<const int32_t> prompt = task.to_prefill();
-  if (chunk_end_ < static_cast<int64_t>(prompt.size())) return;
-  room_.KeepPrefix(prompt, task.decoder->pages());
+  // At once, not at the prompt's end: others with the same beginning may be waiting for their turn.
+  room_.KeepPrefix(prompt.first(static_cast<size_t>(chunk_end_)), task.decoder->pages());
+  if (chunk_end_ == std::ssize(prompt)) EndPrefill(task);
+}
+
+void Scheduler::EndPrefill(Task& task) {
   task.result.times.prefill = task.admitted.Seconds();
   task.stage = Task::Stage::kDecode;
 }
 
 // ---- Steps ----
 
+// Whether drafts gain anything at this load; what has been begun goes on either way.
+void Scheduler::ChooseDrafting() {
+  LoadQuestion question;
+  question.sequences = static_cast<int>(decoding_.size());
+  question.recurrence = backend_.spec().recurrence;
+  question.most_rows = max_rows_;
+  double drafting = 0, first_depth = 0, second_depth = 0, first = 0, second = 0, context = 0;
+  bool all_optional = true;
+  for (const Task* task : decoding_) {
+    const LoopSpec& decoder = *task->decoder;
+    context += static_cast<double>(decoder.decided());
+    if (decoder.depths().empty()) continue;
+    all_optional = all_optional && decoder.drafts_are_optional();
+    ++drafting;
+    first_depth += decoder.depths()[0];
+    first += decoder.DraftShare(0);
+    question.proposals = static_cast<int>(decoder.depths().size());
+    second_depth += decoder.depths().size() > 1 ? decoder.depths()[1] : question.recurrence;
+    second += decoder.depths().size() > 1 ? decoder.DraftShare(1) : 0.0;
+  }
+  if (question.sequences < 2 || drafting == 0) {
+    drafting_ = true;
+  } else {
+    question.context = context / question.sequences;
+    question.first_depth = first_depth / drafting;
+    question.second_depth = second_depth / drafting;
+    question.first = first / drafting;
+    question.second = second / drafting;
+    const double with = DraftingRate(question, cost_.cost());
+    const double without = PlainRate(question, cost_.cost());
+    // Not back and forth for a gain within the error of the estimate.
+    drafting_ = with > (drafting_ ? 1.0 : 1.03) * without;
+  }
+  for (Task* task : decoding_) {
+    if (task->decoder->drafts_are_optional()) task->decoder->set_drafting(drafting_);
+  }
+  in_phase_ = !drafting_ && all_optional;
+}
+
+// Without drafts a token is one step of R recurrences if all begin together. So whoever is about to
+// begin waits for those under way, R - 1 recurrences at most; and nobody waits for a group.
+void Scheduler::AwaitEachOther() {
+  const bool wait =
+      std::any_of(rows_.begin(), rows_.end(), [](const RowState& row) { return row.depth > 0; });
+  for (RowState& row : rows_) row.held = wait && row.depth == 0;
+}
+
 // Which branches of all requests advance. One that has the step to itself has chosen already.
 void Scheduler::Choose() {
+  ChooseDrafting();
   if (decoding_.size() < 2) return;
   rows_.clear();
   for (size_t i = 0; i < decoding_.size(); ++i) {
     decoding_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
   }
+  if (in_phase_) AwaitEachOther();
   const int limit = std::max(max_rows_, static_cast<int>(decoding_.size()));
   chooser_.Choose(rows_, limit, cost_.cost(), advance_);
   size_t at = 0;
@@ -279,6 +347,7 @@ void Scheduler::Step() {
   }
   Observe(*step, planes);
   ++counters_.steps;
+  since_chunk_ += plan_.recurrences;
   counters_.rows += static_cast<int64_t>(plan_.rows.size());
   for (size_t i = 0; i < decoding_.size(); ++i) {
     Task& task = *decoding_[i];
@@ -312,6 +381,12 @@ void Scheduler::Deliver(Task& task) {
     task.prompt_logprobs = -1;
   }
   if (task.score_only) return End(task, FinishReason::kLength);
+  const std::vector<TraceEvent>& trace = decoder.trace();
+  if (task.traced < trace.size()) {
+    task.stream->PushSteps(task.choice,
+                           {trace.begin() + static_cast<int64_t>(task.traced), trace.end()});
+    task.traced = trace.size();
+  }
   const std::vector<CommittedToken>& output = decoder.output();
   while (task.reported < output.size()) {
     if (task.reported == 0) {

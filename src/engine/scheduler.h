@@ -3,7 +3,8 @@
 // One thread drives: it alone touches the backend, the ledger and the decoders. Others submit and
 // read streams. A turn takes in what was submitted or cancelled, admits what fits, prefills one
 // chunk of one prompt, and makes one step with rows of all requests that decode. So between two
-// steps of a stream lie at most one chunk and one step.
+// steps of a stream lie at most one chunk and one step; and between two chunks lie as many
+// recurrences as a token takes, so that many prompts do not hold up the streams either.
 //
 // Room. A request is admitted when its prompt has pages and a page is left for every other one;
 // then it takes pages as it grows. When none are left, cached prefixes go first, then the youngest
@@ -106,12 +107,15 @@ class Scheduler {
   void StartPrefill();
   bool PrefillDone();
   void FinishPrefill();  // waits
+  void EndPrefill(Task& task);
 
   // Steps.
   void MakeRoom();
   bool MakeRoom(Task& task);
   void SetAside(Task& task);
   void Choose();
+  void ChooseDrafting();
+  void AwaitEachOther();
   void Step();
   void Observe(const StepResult& step, int64_t planes);
   void Deliver(Task& task);
@@ -137,7 +141,10 @@ class Scheduler {
   std::vector<Task*> decoding_;  // the rows of the step at hand are theirs
   Task* prefilling_ = nullptr;   // a chunk of it is in flight ...
   Ticket prefill_ticket_ = 0;
-  int64_t chunk_end_ = 0;  // ... and ends here
+  int64_t chunk_end_ = 0;            // ... and ends here
+  bool drafting_ = true;             // requests whose drafts are optional make them
+  bool in_phase_ = false;            // nobody drafts: all begin their tokens together
+  int64_t since_chunk_ = INT32_MAX;  // recurrences since a chunk was begun
   int64_t turn_ = 0;
   size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
   SchedulerState counters_;

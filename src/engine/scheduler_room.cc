@@ -71,6 +71,7 @@ bool Scheduler::TryAdmit(Task& task) {
     task.decoder = std::make_unique<LoopSpec>(task.request, backend_.spec(), backend_.options(),
                                               ledger_, std::move(pages), cost_.cost());
     task.prefilled = task.committed = task.result.cached_tokens = known;
+    task.last_chunk = turn_ - 1;
     task.stage = known < length ? Task::Stage::kPrefill : Task::Stage::kDecode;
   } catch (const std::exception& error) {
     End(task, FinishReason::kError, error.what());

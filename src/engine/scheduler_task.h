@@ -28,9 +28,10 @@ struct Scheduler::Task {
   std::unique_ptr<LoopSpec> decoder;  // from admission on
   int64_t prefilled = 0;              // positions of the prompt that lie in pages
   int64_t committed = 0;              // positions that do, the prompt's included
-  int64_t last_chunk = 0;             // turn in which a chunk was prefilled
+  int64_t last_chunk = 0;             // turn of its last chunk, or the one before its admission
   std::vector<PromptLogprob> scores;
   size_t reported = 0;           // tokens that the stream has
+  size_t traced = 0;             // events of the branches that it has, where they are asked for
   std::vector<std::byte> saved;  // keys and values, when set aside
   size_t first_readout = 0;      // in the step at hand
 

@@ -18,9 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 2;  // of the file and of what is measured
-constexpr int kMostTimes = 60;
-constexpr double kSecondsEach = 0.02;
+constexpr int kVersion = 4;  // of the file and of what is measured
+constexpr int kMostTimes = 30;
+constexpr double kSecondsEach = 0.008;
+constexpr int kSweeps = 3;
 
 // Steps of `rows` rows, each with a cell of its own, at position `context` of one sequence.
 class Probe {
@@ -32,11 +33,12 @@ class Probe {
 
   int64_t positions() const { return backend_.pages() * int64_t{kPageSize}; }
 
-  // The fastest of a few runs of one recurrence: all rows at `depth`, or spread over the depths
-  // from it on.
+  // The fastest of a few runs of one recurrence, or of several: all rows at `depth`, or spread over
+  // the depths from it on.
   double Seconds(int rows, int depth, int64_t context, int readout = -1, int times = 4,
-                 bool spread = false) {
+                 bool spread = false, int recurrences = 1) {
     StepPlan plan;
+    plan.recurrences = recurrences;
     plan.sequences.push_back({pages_.data()});
     SamplingParams greedy;
     for (int i = 0; i < rows; ++i) {
@@ -110,15 +112,22 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
   const int depth = std::min(1, recurrence - 1);  // past P, where there are two depths
   probe.Seconds(1, depth, 0, -1, 1);              // wakes everything up
   size_t measured = 0;
-  for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
-    const int rows = StepCost::kRows[i];
-    const bool enough = measured >= 5 && timer.Seconds() > seconds;
-    if (rows > backend.options().cells || enough) break;
-    cost.recurrence[i] = probe.Seconds(rows, depth, 0);
-    // More rows never take less: what says so is noise.
-    if (i > 0) cost.recurrence[i] = std::max(cost.recurrence[i], cost.recurrence[i - 1]);
-    measured = i + 1;
+  // Several times all over, and the fastest of each: whatever else runs on the machine for a moment
+  // must not hit one number of rows alone.
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    const size_t count = sweep == 0 ? StepCost::kRows.size() : measured;
+    for (size_t i = 0; i < count; ++i) {
+      const int rows = StepCost::kRows[i];
+      const bool enough = i >= 5 && timer.Seconds() > seconds;
+      if (rows > backend.options().cells || enough) break;
+      const double taken = probe.Seconds(rows, depth, 0);
+      cost.recurrence[i] = sweep == 0 ? taken : std::min(cost.recurrence[i], taken);
+      measured = std::max(measured, i + 1);
+    }
   }
+  // More rows never take less: what says so is noise.
+  for (size_t i = 1; i < measured; ++i)
+    cost.recurrence[i] = std::max(cost.recurrence[i], cost.recurrence[i - 1]);
   // Beyond what was measured every row costs what the last ones did.
   for (size_t i = measured; i < StepCost::kRows.size(); ++i) {
     const double slope = measured < 2
@@ -129,21 +138,32 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
                          slope * (StepCost::kRows[i] - StepCost::kRows[measured - 1]);
   }
   const int readouts = static_cast<int>(backend.options().readout_depths.size());
-  const int more = std::min(4, backend.options().cells);
+  const int more = std::min(16, backend.options().cells);
   const auto beyond = [&](double total, int rows) {
     return std::max(0.0, total - cost.Recurrence(rows));
   };
-  cost.readout = beyond(probe.Seconds(1, recurrence - 1, 0, readouts - 1), 1);
-  cost.prelude = beyond(probe.Seconds(1, 0, 0), 1);
+  const auto fastest = [&](int rows, int at, int readout) {
+    double best = 1e9;
+    for (int i = 0; i < kSweeps; ++i) best = std::min(best, probe.Seconds(rows, at, 0, readout));
+    return best;
+  };
+  cost.readout = beyond(fastest(1, recurrence - 1, readouts - 1), 1);
+  cost.prelude = beyond(fastest(1, 0, -1), 1);
   if (more > 1) {
     cost.readout_row =
-        std::max(0.0, beyond(probe.Seconds(more, recurrence - 1, 0, readouts - 1), more) -
-                          cost.readout) /
+        std::max(0.0, beyond(fastest(more, recurrence - 1, readouts - 1), more) - cost.readout) /
         (more - 1);
     cost.prelude_row =
-        std::max(0.0, beyond(probe.Seconds(more, 0, 0), more) - cost.prelude) / (more - 1);
+        std::max(0.0, beyond(fastest(more, 0, -1), more) - cost.prelude) / (more - 1);
   }
   MeasureAttention(backend, probe, cost);
+  if (recurrence > 3) {
+    // Several recurrences in one step: what one costs there, and what is left of a step of one.
+    const double several = probe.Seconds(1, depth, 0, -1, 4, false, recurrence - 1);
+    const double each = (several - cost.recurrence[0]) / (recurrence - 2);
+    cost.step = std::clamp(cost.recurrence[0] - each, 0.0, 0.5 * cost.recurrence[0]);
+    for (double& rows : cost.recurrence) rows -= cost.step;
+  }
   return cost;
 }
 
@@ -207,6 +227,21 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
   return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 
+void SaveStepCost(const Backend& backend, const StepCost& cost) {
+  const auto file = StepCostFile(backend);
+  if (!file) return;
+  std::error_code error;
+  fs::create_directories(file->parent_path(), error);
+  // Written aside and renamed: a reader sees a whole file or none.
+  const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
+  std::ofstream out(aside);
+  if (out << StepCostText(cost)) {
+    out.close();
+    fs::rename(aside, *file, error);
+  }
+  if (error || !out) fs::remove(aside, error);
+}
+
 StepCost LoadStepCost(Backend& backend) {
   const auto file = StepCostFile(backend);
   std::error_code error;
@@ -218,17 +253,7 @@ StepCost LoadStepCost(Backend& backend) {
     }
   }
   const StepCost cost = MeasureStepCost(backend);
-  if (file) {
-    fs::create_directories(file->parent_path(), error);
-    // Written aside and renamed: a reader sees a whole file or none.
-    const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
-    std::ofstream out(aside);
-    if (out << StepCostText(cost)) {
-      out.close();
-      fs::rename(aside, *file, error);
-    }
-    if (error || !out) fs::remove(aside, error);
-  }
+  SaveStepCost(backend, cost);
   return cost;
 }
 
@@ -248,7 +273,8 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
   cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
                                     measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
-    // What is not seen again is forgotten: a change of pace is at first taken for one of proportion.
+    // What is not seen again is forgotten: a change of pace is at first taken for one of
+    // proportion.
     cost_.recurrence[i] += 0.002 * (measured_.recurrence[i] - cost_.recurrence[i]);
   }
   // Fewer rows never cost more.

@@ -18,6 +18,9 @@ StepCost MeasureStepCost(Backend& backend, double seconds = 0.6);
 // be read or written is no error: the measurement is made again next time.
 StepCost LoadStepCost(Backend& backend);
 
+// Puts a fresh measurement into the user's cache.
+void SaveStepCost(const Backend& backend, const StepCost& cost);
+
 // The file in which the costs of this backend are kept: $XDG_CACHE_HOME or ~/.cache, by device,
 // chip, model shape, precision and version; nothing when there is no such folder.
 std::optional<std::filesystem::path> StepCostFile(const Backend& backend);

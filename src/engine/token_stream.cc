@@ -98,6 +98,10 @@ bool TokenStream::PushToken(int choice, const CommittedToken& token, bool last) 
   return !stopped;
 }
 
+void TokenStream::PushSteps(int choice, std::vector<TraceEvent> steps) {
+  Push({StreamEvent::Kind::kSteps, choice, {}, {}, std::move(steps)}, [] {});
+}
+
 void TokenStream::End(int choice, ChoiceResult result) {
   Push({StreamEvent::Kind::kEnd, choice, {}, {}}, [&] {
     results_[static_cast<size_t>(choice)] = std::move(result);

@@ -59,12 +59,14 @@ struct StreamEvent {
   enum class Kind {
     kPrompt,  // the prompt has been scored: TokenStream::prompt_logprobs
     kToken,
-    kEnd,  // of this choice: TokenStream::result
+    kSteps,  // what a step did to the branches; only of requests with `trace`
+    kEnd,    // of this choice: TokenStream::result
   };
   Kind kind = Kind::kToken;
   int choice = 0;
   CommittedToken token;
   std::string text;  // what may be shown now: empty while a character or stop string is incomplete
+  std::vector<TraceEvent> steps = {};
 };
 
 class TokenStream {
@@ -94,6 +96,7 @@ class TokenStream {
   void PushPrompt(std::vector<PromptLogprob> logprobs);
   // False when the text ends here, with a stop string. `last`: no token of this choice follows.
   bool PushToken(int choice, const CommittedToken& token, bool last);
+  void PushSteps(int choice, std::vector<TraceEvent> steps);
   void End(int choice, ChoiceResult result);
 
  private:

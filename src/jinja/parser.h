@@ -53,7 +53,7 @@ class Parser {
   std::string ExpectIdentifier();
   [[noreturn]] void FailExpected(std::string_view what) const;
 
-  // Statements (jinja_parser.cc).
+  // Statements (parser.cc).
   Body ParseUntil(const std::vector<std::string_view>& end_names);
   Body ParseBody(const std::vector<std::string_view>& end_names);
   Body ParseInnerBody(const std::vector<std::string_view>& end_names, bool keeps_loop);
@@ -73,7 +73,7 @@ class Parser {
   ExpressionPtr ParseTarget(std::string_view end_name, bool with_namespace);
   void CheckTarget(const Expression& target) const;
 
-  // Expressions (jinja_parser_expression.cc).
+  // Expressions (parser_expression.cc).
   ExpressionPtr ParseTuple(bool with_conditional, bool parenthesised, std::string_view end_name);
   ExpressionPtr ParseExpression(bool with_conditional = true);
   ExpressionPtr ParseConditional();

@@ -1,5 +1,6 @@
 #include "kv/ledger.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -73,6 +74,11 @@ bool SequencePages::Grow(int64_t positions) {
 void SequencePages::Share(int32_t page) {
   ledger_->pages().Retain(page);
   held_.push_back(page);
+}
+
+void SequencePages::ReplaceFront(SequencePages front) {
+  LOOPSPEC_CHECK(front.held_.size() <= held_.size());
+  std::swap_ranges(front.held_.begin(), front.held_.end(), held_.begin());
 }
 
 void SequencePages::Clear() {

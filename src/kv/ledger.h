@@ -81,6 +81,9 @@ class SequencePages {
   bool Grow(int64_t positions);
   // Puts a page that somebody else holds at the end. Its positions must not be written any more.
   void Share(int32_t page);
+  // Puts the pages of `front`, which holds no more than this one, in the place of its own first
+  // ones.
+  void ReplaceFront(SequencePages front);
   // Releases all pages.
   void Clear();
 

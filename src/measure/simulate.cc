@@ -91,4 +91,29 @@ SimulationResult Simulate(const SimulationRequest& request) {
   return result;
 }
 
+ReadBytes BytesOf(const Model& model, ComputeMode compute) {
+  const ModelSpec& spec = model.spec;
+  const int element = compute == ComputeMode::kF32 ? 4 : 2;
+  return {static_cast<double>(model.weights.core_bytes()),
+          static_cast<double>(model.weights.prelude_bytes()),
+          static_cast<double>(model.weights.coda_bytes()),
+          2.0 * spec.kv_size() * element * spec.core_layers};
+}
+
+StepCost CostOfReading(const ReadBytes& bytes, double bandwidth) {
+  LOOPSPEC_CHECK(bandwidth > 0);
+  StepCost cost;
+  cost.recurrence.fill(bytes.recurrence / bandwidth);
+  cost.prelude = bytes.prelude / bandwidth;
+  cost.readout = bytes.readout / bandwidth;
+  cost.plane_position = bytes.position / bandwidth;
+  return cost;
+}
+
+double BytesPerToken(const SimulationResult& result, const ReadBytes& bytes, int64_t context) {
+  return result.steps * bytes.recurrence + result.preludes * bytes.prelude +
+         result.readouts * bytes.readout +
+         result.planes * static_cast<double>(context) * bytes.position;
+}
+
 }  // namespace loopspec

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/backend.h"
 #include "decode/request.h"
 #include "decode/step_cost.h"
+#include "model/model.h"
 
 namespace loopspec {
 
@@ -36,5 +38,17 @@ struct SimulationResult {
 };
 
 SimulationResult Simulate(const SimulationRequest& request);
+
+// What decoding reads: the simplest cost there is, and the bound of every other.
+struct ReadBytes {
+  double recurrence = 0;            // weights of B
+  double prelude = 0, readout = 0;  // of P, and of C with the head
+  double position = 0;              // keys and values of one committed position at one depth
+};
+ReadBytes BytesOf(const Model& model, ComputeMode compute);
+// Seconds per step when reading at `bandwidth` bytes per second is all that takes time.
+StepCost CostOfReading(const ReadBytes& bytes, double bandwidth);
+// Bytes per committed token.
+double BytesPerToken(const SimulationResult& result, const ReadBytes& bytes, int64_t context);
 
 }  // namespace loopspec

@@ -37,6 +37,7 @@ struct EngineRequest {
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   int logprobs = -1;          // -1: none; k: of each token and the k likeliest
+  bool trace = false;         // OnSteps with what becomes of the branches
   bool score_prompt = false;  // OnPrompt with a logprob for every token of the prompt but the first
 };
 
@@ -54,6 +55,19 @@ struct TokenEvent {
   bool early = false;  // its branch had started on a guess
   std::optional<double> logprob;
   std::vector<TokenCandidate> top;  // descending
+};
+
+// What happened to a branch of the decoder (decode/trace.h).
+struct StepEvent {
+  std::string kind;    // spawn, advance, draft, gate_closed, adopt, accept, fallback, prune
+  int64_t step = 0;    // recurrences done when it happened; advance: before it
+  int32_t branch = 0;  // in order of birth
+  int32_t parent = -1;
+  int32_t token = -1;      // the branch's own, or the one drafted or decided
+  int32_t position = 0;    // of that token
+  int32_t depth = 0;       // of the branch
+  int32_t proposal = 0;    // from 1; 0: none. advance: recurrences made
+  std::string piece = {};  // of the token; the service fills it
 };
 
 struct EngineStatistics {
@@ -84,6 +98,7 @@ class EventSink {
   virtual void OnPrompt(
       std::vector<TokenEvent> tokens) = 0;  // only when asked for, before the rest
   virtual void OnToken(int choice, TokenEvent token) = 0;
+  virtual void OnSteps(int /*choice*/, std::vector<StepEvent> /*steps*/) {}  // only when asked for
   virtual void OnFinish(int choice, FinishEvent finish) = 0;
   // Ends the request with all its choices. `busy`: for want of room, not for a fault.
   virtual void OnError(std::string message, bool busy) = 0;

@@ -32,6 +32,9 @@ class CompletionStream::Sink final : public EventSink {
 
   void OnPrompt(std::vector<TokenEvent> tokens) override { Put(0, PromptDone{std::move(tokens)}); }
   void OnToken(int choice, TokenEvent token) override { Put(choice, std::move(token)); }
+  void OnSteps(int choice, std::vector<StepEvent> steps) override {
+    Put(choice, StepsDone{std::move(steps)});
+  }
   void OnFinish(int choice, FinishEvent finish) override { Put(choice, std::move(finish)); }
   void OnError(std::string message, bool busy) override {
     Put(0, ErrorEvent{std::move(message), busy});
@@ -54,7 +57,8 @@ CompletionStream::CompletionStream(Setup setup)
       request_(std::move(setup.request)),
       head_(std::move(setup.head)),
       headers_(std::move(setup.headers)),
-      write_options_{request_.logprobs, request_.token_details, request_.include_usage},
+      write_options_{request_.logprobs, request_.token_details, request_.trace,
+                     request_.include_usage},
       record_(std::move(setup.record)),
       start_(setup.start) {}
 
@@ -136,6 +140,7 @@ EngineRequest CompletionStream::ForPrompt(std::vector<int32_t> ids, const std::s
   out.stop_token_ids = request_.stop_token_ids;
   out.ignore_eos = request_.ignore_eos;
   out.logprobs = request_.logprobs;
+  out.trace = request_.trace;
   out.score_prompt = request_.echo && request_.logprobs >= 0;
   return out;
 }
@@ -286,6 +291,13 @@ void CompletionStream::Absorb(Event& event) {
   if (auto* token = std::get_if<TokenEvent>(&event.what)) {
     return AbsorbToken(choice, *token, event.time);
   }
+  if (auto* done = std::get_if<StepsDone>(&event.what)) {
+    for (StepEvent& step : done->steps) {
+      if (step.token >= 0) step.piece = engine_->TokenPiece(step.token);
+      choice.part.steps.push_back(std::move(step));
+    }
+    return;
+  }
   FinishEvent& finish = std::get<FinishEvent>(event.what);
   AddText(choice, finish.text, true, nullptr);
   choice.statistics = finish.statistics;
@@ -371,7 +383,8 @@ void CompletionStream::WriteStreamEvents() {
     Choice& choice = choices_[i];
     ChoicePart& part = choice.part;
     if (!std::exchange(choice.touched, false)) continue;
-    if (part.text.empty() && part.reasoning.empty() && part.tokens.empty() && !part.finish)
+    if (part.text.empty() && part.reasoning.empty() && part.tokens.empty() && part.steps.empty() &&
+        !part.finish)
       continue;
     RunSummary summary;
     const bool ends = unfinished_ == 0 && &choice == last;
@@ -391,6 +404,7 @@ void CompletionStream::WriteStreamEvents() {
     part.text.clear();
     part.reasoning.clear();
     part.tokens.clear();
+    part.steps.clear();
   }
   if (out.empty()) return;
   BeginStream();

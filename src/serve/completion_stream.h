@@ -46,6 +46,9 @@ class CompletionStream : public std::enable_shared_from_this<CompletionStream> {
   struct PromptDone {
     std::vector<TokenEvent> tokens;
   };
+  struct StepsDone {
+    std::vector<StepEvent> steps;
+  };
   struct ErrorEvent {
     std::string message;
     bool busy;
@@ -54,7 +57,7 @@ class CompletionStream : public std::enable_shared_from_this<CompletionStream> {
     int prompt;
     int choice;  // of that prompt
     Clock::time_point time;
-    std::variant<PromptDone, TokenEvent, FinishEvent, ErrorEvent> what;
+    std::variant<PromptDone, TokenEvent, StepsDone, FinishEvent, ErrorEvent> what;
   };
 
   // What is known of one choice; `part` is what has not been written yet.

@@ -64,6 +64,8 @@ class Reader : public std::enable_shared_from_this<Reader> {
         }
         return sink_->OnToken(event.choice, std::move(token));
       }
+      case StreamEvent::Kind::kSteps:
+        return sink_->OnSteps(event.choice, Steps(event.steps));
       case StreamEvent::Kind::kEnd:
         return End(event.choice);
     }
@@ -79,6 +81,16 @@ class Reader : public std::enable_shared_from_this<Reader> {
       for (const auto& entry : score.top) token.top.push_back({entry.token, entry.logprob});
     }
     return list;
+  }
+
+  static std::vector<StepEvent> Steps(const std::vector<TraceEvent>& trace) {
+    std::vector<StepEvent> steps;
+    steps.reserve(trace.size());
+    for (const TraceEvent& event : trace) {
+      steps.push_back({NameOf(event.kind), event.step, event.branch, event.parent, event.token,
+                       event.position, event.depth, event.proposal});
+    }
+    return steps;
   }
 
   void End(int choice) {
@@ -157,7 +169,8 @@ class LoadedEngine final : public CompletionEngine {
     std::shared_ptr<TokenStream> tokens;
     std::vector<int> depths;
     try {
-      const Submission submission = session_.Prepare(ToRequest(request));
+      Submission submission = session_.Prepare(ToRequest(request));
+      submission.request.trace = request.trace;
       depths = submission.request.depths;
       tokens = scheduler_.Submit(submission);
     } catch (const QueueFull& full) {

@@ -14,6 +14,10 @@ namespace loopspec::serve {
 namespace {
 
 constexpr size_t kMaxRequestId = 64;
+// The page talks to this server alone and runs nothing but its own files.
+constexpr const char* kPagePolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 std::string RandomName() {
   // One generator for each thread: names need to differ, not to be secret.
@@ -225,7 +229,10 @@ bool Service::ServeAsset(Call& call) {
     HttpResponse response;
     response.content_type = asset.content_type;
     response.body = asset.body;
-    response.headers.emplace_back("X-Content-Type-Options", "nosniff");
+    response.headers = {{"X-Content-Type-Options", "nosniff"},
+                        {"Content-Security-Policy", kPagePolicy},
+                        {"Referrer-Policy", "no-referrer"},
+                        {"Cache-Control", "no-cache"}};
     ReplyText(call, std::move(response));
     return true;
   }

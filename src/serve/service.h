@@ -14,17 +14,11 @@
 #include "serve/completion_engine.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/page_assets.h"
 #include "serve/request_log.h"
 #include "serve/wire_parse.h"
 
 namespace loopspec::serve {
-
-// A file of the page, served as it is.
-struct Asset {
-  std::string path;  // "/" or "/page.css"
-  std::string content_type;
-  std::string body;
-};
 
 struct ServiceOptions {
   std::string version = "0";

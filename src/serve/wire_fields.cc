@@ -225,6 +225,9 @@ void AddExtensions(std::vector<Entry>& fields) {
   fields.push_back(Bool<R>(
       "token_details", kText, [](R& r, bool v) { r.token_details = v; },
       "Lists each token with the proposal that it came from."));
+  fields.push_back(Bool<R>(
+      "trace", kText, [](R& r, bool v) { r.trace = v; },
+      "Lists what each step did to the branches: spawned, advanced, drafted, accepted, pruned."));
 }
 
 void AddChat(std::vector<Entry>& fields) {

@@ -70,6 +70,7 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;  // a last stream event with the counts
   bool token_details = false;  // where each token came from, for the page
+  bool trace = false;          // what becomes of the branches, for the page
   ReasoningFormat reasoning = ReasoningFormat::kNone;
 
   std::optional<std::string> decode;       // loopspec, ar

@@ -98,6 +98,31 @@ OrderedJson Details(const ChoicePart& part) {
   return list;
 }
 
+// Only what means something for the kind of event.
+OrderedJson StepJson(const StepEvent& step) {
+  OrderedJson json = {{"kind", step.kind}, {"step", step.step}, {"branch", step.branch}};
+  if (step.kind == "advance") {
+    json["depth"] = step.depth;
+    json["recurrences"] = step.proposal;
+    return json;
+  }
+  if (step.kind == "prune") return json;
+  if (step.kind == "spawn") json["parent"] = step.parent;
+  json["position"] = step.position;
+  json["proposal"] = step.proposal;
+  if (step.token < 0) return json;
+  json["token"] = step.token;
+  json["text"] = TokenText(step.piece);
+  return json;
+}
+
+void AddDetails(const ChoicePart& part, const WriteOptions& options, OrderedJson& choice) {
+  if (options.token_details) choice["tokens"] = Details(part);
+  if (!options.trace) return;
+  OrderedJson& steps = choice["steps"] = OrderedJson::array();
+  for (const StepEvent& step : part.steps) steps.push_back(StepJson(step));
+}
+
 // The string or the token that ended the text, null for the model's own end.
 OrderedJson StopReason(const FinishEvent& finish) {
   if (finish.stop_string) return *finish.stop_string;
@@ -164,7 +189,7 @@ OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart>
     }
     choice["logprobs"] = LogprobsOf(head, part, options.logprobs);
     AddFinish(part, choice);
-    if (options.token_details) choice["tokens"] = Details(part);
+    AddDetails(part, options, choice);
     list.push_back(std::move(choice));
   }
   OrderedJson body = HeadJson(head, false);
@@ -189,7 +214,7 @@ OrderedJson CompletionEvent(const ResponseHead& head, const ChoicePart& part,
   choice["logprobs"] =
       part.tokens.empty() ? OrderedJson(nullptr) : LogprobsOf(head, part, options.logprobs);
   AddFinish(part, choice);
-  if (options.token_details) choice["tokens"] = Details(part);
+  AddDetails(part, options, choice);
   OrderedJson event = HeadJson(head, true);
   event["choices"] = OrderedJson::array({std::move(choice)});
   if (options.usage_in_stream) event["usage"] = nullptr;
@@ -236,7 +261,7 @@ OrderedJson GenerateJson(const ResponseHead& head, const ChoicePart& choice, con
   }
   if (summary != nullptr) info["loopspec"] = SummaryJson(*summary);
   OrderedJson body = {{"text", choice.whole_text}, {"output_ids", choice.ids}};
-  if (options.token_details) body["tokens"] = Details(choice);
+  AddDetails(choice, options, body);
   body["meta_info"] = std::move(info);
   return body;
 }
@@ -249,7 +274,15 @@ OrderedJson ModelJson(const ModelFacts& facts, const std::string& name) {
           {"root", facts.name},
           {"parent", nullptr},
           {"max_model_len", facts.context},
-          {"loopspec", {{"recurrence", facts.recurrence}, {"depths", facts.depths}}}};
+          {"loopspec",
+           {{"recurrence", facts.recurrence},
+            {"depths", facts.depths},
+            {"sampling",
+             {{"temperature", facts.temperature},
+              {"top_p", facts.top_p},
+              {"top_k", facts.top_k},
+              {"min_p", facts.min_p},
+              {"repetition_penalty", facts.repetition_penalty}}}}}};
 }
 
 OrderedJson TokenizerInfoJson(const ModelFacts& facts) {

@@ -43,6 +43,7 @@ struct ChoicePart {
   std::string text;                // new text: content, after the reasoning
   std::string reasoning;           // only where it was asked for apart
   std::vector<TokenEvent> tokens;  // for log-probabilities and details
+  std::vector<StepEvent> steps;    // of the branches, where asked for
   size_t text_offset = 0;          // characters of the choice before `tokens`
   bool first = false;              // of a stream: says whose turn it is
   bool split_reasoning = false;    // reasoning_content is there even when empty
@@ -56,6 +57,7 @@ struct ChoicePart {
 struct WriteOptions {
   int logprobs = -1;
   bool token_details = false;
+  bool trace = false;
   bool usage_in_stream = false;
 };
 

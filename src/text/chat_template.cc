@@ -5,19 +5,10 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "jinja/interpreter.h"
-#include "jinja/parser.h"
-#include "jinja/unicode.h"
+#include "jinja/template.h"
+#include "text/unicode.h"
 
 namespace loopspec {
-
-namespace jinja {
-
-struct ParsedTemplate {
-  Body body;
-};
-
-}  // namespace jinja
 
 namespace {
 
@@ -133,16 +124,15 @@ std::string JoinedNames(const NamedTemplates& templates) {
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::string source, OrderedJson variables)
-    : source_(std::move(source)), variables_(std::move(variables)) {
-  if (source_.size() > kMaxTemplateBytes) {
-    Fail("chat template: the source has {} bytes, expected at most {}", source_.size(),
-         kMaxTemplateBytes);
-  }
-  parsed_ =
-      std::make_shared<const jinja::ParsedTemplate>(jinja::ParsedTemplate{jinja::Parse(source_)});
-}
+    : source_(std::move(source)),
+      variables_(std::move(variables)),
+      template_(std::make_shared<const jinja::Template>(source_)) {}
 
 ChatTemplate ChatTemplate::FromSource(std::string source, OrderedJson variables) {
+  if (source.size() > kMaxTemplateBytes) {
+    Fail("chat template: the source has {} bytes, expected at most {}", source.size(),
+         kMaxTemplateBytes);
+  }
   return ChatTemplate(std::move(source), std::move(variables));
 }
 
@@ -156,7 +146,7 @@ std::optional<ChatTemplate> ChatTemplate::FromFolder(const std::filesystem::path
   if (it == templates.end()) {
     Fail("{}: no chat template named '{}', found {}", dir.string(), name, JoinedNames(templates));
   }
-  return ChatTemplate(it->second, SpecialTokens(dir, config));
+  return FromSource(it->second, SpecialTokens(dir, config));
 }
 
 std::string ChatTemplate::Render(const OrderedJson& messages, const Options& options) const {
@@ -168,20 +158,14 @@ std::string ChatTemplate::Render(const OrderedJson& messages, const Options& opt
   if (!options.arguments.is_object() && !options.arguments.is_null()) {
     Fail("chat template: the arguments are {}, expected an object", options.arguments.type_name());
   }
-  jinja::Dict variables;
   // Templates ask whether tools are none, not whether they are defined.
-  variables.Set("tools", jinja::Value::MakeNone());
-  variables.Set("documents", jinja::Value::MakeNone());
+  OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}};
   for (const OrderedJson* source : {&variables_, &options.arguments}) {
-    if (!source->is_object()) continue;
-    for (const auto& [name, value] : source->items()) {
-      variables.Set(name, jinja::Value::FromJson(value));
-    }
+    if (source->is_object()) variables.update(*source);
   }
-  variables.Set("messages", jinja::Value::FromJson(messages));
-  variables.Set("add_generation_prompt", jinja::Value::Of(options.add_generation_prompt));
-  jinja::Interpreter interpreter(limits, options.now_unix);
-  return interpreter.Render(parsed_->body, variables);
+  variables["messages"] = messages;
+  variables["add_generation_prompt"] = options.add_generation_prompt;
+  return template_->Render(variables, limits, options.now_unix);
 }
 
 OrderedJson ParseTemplateArguments(std::span<const std::string> arguments) {
@@ -192,7 +176,9 @@ OrderedJson ParseTemplateArguments(std::span<const std::string> arguments) {
       Fail("template argument '{}': expected key=value", argument);
     }
     const std::string value = argument.substr(equals + 1);
-    if (!jinja::IsValidUtf8(argument)) Fail("a template argument is not valid UTF-8");
+    std::string valid;
+    AppendLossyUtf8(argument, valid);
+    if (valid != argument) Fail("a template argument is not valid UTF-8");
     OrderedJson parsed;
     try {
       parsed = ParseOrderedJson(value, "template argument");

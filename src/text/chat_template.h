@@ -16,8 +16,8 @@
 namespace loopspec {
 
 namespace jinja {
+class Template;
 struct Limits;
-struct ParsedTemplate;
 }  // namespace jinja
 
 class ChatTemplate {
@@ -51,8 +51,7 @@ class ChatTemplate {
 
   std::string source_;
   OrderedJson variables_;
-  std::shared_ptr<const jinja::ParsedTemplate>
-      parsed_;  // shared by copies; rendering only reads it
+  std::shared_ptr<const jinja::Template> template_;  // shared by copies
 };
 
 // key=value each, the value read as JSON or else as text: enable_thinking=false, date_string="1

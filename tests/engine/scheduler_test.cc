@@ -123,6 +123,15 @@ DecodeRequest Mixed(uint32_t i) {
   return request;
 }
 
+// Eight rows cost little more than one, every further one as much as those.
+StepCost RowsCost() {
+  StepCost cost;
+  cost.recurrence = {1, 1, 1, 1, 2, 4, 8, 16, 32};
+  cost.readout = 0.1;
+  cost.readout_row = 0.02;
+  return cost;
+}
+
 void ExpectNothingHeld(const Scheduler& scheduler) {
   const SchedulerState state = scheduler.state();
   EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.set_aside, 0);
@@ -132,6 +141,7 @@ void ExpectNothingHeld(const Scheduler& scheduler) {
 
 // 64 streams, cancellations among them, with room for all and with little.
 TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
+  bool costly = false;
   for (const int positions : {64 * 300, 64 * 9}) {
     for (const int cells : {256, 24}) {
       FakeModel model(5, FakeShape::kNear, kRecurrence);
@@ -139,6 +149,9 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
       backend.slow = cells == 24;
       SchedulerOptions options;
       options.max_running = 12;
+      // Where rows cost, drafts come and go with the number of requests.
+      if (costly) options.cost = RowsCost();
+      costly = !costly;
       Scheduler scheduler(backend, options);
       std::mt19937 random(9);
       std::vector<std::shared_ptr<TokenStream>> streams;
@@ -234,8 +247,13 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   std::vector<size_t> tokens(8);
   for (auto& stream : streams) Read(*stream);
   // Two long prompts arrive: 64 chunks to prefill in turns, each beside a step.
-  const auto first = scheduler.Submit({.request = Plain(1025, 1, 100)});
-  const auto second = scheduler.Submit({.request = Plain(1025, 1, 101)});
+  const auto long_one = [](uint32_t seed) {
+    DecodeRequest request = Plain(1025, 1, seed);
+    request.depths = {};
+    return request;
+  };
+  const auto first = scheduler.Submit({.request = long_one(100)});
+  const auto second = scheduler.Submit({.request = long_one(101)});
   backend.most_between_steps = 0;
   for (int turn = 0; turn < 64; ++turn) {
     const int before = backend.prefilled;
@@ -263,21 +281,122 @@ TEST(Scheduler, SpeculationFadesUnderLoadAndComesBack) {
   SchedulerOptions options;
   options.max_rows = 8;
   Scheduler scheduler(backend, options);
-  const auto steps_for = [&](uint32_t streams) {
+  struct Seen {
+    int64_t steps = 0, drafted = 0;  // drafted: tokens that were
+    bool operator==(const Seen&) const = default;
+  };
+  const auto run = [&](uint32_t streams, float temperature) {
     const int64_t steps = scheduler.state().steps;
     std::vector<std::shared_ptr<TokenStream>> all;
-    for (uint32_t i = 0; i < streams; ++i)
-      all.push_back(scheduler.Submit({.request = Plain(3, 100, i)}));
+    const auto request = [&](uint32_t i) {
+      DecodeRequest made = Plain(3, 100, i);
+      made.sampling.temperature = temperature;
+      return made;
+    };
+    for (uint32_t i = 0; i < streams; ++i) all.push_back(scheduler.Submit({.request = request(i)}));
     backend.most_rows = 0;
     while (scheduler.Turn()) {
     }
     EXPECT_LE(backend.most_rows, std::max(8, static_cast<int>(streams)));
-    return scheduler.state().steps - steps;
+    Seen seen{scheduler.state().steps - steps, 0};
+    for (uint32_t i = 0; i < streams; ++i) {
+      const Outcome outcome = Read(*all[i])[0];
+      EXPECT_EQ(outcome.ids, Alone(model, request(i)));
+      for (const int64_t accepted : outcome.result.statistics.accepted) seen.drafted += accepted;
+    }
+    return seen;
   };
-  const int64_t alone = steps_for(1);
-  EXPECT_LE(alone, 110);           // every draft is right: a token a step
-  EXPECT_GE(steps_for(16), 390);   // a row each: R steps a token
-  EXPECT_EQ(steps_for(1), alone);  // and back
+  const Seen alone = run(1, 0.0f);
+  EXPECT_LE(alone.steps, 110);  // every draft is right: a token a step
+  EXPECT_GE(alone.drafted, 95);
+  // A row each: drafts would gain nothing. They are left out, and a token is a step of R.
+  const Seen loaded = run(16, 0.0f);
+  EXPECT_LE(loaded.steps, 200);
+  EXPECT_LE(loaded.drafted, 16 * 20);
+  // Where the text is drawn from drafts they stay: R steps a token.
+  const Seen cascade = run(16, 1.0f);
+  EXPECT_GE(cascade.steps, 390);
+  EXPECT_GE(cascade.drafted, 16 * 90);
+  EXPECT_EQ(run(1, 0.0f), alone);  // and back
+}
+
+// Greedy requests leave their drafts out at a load at which rows are dear, and make them again when
+// it falls: the text is the same throughout.
+TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.cost = RowsCost();
+  Scheduler scheduler(backend, options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  const auto request = [](uint32_t i) { return Plain(3, 40 + 40 * static_cast<int>(i), i); };
+  for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+  while (scheduler.Turn()) {
+  }
+  std::vector<int64_t> drafted;
+  for (uint32_t i = 0; i < 12; ++i) {
+    const Outcome outcome = Read(*streams[i])[0];
+    EXPECT_EQ(outcome.ids, Alone(model, request(i))) << i;
+    drafted.push_back(outcome.result.statistics.accepted[0]);
+  }
+  // The last runs alone for a while, the first never did.
+  EXPECT_LE(drafted[0], 10);
+  EXPECT_GE(drafted[11], 100);
+}
+
+// Short prompts that keep coming go first at most in turn: a long one gets through.
+TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.max_running = 4;
+  Scheduler scheduler(backend, options);
+  const auto longest = scheduler.Submit({.request = Plain(32 * 20 + 1, 1, 100)});
+  std::vector<std::shared_ptr<TokenStream>> others;
+  int turns = 0;
+  for (; Read(*longest)[0].ids.empty(); ++turns) {
+    ASSERT_LT(turns, 400);
+    others.push_back(scheduler.Submit({.request = Plain(30, 1, 200 + turns)}));
+    scheduler.Turn();
+  }
+  EXPECT_GE(turns, 20);
+  // And a short one is never behind the whole of the long one.
+  EXPECT_EQ(Read(*others[0])[0].ids.size(), 1u);
+  while (scheduler.Turn()) {
+  }
+}
+
+// Prompts that begin alike and come together: what one has prefilled the next does not again.
+TEST(Scheduler, PromptsThatComeTogetherShareTheirBeginning) {
+  for (const bool slow : {false, true}) {
+    FakeModel model(3, FakeShape::kNear, kRecurrence);
+    WatchedBackend backend(model, 64, 64 * 100);
+    backend.equal = false;
+    backend.slow = slow;
+    SchedulerOptions options;
+    options.prefill_chunk = kPageSize;
+    Scheduler scheduler(backend, options);
+    const auto request = [](uint32_t i) {
+      DecodeRequest made = Plain(20, 10, i);
+      const std::vector<int32_t> shared = Tokens(64 * 4, 9);
+      made.prompt.insert(made.prompt.begin(), shared.begin(), shared.end());
+      return made;
+    };
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 8; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+    while (scheduler.Turn()) {
+    }
+    int64_t cached = 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+      const Outcome outcome = Read(*streams[i])[0];
+      EXPECT_EQ(outcome.ids, Alone(model, request(i))) << i;
+      cached += outcome.result.cached_tokens;
+    }
+    EXPECT_EQ(cached, scheduler.state().cached_tokens);
+    EXPECT_EQ(backend.prefilled + cached, 8 * (64 * 4 + 19));
+    EXPECT_EQ(cached, 7 * 64 * 4);
+    ExpectNothingHeld(scheduler);
+  }
 }
 
 TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {

@@ -173,6 +173,29 @@ TEST_F(LoadedEngineTest, ManyClientsGetWhatEachGetsAlone) {
   EXPECT_TRUE(WaitIdle(2)) << "hang-ups were not noticed";
 }
 
+// The steps of the branches say what was decided, and nothing is said unasked.
+TEST_F(LoadedEngineTest, TellsTheStepsWhenAsked) {
+  for (const char* decode : {"ar", "loopspec"}) {
+    Json body = {{"prompt", kPrompts[0]}, {"max_tokens", 24},      {"temperature", 0},
+                 {"decode", decode},      {"token_details", true}, {"trace", true}};
+    const Json choice = Complete(body)["choices"][0];
+    std::vector<Json> tokens, decided;
+    int64_t live = 0, last_step = 0;
+    for (const Json& token : choice["tokens"]) tokens.push_back(token["id"]);
+    for (const Json& step : choice["steps"]) {
+      const std::string kind = step["kind"];
+      EXPECT_GE(step["step"].get<int64_t>(), last_step);
+      last_step = step["step"];
+      if (kind == "accept" || kind == "fallback") decided.push_back(step["token"]);
+      live += kind == "spawn" ? 1 : kind == "prune" ? -1 : 0;
+    }
+    EXPECT_EQ(decided, tokens) << decode;
+    EXPECT_GT(live, 0);
+    body["trace"] = false;
+    EXPECT_FALSE(Complete(body)["choices"][0].contains("steps"));
+  }
+}
+
 TEST_F(LoadedEngineTest, Chats) {
   const Answer answer = Post(server_->port(), "/v1/chat/completions",
                              {{"messages", {{{"role", "user"}, {"content", "Tell me a story."}}}},

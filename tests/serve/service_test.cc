@@ -7,6 +7,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -595,10 +597,34 @@ TEST_F(ServiceTest, OutlivesAFullDiskUnderTheLog) {
   }));
 }
 
+// The page comes from the binary alone, without a key, and lets in nothing from elsewhere.
 TEST_F(ServiceTest, ServesThePage) {
-  options_.assets = {{"/", "text/html; charset=utf-8", "<p>hello</p>"}};
+  options_.assets = serve::PageAssets();
+  options_.keys.Add("a-key", "the test");
   Start();
-  EXPECT_EQ(Get(server_->port(), "/").body, "<p>hello</p>");
+  const Answer page = Get(server_->port(), "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.Header("Content-Type"), "text/html; charset=utf-8");
+  EXPECT_NE(page.Header("Content-Security-Policy").find("default-src 'none'"), std::string::npos);
+  EXPECT_NE(page.body.find("<title>loopspec</title>"), std::string::npos);
+  const std::regex name("(/page/|\\./)([a-z]+\\.(js|css|svg))");
+  std::set<std::string> files = {"index.html"};
+  for (const serve::Asset& asset : options_.assets) {
+    const Answer answer = Get(server_->port(), asset.path);
+    EXPECT_EQ(answer.body, asset.body);
+    EXPECT_EQ(answer.Header("X-Content-Type-Options"), "nosniff");
+    if (asset.path.ends_with(".svg")) continue;  // names its format
+    for (const char* word :
+         {"http:", "https:", "innerHTML", "insertAdjacentHTML", "document.write"})
+      EXPECT_EQ(asset.body.find(word), std::string::npos) << asset.path << " has " << word;
+    for (std::sregex_iterator at(asset.body.begin(), asset.body.end(), name), end; at != end; ++at)
+      files.insert((*at)[2]);
+  }
+  EXPECT_EQ(files.size(), options_.assets.size());
+  for (const std::string& file : files) {
+    if (file == "index.html") continue;
+    EXPECT_EQ(Get(server_->port(), "/page/" + file).status, 200) << file;
+  }
 }
 
 TEST_F(ServiceTest, ManyClientsAtOnceAndNothingIsLeft) {

@@ -62,7 +62,7 @@ TEST(WireParse, ReadsEveryField) {
       "sampler":"coupled","n":3,"seed":-1,"logit_bias":{"5":-100},"stop":["x","y"],
       "stop_token_ids":[7],"ignore_eos":true,"max_tokens":9,"stream":true,
       "stream_options":{"include_usage":true},"logprobs":2,"echo":true,"best_of":3,"decode":"ar",
-      "depths":"auto","token_details":true,"user":"u","model":"m","suffix":null})");
+      "depths":"auto","token_details":true,"trace":true,"user":"u","model":"m","suffix":null})");
   EXPECT_EQ(r.sampling.temperature, 0.5);
   EXPECT_EQ(r.sampling.top_k, 0);
   EXPECT_EQ(r.sampling.sampler, "coupled");
@@ -70,7 +70,7 @@ TEST(WireParse, ReadsEveryField) {
   EXPECT_EQ(r.sampling.logit_bias[0].first, 5);
   EXPECT_EQ(r.stop.size(), 2u);
   EXPECT_EQ(r.max_tokens, 9);
-  EXPECT_TRUE(r.stream && r.include_usage && r.echo && r.token_details && r.ignore_eos);
+  EXPECT_TRUE(r.stream && r.include_usage && r.echo && r.token_details && r.trace && r.ignore_eos);
   EXPECT_EQ(r.logprobs, 2);
   EXPECT_EQ(r.decode, "ar");
   EXPECT_FALSE(r.depths.has_value());

@@ -1,11 +1,10 @@
-// The GPU against the CPU on the demo models: greedy decoding on the CPU in float32, the GPU forced
-// along the same tokens, the same choice wherever the CPU's two best lie more than 0.05 apart.
+// The GPU against the CPU on the demo models. Greedy decoding on the CPU in float32 gives the texts
+// and the reference; the GPU and the CPU's own bf16 kernels are forced along the same tokens, and
+// the GPU's errors must be no worse than those of the CPU in bf16 (rounding_verdict.h).
 //
-// In float32, because bf16 on the CPU is no better a judge than bf16 on the GPU: over Raven's 32
-// recurrences two runs in bf16 that differ in nothing but the order of summation differ in their
-// logits by 0.02 on average, and every other pair of them in some clear choice of the 2,400 here.
-// The average difference is bounded too: by twice that of the CPU's own bf16 kernels to float32
-// (docs/performance.md).
+// Equality of the choices cannot be asked for: over Raven's 32 recurrences two correct runs in bf16
+// that differ in nothing but the order of summation differ in 0.67 of 2,400 clear choices on
+// average (docs/performance.md).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "cuda_driver.h"
 #include "prompts.h"
+#include "rounding_verdict.h"
 
 namespace loopspec {
 namespace {
@@ -49,44 +49,33 @@ class Stepper {
   int pending_ = -1;  // cell of the last one, not committed yet
 };
 
-struct Tally {
-  int64_t compared = 0;   // gap over kGap
-  int64_t close_run = 0;  // smaller gaps, where either choice will do
-  int64_t close_differ = 0;
-  int64_t wrong = 0;
-  double difference = 0;  // of a logit, summed up over positions: the mean over the vocabulary
-  float largest_difference = 0;
-
-  double mean() const { return difference / static_cast<double>(compared + close_run); }
+// Logits of one position against float32's.
+struct Comparison {
+  double error = 0;      // mean over the vocabulary
+  bool clear = false;    // float32's two best lie more than kGap apart
+  bool differs = false;  // another choice than float32's
 };
 
-void Compare(std::span<const float> cpu, std::span<const float> gpu, Tally& tally) {
-  const auto best = std::max_element(cpu.begin(), cpu.end()) - cpu.begin();
-  const auto other = std::max_element(gpu.begin(), gpu.end()) - gpu.begin();
+Comparison Compare(std::span<const float> reference, std::span<const float> logits) {
+  Comparison result;
+  const auto best = std::max_element(reference.begin(), reference.end()) - reference.begin();
+  const auto other = std::max_element(logits.begin(), logits.end()) - logits.begin();
   float second = -INFINITY;
-  double sum = 0;
-  for (size_t v = 0; v < cpu.size(); ++v) {
-    if (static_cast<std::ptrdiff_t>(v) != best) second = std::max(second, cpu[v]);
-    const float difference = std::fabs(cpu[v] - gpu[v]);
-    if (!(difference <= tally.largest_difference)) tally.largest_difference = difference;
-    sum += static_cast<double>(difference);
+  for (size_t v = 0; v < reference.size(); ++v) {
+    if (static_cast<std::ptrdiff_t>(v) != best) second = std::max(second, reference[v]);
+    result.error += static_cast<double>(std::fabs(reference[v] - logits[v]));
   }
-  tally.difference += sum / static_cast<double>(cpu.size());
-  const bool close = cpu[static_cast<size_t>(best)] - second <= kGap;
-  ++(close ? tally.close_run : tally.compared);
-  if (best != other) ++(close ? tally.close_differ : tally.wrong);
+  result.error /= static_cast<double>(reference.size());
+  result.clear = reference[static_cast<size_t>(best)] - second > kGap;
+  result.differs = best != other;
+  return result;
 }
 
-struct Demo {
-  const char* name;
-  double mean;  // bound of the mean difference of a logit
-};
+class CudaAgainstCpu : public testing::TestWithParam<const char*> {};
 
-class CudaAgainstCpu : public testing::TestWithParam<Demo> {};
-
-TEST_P(CudaAgainstCpu, SameChoiceWhereTheGapIsClear) {
+TEST_P(CudaAgainstCpu, IsNoFurtherFromFloat32ThanBF16OnTheCpu) {
   LOOPSPEC_NEEDS_GPU();
-  const auto folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam().name;
+  const auto folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam();
   if (!std::filesystem::exists(folder / "config.json"))
     GTEST_SKIP() << "the demo models are not here";
   const Model model = Model::Load(folder);
@@ -95,40 +84,51 @@ TEST_P(CudaAgainstCpu, SameChoiceWhereTheGapIsClear) {
   options.cells = 2;
   options.kv_positions = 1024;
   options.compute = ComputeMode::kF32;
-  const auto cpu = MakeCpuBackend(model, options);
+  const auto f32 = MakeCpuBackend(model, options);
   options.compute = ComputeMode::kBF16;
+  const auto cpu = MakeCpuBackend(model, options);
   const auto gpu = MakeCudaBackend(model, options, 0);
-  Stepper on_cpu(*cpu), on_gpu(*gpu);
+  Stepper reference(*f32), on_cpu(*cpu), on_gpu(*gpu);
   const PromptMaker prompt_of(folder, model.spec);
-  Tally tally;
+  RoundingErrors errors;
+  int64_t clear = 0;
+  double sum[2] = {};
   for (int p = 0; p < kPrompts; ++p) {
     const std::vector<int32_t> prompt = prompt_of(p);
     const auto prefix = std::span(prompt).first(prompt.size() - 1);
-    on_cpu.Start(prefix);
-    on_gpu.Start(prefix);
+    for (Stepper* stepper : {&reference, &on_cpu, &on_gpu}) stepper->Start(prefix);
+    errors.tested.emplace_back();
+    errors.other.emplace_back();
     int32_t token = prompt.back();
     for (int t = 0; t < kTokens; ++t) {
-      const std::vector<float> logits = on_cpu.Step(token);
-      Compare(logits, on_gpu.Step(token), tally);
+      const std::vector<float> logits = reference.Step(token);
+      const Comparison tested = Compare(logits, on_gpu.Step(token)),
+                       other = Compare(logits, on_cpu.Step(token));
+      errors.tested.back().push_back(tested.error);
+      errors.other.back().push_back(other.error);
+      sum[0] += tested.error;
+      sum[1] += other.error;
+      if (tested.clear) {
+        ++clear;
+        errors.tested_flips += tested.differs ? 1 : 0;
+        errors.other_flips += other.differs ? 1 : 0;
+      }
       token = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     }
   }
+  const RoundingVerdict verdict = JudgeRounding(errors);
   std::printf(
-      "    %s: %lld positions compared, %lld wrong; at %lld more the gap was under %.2f (%lld "
-      "chosen differently); difference of a logit %.4f on average, %.3f at most\n",
-      GetParam().name, static_cast<long long>(tally.compared), static_cast<long long>(tally.wrong),
-      static_cast<long long>(tally.close_run), static_cast<double>(kGap),
-      static_cast<long long>(tally.close_differ), tally.mean(),
-      static_cast<double>(tally.largest_difference));
-  EXPECT_EQ(tally.wrong, 0);
-  EXPECT_LT(tally.mean(), GetParam().mean);
-  EXPECT_EQ(tally.compared + tally.close_run, kPrompts * kTokens);
-  EXPECT_GT(tally.compared, kPrompts * kTokens / 2);
+      "    %s: error of a logit %.4f on the GPU, %.4f on the CPU; ratio %.3f over texts, t %.2f; "
+      "worst position worse in %d of %d texts; of %lld clear choices %lld and %lld different\n",
+      GetParam(), sum[0] / (kPrompts * kTokens), sum[1] / (kPrompts * kTokens), verdict.ratio,
+      verdict.t, verdict.worse_texts, kPrompts, static_cast<long long>(clear),
+      static_cast<long long>(errors.tested_flips), static_cast<long long>(errors.other_flips));
+  EXPECT_FALSE(verdict.worse);
+  EXPECT_GT(clear, kPrompts * kTokens / 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, CudaAgainstCpu,
-                         testing::Values(Demo{"ouro-demo", 0.014}, Demo{"raven-demo", 0.034}),
-                         [](const auto& demo) { return std::string(demo.param.name, 4); });
+INSTANTIATE_TEST_SUITE_P(Demo, CudaAgainstCpu, testing::Values("ouro-demo", "raven-demo"),
+                         [](const auto& demo) { return std::string(demo.param, 4); });
 
 }  // namespace
 }  // namespace loopspec

@@ -14,7 +14,7 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   Start(256);
   const int depths = backend_->spec().recurrence;
   std::vector<std::vector<float>> alone;
-  for (const int others : {0, 1, 3, 6, 8, 17, 23, 24, 40, 255}) {
+  for (const int others : {0, 1, 3, 6, 8, 17, 23, 24, 31, 32, 40, 63, 64, 127, 128, 191, 255}) {
     for (int d = 0; d < depths; ++d) {
       driver_->Begin(1);
       // The others start over whenever they are done; before the first step they have no state, so
@@ -44,6 +44,32 @@ TEST_P(CudaRows, DoNotDependOnTheirCompany) {
   }
 }
 
+// Every row of a step, and every readout, as if it were alone: numbers of rows around those at
+// which kernels, tiles and groups of rows change.
+TEST_P(CudaRows, HaveTheBitsOfSingleRowsInAnyNumber) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(256);
+  const int depths = backend_->spec().recurrence;
+  const auto step = [&](int first, int rows) {
+    driver_->Begin(depths);
+    for (int i = 0; i < rows; ++i) driver_->AddRow(first + i, Token(first + i), kPrompt, 0);
+    for (int i = 0; i < rows; ++i) driver_->AddReadout(i, depths - 1);
+    driver_->Run();
+  };
+  std::vector<std::vector<float>> alone;
+  for (int i = 0; i < 256; ++i) {
+    step(i, 1);
+    alone.push_back(driver_->Logits(0));
+  }
+  for (const int rows :
+       {2, 9, 32, 33, 48, 63, 64, 65, 96, 97, 127, 128, 129, 160, 192, 193, 255, 256}) {
+    step(0, rows);
+    for (int i = 0; i < rows; ++i) {
+      ASSERT_EQ(driver_->Logits(i), alone[static_cast<size_t>(i)]) << "row " << i << " of " << rows;
+    }
+  }
+}
+
 // After so many positions that combining takes several rounds, whose number depends on the rows,
 // and that the producer warp fetches the first keys and values and the compute warps load others.
 TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
@@ -53,7 +79,7 @@ TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   const int depths = backend_->spec().recurrence;
   for (const int position : {1040, 1500, kLong}) {
     std::vector<float> alone;
-    for (const int others : {0, 1, 3, 7, 8, 15, 23, 31}) {
+    for (const int others : {0, 1, 3, 7, 8, 15, 23, 31, 63}) {
       driver_->Begin(depths);
       for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), position, 0);
       driver_->AddReadout(0, depths - 1);

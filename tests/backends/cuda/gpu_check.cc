@@ -17,8 +17,8 @@
 #include "engine/generate.h"
 #include "equality.h"
 #include "measure/agreement.h"
+#include "measure/memory_bound.h"
 #include "prompts.h"
-#include "tools/report.h"
 
 namespace loopspec {
 namespace {
@@ -186,7 +186,7 @@ Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
     best.tokens_per_second = run.tokens_per_second();
     best.step_ms = steps / static_cast<double>(s.steps) * 1e3;
     best.floor_share =
-        bandwidth > 0 ? tools::BytesRead(model, backend.options(), s) / bandwidth / steps : 0.0;
+        bandwidth > 0 ? BytesRead(model, backend.options(), s) / bandwidth / steps : 0.0;
     best.prelude_ms = t.prelude / static_cast<double>(s.steps) * 1e3;
     best.core_ms = t.recur / static_cast<double>(s.steps) * 1e3;
     best.readout_ms = t.readout / static_cast<double>(s.steps) * 1e3;

@@ -8,6 +8,7 @@
 #include "backends/cuda/decode/ops/combine_op.cuh"
 #include "backends/cuda/decode/ops/matrix_op.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
+#include "backends/cuda/decode/ops/wide_matrix_op.cuh"
 #include "backends/cuda/decode/stream/producer.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/decode/watchdog.cuh"
@@ -95,12 +96,18 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   CtaContext& context = Context();
   CopyToShared(&context.p, &params, 1);
   FetchToShared(&context.plan, params.plan, 1);
-  InitRings();
+  if constexpr (Kind::kWide) {
+    InitWideStages();
+  } else {
+    InitRings();
+  }
   WaitForCopies();
   __syncthreads();
   const PlanHeader& plan = context.plan;
+  if constexpr (Kind::kWide)
+    FetchToShared(context.wide, params.program.wide, params.program.matrices);
   int begin = 0;
-  for (int phase = 0; phase < kPhases; ++phase) {
+  for (int phase = 0; phase < kPhases && !Kind::kWide; ++phase) {
     const int end = params.program.matrices_end[phase];
     const MatrixShare* shares = params.program.shares[plan.rows[phase] <= kSmallBatchRows ? 1 : 0] +
                                 static_cast<size_t>(blockIdx.x) * params.program.matrices;
@@ -125,7 +132,9 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   }
   WaitForCopies();
   __syncthreads();
-  if (threadIdx.x < kThreads) StartStream<Kind>();
+  if constexpr (!Kind::kWide) {
+    if (threadIdx.x < kThreads) StartStream<Kind>();
+  }
 }
 
 __device__ __forceinline__ void TraceTime() {
@@ -204,7 +213,7 @@ __device__ __forceinline__ OpDigest Advance(bool trace) {
 // 8.0, or for 12.0 and later.
 template <typename Kind>
 __host__ __device__ constexpr bool IsCompiled(int architecture) {
-  if (Kind::kProducer) return architecture >= 90 && architecture < 120;
+  if (Kind::kProducer || Kind::kWide) return architecture >= 90 && architecture < 120;
   return Kind::kStages == 1 ? architecture < 90 || architecture >= 120 : architecture < 120;
 }
 #ifdef __CUDA_ARCH__
@@ -241,9 +250,13 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
       do {
         switch (TypeOf(op)) {
           case OpType::kMatrix:
-            MatrixOp<Kind>(FlagsOf(op));
-            if constexpr (!Kind::kProducer) {
-              if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
+            if constexpr (Kind::kWide) {
+              WideMatrixOp();
+            } else {
+              MatrixOp<Kind>(FlagsOf(op));
+              if constexpr (!Kind::kProducer) {
+                if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
+              }
             }
             break;
           case OpType::kAttention:
@@ -347,6 +360,7 @@ DecodeLaunch PrepareDecode(int device) {
   // only with a producer warp: filled by the compute warps themselves, it delays their other reads.
   (void)Prepare<RingKind<3, 24>>(limit, launch.with_producer[0]);
   (void)Prepare<RingKind<2, 32>>(limit, launch.with_producer[1]);
+  (void)Prepare<WideKind>(limit, launch.wide);
   using Least = RingKind<1>;
   if (Prepare<RingKind<2>>(limit, launch.any) || Prepare<Least>(limit, launch.any)) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
@@ -385,7 +399,8 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
     const DecodeKernelLaunch* next =
         with_producer_kernel != nullptr && rows[phase] <= with_producer_kernel->producer_rows
             ? with_producer_kernel
-            : &launch.any;
+        : rows[phase] > kPassRows && params.program.wide != nullptr ? &launch.wide
+                                                                    : &launch.any;
     if (kernel != nullptr && next != kernel) run(phase);
     kernel = next;
   }

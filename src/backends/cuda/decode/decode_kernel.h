@@ -14,7 +14,8 @@ struct DecodeKernelLaunch {
 };
 struct DecodeLaunch {
   int ctas = 0;
-  DecodeKernelLaunch any;  // for any number of rows
+  DecodeKernelLaunch any;   // for any number of rows
+  DecodeKernelLaunch wide;  // for more than kPassRows rows; null: not on this device
   // With a producer warp, for up to 24 and up to 32 rows; producer_rows 0: not on this device.
   DecodeKernelLaunch with_producer[2];
   int producer_interval[2] = {1, 1};  // of that warp (DecodeParams)

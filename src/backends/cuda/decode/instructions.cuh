@@ -166,6 +166,36 @@ __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int
 #endif
 }
 
+// TMA: a box from (column, row) of the array that `map` describes.
+__device__ inline void CopyBox(uint32_t shared, const void* map, int column, int row,
+                               uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+#endif
+}
+// Makes what other threads wrote, and this one may read, visible to its copies by TMA.
+__device__ inline void FenceBeforeCopies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
+// TMA: contiguous memory, a multiple of 16 bytes, that will be read again.
+__device__ inline void CopyLasting(uint32_t shared, const void* from, uint32_t bytes,
+                                   uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+#endif
+}
+
 // TMA: contiguous memory, a multiple of 16 bytes.
 __device__ inline void CopyBulk(uint32_t shared, const void* from, uint32_t bytes,
                                 uint32_t barrier) {

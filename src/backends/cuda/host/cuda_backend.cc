@@ -121,6 +121,12 @@ void CudaBackend::UploadProgram() {
     upload(program_.shares[small_batch], shares_[small_batch], "the program");
     params_.program.shares[small_batch] = shares_[small_batch].data();
   }
+  if (launch_.wide.kernel != nullptr && !program_.wide.empty()) {
+    upload(program_.wide, wide_, "the program");
+    wide_maps_ = MakeWideMaps(program_.weights);
+    params_.program.wide = wide_.data();
+    params_.program.wide_maps = wide_maps_.data();
+  }
   upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");
   params_.program.ops = ops_.data();
   params_.program.sources = sources_.data();

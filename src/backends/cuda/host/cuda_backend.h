@@ -100,7 +100,8 @@ class CudaBackend final : public Backend {
   DeviceArray<Op> ops_;
   DeviceArray<MatrixShare> shares_[2];  // [small_batch]
   DeviceArray<MatrixSource> sources_;
-  DeviceArray<TensorMap> maps_;
+  DeviceArray<WideMatrix> wide_;
+  DeviceArray<TensorMap> maps_, wide_maps_;
   DeviceArray<double> frequencies_;
   DeviceArray<float> state_, coda_x_, local_stream_, qk_raw_, partials_, attention_o_, logits_,
       work_, distributions_;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backends/cuda/program/wide_work.h"
 #include "base/error.h"
 
 namespace loopspec::cuda {
@@ -44,6 +45,13 @@ CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
   return map;
 }
 
+DeviceArray<TensorMap> Upload(const std::vector<TensorMap>& maps) {
+  DeviceArray<TensorMap> on_device(maps.size(), "tensor maps");
+  Check(cudaMemcpy(on_device.data(), maps.data(), on_device.bytes(), cudaMemcpyHostToDevice),
+        "copying tensor maps");
+  return on_device;
+}
+
 }  // namespace
 
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device) {
@@ -57,10 +65,14 @@ DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices,
     const CUtensorMap map = Encode(encode, matrices[i]);
     std::memcpy(&maps[i], &map, sizeof(map));
   }
-  DeviceArray<TensorMap> on_device(maps.size(), "tensor maps");
-  Check(cudaMemcpy(on_device.data(), maps.data(), on_device.bytes(), cudaMemcpyHostToDevice),
-        "copying tensor maps");
-  return on_device;
+  return Upload(maps);
+}
+
+DeviceArray<TensorMap> MakeWideMaps(const std::vector<DeviceMatrix>& matrices) {
+  std::vector<TensorMap> maps;
+  for (const DeviceMatrix& m : matrices)
+    maps.push_back(MakeBoxMap(m.data, m.ld, m.rows, m.ld, kWideStageK, kWideBoxRows));
+  return Upload(maps);
 }
 
 TensorMap MakeBoxMap(const bf16* data, int64_t columns, int64_t rows, int64_t ld, int box_columns,

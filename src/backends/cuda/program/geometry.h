@@ -25,6 +25,9 @@ inline constexpr int SplitPositions(int head_stride) {
 // Query heads that a warp takes at once: an attention unit has as many rows as give that many query
 // heads of one KV head, and at least one.
 inline constexpr int kUnitQueries = 8;
+// Likewise in phases of more than kPassRows rows, whose kernels have no producer warp: keys and
+// values are read once for all of these.
+inline constexpr int kLargeUnitQueries = 32;
 
 // Lanes, of four elements each, that a piece of the combine operation has (ops/combine_op.cuh): as
 // few as give each of the grid's `warps` at most one piece of the `elements` in all rows. More than

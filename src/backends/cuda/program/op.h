@@ -17,7 +17,7 @@ enum Phase {
   kPhaseCoda = 2,     // C
 };
 
-enum class MatrixKind : int16_t {
+enum class MatrixKind : int8_t {
   kQkv,      // rotates q and k; q to its buffer, k and v to the row's cell
   kQkvRaw,   // q and k without rotation, for kQkNorm; v to the cell
   kGateUp,   // SwiGLU
@@ -34,6 +34,20 @@ struct alignas(16) MatrixShare {
   MatrixKind kind;
 };
 static_assert(sizeof(MatrixShare) == 16);
+
+// Inputs of a matrix product.
+enum class Activation : int8_t { kHidden, kAttention, kFeedForward, kAdapter };
+
+// A whole matrix, for steps with more rows than one pass serves (program/wide_work.h).
+struct alignas(16) WideMatrix {
+  int32_t tiles;
+  uint32_t shapes;   // index of its WideShape for each number of rows, see WideShapeFor
+  int16_t k_blocks;  // blocks of k
+  int16_t chunks;    // each of which is a partial sum
+  MatrixKind kind;
+  Activation input;
+};
+static_assert(sizeof(WideMatrix) == 16);
 
 // Where a matrix lies, for copies on GPUs without TMA.
 struct alignas(16) MatrixSource {
@@ -53,9 +67,6 @@ enum class RowSource : int32_t {
 };
 // What it leaves for the next matrix.
 enum class RowOutput : int32_t { kNone, kNormed, kAdapter };
-// Inputs of a matrix product.
-enum class Activation : int32_t { kHidden, kAttention, kFeedForward, kAdapter };
-
 // What is fixed about an operation. How it runs in a given step is a RunFlag (cta_context.cuh).
 enum class OpFlag : int32_t {
   kRope = 1,               // also fills the row's rotary table

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/program/tile_scheduler.h"
+#include "backends/cuda/program/wide_work.h"
 #include "base/error.h"
 
 namespace loopspec::cuda {
@@ -82,6 +83,7 @@ class Builder {
            kMaxMatrices);
     }
     program_.low_latency = AllowsLowLatency();
+    if (!AllowsWide()) program_.wide.clear();
     for (const int small_batch : {0, 1}) {
       const auto& assigned = assigned_[small_batch];
       for (size_t cta = 0; cta < assigned[0].size(); ++cta) {
@@ -120,6 +122,8 @@ class Builder {
     program_.ops.push_back(op);
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
+    program_.wide.push_back(ChooseWideShapes(
+        {matrix.tiles(), 0, whole.k_blocks, whole.chunk_end, kind, input}, schedulers_[0].ctas()));
     for (const int small_batch : {0, 1}) {
       TileScheduler& scheduler = schedulers_[small_batch];
       const int split_k = SplitK(matrix, kind, small_batch != 0);
@@ -140,6 +144,16 @@ class Builder {
            spec_.q_size() % kBlockK == 0 && spec_.ff % kBlockK == 0 &&
            (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128) &&
            model_.core[0].qkv.tiles() >= ctas && model_.core[0].gate_up.tiles() >= ctas;
+  }
+
+  // One pass over the weights for any number of rows needs sums that are whole after one chunk, or
+  // that a row operation adds up chunk by chunk.
+  bool AllowsWide() const {
+    return std::all_of(program_.wide.begin(), program_.wide.end(), [&](const WideMatrix& m) {
+      return m.tiles * kTileRows >= kWideBoxRows &&
+             (m.chunks == 1 ||
+              (m.kind == MatrixKind::kPartial && m.chunks <= schedulers_[0].ctas()));
+    });
   }
 
   // A sum over several chunks of k is computed by one CTA (split-K of 1), or every chunk is a

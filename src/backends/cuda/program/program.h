@@ -18,7 +18,8 @@ struct Program {
   std::vector<DeviceMatrix> weights;  // [matrix]
   std::vector<MatrixKind> kinds;      // [matrix]
   int max_chunks = 1;                 // partial sums of any matrix
-  bool low_latency = false;           // small batches may use the low-latency exchange
+  std::vector<WideMatrix> wide;  // [matrix]; empty: more than kPassRows rows take several passes
+  bool low_latency = false;      // small batches may use the low-latency exchange
 };
 
 // `ctas`: of the kernel's grid. Throws Error when the model has more matrices than the

@@ -185,8 +185,9 @@ void StepEncoder::Group(const StepPlan& plan) {
   }
   units_.clear();
   tail_units_.clear();
-  const int per_unit = std::max(1, kUnitQueries / (spec_.heads / spec_.kv_heads));
   const int count = static_cast<int>(order_.size());
+  const int per_unit = std::max(
+      1, (count > kPassRows ? kLargeUnitQueries : kUnitQueries) / (spec_.heads / spec_.kv_heads));
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
     for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;

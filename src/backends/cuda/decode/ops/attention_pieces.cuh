@@ -66,8 +66,7 @@ struct LaneQuery {
 __device__ __forceinline__ LaneQuery QueryOfLane(const AttentionPiece& piece, int first) {
   const CtaContext& context = Context();
   const int group = context.p.shapes.group, query = first + static_cast<int>(threadIdx.x % 32 / 4);
-  LaneQuery of{query < piece.count * group, piece.row, piece.head * group + first, -1,
-               piece.position};
+  LaneQuery of{query < piece.count * group, piece.row, piece.head * group, -1, piece.position};
   if (!of.valid) return of;
   of.head = piece.head * group + query;
   of.slot = piece.slot + query;

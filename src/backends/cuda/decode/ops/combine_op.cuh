@@ -88,14 +88,16 @@ __device__ __forceinline__ void ReceiveSplits(const SplitPlaces<kLanes>& at, uin
   Receiver<kLanes * kRounds> receiver;
   uint4 weights[kRounds];
   uint32_t missing;
+  bool give_up;
   do {
     receiver.Request(place);
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) weights[r] = Poll(p.exchange.ml + at.Weight(r) * 2);
+    give_up = MustGiveUp();  // while the loads are on their way
     missing = receiver.StillMissing(epoch);
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) missing |= Missing(weights[r], epoch);
-  } while (missing != 0 && !MustGiveUp());
+  } while (missing != 0 && !give_up);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
 #pragma unroll

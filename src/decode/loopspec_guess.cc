@@ -1,0 +1,72 @@
+// Early children: begun on a guess, before the parent's first draft. A guess that the draft repeats
+// is adopted as the draft's child; another is dropped. No draw of the cascade moves.
+#include "decode/assume.h"
+#include "decode/loopspec.h"
+
+namespace loopspec {
+namespace {
+
+// Guesses that are less likely to be needed are not begun.
+constexpr double kLeastGuessReach = 0.02;
+// Tokens that are guessed in a row.
+constexpr int kLongestGuess = 8;
+
+}  // namespace
+
+// Guesses follow each other, so that several tokens can begin together.
+void LoopSpec::StartGuesses() {
+  if (request_.early == EarlyChildren::kOff) return;
+  const int first_depth = request_.depths.empty() ? 1 : request_.depths[0];
+  for (int i = 0; i < tree_.size(); ++i) {
+    const int32_t b = tree_.active()[static_cast<size_t>(i)];
+    const Branch& branch = tree_[b];
+    if (branch.depth >= first_depth || branch.guess != kNoBranch) continue;
+    int run = 0;  // guesses that b itself rests on
+    for (int32_t a = b; a != kNoBranch && IsGuess(a); a = tree_[a].parent) ++run;
+    if (run >= kLongestGuess) continue;
+    const Guess guess = GuessAfter(b);
+    if (guess.token < 0) continue;
+    const double reach = branch.reach * choice_.GuessRate(guess.match);
+    const int32_t position = branch.position + 1;
+    if (reach < kLeastGuessReach || !MayHaveChild(guess.token, position)) continue;
+    const int32_t child = Spawn(b, guess.token, position, 0);
+    if (child == kNoBranch) return;
+    tree_[child].early = true;
+    tree_[child].match = guess.match;
+    tree_[child].reach = reach;
+    tree_[b].guess = child;
+    ++statistics_.guesses;
+  }
+}
+
+bool LoopSpec::IsGuess(int32_t b) const {
+  const int32_t parent = tree_[b].parent;
+  return parent != kNoBranch && tree_[parent].guess == b;
+}
+
+// What followed the last tokens of b's prefix when they stood in the text before.
+Guess LoopSpec::GuessAfter(int32_t b) const {
+  if (request_.assume != nullptr) {
+    const auto next = static_cast<uint32_t>(tree_[b].position + 1);
+    return AssumeGuess(*request_.assume, {request_.seed, request_.choice, next}, vocab_);
+  }
+  int32_t chain[GuessRates::kLongestMatch];
+  size_t length = 0;
+  for (int32_t a = b; a != tree_.root() && length < std::size(chain); a = tree_[a].parent)
+    chain[length++] = tree_[a].token;
+  return ngrams_.Find({chain, length});
+}
+
+// A draft that was another token ends the guess; so late, because decisions of the same step were
+// for branches below it too.
+void LoopSpec::DropWrongGuesses() {
+  if (request_.early == EarlyChildren::kOff) return;
+  for (int i = 0; i < tree_.size(); ++i) {
+    const Branch& branch = tree_[tree_.active()[static_cast<size_t>(i)]];
+    if (branch.guess == kNoBranch || branch.proposal_count == 0) continue;
+    choice_.ObserveGuess(tree_[branch.guess].match, false);
+    Evict(branch.guess);
+  }
+}
+
+}  // namespace loopspec

@@ -1,0 +1,167 @@
+// How a request begins, pauses and ends; and what is told of it on the way.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "decode/assume.h"
+#include "decode/loopspec.h"
+
+namespace loopspec {
+namespace {
+
+// Branches of one request alive at once, waiting ones included.
+constexpr int kMostBranches = 256;
+DecodeRequest Checked(const DecodeRequest& request, const ModelSpec& spec,
+                      const BackendOptions& backend) {
+  CheckRequest(request, spec, backend);
+  return request;
+}
+
+SequencePages AllPages(const DecodeRequest& request, const ModelSpec& spec,
+                       const BackendOptions& backend, KvLedger& ledger) {
+  CheckRequest(request, spec, backend);
+  return SequencePages(ledger, static_cast<int64_t>(request.prompt.size()) + request.max_tokens);
+}
+
+int Capacity(const DecodeRequest& request, int cells) {
+  // Without drafts and guesses there is never a second branch.
+  const bool alone = request.depths.empty() && request.early == EarlyChildren::kOff;
+  return alone ? 1 : std::min(cells, kMostBranches);
+}
+
+}  // namespace
+
+const StepCost LoopSpec::kRowsAreFree;
+
+LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
+                   const BackendOptions& backend, KvLedger& ledger, const StepCost& cost)
+    : LoopSpec(request, spec, backend, ledger, AllPages(request, spec, backend, ledger), cost) {}
+
+LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
+                   const BackendOptions& backend, KvLedger& ledger, SequencePages pages,
+                   const StepCost& cost)
+    : request_(Checked(request, spec, backend)),
+      recurrence_(spec.recurrence),
+      vocab_(spec.vocab),
+      readout_depths_(backend.readout_depths),
+      ledger_(ledger),
+      pages_(std::move(pages)),
+      tree_(ledger, Capacity(request, backend.cells)),
+      choice_(request, spec.recurrence, tree_.capacity(), cost),
+      counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab,
+              tree_.capacity()),
+      ngrams_(request.early == EarlyChildren::kOff
+                  ? 0
+                  : static_cast<int64_t>(request.prompt.size()) + request.max_tokens) {
+  const auto capacity = static_cast<size_t>(tree_.capacity());
+  statistics_.accepted.resize(request_.depths.size());
+  statistics_.rows_histogram.resize(capacity + 1);
+  depth_seen_.resize(static_cast<size_t>(recurrence_));
+  output_.reserve(static_cast<size_t>(request_.max_tokens));
+  pending_.reserve(capacity);
+  commits_.reserve(capacity);
+  held_cells_.reserve(capacity);
+  for (const int32_t token : request_.prompt) ngrams_.Push(token);
+  if (!SpawnRoot()) Fail("no free cell for another request");
+}
+
+LoopSpec::~LoopSpec() {
+  DropCommits();
+}
+
+PrefillPlan LoopSpec::Prefill() const {
+  return {{pages_.pages().data()}, 0, std::span(request_.prompt).first(request_.prompt.size() - 1)};
+}
+
+void LoopSpec::Stop(FinishReason reason) {
+  if (finished()) return;
+  reason_ = reason;
+  tree_.Clear();
+  DropCommits();
+}
+
+// The last token that is decided is the first branch, at the start the prompt's last: its successor
+// is decided like any other.
+bool LoopSpec::SpawnRoot() {
+  const int32_t token = output_.empty() ? request_.prompt.back() : output_.back().token;
+  if (Spawn(kNoBranch, token, static_cast<int32_t>(decided()), 0) == kNoBranch) return false;
+  StartGuesses();
+  choice_.UpdateReach(tree_);
+  choice_.ChooseAlone(tree_);
+  return true;
+}
+
+int64_t LoopSpec::decided() const {
+  return static_cast<int64_t>(request_.prompt.size() + output_.size()) - 1;
+}
+
+int64_t LoopSpec::positions() const {
+  int64_t last = decided();
+  for (const int32_t b : tree_.active()) last = std::max<int64_t>(last, tree_[b].position);
+  return last + 1;
+}
+
+void LoopSpec::Suspend() {
+  LOOPSPEC_CHECK(!finished() && pending_.empty() && commits_.empty());
+  tree_.Reroot(kNoBranch, [&](const Branch& pruned) {
+    Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
+  });
+}
+
+bool LoopSpec::Resume() {
+  LOOPSPEC_CHECK(!finished() && tree_.size() == 0);
+  return SpawnRoot();
+}
+
+void LoopSpec::LimitBranches(int most) {
+  LOOPSPEC_CHECK(pending_.empty());
+  tree_.set_limit(most);
+  while (tree_.size() > std::max(1, most)) {
+    int32_t least = kNoBranch;
+    for (const int32_t b : tree_.active()) {
+      if (b != tree_.root() && (least == kNoBranch || tree_[b].reach <= tree_[least].reach))
+        least = b;
+    }
+    Evict(least);
+  }
+}
+
+// Logits that are no numbers decide nothing. They come from a damaged checkpoint, or from values
+// too large for the element type.
+bool LoopSpec::AllFinite(std::span<const Decision> decisions) {
+  for (size_t i = 0; i < decisions.size(); ++i) {
+    if (decisions[i].finite) continue;
+    const Branch& branch = tree_[pending_[i].branch];
+    error_ = fmt::format(
+        "the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
+        branch.position, branch.depth);
+    return false;
+  }
+  return true;
+}
+
+// Timing simulations only (request.assume).
+std::span<const Decision> LoopSpec::Assume(std::span<const Decision> decisions) {
+  assumed_.assign(decisions.begin(), decisions.end());
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const Branch& branch = tree_[pending_[i].branch];
+    const DrawKey key{request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
+    AssumeOutcome(*request_.assume, key, pending_[i].proposal,
+                  std::span(branch.proposals, static_cast<size_t>(branch.proposal_count)), vocab_,
+                  assumed_[i]);
+  }
+  return assumed_;
+}
+
+void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
+                     int proposal) {
+  if (!request_.trace) return;
+  const int32_t parent = branch.parent == kNoBranch ? -1 : tree_[branch.parent].number;
+  trace_.push_back(
+      {kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});
+}
+
+}  // namespace loopspec

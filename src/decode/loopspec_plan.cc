@@ -1,0 +1,115 @@
+// The next step of a request, as the backend takes it: which cells advance, and what is read out.
+#include <algorithm>
+
+#include "base/check.h"
+#include "decode/loopspec.h"
+
+namespace loopspec {
+
+// ---- foreach b in A_cur in parallel: H_b <- B(H_b); r_b <- r_b + 1 ----
+// As many recurrences at once as lead nobody past a depth at which it is read out.
+
+void LoopSpec::ListRows(int32_t sequence, std::vector<RowState>& rows) {
+  choice_.List(tree_, sequence, rows);
+}
+
+void LoopSpec::Choose(std::span<const char> advance) {
+  BranchChoice::Mark(tree_, advance);
+}
+
+int LoopSpec::NextReadout(int depth) const {
+  if (!drafting_) return recurrence_;
+  const auto next = std::upper_bound(request_.depths.begin(), request_.depths.end(), depth);
+  return next == request_.depths.end() ? recurrence_ : *next;
+}
+
+bool LoopSpec::PassesDraft(int depth, int recurrences) const {
+  if (drafting_) return false;
+  const auto next = std::upper_bound(request_.depths.begin(), request_.depths.end(), depth);
+  return next != request_.depths.end() && *next <= depth + recurrences;
+}
+
+int LoopSpec::StepsToReadout() const {
+  int steps = recurrence_;
+  for (const int32_t b : tree_.active()) {
+    const Branch& branch = tree_[b];
+    if (!branch.advancing) continue;
+    steps = std::min(steps, NextReadout(branch.depth) - branch.depth);
+    if (branch.parent != kNoBranch && !tree_[branch.parent].advancing)
+      steps = std::min(steps, tree_[branch.parent].depth - branch.depth);
+  }
+  return steps;
+}
+
+void LoopSpec::Plan(int recurrences, StepPlan& plan) {
+  LOOPSPEC_CHECK(!finished() && pending_.empty());
+  PlanCommits(plan);
+  const auto sequence = static_cast<int32_t>(plan.sequences.size()) - 1;
+  const size_t first_row = plan.rows.size(), first_readout = plan.readouts.size();
+  counts_.Release();
+  for (const int32_t b : tree_.active()) {
+    Branch& branch = tree_[b];
+    if (!branch.advancing) continue;
+    // The chain of uncommitted ancestors, from the root down to the parent.
+    const auto chain_begin = static_cast<int32_t>(plan.chains.size());
+    for (int32_t a = branch.parent; a != kNoBranch; a = tree_[a].parent)
+      plan.chains.push_back(tree_[a].cell);
+    std::reverse(plan.chains.begin() + chain_begin, plan.chains.end());
+    const auto chain_length = static_cast<int32_t>(plan.chains.size()) - chain_begin;
+    const auto row = static_cast<int32_t>(plan.rows.size());
+    plan.rows.push_back({sequence, branch.cell, branch.token, branch.position, branch.depth,
+                         chain_begin, chain_length});
+    branch.undrafted = branch.undrafted || PassesDraft(branch.depth, recurrences);
+    branch.depth += recurrences;
+    Trace(TraceEvent::Kind::kAdvance, branch, branch.token, branch.position, recurrences);
+    if (branch.depth == NextReadout(branch.depth - 1)) PlanReadout(b, row, plan);
+  }
+  CountStep(std::span(plan.rows).subspan(first_row),
+            static_cast<int64_t>(plan.readouts.size() - first_readout), recurrences, depth_seen_,
+            statistics_);
+}
+
+void LoopSpec::PlanCommits(StepPlan& plan) {
+  const auto sequence = static_cast<int32_t>(plan.sequences.size());
+  plan.sequences.push_back({pages_.pages().data()});
+  for (CommitPlan commit : commits_) {
+    commit.sequence = sequence;
+    plan.commits.push_back(commit);
+  }
+  // A step commits before any of its rows advance, so from here on its rows may take these cells.
+  DropCommits();
+}
+
+void LoopSpec::DropCommits() {
+  for (const int32_t cell : held_cells_) ledger_.cells().Give(cell);
+  held_cells_.clear();
+  commits_.clear();
+}
+
+// ---- C(H_b) at a proposal depth or at R ----
+void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {
+  const Branch& branch = tree_[b];
+  const bool verify = branch.depth == recurrence_;
+  const auto proposal = std::find(request_.depths.begin(), request_.depths.end(), branch.depth) -
+                        request_.depths.begin();
+  const auto readout = std::find(readout_depths_.begin(), readout_depths_.end(), branch.depth) -
+                       readout_depths_.begin();
+  ReadoutPlan out{};
+  out.row = row;
+  out.readout = static_cast<int32_t>(readout);
+  out.purpose = verify ? ReadoutPurpose::kVerify : ReadoutPurpose::kPropose;
+  out.proposal = verify ? -1 : static_cast<int32_t>(proposal);
+  out.recorded_count = branch.proposal_count;
+  for (int i = 0; i < branch.proposal_count; ++i)
+    out.recorded[i] = {branch.proposals[i].index, branch.proposals[i].token};
+  out.sampling = &request_.sampling;
+  out.draw = {request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
+  const std::span<const TokenCount> counts = counts_.Of(tree_, b);
+  out.counts = counts.data();
+  out.counts_length = static_cast<int32_t>(counts.size());
+  out.logprobs = verify ? request_.logprobs : -1;
+  plan.readouts.push_back(out);
+  pending_.push_back({b, branch.number, out.proposal});
+}
+
+}  // namespace loopspec

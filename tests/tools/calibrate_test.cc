@@ -1,0 +1,248 @@
+// loopspec calibrate and simulate from outside: figures against a plain computation, the file that
+// decoding goes by, and what is refused.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "tensor/safetensors.h"
+#include "tests/tools/cli.h"
+
+namespace loopspec::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTopP = 0.7;
+constexpr const char* kPrompt = "Once upon a time there was a little cat";
+
+std::vector<std::string> Calibrate(const std::string& model, const std::string& prompts,
+                                   const std::string& output, std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments = {
+      "calibrate", "--model",   model, "--prompts", prompts, "-n",        "16",  "--positions",
+      "64",        "--measure", "0",   "--threads", "1",     "--compute", "f32", "--json"};
+  if (!output.empty()) arguments.insert(arguments.end(), {"--output", output});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// A folder with the files of a model, to which a calibration can be added.
+std::string CopyOf(const std::string& model, const Scratch& scratch) {
+  const fs::path copy = scratch.path() / "copy";
+  fs::create_directory(copy);
+  for (const fs::directory_entry& entry : fs::directory_iterator(model)) {
+    if (entry.path().filename() != "loopspec-calibration.json")
+      fs::create_symlink(fs::canonical(entry.path()), copy / entry.path().filename());
+  }
+  return copy.string();
+}
+
+// Softmax and top-p in double precision, straight from their definitions.
+std::vector<double> TopP(const float* logits, size_t vocab) {
+  std::vector<size_t> order(vocab);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  std::vector<double> p(vocab);
+  double total = 0;
+  for (size_t v = 0; v < vocab; ++v) total += p[v] = std::exp(double{logits[v]} - logits[order[0]]);
+  double kept = 0;
+  size_t n = 0;
+  while (n < vocab && kept < kTopP * total) kept += p[order[n++]];
+  for (size_t i = 0; i < vocab; ++i) p[order[i]] = i < n ? p[order[i]] / kept : 0.0;
+  return p;
+}
+
+TEST(Calibrate, AgreementAndDistanceAreThoseOfTheLogits) {
+  const Scratch scratch;
+  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
+  const Json found = Call(Calibrate(OuroDemo(), prompts, scratch / "out")).json();
+  const Json written = Generate({"--model", OuroDemo(), "--prompt", kPrompt, "-n", "16",
+                                 "--compute", "f32", "--threads", "1"});
+  std::vector<int> tokens;
+  const Json encoded = Call({"tokenize", "--model", OuroDemo(), "--json", kPrompt}).json();
+  for (const Json& id : encoded.is_array() ? encoded : encoded.at("ids"))
+    tokens.push_back(id.get<int>());
+  const size_t prompt = tokens.size();
+  for (const int id : Ids(written)) tokens.push_back(id);
+  const std::string file = scratch / "logits.safetensors";
+  ASSERT_EQ(
+      Call({"logits", "--model", OuroDemo(), "--tokens", fmt::format("{}", fmt::join(tokens, ",")),
+            "--compute", "f32", "--threads", "1", "-o", file})
+          .code,
+      0);
+  const Checkpoint checkpoint = Checkpoint::OpenFile(file);
+  const TensorView& view = checkpoint.tensors().at("logits");
+  const auto depths = static_cast<size_t>(view.shape[0]),
+             positions = static_cast<size_t>(view.shape[1]),
+             vocab = static_cast<size_t>(view.shape[2]);
+  std::vector<float> logits(depths * positions * vocab);
+  std::memcpy(logits.data(), view.data, view.bytes());
+
+  for (const bool generated : {false, true}) {
+    std::vector<double> agreement(depths), distance(depths);
+    const size_t begin = generated ? prompt - 1 : 0, end = generated ? positions - 1 : prompt - 1;
+    for (size_t t = begin; t < end; ++t) {
+      const auto at = [&](size_t r) { return logits.data() + (r * positions + t) * vocab; };
+      const auto choice = [&](size_t r) { return std::max_element(at(r), at(r) + vocab) - at(r); };
+      const std::vector<double> target = TopP(at(depths - 1), vocab);
+      for (size_t r = 0; r < depths; ++r) {
+        const std::vector<double> p = TopP(at(r), vocab);
+        agreement[r] += choice(r) == choice(depths - 1) ? 1 : 0;
+        for (size_t v = 0; v < vocab; ++v) distance[r] += std::fabs(p[v] - target[v]) / 2;
+      }
+    }
+    const Json& curve = found.at(generated ? "generated" : "prompts");
+    const auto n = static_cast<double>(end - begin);
+    EXPECT_EQ(curve.at("positions"), end - begin);
+    for (size_t r = 0; r < depths; ++r) {
+      EXPECT_EQ(curve.at("agreement")[r].get<double>(), agreement[r] / n) << "depth " << r + 1;
+      EXPECT_NEAR(curve.at("total_variation")[r].get<double>(), distance[r] / n, 1e-5)
+          << "depth " << r + 1;
+    }
+  }
+  // Greedy rates of the first proposal are the agreement; sampled ones the distance.
+  for (const Json& entry : found.at("greedy")) {
+    const auto d1 = entry.at("depths")[0].get<size_t>();
+    EXPECT_NEAR(entry.at("accepted")[0].get<double>(),
+                found.at("generated").at("agreement")[d1 - 1].get<double>(), 1e-12);
+  }
+  for (const Json& entry : found.at("sampled")) {
+    const auto d1 = entry.at("depths")[0].get<size_t>();
+    EXPECT_NEAR(entry.at("accepted")[0].get<double>(),
+                1 - found.at("generated").at("total_variation")[d1 - 1].get<double>(), 1e-9);
+  }
+  EXPECT_EQ(found.at("greedy").size(), 3u + 3u + 1u);
+}
+
+// Plain lines and JSONL with any of the three names give the same calibration.
+TEST(Calibrate, ReadsEveryFormOfPrompts) {
+  const Scratch scratch;
+  std::vector<Json> found;
+  const std::string text = kPrompt;
+  for (const std::string& line :
+       {text, Json{{"prompt", text}}.dump(), Json{{"question", text}, {"answer", "x"}}.dump(),
+        Json{{"text", text}}.dump()}) {
+    const std::string file = scratch.Write("p", line + "\n");
+    found.push_back(Call(Calibrate(OuroDemo(), file, scratch / "out")).json());
+  }
+  for (const Json& json : found) {
+    EXPECT_EQ(json.at("generated"), found[0].at("generated"));
+    EXPECT_EQ(json.at("sampled"), found[0].at("sampled"));
+  }
+}
+
+TEST(Calibrate, DecodingGoesByTheFile) {
+  const Scratch scratch;
+  const std::string model = CopyOf(OuroDemo(), scratch);
+  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
+  const RunResult run = Call(Calibrate(model, prompts, ""));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const fs::path file = fs::path(model) / "loopspec-calibration.json";
+  ASSERT_TRUE(fs::exists(file));
+  EXPECT_TRUE(fs::exists(fs::path(model) / "loopspec-calibration.html"));
+  const Json chosen = Json::parse(Slurp(file)).at("devices").at("cpu").at("depths");
+
+  Json inspected = Call({"inspect", "--model", model, "--json"}).json();
+  EXPECT_EQ(inspected.at("default_depths"), chosen);
+  EXPECT_EQ(inspected.at("calibration"), file.string());
+  EXPECT_NE(Call({"inspect", "--model", model}).out.find("calibrated"), std::string::npos);
+
+  // Another choice in the file is another choice of decoding, and of no other device class.
+  Json edited = Json::parse(Slurp(file));
+  edited["devices"]["cpu"]["depths"] = {3};
+  edited["devices"]["gpu"] = {{"depths", {1, 3}}};
+  std::ofstream(file) << edited.dump();
+  EXPECT_EQ(Call({"inspect", "--model", model, "--json"}).json().at("default_depths"), Json({3}));
+  const Json written = Generate({"--model", model, "--prompt", kPrompt, "-n", "8"});
+  EXPECT_EQ(written.at("stats").at("depths"), Json({3}));
+  EXPECT_EQ(Ids(written),
+            Ids(Generate({"--model", model, "--prompt", kPrompt, "-n", "8", "--decode", "ar"})));
+  // A new calibration of this class keeps what is known of the other.
+  ASSERT_EQ(Call(Calibrate(model, prompts, "")).code, 0);
+  EXPECT_EQ(Json::parse(Slurp(file)).at("devices").at("gpu").at("depths"), Json({1, 3}));
+}
+
+// A file that cannot be used is passed over with one sentence, whatever is wrong with it.
+TEST(Calibrate, FilesThatCannotBeUsedArePassedOver) {
+  const Scratch scratch;
+  const std::string model = CopyOf(OuroDemo(), scratch);
+  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
+  ASSERT_EQ(Call(Calibrate(model, prompts, "")).code, 0);
+  const fs::path file = fs::path(model) / "loopspec-calibration.json";
+  const Json good = Json::parse(Slurp(file));
+  const Json by_rule =
+      Call({"inspect", "--model", OuroDemo(), "--json"}).json().at("default_depths");
+
+  std::vector<std::string> bad = {"", "{", "[]", "{}", "null", "{\"loopspec_calibration\": 1}"};
+  const auto with = [&](const std::function<void(Json&)>& change) {
+    Json json = good;
+    change(json);
+    bad.push_back(json.dump());
+  };
+  with([](Json& j) { j["loopspec_calibration"] = 99; });
+  with([](Json& j) { j["model"]["hidden"] = 17; });
+  with([](Json& j) { j["model"]["recurrence"] = 8; });
+  with([](Json& j) { j.erase("devices"); });
+  with([](Json& j) { j["devices"] = {1}; });
+  with([](Json& j) { j["devices"]["cpu"] = 3; });
+  with([](Json& j) { j["devices"]["cpu"]["depths"] = "1,2"; });
+  with([](Json& j) { j["devices"]["cpu"]["depths"] = {2, 1}; });
+  with([](Json& j) { j["devices"]["cpu"]["depths"] = {1.5}; });
+  with([](Json& j) { j["devices"]["cpu"]["depths"] = {4}; });
+  with([](Json& j) { j["devices"]["cpu"]["depths"] = {1e30}; });
+  for (const std::string& text : bad) {
+    std::ofstream(file, std::ios::trunc) << text;
+    const RunResult run = Call({"inspect", "--model", model, "--json"});
+    EXPECT_EQ(run.code, 0) << text << "\n" << run.err;
+    EXPECT_EQ(run.json().at("default_depths"), by_rule) << text;
+    EXPECT_NE(run.err.find("the calibration is not used"), std::string::npos) << text;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
+TEST(Calibrate, Refusals) {
+  const Scratch scratch;
+  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
+  const std::string out = scratch / "out";
+  ExpectRefusal(Calibrate(OuroDemo(), scratch / "none.txt", out), {"none.txt"});
+  ExpectRefusal(Calibrate(OuroDemo(), scratch.Write("empty", "\n\n"), out), {"empty", "no prompt"});
+  ExpectRefusal(Calibrate(OuroDemo(), scratch.Write("bad", "{\"a\": 1}\n"), out),
+                {"bad, line 1", "prompt, question or text"});
+  ExpectRefusal(Calibrate(OuroDemo(), prompts, out, {"--temperature", "0"}), {"--temperature"});
+  ExpectRefusal(Calibrate(OuroDemo(), prompts, out, {"--recurrence", "1"}), {"R = 1"});
+  ExpectRefusal({"calibrate", "--model", OuroDemo(), "--prompts", prompts, "--measure", "some",
+                 "-n", "4", "--positions", "16", "--output", out},
+                {"--measure some", "all"});
+  ExpectRefusal(Calibrate(OuroDemo(), prompts, prompts + "/x"), {"cannot be kept"});
+}
+
+TEST(Simulate, PredictsFromRates) {
+  const Json json = Call({"simulate", "--cost", "raven-llama", "--depths", "2,8", "--rates",
+                          "0.92,0.075", "--gate", "0.2", "--group", "1", "--json"})
+                        .json();
+  EXPECT_NEAR(json.at("speedup").get<double>(), 6.0, 0.4);
+  EXPECT_NEAR(json.at("autoregressive").at("bytes").get<double>(),
+              32 * (0.75e9 + 1024 * 12.3e3) + 0.49e9 + 1.01e9, 1e6);
+  EXPECT_NE(Call({"simulate"}).out.find("SIMULATION"), std::string::npos);
+  const Json measured =
+      Call({"simulate", "--model", RavenDemo(), "--context", "100", "--json"}).json();
+  EXPECT_EQ(measured.at("recurrence"), 32);
+  EXPECT_GT(measured.at("tokens_per_second").get<double>(), 0);
+  ExpectRefusal({"simulate", "--rates", "0.9,0.2"}, {"--rates 0.9,0.2"});
+  ExpectRefusal({"simulate", "--rates", "x"}, {"--rates x"});
+  ExpectRefusal({"simulate", "--depths", "4"}, {"4"});
+  ExpectRefusal({"simulate", "--cost", "1,2"}, {"--cost 1,2"});
+  ExpectRefusal({"simulate", "--gate", "2"}, {"--gate 2"});
+  ExpectRefusal({"simulate", "--guesses", "0.5"}, {"--guesses 0.5"});
+  ExpectRefusal({"simulate", "--bandwidth", "0"}, {"--bandwidth 0"});
+}
+
+}  // namespace
+}  // namespace loopspec::test

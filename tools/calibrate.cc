@@ -1,0 +1,453 @@
+// loopspec calibrate: which depths are best for a model on this machine, and why.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "engine/calibration.h"
+#include "engine/device.h"
+#include "engine/generate.h"
+#include "engine/model_path.h"
+#include "measure/calibration_page.h"
+#include "tools/commands.h"
+#include "tools/interrupt.h"
+#include "tools/options.h"
+#include "tools/output_file.h"
+#include "tools/progress.h"
+#include "tools/prompts.h"
+#include "tools/report.h"
+
+namespace loopspec::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  ModelOptions model;
+  std::string prompts, output, measure = "6", view = "greedy";
+  SamplingParams sampling;
+  bool chat = false, json = false;
+  int positions = 4096, max_tokens = 128, proposals = 3;
+  int measure_prompts = 4, repeat = 3;
+  uint64_t seed = 0;
+};
+
+// Ctrl-C: there is nothing to show for half a calibration.
+void StopIfInterrupted() {
+  if (Interrupted()) Fail("interrupted: nothing was written");
+}
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::string where;
+};
+
+std::vector<Prompt> EncodePrompts(const Options& options, const TextParts& text,
+                                  const ModelSpec& spec) {
+  std::vector<Prompt> prompts;
+  for (const PromptEntry& entry : ReadPrompts(options.prompts, 0)) {
+    Prompt prompt{{}, entry.where};
+    try {
+      if (options.chat) {
+        const OrderedJson messages =
+            OrderedJson::array({{{"role", "user"}, {"content", entry.prompt}}});
+        prompt.tokens = text.tokenizer->Encode(text.chat_template->Render(messages, {}), false);
+      } else {
+        prompt.tokens = text.tokenizer->Encode(entry.prompt);
+      }
+    } catch (const Error& error) {
+      Fail("{}: {}", entry.where, error.what());
+    }
+    if (prompt.tokens.empty()) Fail("{}: the prompt has no tokens", entry.where);
+    for (const int32_t token : prompt.tokens) {
+      if (token >= spec.vocab)
+        Fail("{}: the prompt has token {}, the vocabulary has {}", entry.where, token, spec.vocab);
+    }
+    const auto positions = static_cast<int64_t>(prompt.tokens.size()) + options.max_tokens;
+    if (positions > spec.max_positions) {
+      Fail("{}: a prompt of {} tokens and {} new ones make {}, the model's context is {}",
+           entry.where, prompt.tokens.size(), options.max_tokens, positions, spec.max_positions);
+    }
+    prompts.push_back(std::move(prompt));
+    int64_t sum = 0;
+    for (const Prompt& p : prompts) sum += static_cast<int64_t>(p.tokens.size());
+    if (sum >= options.positions) break;  // nobody will look at more
+  }
+  return prompts;
+}
+
+DecodeRequest BaseRequest(const Options& options, const TextParts& text) {
+  DecodeRequest request;
+  if (options.view == "sampling") request.sampling = options.sampling;
+  request.max_tokens = options.max_tokens;
+  request.stop_tokens = text.special.eos;
+  request.seed = options.seed;
+  request.group = 0;
+  request.early = EarlyChildren::kLookup;
+  return request;
+}
+
+// The texts of all prompts, until there are as many positions as asked.
+std::vector<CalibrationText> WriteTexts(const Options& options, const std::vector<Prompt>& prompts,
+                                        DecodeRequest request, Generator& generator) {
+  std::vector<CalibrationText> texts;
+  ProgressLine progress(kQuietSeconds);
+  int64_t positions = 0;
+  for (const Prompt& prompt : prompts) {
+    if (positions >= options.positions) break;
+    request.prompt = prompt.tokens;
+    const GenerateResult result =
+        generator.Run(request, [&](const CommittedToken&) { return !Interrupted(); });
+    StopIfInterrupted();
+    CalibrationText text{prompt.tokens, static_cast<int64_t>(prompt.tokens.size())};
+    for (const CommittedToken& token : result.tokens) text.tokens.push_back(token.token);
+    const auto room = static_cast<size_t>(options.positions - positions);
+    if (text.tokens.size() > room) text.tokens.resize(room);
+    text.prompt = std::min<int64_t>(text.prompt, static_cast<int64_t>(text.tokens.size()));
+    positions += static_cast<int64_t>(text.tokens.size());
+    texts.push_back(std::move(text));
+    progress.Show("writing texts", positions, options.positions, "positions");
+  }
+  return texts;
+}
+
+DepthProfile Profile(const Options& options, const std::vector<CalibrationText>& texts,
+                     Backend& backend) {
+  const int recurrence = backend.spec().recurrence;
+  std::vector<std::vector<int>> sets;
+  for (int k = 1; k <= options.proposals; ++k) {
+    for (std::vector<int>& depths : AdmissibleDepths(recurrence, k))
+      sets.push_back(std::move(depths));
+  }
+  DepthProfiler profiler(backend, options.sampling, sets);
+  int64_t total = 0, before = 0;
+  for (const CalibrationText& text : texts) total += static_cast<int64_t>(text.tokens.size());
+  ProgressLine progress(kQuietSeconds);
+  for (const CalibrationText& text : texts) {
+    profiler.Add(text, [&](int64_t done) {
+      progress.Show("reading out every depth", before + done, total, "positions");
+    });
+    before += static_cast<int64_t>(text.tokens.size());
+    StopIfInterrupted();
+  }
+  DepthProfile profile = profiler.Finish();
+  if (profile.generated.positions == 0)
+    Fail("{}: the model wrote nothing after these prompts, so there is nothing to calibrate by",
+         options.prompts);
+  return profile;
+}
+
+void Predict(CalibrationReport& report) {
+  const DepthProfile& profile = report.profile;
+  report.autoregressive = PredictAutoregressive(profile.recurrence, report.request);
+  const auto& list = report.view == RatesView::kGreedy ? profile.greedy : profile.sampled;
+  ProgressLine progress(kQuietSeconds);
+  for (const DepthRates& rates : list) {
+    report.predictions.push_back(
+        PredictSpeed(rates, profile.recurrence, report.request, report.autoregressive));
+    progress.Show("predicting", std::ssize(report.predictions), std::ssize(list), "sets of depths");
+    StopIfInterrupted();
+  }
+  const auto sort = [&] {
+    std::stable_sort(report.predictions.begin(), report.predictions.end(),
+                     [](const Prediction& a, const Prediction& b) {
+                       return a.tokens_per_second > b.tokens_per_second;
+                     });
+  };
+  sort();
+  // Fixed budgets for the best ones alone: what the costs choose row by row is rarely beaten.
+  for (size_t i = 0; i < std::min<size_t>(10, report.predictions.size()); ++i) {
+    report.predictions[i] = PredictSpeed(report.predictions[i].rates, profile.recurrence,
+                                         report.request, report.autoregressive, true);
+  }
+  sort();
+}
+
+// Which sets are timed: autoregressive decoding, the best predictions, and others spread over the
+// whole range of predicted speeds.
+std::vector<MeasuredSpeed> ToMeasure(const Options& options, const CalibrationReport& report) {
+  const auto all = static_cast<int>(report.predictions.size());
+  int count = all;
+  if (options.measure != "all") {
+    const char* end = options.measure.data() + options.measure.size();
+    const auto [at, error] = std::from_chars(options.measure.data(), end, count);
+    if (error != std::errc() || at != end || count < 0)
+      Fail("--measure {}: expected a number of sets of depths, or all", options.measure);
+  }
+  std::vector<MeasuredSpeed> list;
+  if (count == 0) return list;
+  count = std::min(count, all);
+  list.emplace_back();
+  const int best = std::min(count, count < 8 ? 2 : 4);
+  for (int i = 0; i < count; ++i) {
+    const int spread = count - best;
+    const int at = i < best ? i : best + (i - best + 1) * (all - best) / std::max(1, spread) - 1;
+    list.emplace_back().depths = report.predictions[static_cast<size_t>(at)].depths;
+  }
+  return list;
+}
+
+void Measure(const Options& options, const Model& model, const std::vector<Prompt>& prompts,
+             DecodeRequest request, Backend& backend, CalibrationReport& report) {
+  report.measured = ToMeasure(options, report);
+  if (report.measured.empty()) return;
+  Generator generator(backend, report.request.cost);
+  const size_t used =
+      std::min<size_t>(prompts.size(), static_cast<size_t>(options.measure_prompts));
+  const size_t ways = report.measured.size();
+  const int64_t total = static_cast<int64_t>(ways * used) * options.repeat;
+  std::vector<double> bytes(ways), busy(ways);
+  ProgressLine progress(kQuietSeconds);
+  int64_t done = 0;
+  for (int repeat = 0; repeat < options.repeat; ++repeat) {
+    std::vector<double> seconds(ways), tokens(ways);
+    for (size_t i = 0; i < used * ways; ++i) {
+      const size_t j = i / ways;
+      // Another one begins each time, so that a slow moment does not meet always the same.
+      const size_t way = (i + static_cast<size_t>(repeat) + j) % ways;
+      MeasuredSpeed& measured = report.measured[way];
+      request.prompt = prompts[j].tokens;
+      request.depths = measured.depths;
+      request.early = measured.depths.empty() ? EarlyChildren::kOff : EarlyChildren::kLookup;
+      const GenerateResult result =
+          generator.Run(request, [](const CommittedToken&) { return !Interrupted(); });
+      StopIfInterrupted();
+      seconds[way] += result.times.decode;
+      tokens[way] += static_cast<double>(result.tokens.size()) - 1;
+      const GenerateTimes& t = result.times;
+      busy[way] += t.prelude + t.recur + t.readout + t.host;
+      bytes[way] += BytesRead(model, backend.options(), result.statistics);
+      progress.Show("measuring", ++done, total, "runs");
+    }
+    for (size_t way = 0; way < ways; ++way) {
+      if (seconds[way] > 0) report.measured[way].rates.push_back(tokens[way] / seconds[way]);
+    }
+  }
+  for (size_t way = 0; way < ways; ++way) {
+    if (report.request.bandwidth > 0 && busy[way] > 0)
+      report.measured[way].floor_share = bytes[way] / report.request.bandwidth / busy[way];
+  }
+}
+
+std::string Shares(const std::vector<double>& shares) {
+  std::string text;
+  for (const double share : shares)
+    text += (text.empty() ? "" : "/") + fmt::format("{:.1f}", 100 * share);
+  return text.empty() ? "-" : text;
+}
+
+void PrintDepths(const CalibrationReport& report) {
+  const DepthProfile& profile = report.profile;
+  fmt::print("{:>5}{:>22}{:>24}\n", "depth", "same choice, %", "distance (TV)");
+  fmt::print("{:>5}{:>11}{:>11}{:>12}{:>12}\n", "", "generated", "prompts", "generated", "prompts");
+  for (int depth = 1; depth < profile.recurrence; ++depth) {
+    const auto i = static_cast<size_t>(depth) - 1;
+    fmt::print("{:>5}{:>11.2f}{:>11.2f}{:>12.5f}{:>12.5f}\n", depth,
+               100 * profile.generated.agreement[i], 100 * profile.prompts.agreement[i],
+               profile.generated.distance[i], profile.prompts.distance[i]);
+  }
+  if (!report.envelope) {
+    fmt::print("no envelope: {}\n", report.no_envelope);
+    return;
+  }
+  const DepthChoice choice = ChooseDepths(*report.envelope, profile.recurrence);
+  fmt::print(
+      "envelope {:.4f} r^-{:.3f} (within {:.2f}x); closed form ({:.2f}, {:.2f}), whose condition "
+      "R > {:.2f} {}\n",
+      report.envelope->beta, report.envelope->alpha, report.envelope->worst_ratio, choice.depths.d1,
+      choice.depths.d2, choice.smallest_recurrence,
+      choice.condition_holds ? "holds" : "does not hold");
+}
+
+void PrintSpeeds(const CalibrationReport& report) {
+  fmt::print("\n{:<16}{:>16}{:>12}{:>10}{:>7}{:>7}{:>6}{:>11}{:>9}{:>8}{:>11}{:>8}\n", "depths",
+             "accepted %", "gate %", "per pass", "rows", "budget", "group", "predicted", "speedup",
+             "bound", "measured", "bound");
+  size_t shown = 0;
+  const auto print = [&](const Prediction& p) {
+    const MeasuredSpeed* m = report.FindMeasured(p.depths);
+    if (shown >= 12 && m == nullptr) return;
+    ++shown;
+    const auto percent = [](double share) {
+      return share > 0 ? fmt::format("{:.0f} %", 100 * share) : std::string("-");
+    };
+    fmt::print("{:<16}{:>16}{:>12}{:>10.2f}{:>7.1f}{:>7}{:>6}{:>11.1f}{:>8.2f}x{:>8}{:>11}{:>8}\n",
+               DepthsText(p.depths), Shares(p.rates.accepted), Shares(p.rates.gate),
+               p.simulation.tokens_per_pass, p.simulation.rows,
+               p.row_budget > 0 ? std::to_string(p.row_budget) : "cost", p.simulation.group,
+               p.tokens_per_second, p.speedup, percent(p.bound_share),
+               m != nullptr ? fmt::format("{:.1f}", m->median()) : "",
+               m != nullptr ? percent(m->floor_share) : "");
+  };
+  print(report.autoregressive);
+  for (const Prediction& p : report.predictions) print(p);
+  if (shown < report.predictions.size() + 1)
+    fmt::print("({} sets of depths; all are in the file and on the page)\n",
+               report.predictions.size());
+  if (report.triples_thinned)
+    fmt::print("sets of three depths: over a grid that grows by about a third\n");
+}
+
+void PrintQuality(const CalibrationReport& report) {
+  for (const int proposals : {0, 2}) {
+    const PredictionQuality quality = Judge(report, proposals);
+    if (!quality.rank_correlation) continue;
+    fmt::print(
+        "predicted against measured, {} {}: rank correlation {:.3f}; the predicted best reaches "
+        "{:.1f} % of the measured best, {}\n",
+        quality.compared, proposals == 2 ? "pairs" : "sets", *quality.rank_correlation,
+        100 * quality.chosen_over_best, DepthsText(quality.best));
+  }
+}
+
+// Writes the file and the page into the first folder that takes them; returns it.
+fs::path WriteResults(const Options& options, const fs::path& folder, const Model& model,
+                      const Backend& backend, const CalibrationReport& report) {
+  std::vector<fs::path> folders;
+  if (!options.output.empty()) {
+    folders.emplace_back(options.output);
+  } else {
+    if (access(folder.c_str(), W_OK) == 0) folders.push_back(folder);
+    if (const auto cached = CalibrationInCache(folder)) folders.push_back(cached->parent_path());
+  }
+  std::string why = "there is no cache folder";
+  for (const fs::path& place : folders) {
+    std::error_code error;
+    fs::create_directories(place, error);
+    const fs::path file = place / kCalibrationName;
+    try {
+      std::string old;
+      if (fs::is_regular_file(file, error)) old = ReadFile(file);
+      WriteTextFile(file.string(), CalibrationJson(report, model, old).dump(1) + "\n");
+      WriteTextFile((place / "loopspec-calibration.html").string(), CalibrationPage(report));
+      if (!options.output.empty())
+        WriteTextFile((place / "step-cost.json").string(), StepCostText(report.request.cost));
+      else
+        SaveStepCost(backend, report.request.cost);
+      return place;
+    } catch (const Error& failure) {
+      why = failure.what();
+    }
+  }
+  Fail("the calibration cannot be kept: {}", why);
+}
+
+void Run(const Options& options) {
+  CatchInterrupt();
+  const fs::path folder = ResolveModel(options.model.model);
+  const Model model = options.model.Load();
+  const int recurrence = model.spec.recurrence;
+  if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", options.model.model);
+  CheckSamplingParams(options.sampling, model.spec.vocab);
+  if (options.sampling.greedy())
+    Fail("--temperature {}: the sampled view needs one above 0; the greedy view is always there",
+         options.sampling.temperature);
+  const TextParts text = TextParts::Load(options.model, model);
+  text.RequireTokenizer(folder);
+  if (options.chat) text.RequireTemplate(folder);
+  const std::vector<Prompt> prompts = EncodePrompts(options, text, model.spec);
+  size_t longest = 0;
+  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+  std::vector<int> every(static_cast<size_t>(recurrence) - 1);
+  std::iota(every.begin(), every.end(), 1);
+  const auto backend =
+      options.model.MakeBackend(model, every, static_cast<int64_t>(longest) + options.max_tokens);
+
+  CalibrationReport report;
+  report.model = options.model.model;
+  report.device = backend->device();
+  report.chip = backend->chip();
+  report.device_class = NameOf(IsCpu(options.model.device) ? DeviceClass::kCpu : DeviceClass::kGpu);
+  report.compute = backend->options().compute == ComputeMode::kF32 ? "f32" : "bf16";
+  report.sampling = options.sampling;
+  report.view = options.view == "sampling" ? RatesView::kSampled : RatesView::kGreedy;
+  report.triples_thinned = options.proposals > 2 && TriplesAreThinned(recurrence);
+  report.request.bytes = BytesOf(model, backend->options().compute);
+  report.request.bandwidth = backend->ReadBandwidth();
+  report.request.cost = MeasureStepCost(*backend);
+
+  DecodeRequest request = BaseRequest(options, text);
+  request.depths = options.model.ChooseDepths(model).depths;
+  Generator generator(*backend, report.request.cost);
+  report.profile = Profile(options, WriteTexts(options, prompts, request, generator), *backend);
+  report.envelope = FitProfile(report.profile, &report.no_envelope);
+  report.request.context = static_cast<int64_t>(report.profile.context);
+  report.request.guess_offered = report.profile.guess_offered;
+  report.request.guess_right = report.profile.guess_right;
+  Predict(report);
+  Measure(options, model, prompts, request, *backend, report);
+  const fs::path place = WriteResults(options, folder, model, *backend, report);
+  if (options.json) {
+    fmt::print("{}\n", CalibrationJson(report, model, "").dump(2));
+    return;
+  }
+  fmt::print("{} on {} ({}): {} positions of generated text, {} of prompts; {} decoding\n",
+             report.model, report.device, report.chip, report.profile.generated.positions,
+             report.profile.prompts.positions, options.view);
+  fmt::print("distances under temperature {:g}, top-p {:g}; read bandwidth {}/s\n\n",
+             options.sampling.temperature, options.sampling.top_p,
+             HumanBytes(report.request.bandwidth));
+  PrintDepths(report);
+  PrintSpeeds(report);
+  PrintQuality(report);
+  fmt::print("\nchosen: {}; {} now uses these depths by default where it finds\n  {}\n",
+             DepthsText(report.chosen().depths), "decoding", (place / kCalibrationName).string());
+  fmt::print("charts: {}\n", (place / "loopspec-calibration.html").string());
+}
+
+}  // namespace
+
+void AddCalibrateCommand(Command app) {
+  auto options = std::make_shared<Options>();
+  options->sampling.temperature = 1.0f;
+  options->sampling.top_p = 0.7f;
+  const Command command = app.AddCommand(
+      "calibrate", "Measure which depths are best for a model here, for decoding to use");
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return command.AddOption(name, value, help).ShowDefault();
+  };
+  command
+      .AddOption("--prompts", options->prompts,
+                 "File with one prompt per line, or JSONL with prompt, question or text")
+      .Required();
+  command.AddFlag("--chat", options->chat, "Send each prompt as a user's message");
+  add("--positions", options->positions, "Positions to look at, prompts and answers together")
+      .Range(2, 1 << 24)
+      .TypeName("N");
+  add("--max-tokens,-n", options->max_tokens, "Tokens to write after each prompt")
+      .Range(2, 1 << 20)
+      .TypeName("N");
+  add("--view", options->view, "What decoding is tuned for: greedy or sampling")
+      .OneOf({"greedy", "sampling"});
+  add("--temperature", options->sampling.temperature, "Of the sampled view");
+  add("--top-p", options->sampling.top_p, "Of the sampled view");
+  add("--top-k", options->sampling.top_k, "Of the sampled view; 0 is off");
+  add("--min-p", options->sampling.min_p, "Of the sampled view; 0 is off");
+  add("--proposals", options->proposals, "Depths in a set at most").Range(1, 3).TypeName("N");
+  add("--measure", options->measure,
+      "Sets of depths to time, interleaved, spread over the predictions: a number, or all");
+  add("--measure-prompts", options->measure_prompts, "Prompts of each timing")
+      .Range(1, 1 << 20)
+      .TypeName("N");
+  add("--repeat", options->repeat, "Timings of each set; the median counts")
+      .Range(1, 1000)
+      .TypeName("N");
+  AddSeed(command, "--seed", options->seed, "Seed of sampled texts");
+  command.AddOption("--output,-o", options->output,
+                    "Folder for the calibration, its page and the step costs; default: beside the "
+                    "model, else the cache");
+  command.AddFlag("--json", options->json, "Print the calibration as JSON");
+  options->model.AddTo(command);
+  command.SetFooter(
+      "\nExample:\n  loopspec calibrate -m models/raven-demo --chat --prompts "
+      "models/heldout_problems.jsonl --positions 2048");
+  command.SetAction([=] { Run(*options); });
+}
+
+}  // namespace loopspec::tools
