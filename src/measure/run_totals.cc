@@ -88,9 +88,9 @@ std::string WayFigures::Verdict(bool baseline) const {
     if (!floor_share) return "";
     return fmt::format("reads at {:.0f} % of the memory's speed", 100 * kernels);
   }
-  std::string text = fmt::format("memory allows {:.2f}x", memory_allows);
+  std::string text = fmt::format("memory allows {:.2f}x over the first way", memory_allows);
   if (memory_allows > 0)
-    text += fmt::format(", {:.0f} % of it reached", 100 * speedup / memory_allows);
+    text += fmt::format(", {:.2f} of that is reached", speedup / memory_allows);
   const double least = std::min({kernels, acceptance_share, schedule_share});
   if (least >= 0.97) return text;
   return text + (least == kernels            ? "; most is lost in the kernels"

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "measure/byte_tokenizer.h"
 #include "measure/synth_twin.h"
 #include "tensor/dtype.h"
 
@@ -213,6 +214,8 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
   }
   if (result.files > 1)
     WriteText(request.output / "model.safetensors.index.json", index.dump(2) + "\n");
+  // Text in and out for commands that need it; its words mean nothing anyway.
+  if (shape.vocab >= kByteTokens) WriteText(request.output / "tokenizer.json", ByteTokenizerJson());
   WriteNotes(request, twin.Config(), nullptr);
   return result;
 }

@@ -40,8 +40,8 @@ struct SynthAgreement {
 
 std::vector<std::string> SynthNames();
 
-// Writes config.json, README.md and the weights, a piece at a time: memory does not grow with the
-// model. The shift is guessed from the agreement. Throws Error.
+// Writes config.json, README.md, a tokenizer of bytes and the weights, a piece at a time: memory
+// does not grow with the model. The shift is guessed from the agreement. Throws Error.
 SynthResult WriteSynthetic(const SynthRequest& request);
 
 // Changes the few tensors of a written twin that the shift is in. The folder must not be loaded

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "measure/experiment_run.h"
 #include "measure/tasks/tasks.h"
 
 namespace loopspec::measure {
@@ -64,6 +65,30 @@ TEST(Experiments, AgreeWithTheDemoTasks) {
   }
 }
 
+std::vector<std::string> WayNames(const Experiment& experiment, int recurrence) {
+  std::vector<std::string> names;
+  for (const ExperimentDecode& decode : WaysOf(experiment, recurrence))
+    names.push_back(WayName(decode));
+  return names;
+}
+
+TEST(Experiments, RunWhatSuitsTheModel) {
+  const auto experiments = ReadExperiments(kSource / "experiments");
+  using Names = std::vector<std::string>;
+  const Experiment& base = experiments.at("base-models");
+  EXPECT_EQ(WayNames(base, 4), (Names{"ar", "lookup", "loopspec:1", "loopspec:1,2"}));
+  EXPECT_EQ(WayNames(base, 32), (Names{"ar", "lookup", "loopspec:2", "loopspec:4", "loopspec:4,8",
+                                       "loopspec:2,10", "loopspec:2,8"}));
+  // A model of another depth runs at the depths that suit it.
+  EXPECT_EQ(WayNames(base, 16), (Names{"ar", "lookup", "loopspec:2,4"}));
+  EXPECT_EQ(WayNames(experiments.at("second-proposal"), 32),
+            (Names{"ar", "lookup", "loopspec:2,8/non-residual", "loopspec:2,8/residual",
+                   "loopspec:2,8"}));
+  // Rows are counted under the paper's schedule.
+  for (const ExperimentDecode& decode : WaysOf(experiments.at("rows"), 32))
+    EXPECT_EQ(decode.paper_schedule, !decode.depths.empty());
+}
+
 Json Valid() {
   return Json::parse(R"({
     "name": "x", "title": "t", "source": "s", "meaning": "m", "kind": "speedup",
@@ -102,6 +127,8 @@ TEST(Experiments, RefuseWhatIsWrong) {
   expect("/tasks/0/models", {"b"}, "not declared");
   expect("/decodes/1/depths", {1, 4}, "depths 1,4");
   expect("/decodes/1/later", "open", "expected one of gated");
+  expect("/decodes/1/schedule", "mine", "expected one of chosen");
+  expect("/decodes/1/lookup", true, "has no depths");
   expect("/samplings/0/top_p", 0, "top_p 0");
   expect("/paper/0/model", "b", "no model of it");
   expect("/paper/0/task", "aime24", "not declared");
