@@ -189,8 +189,12 @@ TEST_F(DemoMeasurement, SaysWhenTextsDiffer) {
   Records records;
   RunMeasurement(m_, model_, *backend_, {}, records);
   for (const RunRecord& record : records.all()) {
-    if (record.way == "way2") EXPECT_EQ(record.equal, false);
-    if (record.way == "way1") EXPECT_EQ(record.equal, true);
+    if (record.way == "way2") {
+      EXPECT_EQ(record.equal, false);
+    }
+    if (record.way == "way1") {
+      EXPECT_EQ(record.equal, true);
+    }
   }
 }
 

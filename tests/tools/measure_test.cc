@@ -202,7 +202,9 @@ TEST(Experiments, RunGoOnAndReport) {
     if (record.contains("distance") || record.at("way") == "ar") continue;
     const bool greedy = record.at("group").get<std::string>().ends_with("/greedy");
     EXPECT_EQ(record.contains("equal"), greedy);
-    if (greedy) EXPECT_EQ(record.at("equal"), true);
+    if (greedy) {
+      EXPECT_EQ(record.at("equal"), true);
+    }
   }
 
   const RunResult report = Call({"experiment", "report", scratch / "out"});
