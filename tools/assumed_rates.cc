@@ -52,7 +52,8 @@ AssumedAcceptance ParseAssumedRates(const std::string& text, int recurrence) {
   assumed.gate = Number(text.substr(slash + 1), text);
   if (!(assumed.gate >= later - 1e-9 && assumed.gate <= 1)) {
     Fail(
-        "--assume-acceptance {}: a gate that opens at {} of the readouts, expected {} (what later "
+        "--assume-acceptance {}: a gate that opens at {} of the readouts, expected {:.3g} (what "
+        "later "
         "proposals win) to 1",
         text, assumed.gate, later);
   }

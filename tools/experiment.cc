@@ -140,8 +140,11 @@ void Run(const RunOptions& options) {
   std::string unequal;
   for (const Experiment& experiment : chosen) {
     if (Interrupted()) break;
-    fmt::print("{}: {}\n", experiment.name, experiment.title);
-    std::fflush(stdout);
+    bool begun = false;  // what is refused prints nothing before
+    const auto heading = [&] {
+      if (!begun) fmt::print("{}: {}\n", experiment.name, experiment.title);
+      begun = true;
+    };
     ProgressLine progress(0.5);
     measure::ExperimentHooks hooks;
     hooks.interrupted = Interrupted;
@@ -150,6 +153,7 @@ void Run(const RunOptions& options) {
     };
     hooks.finished = [&](const std::string& group, const measure::Records& records) {
       progress.Clear();
+      heading();
       ShowGroup(experiment, group, records, model.spec.recurrence);
     };
     const std::string demo_of =
@@ -158,6 +162,7 @@ void Run(const RunOptions& options) {
     const measure::ExperimentOutcome outcome = measure::RunExperiment(
         experiment, paper == known.end() ? nullptr : &paper->second, subject, how, hooks);
     progress.Clear();
+    heading();
     compared += outcome.compared;
     equal += outcome.equal;
     if (unequal.empty()) unequal = outcome.first_unequal;

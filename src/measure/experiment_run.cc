@@ -283,7 +283,9 @@ std::string GroupOf(const std::string& task, const std::string& sampling) {
 
 std::filesystem::path TaskFolder(const std::string& task, const std::filesystem::path& model,
                                  const std::filesystem::path& benchmarks) {
-  if (task == "stories") return {};
+  const std::vector<std::string> names = TaskNames();
+  // A task that nobody knows is refused where it is made.
+  if (task == "stories" || std::find(names.begin(), names.end(), task) == names.end()) return {};
   const bool given = !benchmarks.empty() && std::filesystem::exists(benchmarks / kHeldout);
   if (task == "heldout_problems" && !given)
     return std::filesystem::weakly_canonical(model).parent_path();

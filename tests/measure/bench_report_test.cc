@@ -130,7 +130,11 @@ TEST(BenchFigures, JsonHasBothGammasAndEverythingElse) {
 }
 
 TEST(BenchFigures, ThePageNeedsNothingFromOutside) {
-  const std::string page = BenchHtml(Sample());
+  std::string page = BenchHtml(Sample());
+  // The name of SVG's vocabulary looks like an address; nobody goes there.
+  const std::string name = "http://www.w3.org/2000/svg";
+  for (size_t at = page.find(name); at != std::string::npos; at = page.find(name))
+    page.erase(at, name.size());
   for (const char* part : {"http:", "https:", "src=", "href=", "@import", "url("})
     EXPECT_EQ(page.find(part), std::string::npos) << part;
   EXPECT_NE(page.find("m&lt;1&gt;"), std::string::npos);
