@@ -58,7 +58,8 @@ Session::Session(const EngineOptions& options)
       folder_(ResolveModel(options.model)),
       model_(Model::Load(folder_, Overrides(options), options.recurrence)),
       depths_(options.depths) {
-  if (depths_.empty()) depths_.push_back(ChooseDefaultDepths(folder_, model_, options.device).depths);
+  if (depths_.empty())
+    depths_.push_back(ChooseDefaultDepths(folder_, model_, options.device).depths);
   for (const std::vector<int>& depths : depths_) CheckDepths(depths, spec().recurrence);
   if (FileExists(folder_ / "tokenizer.json")) tokenizer_ = Tokenizer::FromFolder(folder_);
   special_ = ReadSpecialTokens(folder_, tokenizer_ ? &*tokenizer_ : nullptr, spec().vocab,
