@@ -189,8 +189,10 @@ void RunRows(Bench& bench, const std::vector<int>& counts, int depths) {
     bench.Trace(rows, std::min(rows, depths));
     bench.Run(rows, std::min(rows, depths), 1, true, true);
     if (rows <= cuda::kPassRows) continue;
-    std::printf("the same with a pass over the weights for every %d rows:\n", cuda::kPassRows);
-    bench.SetWideFrom(1 << 30);
+    const bool wide = rows >= cuda::kWideFrom;
+    std::printf("the same with %s:\n",
+                wide ? "a pass over the weights for every 32 rows" : "one pass over the weights");
+    bench.SetWideFrom(wide ? 1 << 30 : 0);
     bench.Run(rows, std::min(rows, depths), 1, false, false);
     bench.Trace(rows, std::min(rows, depths));
     bench.SetWideFrom(cuda::kWideFrom);

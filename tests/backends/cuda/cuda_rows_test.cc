@@ -61,11 +61,15 @@ TEST_P(CudaRows, HaveTheBitsOfSingleRowsInAnyNumber) {
     step(i, 1);
     alone.push_back(driver_->Logits(0));
   }
-  for (const int rows :
-       {2, 9, 32, 33, 48, 63, 64, 65, 96, 97, 127, 128, 129, 160, 192, 193, 255, 256}) {
-    step(0, rows);
-    for (int i = 0; i < rows; ++i) {
-      ASSERT_EQ(driver_->Logits(i), alone[static_cast<size_t>(i)]) << "row " << i << " of " << rows;
+  for (const int wide_from : {cuda::kWideFrom, 0}) {  // 0: the wide kernel wherever it can be used
+    backend_->SetWideFrom(wide_from);
+    for (const int rows :
+         {2, 9, 32, 33, 48, 63, 64, 65, 96, 97, 127, 128, 129, 160, 192, 193, 255, 256}) {
+      step(0, rows);
+      for (int i = 0; i < rows; ++i) {
+        ASSERT_EQ(driver_->Logits(i), alone[static_cast<size_t>(i)])
+            << "row " << i << " of " << rows << ", wide from " << wide_from;
+      }
     }
   }
 }

@@ -25,7 +25,7 @@ inline constexpr int SplitPositions(int head_stride) {
 // Query heads that a warp takes at once: an attention unit has as many rows as give that many query
 // heads of one KV head, and at least one.
 inline constexpr int kUnitQueries = 8;
-// Likewise in phases of more than kPassRows rows, whose kernels have no producer warp: keys and
+// Likewise in phases of kWideFrom rows and more, whose kernels have no producer warp: keys and
 // values are read once for all of these.
 inline constexpr int kLargeUnitQueries = 32;
 // Rows of a phase from which on the kernel that reads weights once is used

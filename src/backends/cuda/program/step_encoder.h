@@ -43,7 +43,7 @@ class StepEncoder {
 
   const ModelSpec& spec_;
   int split_, warps_, cells_, readouts_;
-  int wide_from_ = kPassRows + 1;
+  int wide_from_ = kWideFrom;
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;
