@@ -109,9 +109,16 @@ Service::Service(const ServiceOptions& options)
     : core_(std::make_shared<ServiceCore>(options)),
       openapi_(Dump(OpenApi(core_->parser, options.version))) {}
 
+// The engine ends here and not in its own thread, which may be the last to hold a stream, and by it
+// the core.
+Service::~Service() {
+  SetEngine(nullptr);
+}
+
 void Service::SetEngine(std::shared_ptr<CompletionEngine> engine) {
+  // The one before goes when the lock is no longer held: its thread may want it.
   const std::lock_guard lock(core_->mutex);
-  core_->engine = std::move(engine);
+  core_->engine.swap(engine);
 }
 
 void Service::SetHttpCounts(std::function<HttpServerCounts()> counts) {

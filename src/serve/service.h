@@ -60,6 +60,7 @@ struct ServiceCore {
 class Service : public HttpHandler {
  public:
   explicit Service(const ServiceOptions& options);
+  ~Service();
 
   // Until then requests are answered with 503 and Retry-After.
   void SetEngine(std::shared_ptr<CompletionEngine> engine);

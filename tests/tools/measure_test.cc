@@ -172,7 +172,8 @@ TEST(BenchSimulation, TakesAGateRate) {
   };
   EXPECT_NEAR(gate("0.9,0.075/0.3"), 0.3, 0.08);
   EXPECT_NEAR(gate("0.9,0.075/0.075"), 0.075, 0.04);
-  EXPECT_EQ(gate("paper"), gate("0.90,0.075/0.10"));
+  // Not the same to the last draft: which branches run is a matter of what steps take.
+  EXPECT_NEAR(gate("paper"), 0.10, 0.04);
 }
 
 TEST(BenchTwins, HaveATokenizerOfBytes) {
