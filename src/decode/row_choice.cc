@@ -69,17 +69,23 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
     useful += r.reach;
     read += attention(r);
   }
-  // The number of rows with the most useful ones per second: costs may jump where a tile is full,
-  // so the best number need not be where that first falls.
+  // Costs may jump where a tile is full, so the best number of rows need not be where another one
+  // first stops paying: all are tried.
+  const double first = step(needed) + read;
+  const double worth = needed > 0 ? first / static_cast<double>(needed) : 0.0;
+  // The larger the better: useful rows per second, or, with shared planes, seconds saved.
+  const auto value = [&](double useful_rows, double seconds) {
+    return cost.plane_position > 0 ? useful_rows * worth - seconds : useful_rows / seconds;
+  };
   std::ptrdiff_t best = needed;
-  double most = useful / (step(needed) + read);
+  double most = value(useful, first);
   for (std::ptrdiff_t i = needed; i < allowed; ++i) {
     const RowState& r = row(order_[static_cast<size_t>(i)]);
     useful += r.reach;
     read += attention(r);
-    const double rate = useful / (step(i + 1) + read);
-    if (rate <= most) continue;
-    most = rate;
+    const double now = value(useful, step(i + 1) + read);
+    if (now <= most) continue;
+    most = now;
     best = i + 1;
   }
   for (std::ptrdiff_t i = 0; i < best; ++i)

@@ -8,6 +8,13 @@
 // first, that give the most useful recurrences per second. With many sequences every one has a row
 // that is certainly useful, speculative ones compare badly, and speculation fades by itself.
 //
+// Where rows of a depth share its keys (a GPU), a group that passes together is cheap per row, and
+// by that measure the drafting front beside it, which reads planes of its own, would be left out:
+// but then nothing is drafted while the group passes. There a row counts as if it saved a step of
+// its own, and is taken while reach times that is more than what it adds. (Measured at 4,096 tokens
+// of context of Ouro-1.4B: 2.05x over autoregressive decoding against 1.86x. On a CPU the first
+// rule is 4 % faster.)
+//
 // Groups. Rows of one sequence at the same depth read the keys and values of that depth once. Let
 // branches wait at the first proposal depth until `group` generations stand there, then pass the
 // remaining depths together: fewer bytes for some delay. 1 is the paper's schedule; longer contexts

@@ -92,6 +92,16 @@ TEST(RowChooser, RowsThatWaitForTheirGroupStay) {
   EXPECT_EQ(advance, (std::vector<char>{0, 0, 1, 1}));
 }
 
+// A group passes a depth on one plane; the front reads another, and is not left out for that.
+TEST(RowChooser, TheFrontDraftsWhileAGroupPasses) {
+  StepCost cost;
+  cost.plane_position = 0.005;  // half as much as the rest of a step at 100 positions
+  std::vector<RowState> rows(6, RowState{0, 5, 100, 0.95, false});
+  rows[0].reach = 1.0;
+  rows.push_back({0, 0, 100, 0.6, false});
+  EXPECT_EQ(Taken(rows, 256, cost), 7);
+}
+
 // Rows of one request at one depth read its keys once.
 TEST(RowChooser, SharedPlanesAreReadOnce) {
   StepCost cost;
