@@ -49,7 +49,7 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
       if (speculative) {
         const std::string piece = decoder.Push(token.token);
         if (colour)
-          fmt::print("{}{}{}", SourceColour(token.source), piece, kPlain);
+          fmt::print("{}{}{}", SourceColour(token.source, token.early), piece, kPlain);
         else
           fmt::print("{}", piece);
         std::fflush(stdout);
@@ -98,8 +98,10 @@ void Run(const ModelOptions& options) {
   Show("A word problem", kProblem, model, *backend, text, folder, bandwidth);
   Show("A story", kStory, model, *backend, text, folder, bandwidth);
   if (ColourOnStdout()) {
-    fmt::print("Colours: {}first proposal{}, {}second proposal{}, {}restart at full depth{}\n",
-               SourceColour(1), kPlain, SourceColour(2), kPlain, SourceColour(0), kPlain);
+    fmt::print(
+        "Colours: {}first proposal{}, {}second proposal{}, {}restart at full depth{}; underlined: "
+        "begun before it was drafted\n",
+        SourceColour(1), kPlain, SourceColour(2), kPlain, SourceColour(0), kPlain);
   }
 }
 

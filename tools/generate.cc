@@ -115,12 +115,12 @@ class Stream {
 
   // False when nobody reads any more, or a stop string has come.
   bool Push(const CommittedToken& token) {
-    if (decoder_) return Show(decoder_->Push(token.token), token.source) && !decoder_->stopped();
+    if (decoder_) return Show(decoder_->Push(token.token), token) && !decoder_->stopped();
     if (printed_) fmt::print("{}{}", count_++ == 0 ? "" : ",", token.token);
     return true;
   }
-  void Finish(int last_source) {
-    if (decoder_ && !decoder_->stopped()) Show(decoder_->Finish(), last_source);
+  void Finish(const CommittedToken& last) {
+    if (decoder_ && !decoder_->stopped()) Show(decoder_->Finish(), last);
     if (printed_) fmt::print("\n");
     std::fflush(stdout);
   }
@@ -129,11 +129,11 @@ class Stream {
   const std::string& whole() const { return whole_; }
 
  private:
-  bool Show(const std::string& piece, int source) {
+  bool Show(const std::string& piece, const CommittedToken& token) {
     whole_ += piece;
     if (!printed_ || piece.empty()) return true;
     if (coloured_)
-      fmt::print("{}{}{}", SourceColour(source), piece, kPlain);
+      fmt::print("{}{}{}", SourceColour(token.source, token.early), piece, kPlain);
     else
       std::fwrite(piece.data(), 1, piece.size(), stdout);
     return std::fflush(stdout) == 0;
@@ -200,7 +200,7 @@ void Run(const Options& options) {
       });
   progress.Clear();
   if (Interrupted()) result.finish_reason = FinishReason::kCancelled;
-  stream.Finish(result.tokens.empty() ? 0 : result.tokens.back().source);
+  stream.Finish(result.tokens.empty() ? CommittedToken{} : result.tokens.back());
   if (request.trace)
     WriteTrace(options.trace, model.spec.recurrence, request.depths, result,
                text.tokenizer ? &*text.tokenizer : nullptr);
@@ -251,7 +251,8 @@ void AddGenerateCommand(Command app) {
           .TypeName("N");
   const Option color = command.AddFlag(
       "--color", options->color,
-      "Colour the text by source: green first proposal, yellow second, red fallback");
+      "Colour the text by source: green first proposal, yellow second, red fallback; underlined: "
+      "begun before it was drafted");
   const Option trace = command.AddOption(
       "--trace", options->trace,
       "Write the timeline of branches to this file (draw it with loopspec trace); - prints it "

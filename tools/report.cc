@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "base/json.h"
 #include "decode/depths.h"
@@ -16,8 +18,11 @@ OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<cons
   const DecodeStatistics& s = result.statistics;
   const GenerateTimes& t = result.times;
   const int recurrence = model.spec.recurrence;
-  OrderedJson sources = OrderedJson::array();
-  for (const CommittedToken& token : result.tokens) sources.push_back(token.source);
+  OrderedJson sources = OrderedJson::array(), early = OrderedJson::array();
+  for (const CommittedToken& token : result.tokens) {
+    sources.push_back(token.source);
+    early.push_back(token.early);
+  }
   OrderedJson histogram = OrderedJson::object();
   for (size_t rows = 0; rows < s.rows_histogram.size(); ++rows) {
     if (s.rows_histogram[rows] > 0) histogram[std::to_string(rows)] = s.rows_histogram[rows];
@@ -41,6 +46,9 @@ OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<cons
           {"tokens_per_pass", s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence /
                                                 static_cast<double>(s.steps)
                                           : 0.0},
+          {"guesses", s.guesses},
+          {"guesses_adopted", s.adopted},
+          {"early_tokens", s.early},
           {"gate_evaluated", s.gate_evaluated},
           {"gate_opened", s.gate_opened},
           {"steps", s.steps},
@@ -53,7 +61,8 @@ OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<cons
             {"readout", share(t.readout)},
             {"host", share(t.host)}}},
           {"bytes_read", BytesRead(model, backend.options(), s)},
-          {"sources", sources}};
+          {"sources", sources},
+          {"early", early}};
 }
 
 std::string HumanBytes(double bytes) {
@@ -93,19 +102,11 @@ bool ColourOnStderr() {
   return CanErase(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
 }
 
-const char* SourceColour(int source) {
-  switch (source) {
-    case 0:
-      return "\033[31m";  // red: a full restart
-    case 1:
-      return "\033[32m";  // green
-    case 2:
-      return "\033[33m";  // yellow
-    case 3:
-      return "\033[36m";  // cyan
-    default:
-      return "\033[35m";  // magenta
-  }
+std::string SourceColour(int source, bool early) {
+  // Red: a restart at full depth; then green, yellow, cyan, magenta.
+  constexpr const char* kColours[] = {"31", "32", "33", "36", "35"};
+  const size_t at = std::min(static_cast<size_t>(source), std::size(kColours) - 1);
+  return fmt::format("\033[{}{}m", early ? "4;" : "", kColours[at]);
 }
 
 }  // namespace loopspec::tools

@@ -33,8 +33,9 @@ inline constexpr double kQuietSeconds = 2.0;
 bool ColourOnStdout();
 bool ColourOnStderr();
 
-// Colours by source: fallback, first, second, ... proposal.
-const char* SourceColour(int source);
+// Colours by source: fallback, first, second, ... proposal; underlined when the token's branch had
+// begun before it was drafted.
+std::string SourceColour(int source, bool early = false);
 inline constexpr const char* kPlain = "\033[0m";
 
 }  // namespace loopspec::tools

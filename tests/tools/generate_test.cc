@@ -36,6 +36,11 @@ void CheckConsistent(const Json& result, int decoded) {
   ASSERT_EQ(static_cast<int>(ids.size()), decoded);
   EXPECT_EQ(stats.at("decoded_tokens"), decoded);
   ASSERT_EQ(sources.size(), ids.size());
+  const auto early = stats.at("early").get<std::vector<bool>>();
+  ASSERT_EQ(early.size(), ids.size());
+  EXPECT_EQ(std::count(early.begin(), early.end(), true), stats.at("early_tokens").get<int64_t>());
+  EXPECT_LE(stats.at("early_tokens"), stats.at("guesses_adopted"));
+  EXPECT_LE(stats.at("guesses_adopted"), stats.at("guesses"));
   ASSERT_EQ(accepted.size(), depths.size());
   int total = fallback;
   double cost = static_cast<double>(fallback) * recurrence;
@@ -70,9 +75,12 @@ TEST(GenerateJson, HasTheNamedFields) {
   EXPECT_EQ(names, (std::set<std::string>{"text", "token_ids", "prompt_tokens", "finish_reason",
                                           "stats"}));
   for (const char* name :
-       {"decode", "device", "depths", "recurrence", "decoded_tokens", "prefill_seconds",
-        "decode_seconds", "tokens_per_second", "accepted", "fallback", "gamma", "gate_evaluated",
-        "gate_opened", "steps", "rows_mean", "rows_peak", "sources"}) {
+       {"decode",         "device",          "depths",         "recurrence",
+        "decoded_tokens", "prefill_seconds", "decode_seconds", "tokens_per_second",
+        "accepted",       "fallback",        "gamma",          "gate_evaluated",
+        "gate_opened",    "steps",           "rows_mean",      "rows_peak",
+        "sources",        "early",           "guesses",        "guesses_adopted",
+        "early_tokens"}) {
     EXPECT_TRUE(result.at("stats").contains(name)) << name;
   }
   EXPECT_EQ(result.at("finish_reason"), "length");
