@@ -23,7 +23,8 @@ Json ParseObject(std::string_view body) {
 template <typename Request>
 void ReadFields(const Json& body, unsigned endpoint, const std::vector<Field<Request>>& fields,
                 Request& request) {
-  for (const auto& [key, value] : body.items()) {
+  for (const auto& item : body.items()) {
+    const std::string& key = item.key();
     const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field<Request>& known) {
       return (known.endpoints & endpoint) != 0 && known.name == key;
     });
@@ -31,7 +32,7 @@ void ReadFields(const Json& body, unsigned endpoint, const std::vector<Field<Req
       const std::string name = key.size() > 60 ? key.substr(0, 40) + "..." : key;
       Refuse(name, "{} is not a field that this server knows.", name);
     }
-    if (!value.is_null()) field->read(value, key, request);
+    if (!item.value().is_null()) field->read(item.value(), key, request);
   }
 }
 
