@@ -70,7 +70,7 @@ void Parse(Endpoint endpoint, std::string_view body) {
   } catch (const ApiException& error) {
     const std::string text = Dump(ErrorJson(error.error()));
     Check(error.error().status == 400 && text.size() < 4096 && IsValidUtf8(text));
-    Json::parse(text);
+    Check(Json::parse(text).is_object());
   }
 }
 

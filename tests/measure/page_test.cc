@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <limits>
-#include <regex>
 #include <string>
 
 #include "measure/html_page.h"
@@ -21,9 +21,15 @@ int Count(const std::string& text, const std::string& part) {
 // The centres of the dots, in order.
 std::vector<std::pair<double, double>> Dots(const std::string& svg) {
   std::vector<std::pair<double, double>> dots;
-  const std::regex dot("<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\" r=\"4.2\"");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), dot), end; it != end; ++it)
-    dots.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
+  const std::string begin = "<circle cx=\"";
+  for (size_t at = svg.find(begin); at != std::string::npos; at = svg.find(begin, at + 1)) {
+    double x = 0, y = 0;
+    char radius[8] = "";
+    if (std::sscanf(svg.c_str() + at, "<circle cx=\"%lf\" cy=\"%lf\" r=\"%7[0-9.]", &x, &y,
+                    radius) == 3 &&
+        std::string(radius) == "4.2")
+      dots.emplace_back(x, y);
+  }
   return dots;
 }
 
