@@ -231,7 +231,7 @@ void CompletionStream::Run() {
       task->Cancel();
       return;
     }
-    tasks_.push_back(std::move(task));
+    if (!done_) tasks_.push_back(std::move(task));
   }
   writer_->After(core_->options.request_timeout, [self] { self->TimeOut(); });
   if (request_.stream) {
@@ -416,6 +416,7 @@ void CompletionStream::WriteStreamEvents() {
   out += kStreamDone;
   if (!Claim()) return;
   Record(200, "", "");
+  DropTasks();
   writer_->Write(out);
   writer_->End();
 }
@@ -439,6 +440,7 @@ void CompletionStream::SendWhole() {
   }
   if (!Claim()) return;
   Record(200, "", "");
+  DropTasks();
   writer_->Send(std::move(response));
 }
 
@@ -532,6 +534,14 @@ void CompletionStream::FailWith(const ApiError& error) {
   }
   response.body = Dump(ErrorJson(error));
   writer_->Send(std::move(response));
+}
+
+// When all are done. A task may know its sink, which holds this stream.
+void CompletionStream::DropTasks() {
+  std::vector<std::unique_ptr<EngineTask>> tasks;
+  const std::lock_guard lock(mutex_);
+  done_ = true;
+  tasks.swap(tasks_);
 }
 
 void CompletionStream::CancelTasks() {

@@ -98,6 +98,7 @@ class CompletionStream : public std::enable_shared_from_this<CompletionStream> {
   void TimeOut();
   void FailWith(const ApiError& error);
   void CancelTasks();
+  void DropTasks();
   // True once: for the one who ends the request.
   bool Claim() { return !over_.exchange(true); }
   void Record(int status, std::string outcome, std::string error);
@@ -123,6 +124,7 @@ class CompletionStream : public std::enable_shared_from_this<CompletionStream> {
   bool scheduled_ = false;  // Pump has been posted
   bool cancelled_ = false;
   std::vector<std::unique_ptr<EngineTask>> tasks_;
+  bool done_ = false;  // no task is kept any more
 
   // On the strand only, but for `over_`.
   std::vector<Choice> choices_;
