@@ -1,17 +1,19 @@
 // Times steps at the shapes of the released models, with random weights made on the device: what
 // one recurrence costs against reading its weights and keys once, and what further rows at other
-// depths add.
+// depths, longer contexts and more requests add.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <numeric>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "backends/cuda/host/cuda_backend.h"
 #include "backends/cuda/host/read_bandwidth.h"
+#include "backends/cuda/program/wide_work.h"
 #include "base/timer.h"
 #include "model_shapes.h"
 
@@ -23,42 +25,59 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+inline constexpr int kContext = 1024;  // where nothing else is said
+
+// The rows of a step: of `requests` requests, and of each over `depths` depths, the deepest oldest.
+struct Rows {
+  int count;
+  int depths;
+  int requests = 1;
+};
+
 class Bench {
  public:
-  // `results`: takes a line "key value" for every figure that the table of scripts/gpu-check.sh
-  // needs.
-  Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context,
+  // `requests`: at most so many, each with a context of its own. `results`: takes a line "key
+  // value" for every figure that the table of scripts/gpu-check.sh needs.
+  Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, int requests,
         double bandwidth, std::ostream& results)
       : name_(name), context_(context), bandwidth_(bandwidth), results_(results) {
     BackendOptions options;
     options.readout_depths = std::move(depths);
     options.cells = 256;
-    options.kv_positions = context + 1024;
+    const int each = (context + kPageSize - 1) / kPageSize + 1;  // pages
+    options.kv_positions = int64_t{each} * kPageSize * requests;
     Timer timer;
     cuda::DeviceModel model = cuda::DeviceModel::Random(spec, 1);
     timer.Reset();
     backend_ = std::make_unique<cuda::CudaBackend>(std::move(model), options, 0);
     std::printf("%s: backend start %.3f s (weights excluded)\n", name, timer.Seconds());
-    pages_.resize(static_cast<size_t>(backend_->pages()));
-    std::iota(pages_.begin(), pages_.end(), 0);
+    pages_.resize(static_cast<size_t>(requests));
+    for (int r = 0; r < requests; ++r) {
+      auto& pages = pages_[static_cast<size_t>(r)];
+      pages.resize(static_cast<size_t>(each));
+      std::iota(pages.begin(), pages.end(), r * each);
+    }
     std::vector<int32_t> tokens(static_cast<size_t>(context));
     for (int i = 0; i < context; ++i) tokens[static_cast<size_t>(i)] = (i * 7919 + 13) % spec.vocab;
-    backend_->Prefill({{pages_.data()}, 0, std::span(tokens).first(64)});
+    backend_->Prefill({{pages_[0].data()}, 0, std::span(tokens).first(64)});
     timer.Reset();
-    backend_->Prefill({{pages_.data()}, 0, tokens});
+    backend_->Prefill({{pages_[0].data()}, 0, tokens});
     std::printf("%s: prefill of %d tokens %.1f ms\n", name, context, timer.Seconds() * 1e3);
+    for (int r = 1; r < requests; ++r)
+      backend_->Prefill({{pages_[static_cast<size_t>(r)].data()}, 0, tokens});
   }
 
   void SetWideFrom(int rows) { backend_->SetWideFrom(rows); }
+  void SetWideShape(int shape) { backend_->SetWideShape(shape); }
 
   // Where a recurrence's time goes: mean microseconds of each kind of operation.
-  void Trace(int rows, int distinct) {
+  void Trace(Rows rows) {
     const cuda::Program& program = backend_->program();
     const int begin = program.ops_begin[cuda::kPhaseCore], end = program.ops_end[cuda::kPhaseCore];
     cuda::PinnedArray<uint64_t> clocks(static_cast<size_t>(program.ops.size() + 8));
     StepPlan plan;
     SamplingParams greedy;
-    MakePlan(rows, distinct, 1, false, false, greedy, plan);
+    MakePlan(rows, 1, false, false, greedy, plan);
     backend_->Trace(clocks.data());
     double total[10] = {};
     int count[10] = {};
@@ -83,19 +102,18 @@ class Bench {
       }
     }
     backend_->Trace(nullptr);
-    std::printf("%-12s rows %3d, us per operation:", name_, rows);
+    std::printf("%-12s rows %3d, us per operation:", name_, rows.count);
     for (int k = 0; k < 10; ++k) {
       if (count[k] > 0) std::printf("  %s %.2f", names[k], total[k] / count[k]);
     }
     std::printf("\n");
   }
 
-  // `rows` rows over `distinct` depths, the deepest oldest; `prelude` new rows and `readouts`
-  // readouts among them.
-  void Run(int rows, int distinct, int recurrences, bool prelude, bool readout) {
+  // `prelude`: some of the rows are new; `readout`: all are read out.
+  void Run(Rows rows, int recurrences, bool prelude, bool readout) {
     StepPlan plan;
     SamplingParams greedy;
-    MakePlan(rows, distinct, recurrences, prelude, readout, greedy, plan);
+    MakePlan(rows, recurrences, prelude, readout, greedy, plan);
     std::vector<double> wall, prelude_s, recur, read;
     for (int i = 0; i < 60; ++i) {
       Timer timer;
@@ -106,31 +124,35 @@ class Bench {
       recur.push_back(result.recur_seconds);
       read.push_back(result.readout_seconds);
     }
-    Print(rows, distinct, recurrences, prelude, readout, Median(wall), Median(prelude_s),
-          Median(recur), Median(read));
+    Print(rows, recurrences, prelude, readout, Median(wall), Median(prelude_s), Median(recur),
+          Median(read));
   }
 
  private:
-  void MakePlan(int rows, int distinct, int recurrences, bool prelude, bool readout,
+  void MakePlan(Rows rows, int recurrences, bool prelude, bool readout,
                 const SamplingParams& greedy, StepPlan& plan) const {
     const ModelSpec& spec = backend_->spec();
-    plan.sequences.push_back({pages_.data()});
     plan.recurrences = recurrences;
-    const int stride = std::max(1, spec.recurrence / std::max(distinct, 1));
-    for (int i = 0; i < rows; ++i) {
-      const int level = i * distinct / rows;
-      int depth = std::max(0, spec.recurrence - recurrences - level * stride);
-      // A row that P has not been through has no state, unless P is the embedding alone.
-      if (!prelude && depth == 0 && spec.prelude_layers > 0)
-        depth = std::min(1, spec.recurrence - recurrences);
-      if (prelude && level == distinct - 1) depth = 0;
-      plan.rows.push_back({0, i, 100 + i, context_ + level, depth,
-                           static_cast<int32_t>(plan.chains.size()), level});
-      // One cell of every older level.
-      for (int l = 0; l < level; ++l) plan.chains.push_back(l * rows / distinct);
+    const int stride = std::max(1, spec.recurrence / std::max(rows.depths, 1));
+    const int each = rows.count / rows.requests;
+    for (int request = 0; request < rows.requests; ++request) {
+      plan.sequences.push_back({pages_[static_cast<size_t>(request)].data()});
+      for (int i = 0; i < each; ++i) {
+        const int level = i * rows.depths / each, cell = request * each + i;
+        int depth = std::max(0, spec.recurrence - recurrences - level * stride);
+        // A row that P has not been through has no state, unless P is the embedding alone.
+        if (!prelude && depth == 0 && spec.prelude_layers > 0)
+          depth = std::min(1, spec.recurrence - recurrences);
+        if (prelude && level == rows.depths - 1) depth = 0;
+        plan.rows.push_back({request, cell, 100 + i, context_ + level, depth,
+                             static_cast<int32_t>(plan.chains.size()), level});
+        // One cell of every older level.
+        for (int l = 0; l < level; ++l)
+          plan.chains.push_back(request * each + l * each / rows.depths);
+      }
     }
     if (readout) {
-      for (int i = 0; i < rows; ++i) {
+      for (int i = 0; i < static_cast<int>(plan.rows.size()); ++i) {
         ReadoutPlan r{};
         r.row = i;
         r.readout = i % static_cast<int>(backend_->options().readout_depths.size());
@@ -142,15 +164,16 @@ class Bench {
     }
   }
 
-  void Print(int rows, int distinct, int recurrences, bool prelude, bool readout, double wall,
-             double p, double b, double c) {
+  void Print(Rows rows, int recurrences, bool prelude, bool readout, double wall, double p,
+             double b, double c) {
     const ModelSpec& spec = backend_->spec();
     const double token = 2.0 * spec.kv_size() * sizeof(uint16_t);
-    const double kv = token * spec.core_layers * context_ * distinct;
+    const double kv = token * spec.core_layers * context_ * rows.depths * rows.requests;
     const double core = (static_cast<double>(backend_->model().core_bytes) + kv) * recurrences;
-    std::printf("%-12s rows %3d depths %2d x%d%s%s  B %8.4f ms  %5.3f TB/s %5.1f %%", name_, rows,
-                distinct, recurrences, prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3,
-                core / b * 1e-12, core / b / bandwidth_ * 100);
+    std::printf("%-12s context %5d requests %2d rows %3d depths %2d x%d%s%s  B %8.4f ms", name_,
+                context_, rows.requests, rows.count, rows.depths, recurrences,
+                prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3);
+    std::printf("  %5.3f TB/s %5.1f %%", core / b * 1e-12, core / b / bandwidth_ * 100);
     double floor = core / bandwidth_;
     if (prelude) {
       floor += static_cast<double>(backend_->model().prelude_bytes) / bandwidth_;
@@ -164,8 +187,13 @@ class Bench {
     std::printf("  step %.4f ms, %4.1f %% outside the kernel, %5.1f %% of the floor\n", wall * 1e3,
                 (wall - p - b - c) / wall * 100, floor / wall * 100);
     std::fflush(stdout);
-    const std::string key = std::string(name_) + ".step.rows" + std::to_string(rows) + ".x" +
-                            std::to_string(recurrences) + (prelude || readout ? ".PC" : "") + ".";
+    std::string key = std::string(name_) + ".step.";
+    if (context_ != kContext || rows.requests > 1) {
+      key += "context" + std::to_string(context_) + ".requests" + std::to_string(rows.requests) +
+             ".depths" + std::to_string(rows.depths) + ".";
+    }
+    key += "rows" + std::to_string(rows.count) + ".x" + std::to_string(recurrences) +
+           (prelude || readout ? ".PC" : "") + ".";
     results_ << key << "core_ms " << b * 1e3 << '\n'
              << key << "core_share " << core / b / bandwidth_ << '\n'
              << key << "ms " << wall * 1e3 << '\n'
@@ -179,80 +207,156 @@ class Bench {
   double bandwidth_;
   std::ostream& results_;
   std::unique_ptr<cuda::CudaBackend> backend_;
-  std::vector<int32_t> pages_;
+  std::vector<std::vector<int32_t>> pages_;  // of each request
 };
 
 // Recurrences of many rows, where their time goes, and steps with readouts of all of them.
-void RunRows(Bench& bench, const std::vector<int>& counts, int depths) {
-  for (const int rows : counts) {
-    bench.Run(rows, std::min(rows, depths), 1, false, false);
-    bench.Trace(rows, std::min(rows, depths));
-    bench.Run(rows, std::min(rows, depths), 1, true, true);
-    if (rows <= cuda::kPassRows) continue;
-    const bool wide = rows >= cuda::kWideFrom;
-    std::printf("the same with %s:\n",
-                wide ? "a pass over the weights for every 32 rows" : "one pass over the weights");
-    bench.SetWideFrom(wide ? 1 << 30 : 0);
-    bench.Run(rows, std::min(rows, depths), 1, false, false);
-    bench.Trace(rows, std::min(rows, depths));
-    bench.SetWideFrom(cuda::kWideFrom);
+void RunRows(Bench& bench, Rows rows) {
+  bench.Run(rows, 1, false, false);
+  bench.Trace(rows);
+  bench.Run(rows, 1, true, true);
+  if (rows.count <= cuda::kPassRows) return;
+  std::printf("the same with a pass over the weights for every 32 rows:\n");
+  bench.SetWideFrom(1 << 30);
+  bench.Run(rows, 1, false, false);
+  bench.Trace(rows);
+  bench.SetWideFrom(cuda::kWideFrom);
+}
+
+// Products in tiles of every shape, to choose them by.
+void RunShapes(Bench& bench, Rows rows) {
+  for (int shape = 0; shape < cuda::kWideShapeCount; ++shape) {
+    const cuda::WideShape& tile = cuda::kWideShapes[shape];
+    std::printf("tiles of %d outputs by %d rows:\n", tile.outputs, tile.rows);
+    bench.SetWideShape(shape);
+    bench.Trace(rows);
+  }
+  bench.SetWideShape(-1);
+}
+
+struct Options {
+  std::string family = "all";
+  std::ofstream results;
+  std::vector<int> rows;
+  int depths = 0;  // 0: 4 for Ouro, 16 for Raven
+  int context = kContext;
+  int requests = 1;
+  bool shapes = false;
+};
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 == argc) throw std::runtime_error(word + " needs a value");
+      return argv[++i];
+    };
+    if (word == "--results") {
+      options.results.open(value(), std::ios::app);
+    } else if (word == "--rows") {
+      std::stringstream list(value());
+      for (std::string item; std::getline(list, item, ',');)
+        options.rows.push_back(std::stoi(item));
+    } else if (word == "--depths") {
+      options.depths = std::stoi(value());
+    } else if (word == "--context") {
+      options.context = std::stoi(value());
+    } else if (word == "--requests") {
+      options.requests = std::stoi(value());
+    } else if (word == "--shapes") {
+      options.shapes = true;
+    } else if (word == "ouro" || word == "raven" || word == "all") {
+      options.family = word;
+    } else {
+      throw std::runtime_error(
+          "usage: cuda_step_bench [ouro|raven|all] [--results FILE] [--rows N,N] [--depths N] "
+          "[--context N] [--requests N] [--shapes]");
+    }
+  }
+  return options;
+}
+
+// What the table of scripts/gpu-check.sh has.
+void RunOuro(double bandwidth, std::ostream& results) {
+  const auto bench = [&](int context, int requests) {
+    return Bench("ouro-1.4b", Ouro14(), {1, 2, 4}, context, requests, bandwidth, results);
+  };
+  {
+    Bench ouro = bench(kContext, 32);
+    ouro.Run({1, 1}, 1, false, false);
+    ouro.Run({2, 2}, 1, false, false);
+    ouro.Run({4, 4}, 1, false, false);
+    for (const int rows : {1, 4, 32}) ouro.Trace({rows, std::min(rows, 4)});
+    ouro.Run({8, 4}, 1, false, false);
+    ouro.Run({1, 1}, 4, true, true);
+    ouro.Run({4, 4}, 1, true, true);
+    ouro.Run({32, 4}, 1, true, true);
+    for (const int rows : {64, 128, 256}) RunRows(ouro, {rows, 4});
+    for (const int requests : {8, 32}) ouro.Run({4 * requests, 4, requests}, 1, false, false);
+  }
+  {
+    Bench ouro = bench(4096, 1);
+    ouro.Run({4, 4}, 1, false, false);
+  }
+  Bench ouro = bench(16384, 1);
+  for (const Rows rows : {Rows{1, 1}, Rows{4, 4}, Rows{8, 2}}) {
+    ouro.Run(rows, 1, false, false);
+    ouro.Trace(rows);
+  }
+}
+
+void RunRaven(double bandwidth, std::ostream& results) {
+  const auto bench = [&](int context) {
+    return Bench("raven-llama", RavenLlama(), {2, 8, 32}, context, 1, bandwidth, results);
+  };
+  {
+    Bench raven = bench(kContext);
+    for (const int rows : {1, 16, 24, 32}) {
+      raven.Run({rows, std::min(rows, 16)}, 1, false, false);
+      raven.Trace({rows, std::min(rows, 16)});
+    }
+    raven.Run({1, 1}, 32, true, true);
+    raven.Run({32, 16}, 2, true, true);
+    for (const int rows : {64, 128, 256}) RunRows(raven, {rows, 16});
+  }
+  Bench raven = bench(8000);
+  raven.Run({16, 16}, 1, false, false);
+  raven.Trace({16, 16});
+}
+
+// Only the rows that were asked for.
+void RunChosen(const char* name, const ModelSpec& spec, std::vector<int> readouts, int depths,
+               double bandwidth, Options& options) {
+  Bench bench(name, spec, std::move(readouts), options.context, options.requests, bandwidth,
+              options.results);
+  if (options.depths > 0) depths = options.depths;
+  for (const int count : options.rows) {
+    const int each = count / options.requests;
+    const Rows rows{each * options.requests, std::min(each, depths), options.requests};
+    RunRows(bench, rows);
+    if (options.shapes && count > cuda::kPassRows) RunShapes(bench, rows);
   }
 }
 
 int Main(int argc, char** argv) {
-  // [ouro|raven|all] [--results FILE] [--rows N,N]: only these numbers of rows, over all depths
-  std::string which = "all";
-  std::ofstream results;
-  std::vector<int> row_counts;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--results" && i + 1 < argc) {
-      results.open(argv[++i], std::ios::app);
-    } else if (word == "--rows" && i + 1 < argc) {
-      std::stringstream list(argv[++i]);
-      for (std::string item; std::getline(list, item, ',');) row_counts.push_back(std::stoi(item));
-    } else {
-      which = word;
-    }
-  }
+  Options options = Parse(argc, argv);
   cuda::Check(cudaSetDevice(0), "selecting the GPU");
   const double bandwidth = cuda::MeasureReadBandwidth();
   std::printf("read bandwidth %.3f TB/s\n", bandwidth * 1e-12);
-  results << "bandwidth_TBps " << bandwidth * 1e-12 << '\n';
-  if (which == "all" || which == "ouro") {
-    Bench ouro("ouro-1.4b", Ouro14(), {1, 2, 4}, 1024, bandwidth, results);
-    if (!row_counts.empty()) {
-      RunRows(ouro, row_counts, 4);
+  options.results << "bandwidth_TBps " << bandwidth * 1e-12 << '\n';
+  if (options.family != "raven") {
+    if (options.rows.empty()) {
+      RunOuro(bandwidth, options.results);
     } else {
-      ouro.Run(1, 1, 1, false, false);
-      ouro.Run(2, 2, 1, false, false);
-      ouro.Run(4, 4, 1, false, false);
-      ouro.Trace(1, 1);
-      ouro.Trace(4, 4);
-      ouro.Trace(32, 4);
-      ouro.Run(8, 4, 1, false, false);
-      ouro.Run(1, 1, 4, true, true);
-      ouro.Run(4, 4, 1, true, true);
-      ouro.Run(32, 4, 1, true, true);
-      RunRows(ouro, {64, 128, 256}, 4);
+      RunChosen("ouro-1.4b", Ouro14(), {1, 2, 4}, 4, bandwidth, options);
     }
   }
-  if (which == "all" || which == "raven") {
-    Bench raven("raven-llama", RavenLlama(), {2, 8, 32}, 1024, bandwidth, results);
-    if (!row_counts.empty()) {
-      RunRows(raven, row_counts, 16);
+  if (options.family != "ouro") {
+    if (options.rows.empty()) {
+      RunRaven(bandwidth, options.results);
     } else {
-      raven.Run(1, 1, 1, false, false);
-      raven.Run(16, 16, 1, false, false);
-      raven.Run(24, 16, 1, false, false);
-      raven.Run(32, 16, 1, false, false);
-      raven.Trace(1, 1);
-      raven.Trace(16, 16);
-      raven.Trace(24, 16);
-      raven.Trace(32, 16);
-      raven.Run(1, 1, 32, true, true);
-      raven.Run(32, 16, 2, true, true);
-      RunRows(raven, {64, 128, 256}, 16);
+      RunChosen("raven-llama", RavenLlama(), {2, 8, 32}, 16, bandwidth, options);
     }
   }
   return 0;

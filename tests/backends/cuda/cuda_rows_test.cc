@@ -1,6 +1,7 @@
 // A row's result depends on that row alone, bit for bit: whatever shares the step with it, and
 // wherever its prefix lies.
 #include "cuda_rows.h"
+#include "backends/cuda/program/wide_work.h"
 
 #include <cmath>
 
@@ -61,17 +62,22 @@ TEST_P(CudaRows, HaveTheBitsOfSingleRowsInAnyNumber) {
     step(i, 1);
     alone.push_back(driver_->Logits(0));
   }
-  for (const int wide_from : {cuda::kWideFrom, 0}) {  // 0: the wide kernel wherever it can be used
-    backend_->SetWideFrom(wide_from);
+  const auto check = [&](const char* how, int shape) {
     for (const int rows :
          {2, 9, 32, 33, 48, 63, 64, 65, 96, 97, 127, 128, 129, 160, 192, 193, 255, 256}) {
       step(0, rows);
       for (int i = 0; i < rows; ++i) {
         ASSERT_EQ(driver_->Logits(i), alone[static_cast<size_t>(i)])
-            << "row " << i << " of " << rows << ", wide from " << wide_from;
+            << "row " << i << " of " << rows << ", " << how << " " << shape;
       }
     }
+  };
+  for (int shape = -1; shape < cuda::kWideShapeCount; ++shape) {
+    backend_->SetWideShape(shape);
+    check("a kernel for each operation, tile shape", shape);
   }
+  backend_->SetWideFrom(1 << 30);
+  check("a pass for every 32 rows", -1);
 }
 
 // After so many positions that combining takes several rounds, whose number depends on the rows,

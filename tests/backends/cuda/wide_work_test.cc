@@ -22,22 +22,16 @@ WideMatrix Random(std::mt19937& random) {
   return m;
 }
 
-// Every output of every row and every block of k belongs to exactly one item of one CTA.
+// Every output of every row and every chunk of k belongs to exactly one item.
 TEST(WideWork, CoversEveryOutputOnce) {
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
-    const int ctas = i % 2 == 0 ? 132 : 1 + static_cast<int>(random() % 200);
-    const WideMatrix m = ChooseWideShapes(Random(random), ctas);
+    const WideMatrix m = Random(random);
     const int rows = kPassRows + 1 + static_cast<int>(random() % 300);
-    const WideShape shape = WideShapeAt(WideShapeFor(m, rows));
+    const WideShape shape = kWideShapes[i % kWideShapeCount];
     const WideWork work = WideWork::Of(m, shape, rows);
-    std::vector<int> seen(static_cast<size_t>(work.items), 0);
-    for (int cta = 0; cta < ctas; ++cta) {
-      for (int n = 0; n < work.ItemsOf(cta, ctas); ++n)
-        ++seen.at(static_cast<size_t>(cta + n * ctas));
-    }
-    ASSERT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
-    std::vector<int> tiles(static_cast<size_t>(work.across * work.down * m.chunks), 0);
+    ASSERT_EQ(work.items, work.across * work.down * m.chunks);
+    std::vector<int> tiles(static_cast<size_t>(work.items), 0);
     for (int index = 0; index < work.items; ++index) {
       const WideItem item = WideItem::Of(work, index);
       ASSERT_LT(item.row_tile, work.across);
@@ -51,19 +45,15 @@ TEST(WideWork, CoversEveryOutputOnce) {
     ASSERT_LT((work.across - 1) * shape.rows,
               rows);  // an item without rows would read past the end
     ASSERT_GE(work.down * shape.outputs, m.tiles * kTileRows);
-    ASSERT_GE(work.stages * kWideStageK * shape.blocks,
-              std::min<int>(m.k_blocks, kWarps) * kBlockK);
   }
 }
 
-// What fits into a stage, and in how many warps.
-TEST(WideWork, ShapesFitTheStages) {
-  for (int i = 0; i < kWideShapes; ++i) {
-    const WideShape shape = WideShapeAt(i);
-    EXPECT_LE((shape.outputs + shape.rows) * shape.blocks * kWideStageK * 2, kWideStageBytes);
-    EXPECT_EQ(shape.outputs % kWideBoxRows, 0);
+TEST(WideWork, ShapesAreMadeOfBoxesAndGroups) {
+  for (const WideShape& shape : kWideShapes) {
+    EXPECT_EQ(shape.outputs % shape.box, 0);
+    EXPECT_TRUE(std::find(std::begin(kWideBoxes), std::end(kWideBoxes), shape.box) !=
+                std::end(kWideBoxes));
     EXPECT_EQ(shape.rows % kPassRows, 0);
-    EXPECT_EQ(kWarps % shape.blocks, 0);
   }
 }
 
@@ -85,58 +75,16 @@ TEST(WideWork, InputsOfAStageAreContiguous) {
   }
 }
 
-// The requests of a CTA through products of many sizes: every load once, in order, into a stage
-// that is free, and inputs only when the CTA has come to their product.
-TEST(WideWork, RequestsEveryLoadOnceAndInOrder) {
-  std::mt19937 random(2);
-  for (int run = 0; run < 200; ++run) {
-    std::vector<int> totals(2 + random() % 12);
-    for (int& total : totals)
-      total = static_cast<int>(random() % 3 == 0 ? random() % 8 : random() % 60);
-    std::vector<std::vector<int>> weights, inputs;
-    for (const int total : totals) {
-      weights.emplace_back(static_cast<size_t>(total), 0);
-      inputs.emplace_back(static_cast<size_t>(total), 0);
-    }
-    int base = 0, released = 0, requested = 0;
-    for (size_t product = 0; product < totals.size(); ++product) {
-      const int total = totals[product];
-      const bool last = product + 1 == totals.size(), ahead = product > 0;
-      const auto request = [&](int place, bool begin) {
-        const WideLoad load = WideLoadAt(place, total);
-        if (!load.same && (last || load.n >= totals[product + 1])) return;
-        auto& of = weights[product + (load.same ? 0 : 1)];
-        if (load.same && begin && ahead) {
-          ASSERT_EQ(of.at(static_cast<size_t>(load.n)), 1);
-        } else {
-          const int number = base + (load.same ? load.n : total + load.n);
-          ASSERT_EQ(number, requested++);
-          ASSERT_LT(number - kWideStages, released);
-          ++of.at(static_cast<size_t>(load.n));
-        }
-        if (load.same) ++inputs[product].at(static_cast<size_t>(load.n));
-      };
-      for (int place = 0; place < kWideStages; ++place) request(place, true);
-      for (int n = 0; n < total; ++n) {
-        ASSERT_EQ(weights[product][static_cast<size_t>(n)], 1);
-        ASSERT_EQ(inputs[product][static_cast<size_t>(n)], 1);
-        ++released;
-        request(n + kWideStages, false);
-      }
-      base += total;
-    }
-  }
-}
-
-// More rows than a tile has at 64: larger tiles, which read less through the L2 cache.
-TEST(WideWork, LargerTilesForMoreRows) {
+// Small matrices and few rows take tiles so small that every multiprocessor has one.
+TEST(WideWork, ShapesKeepTheChipBusy) {
   WideMatrix m{};
-  m.tiles = 704;  // gate and up of Ouro-1.4B
   m.k_blocks = 8;
   m.chunks = 1;
-  m = ChooseWideShapes(m, 132);
-  EXPECT_EQ(WideShapeAt(WideShapeFor(m, 64)).rows, 64);
-  EXPECT_EQ(WideShapeAt(WideShapeFor(m, 256)).rows, 128);
+  for (const int outputs : {2048, 6144, 11264}) {  // o, qkv, gate and up of Ouro-1.4B
+    m.tiles = outputs / kTileRows;
+    const WideShape& shape = kWideShapes[ChooseWideShape(m, 64, 132)];
+    EXPECT_GE(WideWork::Of(m, shape, 64).items, 88) << outputs << " outputs";
+  }
 }
 
 }  // namespace

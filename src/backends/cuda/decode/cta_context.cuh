@@ -6,7 +6,6 @@
 #pragma once
 
 #include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/program/wide_work.h"
 
 namespace loopspec::cuda {
 
@@ -43,21 +42,6 @@ struct alignas(16) RingState {
   uint32_t owed;                    // free stages that wait for the next pass to be computed
   int last;                         // matrix up to which matrices follow each other, one pass each
   int phase, matrix, repeat, pass;  // of the last pass that was computed
-};
-
-// The state of a warp in a product of more than kPassRows rows (ops/wide_matrix_op.cuh): registers
-// are scarce there. Loads are stages requested, numbered from the start of the launch.
-struct alignas(16) WideState {
-  uint32_t base;  // the product's first load
-  int ahead;      // whether the weights of its first loads were requested in the product before
-  int total;      // its loads
-  int after;      // the next product's matrix, or -1
-  int tiles;      // of the matrix
-  int k_blocks;   // likewise
-  int stages;     // of an item
-  int ld;         // elements of a row of the inputs
-  const bf16* input;
-  const TensorMap* map;
 };
 
 // How an operation runs in this step, where OpFlag says what is fixed about it.
@@ -127,10 +111,7 @@ struct CtaContext {
   PhaseContext phase;
   Cursor cursors[kWarps];
   Run runs[kWarps];
-  union {
-    RingState rings[kWarps];
-    WideState wide_states[kWarps];
-  };
+  RingState rings[kWarps];
   StreamOrder order;
   const int32_t* chains;  // in `chain_cache` where they fit
   float scratch[kNormsOfRow][kWarps];
@@ -148,10 +129,7 @@ struct CtaContext {
   // in the plane of the stack's first layer.
   uint32_t streamed_warps[kPhases][kStreamedPieces];
   const bf16* streamed_keys[kPhases][kStreamedPieces][kWarps];
-  union {
-    MatrixShare shares[kMaxMatrices];
-    WideMatrix wide[kMaxMatrices];  // in the kernel for more than kPassRows rows
-  };
+  MatrixShare shares[kMaxMatrices];
 };
 
 // Shared memory: the context, the warps' sums, then the rings, which start at a multiple of 1 KiB.
@@ -225,16 +203,6 @@ struct RingKind {
   static constexpr bool kProducer = kRowsWithProducer > 0;
   static constexpr int kProducerRows = kRowsWithProducer;
   static constexpr bool kSharedInputs = kProducerRows > 24;
-  static constexpr bool kWide = false;
-};
-// The kernel for more than kPassRows rows that reads the weights once (ops/wide_matrix_op.cuh).
-// What are rings elsewhere are stages for all warps together.
-struct WideKind {
-  static constexpr int kStages = 3;
-  static constexpr bool kProducer = false;
-  static constexpr int kProducerRows = 0;
-  static constexpr bool kSharedInputs = false;
-  static constexpr bool kWide = true;
 };
 
 }  // namespace loopspec::cuda

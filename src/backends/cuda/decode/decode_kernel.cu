@@ -8,7 +8,6 @@
 #include "backends/cuda/decode/ops/combine_op.cuh"
 #include "backends/cuda/decode/ops/matrix_op.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
-#include "backends/cuda/decode/ops/wide_matrix_op.cuh"
 #include "backends/cuda/decode/stream/producer.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/decode/watchdog.cuh"
@@ -96,18 +95,12 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   CtaContext& context = Context();
   CopyToShared(&context.p, &params, 1);
   FetchToShared(&context.plan, params.plan, 1);
-  if constexpr (Kind::kWide) {
-    InitWideStages();
-  } else {
-    InitRings();
-  }
+  InitRings();
   WaitForCopies();
   __syncthreads();
   const PlanHeader& plan = context.plan;
-  if constexpr (Kind::kWide)
-    FetchToShared(context.wide, params.program.wide, params.program.matrices);
   int begin = 0;
-  for (int phase = 0; phase < kPhases && !Kind::kWide; ++phase) {
+  for (int phase = 0; phase < kPhases; ++phase) {
     const int end = params.program.matrices_end[phase];
     const MatrixShare* shares = params.program.shares[plan.rows[phase] <= kSmallBatchRows ? 1 : 0] +
                                 static_cast<size_t>(blockIdx.x) * params.program.matrices;
@@ -132,9 +125,7 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   }
   WaitForCopies();
   __syncthreads();
-  if constexpr (!Kind::kWide) {
-    if (threadIdx.x < kThreads) StartStream<Kind>();
-  }
+  if (threadIdx.x < kThreads) StartStream<Kind>();
 }
 
 __device__ __forceinline__ void TraceTime() {
@@ -213,7 +204,7 @@ __device__ __forceinline__ OpDigest Advance(bool trace) {
 // 8.0, or for 12.0 and later.
 template <typename Kind>
 __host__ __device__ constexpr bool IsCompiled(int architecture) {
-  if (Kind::kProducer || Kind::kWide) return architecture >= 90 && architecture < 120;
+  if (Kind::kProducer) return architecture >= 90 && architecture < 120;
   return Kind::kStages == 1 ? architecture < 90 || architecture >= 120 : architecture < 120;
 }
 #ifdef __CUDA_ARCH__
@@ -250,13 +241,9 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
       do {
         switch (TypeOf(op)) {
           case OpType::kMatrix:
-            if constexpr (Kind::kWide) {
-              WideMatrixOp();
-            } else {
-              MatrixOp<Kind>(FlagsOf(op));
-              if constexpr (!Kind::kProducer) {
-                if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
-              }
+            MatrixOp<Kind>(FlagsOf(op));
+            if constexpr (!Kind::kProducer) {
+              if (NeedsCatchUp()) CatchUp<Kind>(static_cast<int>(ThreadNow() / 32));
             }
             break;
           case OpType::kAttention:
@@ -360,7 +347,6 @@ DecodeLaunch PrepareDecode(int device) {
   // only with a producer warp: filled by the compute warps themselves, it delays their other reads.
   (void)Prepare<RingKind<3, 24>>(limit, launch.with_producer[0]);
   (void)Prepare<RingKind<2, 32>>(limit, launch.with_producer[1]);
-  (void)Prepare<WideKind>(limit, launch.wide);
   using Least = RingKind<1>;
   if (Prepare<RingKind<2>>(limit, launch.any) || Prepare<Least>(limit, launch.any)) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
@@ -368,8 +354,9 @@ DecodeLaunch PrepareDecode(int device) {
            std::to_string(SharedBytes<Least>()));
 }
 
-void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kPhases],
-                  cudaStream_t stream) {
+void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodeParams params,
+                  const PlanHeader& plan, cudaStream_t stream) {
+  const auto& rows = plan.rows;
   // Kernels with a producer warp expect that small batches can use the exchange, and that attention
   // takes all queries of a KV head at once. If one phase needs the kernel for more rows, the others
   // run in it too: another launch would cost more than the smaller kernel gains.
@@ -384,29 +371,36 @@ void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&r
   }
   // Neighbouring phases that run in the same kernel share a launch.
   const DecodeKernelLaunch* kernel = nullptr;
-  const auto run = [&](int end) {
+  const auto run_to = [&](int end) {
     params.phases_end = end;
     void* arguments[] = {&params};
-    Check(cudaLaunchCooperativeKernel(kernel->kernel, dim3(static_cast<unsigned>(launch.ctas)),
-                                      dim3(static_cast<unsigned>(kernel->threads)), arguments,
-                                      kernel->shared_bytes, stream),
-          "launching the decode kernel");
+    if (kernel != nullptr) {
+      Check(cudaLaunchCooperativeKernel(kernel->kernel, dim3(static_cast<unsigned>(launch.ctas)),
+                                        dim3(static_cast<unsigned>(kernel->threads)), arguments,
+                                        kernel->shared_bytes, stream),
+            "launching the decode kernel");
+    }
     params.phases_begin = end;
+    kernel = nullptr;
   };
   params.phases_begin = 0;
   for (int phase = 0; phase < kPhases; ++phase) {
-    if (rows[phase] == 0) continue;
+    const int count = rows[phase];
+    if (count == 0) continue;
+    if (wide.available() && count > kPassRows && count >= launch.wide_from) {
+      run_to(phase);
+      wide.Launch(params, plan, static_cast<Phase>(phase), stream);
+      params.phases_begin = phase + 1;
+      continue;
+    }
     const DecodeKernelLaunch* next =
-        with_producer_kernel != nullptr && rows[phase] <= with_producer_kernel->producer_rows
+        with_producer_kernel != nullptr && count <= with_producer_kernel->producer_rows
             ? with_producer_kernel
-        : params.program.wide != nullptr && rows[phase] > kPassRows &&
-                rows[phase] >= launch.wide_from && rows[phase] <= kWideMaxRows
-            ? &launch.wide
             : &launch.any;
-    if (kernel != nullptr && next != kernel) run(phase);
+    if (next != kernel) run_to(phase);
     kernel = next;
   }
-  if (kernel != nullptr) run(kPhases);
+  run_to(kPhases);
 }
 
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/decode/wide/wide_kernels.h"
 
 namespace loopspec::cuda {
 
@@ -15,8 +16,7 @@ struct DecodeKernelLaunch {
 struct DecodeLaunch {
   int ctas = 0;
   DecodeKernelLaunch any;     // for any number of rows
-  DecodeKernelLaunch wide;    // for more than kPassRows rows; null: not on this device
-  int wide_from = kWideFrom;  // rows of a phase from which on it is used
+  int wide_from = kWideFrom;  // rows of a phase from which on WideKernels are used
   // With a producer warp, for up to 24 and up to 32 rows; producer_rows 0: not on this device.
   DecodeKernelLaunch with_producer[2];
   int producer_interval[2] = {1, 1};  // of that warp (DecodeParams)
@@ -25,9 +25,10 @@ struct DecodeLaunch {
 // Throws Error when the device has too little shared memory.
 DecodeLaunch PrepareDecode(int device);
 
-// `rows`: of each phase. One launch, or several where phases need different kernels.
-void LaunchDecode(const DecodeLaunch& launch, DecodeParams params, const int (&rows)[kPhases],
-                  cudaStream_t stream);
+// Runs the step of `plan`, the host's copy of what lies at params.plan. One launch, or several
+// where phases need different kernels.
+void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodeParams params,
+                  const PlanHeader& plan, cudaStream_t stream);
 // Copies the plan's committed cells into their pages.
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream);
 

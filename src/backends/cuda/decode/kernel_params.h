@@ -28,8 +28,7 @@ struct ProgramParams {
   const MatrixShare* shares[2];                  // [small_batch]: [cta][matrix]
   const MatrixSource* sources;                   // [matrix]
   const TensorMap* maps;                         // [matrix]: for TMA, where there is one
-  const WideMatrix* wide;                        // [matrix]; null: see Program::wide
-  const TensorMap* wide_maps;                    // [matrix], likewise
+  const TensorMap* wide_maps;                    // [matrix][box]: for WideKernels (kWideBoxes)
   int32_t matrices;
   int32_t matrices_end[kPhases];  // matrices are numbered P, B, C
 };

@@ -50,6 +50,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.ctas)),
+      wide_(program_, device),
       encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
                static_cast<int>(options_.readout_depths.size())),
       prefill_settings_(prefill) {
@@ -121,10 +122,8 @@ void CudaBackend::UploadProgram() {
     upload(program_.shares[small_batch], shares_[small_batch], "the program");
     params_.program.shares[small_batch] = shares_[small_batch].data();
   }
-  if (launch_.wide.kernel != nullptr && !program_.wide.empty()) {
-    upload(program_.wide, wide_, "the program");
+  if (wide_.available()) {
     wide_maps_ = MakeWideMaps(program_.weights);
-    params_.program.wide = wide_.data();
     params_.program.wide_maps = wide_maps_.data();
   }
   upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");
@@ -342,7 +341,10 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   std::fill_n(flight.clock.data(), 2 * kPhases, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
   std::copy_n(launch_.producer_interval, 2, params.producer_interval);
-  if (!plan.rows.empty()) LaunchDecode(launch_, params, step.rows, stream);
+  if (!plan.rows.empty()) {
+    const auto& header = *reinterpret_cast<const PlanHeader*>(flight.host_plan.data());
+    LaunchDecode(launch_, wide_, params, header, stream);
+  }
   SamplingBuffers sampling{};
   sampling.plan = params.plan;
   sampling.vocab = params.shapes.vocab;

@@ -61,6 +61,8 @@ class CudaBackend final : public Backend {
     launch_.wide_from = rows;
     encoder_.SetWideFrom(std::max(rows, kPassRows + 1));
   }
+  // Their products in tiles of one shape (WideKernels::SetShape).
+  void SetWideShape(int shape) { wide_.SetShape(shape); }
   // The next step never completes a grid barrier, for tests of the watchdog.
   void StallNextStep() { stall_next_step_ = true; }
 
@@ -98,6 +100,7 @@ class CudaBackend final : public Backend {
   PlaneMap planes_;
   DecodeLaunch launch_;
   Program program_;
+  WideKernels wide_;
   Stream stream_{-1};  // ahead of prompts
   DecodeParams params_{};
   StepEncoder encoder_;
@@ -106,7 +109,6 @@ class CudaBackend final : public Backend {
   DeviceArray<Op> ops_;
   DeviceArray<MatrixShare> shares_[2];  // [small_batch]
   DeviceArray<MatrixSource> sources_;
-  DeviceArray<WideMatrix> wide_;
   DeviceArray<TensorMap> maps_, wide_maps_;
   DeviceArray<double> frequencies_;
   DeviceArray<float> state_, coda_x_, local_stream_, qk_raw_, partials_, attention_o_, logits_,

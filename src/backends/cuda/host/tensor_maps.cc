@@ -70,8 +70,10 @@ DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices,
 
 DeviceArray<TensorMap> MakeWideMaps(const std::vector<DeviceMatrix>& matrices) {
   std::vector<TensorMap> maps;
-  for (const DeviceMatrix& m : matrices)
-    maps.push_back(MakeBoxMap(m.data, m.ld, m.rows, m.ld, kWideStageK, kWideBoxRows));
+  for (const DeviceMatrix& m : matrices) {
+    for (const int box : kWideBoxes)
+      maps.push_back(MakeBoxMap(m.data, m.ld, m.rows, m.ld, kWideStageK, box));
+  }
   return Upload(maps);
 }
 

@@ -28,10 +28,8 @@ inline constexpr int kUnitQueries = 8;
 // Likewise in phases of kWideFrom rows and more, whose kernels have no producer warp: keys and
 // values are read once for all of these.
 inline constexpr int kLargeUnitQueries = 32;
-// Rows of a phase from which on the kernel that reads weights once is used
-// (ops/wide_matrix_op.cuh). Up to 128 rows, passes of kPassRows rows are faster (H200: 5.03 ms
-// against 5.62 at 128 rows of Ouro-1.4B, 9.35 against 8.15 at 256).
-inline constexpr int kWideFrom = 4 * kPassRows + 1;
+// Rows of a phase from which on every operation has a kernel of its own (decode/wide).
+inline constexpr int kWideFrom = kPassRows + 1;
 
 // Lanes, of four elements each, that a piece of the combine operation has (ops/combine_op.cuh): as
 // few as give each of the grid's `warps` at most one piece of the `elements` in all rows. More than

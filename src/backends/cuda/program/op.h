@@ -39,15 +39,13 @@ static_assert(sizeof(MatrixShare) == 16);
 enum class Activation : int8_t { kHidden, kAttention, kFeedForward, kAdapter };
 
 // A whole matrix, for steps with more rows than one pass serves (program/wide_work.h).
-struct alignas(16) WideMatrix {
+struct WideMatrix {
   int32_t tiles;
-  uint32_t shapes;   // index of its WideShape for each number of rows, see WideShapeFor
   int16_t k_blocks;  // blocks of k
   int16_t chunks;    // each of which is a partial sum
   MatrixKind kind;
   Activation input;
 };
-static_assert(sizeof(WideMatrix) == 16);
 
 // Where a matrix lies, for copies on GPUs without TMA.
 struct alignas(16) MatrixSource {

@@ -122,8 +122,7 @@ class Builder {
     program_.ops.push_back(op);
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
-    program_.wide.push_back(ChooseWideShapes(
-        {matrix.tiles(), 0, whole.k_blocks, whole.chunk_end, kind, input}, schedulers_[0].ctas()));
+    program_.wide.push_back({matrix.tiles(), whole.k_blocks, whole.chunk_end, kind, input});
     for (const int small_batch : {0, 1}) {
       TileScheduler& scheduler = schedulers_[small_batch];
       const int split_k = SplitK(matrix, kind, small_batch != 0);
@@ -149,11 +148,11 @@ class Builder {
   // One pass over the weights for any number of rows needs sums that are whole after one chunk, or
   // that a row operation adds up chunk by chunk.
   bool AllowsWide() const {
+    if (spec_.hidden > kLocalHidden || spec_.head_dim > 128) return false;
     return std::all_of(program_.wide.begin(), program_.wide.end(), [&](const WideMatrix& m) {
-      return m.tiles * kTileRows >= kWideBoxRows &&
+      return m.tiles * kTileRows >= kWideBoxes[kWideBoxSizes - 1] &&
              (m.chunks == 1 ||
-              (m.kind == MatrixKind::kPartial && m.chunks <= schedulers_[0].ctas())) &&
-             MostWideItems(m, schedulers_[0].ctas()) <= kWideItems;
+              (m.kind == MatrixKind::kPartial && m.chunks <= schedulers_[0].ctas()));
     });
   }
 

@@ -6,7 +6,6 @@
 #include "backends/cuda/decode/exchange/low_latency.cuh"
 #include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/ops/attention_many.cuh"
 #include "backends/cuda/decode/ops/attention_math.cuh"
 #include "backends/cuda/decode/ops/attention_pieces.cuh"
 #include "backends/cuda/decode/ops/attention_streamed.cuh"
@@ -217,13 +216,7 @@ __device__ __noinline__ void AttendPieces() {
       const auto next = [&] {
         if (i < total) at.Fetch(piece_of(i, n), run);
       };
-      bool many = false;
-      if constexpr (kHead <= 128) many = piece.count * context.p.shapes.group > kUnitQueries;
-      if (!many) {
-        Attend<kHead, true>(piece, run, at, next);
-      } else if constexpr (kHead <= 128) {  // registers do not suffice for longer heads
-        AttendMany<kHead>(piece, run, at, next);
-      }
+      Attend<kHead, true>(piece, run, at, next);
       if (i >= total) return;
       piece = piece_of(i, n);  // again: keeping it would take registers
     }

@@ -131,7 +131,7 @@ struct Combined {
 };
 
 // Adds the next kRounds rounds, from split `base` on; their loads are in flight together.
-template <int kLanes, int kRounds>
+template <int kLanes, int kRounds, bool kExchange>
 __device__ __forceinline__ void AddRounds(const Run& run, const RowInfo& row, int head, int element,
                                           int base, Combined& to) {
   const SplitPlaces<kLanes> at{
@@ -139,9 +139,10 @@ __device__ __forceinline__ void AddRounds(const Run& run, const RowInfo& row, in
       element};
   Splits<kLanes> splits[kRounds];
   bool receives = false;
-  if constexpr (kLanes <= 8) receives = run.flags.Has(RunFlag::kReceives);  // see CombineLanes
+  if constexpr (kExchange && kLanes <= 8)  // see CombineLanes
+    receives = run.flags.Has(RunFlag::kReceives);
   if (receives) {
-    ReceiveSplits(at, run.epoch - 1, splits);
+    if constexpr (kExchange) ReceiveSplits(at, run.epoch - 1, splits);
   } else {
     LoadSplits(at, splits);
   }
@@ -165,25 +166,27 @@ __device__ __forceinline__ void AddRounds(const Run& run, const RowInfo& row, in
 
 // The lane's four elements, from `element` on, of one head of a row. A round takes as long as its
 // loads, so after long prefixes as many as registers allow are in flight together.
-template <int kLanes>
+template <int kLanes, int kFew, bool kExchange>
 __device__ __forceinline__ float4 CombineSplits(const Run& run, const RowInfo& row, int head,
                                                 int element) {
-  constexpr int kFew = kLanes <= 4 ? 2 : 1, kMany = kLanes == 1 ? 8 : kLanes == 2 ? 4 : kFew;
+  constexpr int kMany = kLanes == 1 ? 8 : kLanes == 2 ? 4 : kFew;
   Combined all{__int_as_float(0xFF800000), 0.0f, make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
   int base = 0;
   if constexpr (kMany > kFew) {
 #pragma unroll 1
     for (; row.splits - base > 32 * kFew; base += 32 * kMany)
-      AddRounds<kLanes, kMany>(run, row, head, element, base, all);
+      AddRounds<kLanes, kMany, kExchange>(run, row, head, element, base, all);
   }
 #pragma unroll 1
   for (; base < row.splits; base += 32 * kFew)
-    AddRounds<kLanes, kFew>(run, row, head, element, base, all);
+    AddRounds<kLanes, kFew, kExchange>(run, row, head, element, base, all);
   return Scaled(all.value, __fdividef(1.0f, all.sum));
 }
 
-template <int kLanes>
-__device__ __noinline__ void CombineRows() {
+// kFew: rounds whose loads are in flight together where there are few. kExchange: partial results
+// may come through the exchange.
+template <int kLanes, int kFew = kLanes <= 4 ? 2 : 1, bool kExchange = true>
+__device__ __forceinline__ void CombinePieces() {
   const Run run = CurrentRun();
   const DecodeParams& p = Context().p;
   const RowInfo* infos = Context().phase.infos;
@@ -196,7 +199,7 @@ __device__ __noinline__ void CombineRows() {
     const int row = i < per_row ? 0 : i / per_row, part = i - row * per_row,
               head = Quotient(part, parts),
               element = ((part - head * parts) * kLanes + lane % kLanes) * 4;
-    const float4 v = CombineSplits<kLanes>(run, infos[row], head, element);
+    const float4 v = CombineSplits<kLanes, kFew, kExchange>(run, infos[row], head, element);
     if (lane >= kLanes) continue;
     const int at = head * p.shapes.head_dim + element;
 #pragma unroll
@@ -212,9 +215,14 @@ __device__ __noinline__ void CombineRows() {
       }
     }
   }
+}
+
+template <int kLanes>
+__device__ __noinline__ void CombineRows() {
+  CombinePieces<kLanes>();
   // The next layer's keys and values, as far as the producer warp does not fetch them: memory has
   // little to do now.
-  PrefetchKeys(PlaneOffset(run) + 1);
+  PrefetchKeys(PlaneOffset(CurrentRun()) + 1);
 }
 
 __device__ __forceinline__ void CombineOp() {

@@ -10,6 +10,13 @@
 
 namespace loopspec::cuda {
 
+// Explicit fused operations: every instance of this function has to round alike.
+__device__ __forceinline__ void Rotate(const float2& cos_sin, float& low, float& high) {
+  const float turned = fmaf(low, cos_sin.x, -__fmul_rn(high, cos_sin.y));
+  high = fmaf(high, cos_sin.x, __fmul_rn(low, cos_sin.y));
+  low = turned;
+}
+
 // Thread (g, n) gets outputs g and g + 8 of a tile for batch row n.
 class Epilogue {
  public:
@@ -110,10 +117,7 @@ class Epilogue {
       other = i + 8;
       head += qk_heads_;
     } else {
-      // Explicit fused operations: every instance of this function has to round alike.
-      const float turned = fmaf(low, cos_sin_.x, -__fmul_rn(high, cos_sin_.y));
-      high = fmaf(high, cos_sin_.x, __fmul_rn(low, cos_sin_.y));
-      low = turned;
+      Rotate(cos_sin_, low, high);
       if (live && i < half && !(sends_ && head < p_.shapes.heads)) {
         bf16* out = head < p_.shapes.heads
                         ? p_.buffers.q + (static_cast<size_t>(row_) * p_.shapes.heads + head) *

@@ -11,7 +11,7 @@
 
 namespace loopspec::cuda {
 
-__device__ inline const bf16* Input(const DecodeParams& p, Activation which, int& ld) {
+__host__ __device__ inline const bf16* Input(const DecodeParams& p, Activation which, int& ld) {
   switch (which) {
     case Activation::kHidden:
       ld = p.shapes.ld_hidden;

@@ -1,0 +1,296 @@
+#include "backends/cuda/decode/wide/wide_kernels.h"
+
+#include <utility>
+
+#include "backends/cuda/decode/ops/combine_op.cuh"
+#include "backends/cuda/decode/ops/matrix_inputs.cuh"
+#include "backends/cuda/decode/ops/row_op.cuh"
+#include "backends/cuda/decode/wide/wide_attention.cuh"
+#include "backends/cuda/decode/wide/wide_product.cuh"
+
+namespace loopspec::cuda {
+namespace {
+
+// Whether they are compiled for an architecture (90 is 9.0): those with TMA and 228 KiB of shared
+// memory.
+__host__ __device__ constexpr bool IsCompiled(int architecture) {
+  return architecture >= 90 && architecture < 120;
+}
+#ifdef __CUDA_ARCH__
+inline constexpr bool kCompiled = IsCompiled(__CUDA_ARCH__ / 10);
+#else
+inline constexpr bool kCompiled = true;
+#endif
+
+// One CTA for each row, and then one for each row's rotary table.
+__global__ void __launch_bounds__(kThreads)
+    RowsKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op,
+               const __grid_constant__ WideRun run) {
+  if constexpr (kCompiled) {
+    __shared__ float scratch[kNormsOfRow * kWarps];
+    LetNextOperationStart();
+    WaitForOperationsBefore();
+    const int row = static_cast<int>(blockIdx.x);
+    if (row < run.rows) {
+      RowOp<kLocalHidden, false>(p, op, {run.infos, run.phase, row, false, false, {}, 0, scratch});
+    } else {
+      FillRope(p, run.phase, row - run.rows, run.infos[row - run.rows].position);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    QkNormKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op,
+                 const __grid_constant__ WideRun run) {
+  if constexpr (kCompiled) {
+    __shared__ float scratch[kNormsOfRow * kWarps];
+    LetNextOperationStart();
+    WaitForOperationsBefore();
+    const int row = static_cast<int>(blockIdx.x);
+    QkNormOp(p, op, run.phase, run.infos[row], row, run.recurrence, scratch);
+  }
+}
+
+template <MatrixKind kKind, int kAtOnce, int... kSizes>
+__global__ void __launch_bounds__(WideTile<kSizes...>::kThreadsHere, kAtOnce)
+    ProductKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ WideRun run,
+                  const __grid_constant__ WideProductParams how) {
+  if constexpr (kCompiled) WideProduct<kKind, kSizes...>::RunOp(params, run, how);
+}
+
+inline constexpr int kWideCombineLanes = 16;
+
+// Three CTAs of four warps on a multiprocessor.
+template <int kHead>
+__global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
+    WideAttentionKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ Op op,
+                        const __grid_constant__ WideRun run) {
+  if constexpr (kCompiled) {
+    FillContext(params, op, run);
+    if (threadIdx.x < kWideAttentionWarps)
+      InitBarrier(SharedAddress(&Context().full[threadIdx.x]), 1);
+    FenceBarrierInit();
+    __syncthreads();
+    LetNextOperationStart();
+    AttendWide<kHead>();
+    WaitForOperationsBefore();
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 2)
+    CombineKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ Op op,
+                  const __grid_constant__ WideRun run) {
+  if constexpr (kCompiled) {
+    FillContext(params, op, run);
+    __syncthreads();
+    LetNextOperationStart();
+    WaitForOperationsBefore();
+    CombinePieces<kWideCombineLanes, 1, false>();
+  }
+}
+
+// Writes down the time when all operations before have ended.
+__global__ void ClockKernel(uint64_t* to) {
+  if constexpr (kCompiled) {
+    WaitForOperationsBefore();
+    *to = GlobalClock();
+  }
+}
+
+// Launches of one phase, in order.
+class Launcher {
+ public:
+  Launcher(const DecodeParams& params, cudaStream_t stream) : params_(params), stream_(stream) {}
+
+  template <typename... Parameters, typename... Arguments>
+  void Run(void (*kernel)(Parameters...), int ctas, int threads, size_t shared,
+           const Arguments&... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(ctas));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = shared;
+    config.stream = stream_;
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &early;
+    config.numAttrs = first_ ? 0 : 1;  // whatever was launched before the first knows nothing of it
+    first_ = false;
+    Check(cudaLaunchKernelEx(&config, kernel, arguments...), "launching an operation");
+  }
+
+  void MarkTime(uint64_t* to) { Run(ClockKernel, 1, 1, 0, to); }
+
+  const DecodeParams& params() const { return params_; }
+
+ private:
+  const DecodeParams& params_;
+  cudaStream_t stream_;
+  bool first_ = true;
+};
+
+// Calls f with the instance of ProductKernel for a kind of matrix and an index into kWideShapes.
+// Stages: as many as there is room for.
+template <MatrixKind kKind, int kShape, int kDown, int kAcross, int kM, int kTiles, int kStages,
+          typename F>
+void WithTile(F f) {
+  constexpr WideShape kIs = kWideShapes[kShape];
+  using Tile = WideTile<kDown, kAcross, kM, kTiles, kStages, kIs.box>;
+  static_assert(Tile::kOutputs == kIs.outputs && Tile::kRows == kIs.rows);
+  static_assert(kIs.at_once * (Tile::kSharedBytes + 1024) <= 228 * 1024);
+  f(ProductKernel<kKind, kIs.at_once, kDown, kAcross, kM, kTiles, kStages, kIs.box>,
+    Tile::kThreadsHere, Tile::kSharedBytes);
+}
+template <MatrixKind kKind, typename F>
+void WithShape(int shape, F f) {
+  switch (shape) {
+    case 0:
+      return WithTile<kKind, 0, 2, 2, 1, 2, 12>(f);
+    case 1:
+      return WithTile<kKind, 1, 3, 2, 1, 4, 7>(f);
+    case 2:
+      return WithTile<kKind, 2, 3, 4, 2, 2, 8>(f);
+    case 3:
+      return WithTile<kKind, 3, 2, 2, 2, 4, 6>(f);
+    default:
+      return WithTile<kKind, 4, 4, 2, 2, 4, 8>(f);
+  }
+}
+template <typename F>
+void WithProduct(MatrixKind kind, int shape, F f) {
+  switch (kind) {
+    case MatrixKind::kQkv:
+      return WithShape<MatrixKind::kQkv>(shape, f);
+    case MatrixKind::kQkvRaw:
+      return WithShape<MatrixKind::kQkvRaw>(shape, f);
+    case MatrixKind::kGateUp:
+      return WithShape<MatrixKind::kGateUp>(shape, f);
+    case MatrixKind::kPartial:
+      return WithShape<MatrixKind::kPartial>(shape, f);
+    case MatrixKind::kHead:
+      return WithShape<MatrixKind::kHead>(shape, f);
+  }
+}
+
+void LaunchProduct(Launcher& launcher, const Op& op, const WideRun& run, const WideMatrix& matrix,
+                   int shape) {
+  const DecodeParams& p = launcher.params();
+  WideProductParams how{};
+  how.matrix = matrix;
+  how.work = WideWork::Of(matrix, kWideShapes[shape], run.rows);
+  const int box = kWideShapes[shape].box == kWideBoxes[0] ? 0 : 1;
+  how.map = p.program.wide_maps + op.matrix * kWideBoxSizes + box;
+  how.input = Input(p, matrix.input, how.ld);
+  how.plane_offset = op.layer + run.recurrence * p.shapes.core_layers;
+  WithProduct(matrix.kind, shape, [&](auto* kernel, int threads, int shared) {
+    launcher.Run(kernel, how.work.items, threads, static_cast<size_t>(shared), p, run, how);
+  });
+}
+
+void LaunchAttention(Launcher& launcher, const Op& op, const WideRun& run) {
+  const DecodeParams& p = launcher.params();
+  const int pieces = run.unit_count * p.shapes.kv_heads,
+            ctas = (pieces + kWideAttentionWarps - 1) / kWideAttentionWarps;
+  const size_t shared =
+      kWideContextBytes + kWideAttentionWarps * WideRoomBytes(p.shapes.head_stride);
+  const auto launch = [&](auto* kernel) {
+    launcher.Run(kernel, ctas, 32 * kWideAttentionWarps, shared, p, op, run);
+  };
+  switch (p.shapes.head_stride) {
+    case 32:
+      return launch(WideAttentionKernel<32>);
+    case 64:
+      return launch(WideAttentionKernel<64>);
+    default:
+      return launch(WideAttentionKernel<128>);
+  }
+}
+
+void LaunchCombine(Launcher& launcher, const Op& op, const WideRun& run) {
+  const DecodeParams& p = launcher.params();
+  constexpr int kElements = 4 * kWideCombineLanes;
+  const int pieces = run.rows * p.shapes.heads * ((p.shapes.head_dim + kElements - 1) / kElements);
+  launcher.Run(CombineKernel, (pieces + kWarps - 1) / kWarps, kThreads, kWideContextBytes, p, op,
+               run);
+}
+
+}  // namespace
+
+WideKernels::WideKernels(const Program& program, int device) : program_(&program) {
+  Check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
+        "reading the device");
+  cudaFuncAttributes attributes{};
+  Check(cudaFuncGetAttributes(&attributes, ClockKernel), "looking for the kernels of operations");
+  if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
+  for (const WideMatrix& matrix : program.wide) {
+    for (int shape = 0; shape < kWideShapeCount; ++shape) {
+      WithProduct(matrix.kind, shape, [](auto* kernel, int, int shared) {
+        Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+              "setting the shared memory of a product");
+      });
+    }
+  }
+  const auto allow = [](auto* kernel, int head) {
+    Check(cudaFuncSetAttribute(
+              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+              static_cast<int>(kWideContextBytes + kWideAttentionWarps * WideRoomBytes(head))),
+          "setting the shared memory of attention");
+  };
+  allow(WideAttentionKernel<32>, 32);
+  allow(WideAttentionKernel<64>, 64);
+  allow(WideAttentionKernel<128>, 128);
+  available_ = true;
+}
+
+void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Phase phase,
+                         cudaStream_t stream) const {
+  const auto at = [&](int32_t offset) {
+    return reinterpret_cast<const char*>(params.plan) + offset;
+  };
+  WideRun run{};
+  run.phase = phase;
+  run.rows = plan.rows[phase];
+  run.unit_count = plan.units[phase];
+  run.infos = reinterpret_cast<const RowInfo*>(at(plan.row_at[phase]));
+  run.query_rows = reinterpret_cast<const QueryRow*>(at(plan.query_rows_at[phase]));
+  run.units = reinterpret_cast<const AttentionUnit*>(at(plan.unit_at[phase]));
+  run.chains = reinterpret_cast<const int32_t*>(at(plan.chains_at));
+
+  Launcher launcher(params, stream);
+  uint64_t* trace = params.trace;
+  const auto launch = [&](const Op& op) {
+    switch (op.type) {
+      case OpType::kRows:
+        launcher.Run(RowsKernel, op.flags.Has(OpFlag::kRope) ? 2 * run.rows : run.rows, kThreads, 0,
+                     params, op, run);
+        break;
+      case OpType::kMatrix: {
+        const WideMatrix& matrix = program_->wide[static_cast<size_t>(op.matrix)];
+        LaunchProduct(launcher, op, run, matrix,
+                      shape_ >= 0 ? shape_ : ChooseWideShape(matrix, run.rows, multiprocessors_));
+        break;
+      }
+      case OpType::kQkNorm:
+        launcher.Run(QkNormKernel, run.rows, kThreads, 0, params, op, run);
+        break;
+      case OpType::kAttention:
+        LaunchAttention(launcher, op, run);
+        break;
+      case OpType::kCombine:
+        LaunchCombine(launcher, op, run);
+        break;
+    }
+    if (trace != nullptr) launcher.MarkTime(trace++);
+  };
+  launcher.MarkTime(params.clock + 2 * phase);
+  if (trace != nullptr) launcher.MarkTime(trace++);
+  const int begin = program_->ops_begin[phase], end = program_->ops_end[phase];
+  if (phase == kPhaseCore) launch(program_->ops[static_cast<size_t>(program_->core_start)]);
+  const int times = phase == kPhaseCore ? plan.recurrences : 1;
+  for (run.recurrence = 0; run.recurrence < times; ++run.recurrence) {
+    for (int i = begin; i < end; ++i) launch(program_->ops[static_cast<size_t>(i)]);
+  }
+  launcher.MarkTime(params.clock + 2 * phase + 1);
+}
+
+}  // namespace loopspec::cuda

@@ -1,0 +1,32 @@
+// Steps with many rows: a kernel for each operation, where fewer rows take one kernel for the whole
+// step (decode_kernel.h). Every operation so has the whole chip, with as many CTAs as it likes, and
+// weights are read once for all rows. The bits are those of a single row.
+#pragma once
+
+#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/program/program.h"
+
+namespace loopspec::cuda {
+
+class WideKernels {
+ public:
+  // For a device and a program; neither has to support them (see available).
+  WideKernels(const Program& program, int device);
+
+  bool available() const { return available_; }
+  // All products in tiles of kWideShapes[shape]; -1: as is best. For tests and benchmarks.
+  void SetShape(int shape) { shape_ = shape; }
+
+  // Runs phase `phase` of the step whose plan begins with `plan` and lies on the device at
+  // params.plan.
+  void Launch(const DecodeParams& params, const PlanHeader& plan, Phase phase,
+              cudaStream_t stream) const;
+
+ private:
+  const Program* program_;
+  bool available_ = false;
+  int multiprocessors_ = 0;
+  int shape_ = -1;
+};
+
+}  // namespace loopspec::cuda
