@@ -17,7 +17,7 @@
 namespace loopspec {
 namespace {
 
-const std::filesystem::path kGoldens = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "tests/goldens";
+const std::filesystem::path kGoldens = std::filesystem::path(LOOPSPEC_BINARY_DIR) / "goldens";
 
 // Largest |ours - golden| over the row, relative to the largest |golden| of the whole tensor, and
 // the argmax wherever the golden's top two are further apart than `gap`.

@@ -13,7 +13,7 @@
 namespace loopspec {
 
 inline std::filesystem::path GoldenFolder() {
-  return std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "tests/goldens";
+  return std::filesystem::path(LOOPSPEC_BINARY_DIR) / "goldens";
 }
 
 // A demo model ("ouro-demo") or a tiny golden one ("ouro-tiny-f32"); `recurrence` > 0 replaces R.

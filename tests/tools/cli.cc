@@ -233,7 +233,7 @@ std::string RavenDemo() {
   return std::string(LOOPSPEC_SOURCE_DIR) + "/models/raven-demo";
 }
 std::string Golden(const std::string& name) {
-  return std::string(LOOPSPEC_SOURCE_DIR) + "/tests/goldens/" + name;
+  return std::string(LOOPSPEC_BINARY_DIR) + "/goldens/" + name;
 }
 
 Scratch::Scratch() {

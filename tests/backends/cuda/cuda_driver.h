@@ -21,8 +21,8 @@ inline bool GpuIsThere() {
   if (!GpuIsThere()) GTEST_SKIP() << "no GPU here: the CUDA backend was compiled but not run"
 
 inline std::filesystem::path GoldenFolder(const std::string& name) {
-  const std::filesystem::path source(LOOPSPEC_SOURCE_DIR);
-  for (const auto& folder : {source / "tests/goldens", source / "../shared/goldens"}) {
+  const std::filesystem::path source(LOOPSPEC_SOURCE_DIR), binary(LOOPSPEC_BINARY_DIR);
+  for (const auto& folder : {binary / "goldens", source / "../shared/goldens"}) {
     if (std::filesystem::exists(folder / name / "config.json")) return folder / name;
   }
   return {};
