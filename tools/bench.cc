@@ -52,14 +52,16 @@ struct Ways {
 Ways MakeWays(const Options& options, const DecodeRequest& request, const Model& model,
               const AssumedAcceptance& assumed) {
   Ways ways;
-  const std::vector<int> defaults = options.model.ChooseDepths(model).depths;
+  const ChosenDepths chosen = options.model.ChooseDepths(model);
   for (const std::string& text : options.decode) {
-    const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode", defaults);
+    const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode", chosen.depths);
     for (const DecodeWay& other : ways.parsed) {
       if (other.name == way.name) Fail("--decode {} is given twice", text);
     }
     DecodeRequest own = request;
     way.Apply(own);
+    if (options.assume.empty())
+      own.prior = chosen.calibration.Prior(own.depths, own.sampling.greedy());
     if (!options.assume.empty() && !way.depths.empty()) own.assume = &assumed;
     ways.requests.push_back(own);
     ways.depths.insert(ways.depths.end(), way.depths.begin(), way.depths.end());

@@ -9,12 +9,14 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "engine/calibration.h"
 #include "engine/device.h"
 #include "engine/generate.h"
 #include "engine/model_path.h"
 #include "measure/calibration_page.h"
+#include "measure/cost_pace.h"
 #include "tools/commands.h"
 #include "tools/interrupt.h"
 #include "tools/options.h"
@@ -93,18 +95,32 @@ DecodeRequest BaseRequest(const Options& options, const TextParts& text) {
   return request;
 }
 
-// The texts of all prompts, until there are as many positions as asked.
+// The texts of all prompts, until there are as many positions as asked. `pace` follows their steps.
 std::vector<CalibrationText> WriteTexts(const Options& options, const std::vector<Prompt>& prompts,
-                                        DecodeRequest request, Generator& generator) {
+                                        DecodeRequest request, Generator& generator,
+                                        CostPace& pace) {
   std::vector<CalibrationText> texts;
+  const auto run = [&](const DecodeRequest& what) {
+    GenerateResult result =
+        generator.Run(what, [&](const CommittedToken&) { return !Interrupted(); });
+    StopIfInterrupted();
+    pace.ObserveText(result.times);
+    return result;
+  };
+  generator.set_step_observer(
+      [&](const StepPlan& plan, const StepResult& result) { pace.Observe(plan, result); });
+  // Steps of one row are rare otherwise.
+  DecodeRequest plain = request;
+  plain.prompt = prompts.front().tokens;
+  plain.depths.clear();
+  plain.early = EarlyChildren::kOff;
+  run(plain);
   ProgressLine progress(kQuietSeconds);
   int64_t positions = 0;
   for (const Prompt& prompt : prompts) {
     if (positions >= options.positions) break;
     request.prompt = prompt.tokens;
-    const GenerateResult result =
-        generator.Run(request, [&](const CommittedToken&) { return !Interrupted(); });
-    StopIfInterrupted();
+    const GenerateResult result = run(request);
     CalibrationText text{prompt.tokens, static_cast<int64_t>(prompt.tokens.size())};
     for (const CommittedToken& token : result.tokens) text.tokens.push_back(token.token);
     const auto room = static_cast<size_t>(options.positions - positions);
@@ -114,6 +130,7 @@ std::vector<CalibrationText> WriteTexts(const Options& options, const std::vecto
     texts.push_back(std::move(text));
     progress.Show("writing texts", positions, options.positions, "positions");
   }
+  generator.set_step_observer({});
   return texts;
 }
 
@@ -210,7 +227,7 @@ void Measure(const Options& options, const Model& model, const std::vector<Promp
              DecodeRequest request, Backend& backend, CalibrationReport& report) {
   report.measured = ToMeasure(options, report);
   if (report.measured.empty()) return;
-  Generator generator(backend, report.request.cost);
+  Generator generator(backend, report.step_cost);
   const size_t used =
       std::min<size_t>(prompts.size(), static_cast<size_t>(options.measure_prompts));
   const size_t ways = report.measured.size();
@@ -228,6 +245,7 @@ void Measure(const Options& options, const Model& model, const std::vector<Promp
       request.prompt = prompts[j].tokens;
       request.depths = measured.depths;
       request.early = measured.depths.empty() ? EarlyChildren::kOff : EarlyChildren::kLookup;
+      request.prior = PriorOf(report.Find(measured.depths)->rates);
       const GenerateResult result =
           generator.Run(request, [](const CommittedToken&) { return !Interrupted(); });
       StopIfInterrupted();
@@ -337,10 +355,12 @@ fs::path WriteResults(const Options& options, const fs::path& folder, const Mode
       if (fs::is_regular_file(file, error)) old = ReadFile(file);
       WriteTextFile(file.string(), CalibrationJson(report, model, old).dump(1) + "\n");
       WriteTextFile((place / "loopspec-calibration.html").string(), CalibrationPage(report));
+      if (report.spread > kSteadySpread)
+        return place;  // costs of a busy machine are of no use to anybody
       if (!options.output.empty())
-        WriteTextFile((place / "step-cost.json").string(), StepCostText(report.request.cost));
+        WriteTextFile((place / "step-cost.json").string(), StepCostText(report.step_cost));
       else
-        SaveStepCost(backend, report.request.cost);
+        SaveStepCost(backend, report.step_cost);
       return place;
     } catch (const Error& failure) {
       why = failure.what();
@@ -381,18 +401,25 @@ void Run(const Options& options) {
   report.triples_thinned = options.proposals > 2 && TriplesAreThinned(recurrence);
   report.request.bytes = BytesOf(model, backend->options().compute);
   report.request.bandwidth = backend->ReadBandwidth();
-  report.request.cost = MeasureStepCost(*backend);
+  report.step_cost = MeasureStepCost(*backend);
 
   DecodeRequest request = BaseRequest(options, text);
   request.depths = options.model.ChooseDepths(model).depths;
-  Generator generator(*backend, report.request.cost);
-  report.profile = Profile(options, WriteTexts(options, prompts, request, generator), *backend);
+  Generator generator(*backend, report.step_cost);
+  CostPace pace(report.step_cost);
+  const std::vector<CalibrationText> texts = WriteTexts(options, prompts, request, generator, pace);
+  report.profile = Profile(options, texts, *backend);
+  report.request.cost = pace.Corrected();
+  report.request.text_tokens =
+      static_cast<int>(report.profile.generated.positions / std::ssize(texts));
   report.envelope = FitProfile(report.profile, &report.no_envelope);
   report.request.context = static_cast<int64_t>(report.profile.context);
   report.request.guess_offered = report.profile.guess_offered;
   report.request.guess_right = report.profile.guess_right;
   Predict(report);
   Measure(options, model, prompts, request, *backend, report);
+  report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(*backend)),
+                           LargestSpread(report.measured));
   const fs::path place = WriteResults(options, folder, model, *backend, report);
   if (options.json) {
     fmt::print("{}\n", CalibrationJson(report, model, "").dump(2));
@@ -409,6 +436,12 @@ void Run(const Options& options) {
   PrintQuality(report);
   fmt::print("\nchosen: {}; {} now uses these depths by default where it finds\n  {}\n",
              DepthsText(report.chosen().depths), "decoding", (place / kCalibrationName).string());
+  if (report.spread > kSteadySpread) {
+    LogWarning(
+        "the machine was busy: the same work took up to {:.2f} times as long at one time as at "
+        "another, so speeds here cannot be trusted, and step costs were not kept",
+        report.spread);
+  }
   fmt::print("charts: {}\n", (place / "loopspec-calibration.html").string());
 }
 

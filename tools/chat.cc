@@ -86,7 +86,7 @@ class Conversation {
         model_(options.model.Load()),
         text_(TextParts::Load(options.model, model_)),
         depths_(options.decode.Depths(options.model, model_)),
-        backend_(options.model.MakeBackend(model_, depths_, 0, options.decode.row_budget)),
+        backend_(options.model.MakeBackend(model_, depths_.depths, 0, options.decode.row_budget)),
         context_(
             std::min<int64_t>(model_.spec.max_positions, int64_t{backend_->pages()} * kPageSize)),
         generator_(*backend_, LoadStepCost(*backend_)) {
@@ -147,8 +147,7 @@ class Conversation {
       Fail("the conversation fills the context of {} tokens: /clear starts anew", context_);
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
-    request.depths = depths_;
-    options_.decode.ApplyRows(request);
+    options_.decode.Apply(depths_, request);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.stop_tokens = text_.special.eos;
     IncrementalDecoder decoder(*text_.tokenizer, {});
@@ -184,7 +183,7 @@ class Conversation {
   std::filesystem::path folder_;
   Model model_;
   TextParts text_;
-  std::vector<int> depths_;
+  ChosenDepths depths_;
   std::unique_ptr<Backend> backend_;
   int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
   Generator generator_;

@@ -88,7 +88,7 @@ struct RunOptions {
   ModelOptions model;
   std::vector<std::string> names;
   std::string experiments, benchmarks, output = "loopspec-results", as;
-  int limit = 0;
+  int limit = 0, max_tokens = 0;
 };
 
 // What a task showed, a line for each way of decoding.
@@ -133,8 +133,8 @@ void Run(const RunOptions& options) {
                                              return options.model.MakeBackend(model, depths,
                                                                               positions);
                                            }};
-  measure::ExperimentOptions how{
-      options.output, options.benchmarks, {}, options.as, LOOPSPEC_VERSION};
+  measure::ExperimentOptions how{options.output,     options.benchmarks, {},
+                                 options.max_tokens, options.as,         LOOPSPEC_VERSION};
   if (options.limit > 0) how.limit = static_cast<size_t>(options.limit);
   int64_t compared = 0, equal = 0;
   std::string unequal;
@@ -211,6 +211,13 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
                  "paper (all others)")
       .Required();
   command.AddOption("--limit", options->limit, "Texts of each task; 0 is all")
+      .Range(0, 1 << 30)
+      .TypeName("N")
+      .ShowDefault();
+  command
+      .AddOption("--max-tokens,-n", options->max_tokens,
+                 "New tokens of a text at most, for a trial, and prompts cut on the left to the "
+                 "model's context; 0 is as declared")
       .Range(0, 1 << 30)
       .TypeName("N")
       .ShowDefault();

@@ -87,7 +87,7 @@ DecodeRequest MakeRequest(const Options& options, const Model& model, const Text
   DecodeRequest request;
   request.prompt = PromptTokens(options, text, folder);
   request.sampling = options.sampling.Get();
-  request.depths = options.decode.Depths(options.model, model);
+  options.decode.Apply(options.decode.Depths(options.model, model), request);
   request.max_tokens =
       MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
   request.seed = options.seed;
@@ -184,7 +184,6 @@ void Run(const Options& options) {
   const auto backend = options.model.MakeBackend(
       model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
       options.decode.row_budget);
-  options.decode.ApplyRows(request);
   Generator generator(*backend, LoadStepCost(*backend));
   Stream stream(options, text);
   ProgressLine progress(kQuietSeconds);

@@ -175,7 +175,7 @@ void DecodeOptions::AddTo(Command command) {
       .OneOf({"lookup", "off"});
 }
 
-std::vector<int> DecodeOptions::Depths(const ModelOptions& options, const Model& model) const {
+ChosenDepths DecodeOptions::Depths(const ModelOptions& options, const Model& model) const {
   if (decode != "loopspec") {
     if (depths != "auto")
       Fail("--depths {} goes with --decode loopspec, not with --decode {}", depths, decode);
@@ -184,14 +184,19 @@ std::vector<int> DecodeOptions::Depths(const ModelOptions& options, const Model&
   if (depths.empty())
     Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
   const int recurrence = model.spec.recurrence;
-  std::vector<int> chosen =
-      depths == "auto" ? options.ChooseDepths(model).depths : ParseDepths(depths);
-  CheckDepths(chosen, recurrence);
-  if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);
+  ChosenDepths chosen = options.ChooseDepths(model);
+  if (depths != "auto") {
+    chosen.depths = ParseDepths(depths);
+    chosen.file.reset();
+  }
+  CheckDepths(chosen.depths, recurrence);
+  if (const auto advice = DepthsAdvice(chosen.depths, recurrence)) LogWarning("{}", *advice);
   return chosen;
 }
 
-void DecodeOptions::ApplyRows(DecodeRequest& request) const {
+void DecodeOptions::Apply(const ChosenDepths& chosen, DecodeRequest& request) const {
+  request.depths = chosen.depths;
+  request.prior = chosen.calibration.Prior(chosen.depths, request.sampling.greedy());
   request.row_budget = row_budget;
   request.group = 0;
   if (group != "auto") {

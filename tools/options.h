@@ -65,9 +65,9 @@ struct DecodeOptions {
   void AddTo(Command command);
   // Proposal depths for a loaded model; empty for autoregressive decoding. Says on stderr when they
   // cannot batch.
-  std::vector<int> Depths(const ModelOptions& options, const Model& model) const;
-  // Sets how `request`, whose depths are set, chooses its rows.
-  void ApplyRows(DecodeRequest& request) const;
+  ChosenDepths Depths(const ModelOptions& options, const Model& model) const;
+  // Sets the depths of `request`, whose sampling is set, and how it chooses its rows.
+  void Apply(const ChosenDepths& chosen, DecodeRequest& request) const;
 };
 
 // What turns text into tokens and back, where the folder has it.

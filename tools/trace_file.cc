@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/escape_html.h"
 #include "base/json.h"
 #include "tools/output_file.h"
 
@@ -50,30 +51,14 @@ struct Life {
   std::map<int64_t, int64_t> depth_at;  // recurrences that it went through: step -> depth reached
 };
 
+// Line breaks are shown, other control characters left out.
 std::string Escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20) out += c;
-    }
+    if (c == '\n') out += "\\n";
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
   }
-  return out;
+  return EscapeHtml(out);
 }
 
 std::map<int64_t, Life> Lives(const Json& trace, int64_t& last, const std::string& what) {

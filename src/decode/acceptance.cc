@@ -32,7 +32,9 @@ AcceptanceRates::AcceptanceRates(int proposals, const AcceptancePrior& prior)
   double rest = 1.0;
   for (int j = 0; j < proposals; ++j) {
     const auto i = static_cast<size_t>(j);
-    const double rate = i < prior.rates.size() ? prior.rates[i] : rates.back() / 7;
+    const double rate = i < prior.rates.size() ? prior.rates[i]
+                        : rates.empty()        ? 0
+                                               : rates[i - 1] / 7;
     rates.push_back(std::min(rate, 0.98 * rest));
     rest -= rates.back();
   }

@@ -30,7 +30,64 @@ std::optional<Calibration> Read(const fs::path& file, const Model& model) {
   }
 }
 
+// A number from 0 to 1 of each element.
+std::vector<double> ReadShares(const Json& entry, const char* key, const std::string& what) {
+  const auto list = entry.is_object() ? entry.find(key) : entry.end();
+  if (!entry.is_object() || list == entry.end() || !list->is_array())
+    Fail("{}: a set of depths has no list \"{}\"", what, key);
+  std::vector<double> shares;
+  for (const Json& share : *list) {
+    shares.push_back(share.is_number() ? share.get<double>() : -1.0);
+    if (!(shares.back() >= 0 && shares.back() <= 1))
+      Fail("{}: \"{}\" of a set of depths: expected numbers from 0 to 1", what, key);
+  }
+  return shares;
+}
+
+std::vector<int> ReadDepths(const Json& list, const std::string& whose, const std::string& what,
+                            int recurrence) {
+  std::vector<int> depths;
+  for (const Json& depth : list) {
+    if (!depth.is_number_integer()) Fail("{}: depths of {}: expected whole numbers", what, whose);
+    const auto value = depth.get<int64_t>();
+    depths.push_back(value < 0 || value > 4096 ? 0 : static_cast<int>(value));
+  }
+  try {
+    CheckDepths(depths, recurrence);
+  } catch (const Error& error) {
+    Fail("{}: {}", what, error.what());
+  }
+  return depths;
+}
+
+// The rates of one view: "greedy" or "sampled". A file may lack them.
+std::map<std::vector<int>, AcceptancePrior> ReadRates(const Json& json, const char* view,
+                                                      const std::string& what, int recurrence) {
+  std::map<std::vector<int>, AcceptancePrior> rates;
+  const auto list = json.find(view);
+  if (list == json.end()) return rates;
+  if (!list->is_array()) Fail("{}: \"{}\" is no list", what, view);
+  for (const Json& entry : *list) {
+    AcceptancePrior prior;
+    prior.rates = ReadShares(entry, "accepted", what);
+    const std::vector<double> gates = ReadShares(entry, "gate", what);
+    const auto depths = entry.find("depths");
+    if (depths == entry.end() || !depths->is_array() || depths->size() != prior.rates.size())
+      Fail("{}: \"{}\": expected as many depths as rates", what, view);
+    prior.gate = 0;
+    for (const double gate : gates) prior.gate += gate / static_cast<double>(gates.size());
+    rates[ReadDepths(*depths, view, what, recurrence)] = prior;
+  }
+  return rates;
+}
+
 }  // namespace
+
+AcceptancePrior Calibration::Prior(const std::vector<int>& proposals, bool greedy_text) const {
+  const auto& rates = greedy_text ? greedy : sampled;
+  const auto found = rates.find(proposals);
+  return found == rates.end() ? AcceptancePrior{} : found->second;
+}
 
 std::string NameOf(DeviceClass device) {
   return device == DeviceClass::kCpu ? "cpu" : "gpu";
@@ -65,19 +122,11 @@ Calibration ParseCalibration(const std::string& text, const std::string& what, c
     const auto depths = entry.is_object() ? entry.find("depths") : entry.end();
     if (!entry.is_object() || depths == entry.end() || !depths->is_array())
       Fail("{}: \"devices\", \"{}\" has no list \"depths\"", what, device);
-    std::vector<int>& list = calibration.depths[device];
-    for (const Json& depth : *depths) {
-      if (!depth.is_number_integer())
-        Fail("{}: depths of \"{}\": expected whole numbers", what, device);
-      const auto value = depth.get<int64_t>();
-      list.push_back(value < 0 || value > 4096 ? 0 : static_cast<int>(value));
-    }
-    try {
-      CheckDepths(list, model.spec.recurrence);
-    } catch (const Error& error) {
-      Fail("{}: {}", what, error.what());
-    }
+    calibration.depths[device] =
+        ReadDepths(*depths, fmt::format("\"{}\"", device), what, model.spec.recurrence);
   }
+  calibration.greedy = ReadRates(json, "greedy", what, model.spec.recurrence);
+  calibration.sampled = ReadRates(json, "sampled", what, model.spec.recurrence);
   return calibration;
 }
 
@@ -106,13 +155,16 @@ ChosenDepths ChooseDefaultDepths(const fs::path& folder, const Model& model,
   const DeviceClass device_class = IsCpu(device) ? DeviceClass::kCpu : DeviceClass::kGpu;
   std::vector<fs::path> files = {CalibrationBeside(folder)};
   if (const auto cached = CalibrationInCache(folder)) files.push_back(*cached);
+  ChosenDepths chosen{DefaultDepths(model.spec.recurrence, device_class), std::nullopt, {}};
   for (const fs::path& file : files) {
     const auto calibration = Read(file, model);
     if (!calibration) continue;
     const auto depths = calibration->depths.find(NameOf(device_class));
-    if (depths != calibration->depths.end()) return {depths->second, file};
+    if (depths != calibration->depths.end()) return {depths->second, file, *calibration};
+    // How drafts fare is the model's own, whatever it runs on.
+    if (chosen.calibration.depths.empty()) chosen.calibration = *calibration;
   }
-  return {DefaultDepths(model.spec.recurrence, device_class), std::nullopt};
+  return chosen;
 }
 
 }  // namespace loopspec

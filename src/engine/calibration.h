@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
+#include "decode/acceptance.h"
 #include "decode/depths.h"
 #include "model/model.h"
 
@@ -21,6 +22,12 @@ inline constexpr int kCalibrationVersion = 1;
 // What decoding takes from the file. It holds more, for people to read.
 struct Calibration {
   std::map<std::string, std::vector<int>> depths;  // by device class: "cpu", "gpu"
+  // How often drafts were accepted, by the depths that made them.
+  std::map<std::vector<int>, AcceptancePrior> greedy, sampled;
+
+  // What to assume of drafts at `depths` until verification has spoken: what was calibrated, else
+  // the paper's rates. No text depends on it.
+  AcceptancePrior Prior(const std::vector<int>& proposals, bool greedy_text) const;
 };
 
 std::string NameOf(DeviceClass device);
@@ -39,6 +46,7 @@ std::optional<std::filesystem::path> CalibrationInCache(const std::filesystem::p
 struct ChosenDepths {
   std::vector<int> depths;
   std::optional<std::filesystem::path> file;  // the calibration that they are from; else by rule
+  Calibration calibration;                    // of the model; empty where there is none
 };
 // The depths that decoding uses by default. A file that cannot be used is passed over with a note.
 ChosenDepths ChooseDefaultDepths(const std::filesystem::path& folder, const Model& model,

@@ -11,7 +11,6 @@
 #include "base/mapped_file.h"
 #include "base/memory_limit.h"
 #include "decode/depths.h"
-#include "engine/calibration.h"
 #include "engine/device.h"
 #include "engine/model_path.h"
 #include "engine/step_cost.h"
@@ -58,8 +57,9 @@ Session::Session(const EngineOptions& options)
       folder_(ResolveModel(options.model)),
       model_(Model::Load(folder_, Overrides(options), options.recurrence)),
       depths_(options.depths) {
-  if (depths_.empty())
-    depths_.push_back(ChooseDefaultDepths(folder_, model_, options.device).depths);
+  ChosenDepths chosen = ChooseDefaultDepths(folder_, model_, options.device);
+  if (depths_.empty()) depths_.push_back(chosen.depths);
+  calibration_ = std::move(chosen.calibration);
   for (const std::vector<int>& depths : depths_) CheckDepths(depths, spec().recurrence);
   if (FileExists(folder_ / "tokenizer.json")) tokenizer_ = Tokenizer::FromFolder(folder_);
   special_ = ReadSpecialTokens(folder_, tokenizer_ ? &*tokenizer_ : nullptr, spec().vocab,
@@ -176,6 +176,7 @@ Submission Session::Prepare(const Request& request) const {
   const auto prompt = static_cast<int64_t>(decode.prompt.size());
   decode.sampling = request.sampling.value_or(defaults_.sampling);
   decode.depths = ChooseDepths(request);
+  decode.prior = calibration_.Prior(decode.depths, decode.sampling.greedy());
   decode.group = 0;
   if (request.decoding != Decoding::kAutoregressive) decode.early = EarlyChildren::kLookup;
   decode.max_tokens = request.max_tokens.value_or(

@@ -13,6 +13,7 @@
 #include "backends/backend.h"
 #include "base/json_fwd.h"
 #include "decode/step_cost.h"
+#include "engine/calibration.h"
 #include "engine/generation_defaults.h"
 #include "engine/scheduler.h"
 #include "loopspec/loopspec.h"
@@ -70,6 +71,7 @@ class Session {
   const std::filesystem::path folder_;
   const Model model_;
   std::vector<std::vector<int>> depths_;
+  Calibration calibration_;  // empty where there is none
   std::optional<Tokenizer> tokenizer_;
   SpecialTokens special_;
   std::optional<ChatTemplate> chat_template_;

@@ -167,6 +167,15 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
   return cost;
 }
 
+double CostSpread(const StepCost& a, const StepCost& b) {
+  double spread = 1;
+  for (size_t i = 0; i < a.recurrence.size() && StepCost::kRows[i] <= 16; ++i) {
+    const double one = a.recurrence[i] + a.step, other = b.recurrence[i] + b.step;
+    spread = std::max(spread, std::max(one, other) / std::min(one, other));
+  }
+  return spread;
+}
+
 std::string StepCostText(const StepCost& cost) {
   const OrderedJson json = {{"version", kVersion},
                             {"recurrence_seconds", cost.recurrence},

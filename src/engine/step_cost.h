@@ -18,6 +18,11 @@ StepCost MeasureStepCost(Backend& backend, double seconds = 0.6);
 // be read or written is no error: the measurement is made again next time.
 StepCost LoadStepCost(Backend& backend);
 
+// How much longer the same steps took in one measurement than in another: 1 is not at all. On a
+// machine with nothing else to do it stays below kSteadySpread.
+double CostSpread(const StepCost& a, const StepCost& b);
+inline constexpr double kSteadySpread = 1.2;
+
 // Puts a fresh measurement into the user's cache.
 void SaveStepCost(const Backend& backend, const StepCost& cost);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/escape_html.h"
 #include "jinja/arguments.h"
 #include "jinja/filters.h"
 #include "jinja/format.h"

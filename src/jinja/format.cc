@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/escape_html.h"
 #include "jinja/arguments.h"
 #include "jinja/interpreter.h"
 #include "jinja/operators.h"

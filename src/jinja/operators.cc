@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/escape_html.h"
 #include "jinja/format.h"
 #include "jinja/repr.h"
 #include "jinja/unicode.h"
@@ -196,33 +197,6 @@ SliceBounds ResolveSlice(const Value& start, const Value& stop, const Value& ste
 }
 
 }  // namespace
-
-std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string ReplaceText(std::string_view text, std::string_view old_text, std::string_view new_text,
                         int64_t count, Budget& budget) {

@@ -26,7 +26,4 @@ Value MakeRange(int64_t start, int64_t stop, int64_t step, Budget& budget);
 std::string ReplaceText(std::string_view text, std::string_view old_text, std::string_view new_text,
                         int64_t count, Budget& budget);
 
-// Markup keeps & < > " ' out of what is added to it.
-std::string EscapeHtml(std::string_view text);
-
 }  // namespace loopspec::jinja

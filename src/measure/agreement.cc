@@ -6,8 +6,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "decode/depths.h"
-#include "kv/ledger.h"
-#include "sampling/filters.h"
+#include "measure/depth_readouts.h"
 
 namespace loopspec {
 namespace {
@@ -77,31 +76,16 @@ SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_bac
   options.kv_positions = result.positions;
   const std::unique_ptr<Backend> backend = make_backend(model, options);
 
-  const size_t readouts = options.readout_depths.size();
   const std::vector<int32_t> tokens = RandomTokens(result.positions, model.spec.vocab, seed);
-  std::vector<int32_t> choices(readouts * tokens.size());
-  size_t seen = 0;
-  std::string bad;
-  KvLedger ledger(backend->pages(), 1);
-  const SequencePages pages(ledger, result.positions);
-  backend->Score({{pages.pages().data()}, 0, tokens}, [&](int32_t position, int32_t readout,
-                                                          std::span<const float> logits) {
-    if (bad.empty() && !AllFinite(logits)) {  // told below: nothing may be thrown from in here
-      bad = fmt::format(
-          "the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
-          position, options.readout_depths[static_cast<size_t>(readout)]);
-    }
-    choices[static_cast<size_t>(position) * readouts + static_cast<size_t>(readout)] =
-        ArgMax(logits);
-    if (progress) progress(static_cast<int>(++seen / readouts));
+  std::vector<int> agreed(result.depths.size());
+  ReadOutText(*backend, tokens, 0, {}, [&](size_t position, const PositionReadouts& readouts) {
+    for (size_t d = 0; d < agreed.size(); ++d)
+      agreed[d] += readouts.choices[d] == readouts.choices.back() ? 1 : 0;
+    if (progress) progress(static_cast<int>(position) + 1);
+    return true;
   });
-  if (!bad.empty()) throw Error(bad);
-  for (size_t d = 0; d + 1 < readouts; ++d) {
-    int agreed = 0;
-    for (size_t t = 0; t < tokens.size(); ++t)
-      agreed += choices[t * readouts + d] == choices[t * readouts + readouts - 1] ? 1 : 0;
-    result.shares.push_back(static_cast<double>(agreed) / result.positions);
-  }
+  for (const int count : agreed)
+    result.shares.push_back(static_cast<double>(count) / result.positions);
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/json.h"
 #include "measure/html_page.h"
@@ -331,7 +332,9 @@ std::string BenchHtml(const BenchResult& result) {
   HtmlTable limits;
   limits.columns = {{"decoding", false}, {"what holds it back", false}};
   for (const BenchWay& way : result.ways) {
-    for (const std::string& line : Remarks(result, way)) limits.rows.push_back({way.name, line});
+    std::string name = way.name;  // on the first of its lines
+    for (const std::string& line : Remarks(result, way))
+      limits.rows.push_back({std::exchange(name, ""), line});
   }
   if (!limits.rows.empty()) page.AddTable(limits);
   return page.Text();

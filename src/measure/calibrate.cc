@@ -6,14 +6,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "decode/ngram_index.h"
-#include "kv/ledger.h"
-#include "sampling/filters.h"
 
 namespace loopspec {
 namespace {
 
-constexpr double kLogitsBytes = 64e6;  // of all depths that are kept at once
-constexpr int kMostChunk = 64;
 // Values that are looked at for each position, over all sets of depths: beyond, only some positions
 // count for the sampled rates.
 constexpr double kCascadeWork = 4e10;
@@ -23,41 +19,8 @@ DepthRates Empty(const std::vector<int>& depths) {
   return {depths, std::vector<double>(depths.size()), std::vector<double>(depths.size() - 1)};
 }
 
-// The filtered distributions of all depths over the tokens that any of them keeps.
-PositionReadouts Readouts(std::span<const std::vector<float>> logits,
-                          const SamplingParams& sampling) {
-  PositionReadouts out;
-  std::vector<std::vector<float>> filtered(logits.begin(), logits.end());
-  FilterScratch scratch;
-  const size_t vocab = logits[0].size();
-  std::vector<char> kept(vocab);
-  for (size_t r = 0; r < logits.size(); ++r) {
-    out.choices.push_back(ArgMax(logits[r]));
-    FilteredSoftmax(sampling, filtered[r], scratch);
-    for (size_t v = 0; v < vocab; ++v) kept[v] |= filtered[r][v] > 0.0f ? 1 : 0;
-  }
-  std::vector<size_t> tokens;
-  for (size_t v = 0; v < vocab; ++v) {
-    if (kept[v]) tokens.push_back(v);
-  }
-  out.support = tokens.size();
-  out.probabilities.reserve(tokens.size() * logits.size());
-  for (const std::vector<float>& p : filtered) {
-    double sum = 0;
-    for (const size_t v : tokens) sum += p[v];
-    for (const size_t v : tokens) out.probabilities.push_back(p[v] / sum);
-  }
-  return out;
-}
-
 void Divide(std::vector<double>& sums, double by) {
   for (double& sum : sums) sum = by > 0 ? sum / by : 0;
-}
-
-double MeanGate(const DepthRates& rates) {
-  double sum = 0;
-  for (const double gate : rates.gate) sum += gate;
-  return rates.gate.empty() ? 0 : sum / static_cast<double>(rates.gate.size());
 }
 
 }  // namespace
@@ -81,50 +44,23 @@ DepthProfiler::DepthProfiler(Backend& backend, const SamplingParams& sampling,
 
 void DepthProfiler::Add(const CalibrationText& text,
                         const std::function<void(int64_t done)>& progress) {
-  const auto depths = static_cast<size_t>(sums_.recurrence);
-  const auto vocab = static_cast<size_t>(backend_.spec().vocab);
   const auto count = static_cast<int64_t>(text.tokens.size());
-  const auto fitting =
-      static_cast<int64_t>(kLogitsBytes / (static_cast<double>(depths * vocab) * sizeof(float)));
-  const int64_t chunk = std::clamp<int64_t>(fitting, 1, kMostChunk);
-  std::vector<std::vector<float>> logits(static_cast<size_t>(chunk) * depths);
-  KvLedger ledger(backend_.pages(), 1);
-  const SequencePages pages(ledger, count);
-  for (int64_t start = 0; start < count; start += chunk) {
-    const int64_t n = std::min(chunk, count - start);
-    const std::span<const int32_t> part =
-        std::span(text.tokens).subspan(static_cast<size_t>(start), static_cast<size_t>(n));
-    int32_t bad_position = -1, bad_depth = 0;
-    backend_.Score(
-        {{pages.pages().data()}, static_cast<int32_t>(start), part},
-        [&](int32_t position, int32_t readout, std::span<const float> row) {
-          // Told below: nothing may be thrown from in here.
-          if (bad_position < 0 && !AllFinite(row)) {
-            bad_position = position;
-            bad_depth = readout + 1;
-          }
-          logits[static_cast<size_t>(position - start) * depths + static_cast<size_t>(readout)]
-              .assign(row.begin(), row.end());
-        });
-    if (bad_position >= 0) {
-      Fail("the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
-           bad_position, bad_depth);
-    }
-    for (int64_t i = 0; i < n; ++i) {
-      // The last prompt token is where the model's own text begins; the last token of all decides
-      // nothing that was written.
-      const bool generated = start + i >= text.prompt - 1;
-      if (generated && start + i + 1 == count) continue;
-      AddPosition(std::span(logits).subspan(static_cast<size_t>(i) * depths, depths), generated);
-      if (generated) context_sum_ += static_cast<double>(start + i);
-    }
-    if (progress) progress(start + n);
-  }
+  ReadOutText(backend_, text.tokens, 0, sampling_,
+              [&](size_t at, const PositionReadouts& readouts) {
+                const auto position = static_cast<int64_t>(at);
+                if (progress) progress(position + 1);
+                // The last prompt token is where the model's own text begins; the last token of all
+                // decides nothing that was written.
+                const bool generated = position >= text.prompt - 1;
+                if (generated && position + 1 == count) return true;
+                AddPosition(readouts, generated);
+                if (generated) context_sum_ += static_cast<double>(position);
+                return true;
+              });
   AddGuesses(text);
 }
 
-void DepthProfiler::AddPosition(std::span<const std::vector<float>> logits, bool generated) {
-  const PositionReadouts readouts = Readouts(logits, sampling_);
+void DepthProfiler::AddPosition(const PositionReadouts& readouts, bool generated) {
   DepthCurve& curve = generated ? sums_.generated : sums_.prompts;
   ++curve.positions;
   for (int depth = 1; depth <= sums_.recurrence; ++depth) {
@@ -185,11 +121,18 @@ DepthProfile DepthProfiler::Finish() const {
   return profile;
 }
 
+AcceptancePrior PriorOf(const DepthRates& rates) {
+  double gates = 0;
+  for (const double gate : rates.gate) gates += gate;
+  return {rates.accepted, rates.gate.empty() ? 0 : gates / static_cast<double>(rates.gate.size())};
+}
+
 Prediction PredictAutoregressive(int recurrence, const PredictionRequest& request) {
   SimulationRequest plain;
   plain.recurrence = recurrence;
   plain.context = request.context;
   plain.tokens = 200;  // every token is like the other
+  plain.text_tokens = request.text_tokens;
   plain.cost = request.cost;
   Prediction prediction;
   prediction.simulation = Simulate(plain);
@@ -206,13 +149,15 @@ Prediction PredictSpeed(const DepthRates& rates, int recurrence, const Predictio
   SimulationRequest simulation;
   simulation.recurrence = recurrence;
   simulation.depths = rates.depths;
-  simulation.assumed.rates = rates.accepted;
-  simulation.assumed.gate = MeanGate(rates);
+  const AcceptancePrior prior = PriorOf(rates);
+  simulation.assumed.rates = prior.rates;
+  simulation.assumed.gate = prior.gate;
   simulation.assumed.guess_offered = request.guess_offered;
   simulation.assumed.guess_right = request.guess_right;
   simulation.early = request.guess_offered > 0;
   simulation.context = request.context;
   simulation.tokens = request.tokens;
+  simulation.text_tokens = request.text_tokens;
   simulation.group = 0;
   simulation.cost = request.cost;
   Prediction prediction;

@@ -53,7 +53,7 @@ class DepthProfiler {
   DepthProfile Finish() const;
 
  private:
-  void AddPosition(std::span<const std::vector<float>> logits, bool generated);
+  void AddPosition(const PositionReadouts& readouts, bool generated);
   void AddGuesses(const CalibrationText& text);
 
   Backend& backend_;
@@ -71,7 +71,8 @@ struct PredictionRequest {
   StepCost cost;
   double bandwidth = 0;  // of reading; 0: unknown
   int64_t context = 512;
-  int tokens = 3000;  // of each simulation
+  int tokens = 3000;    // of each simulation
+  int text_tokens = 0;  // of one text; 0: all tokens are one
   double guess_offered = 0, guess_right = 0;
 };
 
@@ -85,6 +86,9 @@ struct Prediction {
   double speedup = 1;      // over autoregressive decoding
   double bound_share = 0;  // of the speed at which memory alone would allow; 0: unknown
 };
+
+// What decoding assumes of drafts that fare so.
+AcceptancePrior PriorOf(const DepthRates& rates);
 
 Prediction PredictAutoregressive(int recurrence, const PredictionRequest& request);
 // Rows are chosen by cost, and a few fixed budgets are tried where `budgets` says so.

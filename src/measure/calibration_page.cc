@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/step_cost.h"
 #include "measure/html_page.h"
 #include "measure/plot.h"
 
@@ -160,29 +161,36 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
   for (const double share : p.rates.gate)
     gate += (gate.empty() ? "" : " / ") + fmt::format("{:.1f}", 100 * share);
   const double plain = report.measured.empty() ? 0.0 : report.measured.front().median();
-  table.rows.push_back(
-      {DepthsText(p.depths), accepted, gate, fmt::format("{:.2f}", p.simulation.tokens_per_pass),
-       fmt::format("{:.1f}", p.simulation.rows), fmt::format("{:.1f}", p.tokens_per_second),
-       m != nullptr ? fmt::format("{:.1f}", m->median()) : "", fmt::format("{:.2f}x", p.speedup),
-       m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "",
-       p.bound_share > 0 ? Percent(p.bound_share) : "",
-       m != nullptr && m->floor_share > 0 ? Percent(m->floor_share) : ""});
+  std::vector<std::string>& row = table.rows.emplace_back();
+  row = {DepthsText(p.depths),
+         accepted,
+         gate,
+         fmt::format("{:.2f}", p.simulation.tokens_per_pass),
+         fmt::format("{:.1f}", p.simulation.rows),
+         fmt::format("{:.1f}", p.tokens_per_second),
+         fmt::format("{:.2f}x", p.speedup),
+         p.bound_share > 0 ? Percent(p.bound_share) : ""};
+  if (!report.measured.empty()) {
+    row.push_back(m != nullptr ? fmt::format("{:.1f}", m->median()) : "");
+    row.push_back(m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "");
+    row.push_back(m != nullptr && m->floor_share > 0 ? Percent(m->floor_share) : "");
+  }
   table.strong.push_back(p.depths == report.chosen().depths);
 }
 
-HtmlTable PredictionTable() {
+HtmlTable PredictionTable(const CalibrationReport& report) {
   HtmlTable table;
-  table.columns = {{"depths", false},
-                   {"accepted, %"},
-                   {"gate open, %"},
-                   {"tokens per pass"},
-                   {"rows of a step"},
-                   {"predicted tokens/s"},
-                   {"measured tokens/s"},
-                   {"predicted over autoregressive"},
-                   {"measured over autoregressive"},
-                   {"of the memory bound, predicted"},
-                   {"of the memory bound, measured"}};
+  table.caption = report.measured.empty()
+                      ? "Predicted: tokens per second, over autoregressive decoding, and the share "
+                        "of the memory bound."
+                      : "Predicted and then measured: tokens per second, over autoregressive "
+                        "decoding, and the share of the memory bound.";
+  table.columns = {{"depths", false},   {"accepted, %"},    {"gate open, %"},
+                   {"tokens per pass"}, {"rows of a step"}, {"predicted tokens/s"},
+                   {"speedup"},         {"memory bound"}};
+  if (!report.measured.empty())
+    for (const char* name : {"measured tokens/s", "speedup", "memory bound"})
+      table.columns.push_back({name});
   return table;
 }
 
@@ -195,13 +203,19 @@ void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
       report.view == RatesView::kGreedy ? "greedy" : "sampled", report.request.context,
       DepthsText(report.chosen().depths), report.chosen().tokens_per_second,
       report.chosen().speedup));
+  if (report.spread > kSteadySpread) {
+    page.AddParagraph(fmt::format(
+        "The machine was busy: the same work took up to {:.2f} times as long at one time as at "
+        "another. Speeds on this page cannot be trusted.",
+        report.spread));
+  }
   page.AddNote(
       "Accepted: tokens that come from the first, second, third proposal. Tokens per pass: for as "
       "many recurrences as one token takes without drafts. The memory bound is the time that "
       "reading the weights, keys and values of the steps takes at the bandwidth of this machine: "
       "a low share says that kernels or rows hold it back, a high one that only more accepted "
       "drafts would help. More than 100 %: part of what is read stays in the caches.");
-  HtmlTable top = PredictionTable(), all = PredictionTable();
+  HtmlTable top = PredictionTable(report), all = PredictionTable(report);
   AddRow(report, report.autoregressive, top);
   for (size_t i = 0; i < report.predictions.size(); ++i) {
     const Prediction& p = report.predictions[i];

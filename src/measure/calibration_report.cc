@@ -59,6 +59,7 @@ OrderedJson DeviceJson(const CalibrationReport& report) {
                       {"view", report.view == RatesView::kGreedy ? "greedy" : "sampling"},
                       {"context", report.request.context},
                       {"bandwidth", report.request.bandwidth},
+                      {"spread", report.spread},
                       {"autoregressive", PredictionJson(report.autoregressive)},
                       {"predicted", predictions},
                       {"measured", measured}};
@@ -87,6 +88,16 @@ const MeasuredSpeed* CalibrationReport::FindMeasured(const std::vector<int>& dep
   const auto it = std::find_if(measured.begin(), measured.end(),
                                [&](const MeasuredSpeed& m) { return m.depths == depths; });
   return it == measured.end() ? nullptr : &*it;
+}
+
+double LargestSpread(const std::vector<MeasuredSpeed>& measured) {
+  double spread = 1;
+  for (const MeasuredSpeed& m : measured) {
+    if (m.rates.empty()) continue;
+    const auto [slowest, fastest] = std::minmax_element(m.rates.begin(), m.rates.end());
+    spread = std::max(spread, *fastest / *slowest);
+  }
+  return spread;
 }
 
 PredictionQuality Judge(const CalibrationReport& report) {

@@ -30,16 +30,24 @@ struct CalibrationReport {
   RatesView view = RatesView::kGreedy;  // which of the views the predictions are for
   std::optional<PowerLawEnvelope> envelope;
   std::string no_envelope;  // why there is none
+  StepCost step_cost;       // as measured by itself; that of `request` is as texts met it
   PredictionRequest request;
   Prediction autoregressive;
   std::vector<Prediction> predictions;  // the chosen one, then the fastest first
   bool triples_thinned = false;
   std::vector<MeasuredSpeed> measured;  // the first is autoregressive; may be empty
 
+  // How much longer the same work took at one time than at another: on a busy machine timings say
+  // little. 1: it never did.
+  double spread = 1;
+
   const Prediction& chosen() const { return predictions.front(); }
   const Prediction* Find(const std::vector<int>& depths) const;
   const MeasuredSpeed* FindMeasured(const std::vector<int>& depths) const;
 };
+
+// How far the repeats of one measurement lie apart at most: the fastest over the slowest.
+double LargestSpread(const std::vector<MeasuredSpeed>& measured);
 
 // Predicted against measured speed, over the sets of depths that were measured.
 struct PredictionQuality {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
 #include "sampling/cascade.h"
 
 namespace loopspec {
@@ -48,13 +47,6 @@ struct CascadeScratch {
 };
 
 }  // namespace
-
-double TotalVariation(std::span<const double> p, std::span<const double> q) {
-  LOOPSPEC_CHECK(p.size() == q.size());
-  double sum = 0;
-  for (size_t i = 0; i < p.size(); ++i) sum += std::fabs(p[i] - q[i]);
-  return sum / 2;
-}
 
 void AddGreedy(const PositionReadouts& readouts, DepthRates& sum) {
   const int32_t target = readouts.choices.back();

@@ -2,9 +2,9 @@
 // depths at one position: no decoding, no draws. Pure functions.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <vector>
+
+#include "measure/depth_readouts.h"
 
 namespace loopspec {
 
@@ -15,30 +15,14 @@ struct DepthRates {
   std::vector<double> gate;      // readouts of each later proposal at which its gate opens
 };
 
-// Readouts of one position at the depths 1 to R.
-struct PositionReadouts {
-  std::vector<int32_t> choices;  // by depth: the likeliest token
-  // [R][support]: probabilities under the sampling that is looked at, over the tokens that any of
-  // the depths gives some. Empty where only the choices count.
-  std::vector<double> probabilities;
-  size_t support = 0;
-
-  std::span<const double> At(int depth) const {
-    return {probabilities.data() + static_cast<size_t>(depth - 1) * support, support};
-  }
-};
-
-// Adds one position to `sum`, whose shares are sums until they are divided by their number. The
-// last depth of `readouts` is the target.
+// Adds one position, read out at every depth, to `sum`, whose shares are sums until they are
+// divided by their number.
 // Greedy decoding: a draft holds when it is the target's choice; a later depth drafts where its
 // choice is none of the drafts before.
 void AddGreedy(const PositionReadouts& readouts, DepthRates& sum);
 // The cascade with gated residual proposals: the probability of each outcome, exactly, over all
 // draws.
 void AddCascade(const PositionReadouts& readouts, DepthRates& sum);
-
-// Half the sum of absolute differences.
-double TotalVariation(std::span<const double> p, std::span<const double> q);
 
 // Every admissible set of one or two depths, and of three. Where there would be more than a few
 // hundred of three, these are over a grid that grows by about a third from depth to depth.

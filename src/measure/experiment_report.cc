@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -38,6 +39,8 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
   result.version = text("version");
   result.recurrence = static_cast<int>(FindInt(settings, "recurrence", what, 1, 4096).value_or(1));
   result.threads = static_cast<int>(FindInt(settings, "threads", what, 0, 1 << 20).value_or(0));
+  result.max_tokens =
+      static_cast<int>(FindInt(settings, "max_tokens", what, 0, INT32_MAX).value_or(0));
   result.bandwidth = FindNumber(settings, "bandwidth", what).value_or(0);
   std::set<std::string> seen;
   for (size_t i = 0; i < file.records.size(); ++i) {
@@ -90,6 +93,18 @@ void AddMachines(const std::map<std::string, std::vector<ExperimentResult>>& res
     }
   }
   page.AddParagraph(fmt::format("Measured: {}.", fmt::join(machines, "; ")));
+  std::map<int, std::set<std::string>> shortened;  // experiments by the tokens they were cut at
+  for (const auto& [name, all] : results) {
+    for (const ExperimentResult& r : all) {
+      if (r.max_tokens > 0) shortened[r.max_tokens].insert(name);
+    }
+  }
+  for (const auto& [tokens, names] : shortened) {
+    page.AddParagraph(
+        fmt::format("Shorter than declared, at most {} new tokens, so that longer answers count as "
+                    "wrong: {}.",
+                    tokens, fmt::join(names, ", ")));
+  }
 }
 
 }  // namespace

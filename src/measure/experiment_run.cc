@@ -31,9 +31,12 @@ bool NeedsDistance(const Experiment& experiment) {
 PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& subject,
                      const ExperimentOptions& options) {
   const int context = subject.model.spec.max_positions;
-  if (declared.max_length > context) {
-    Fail("task {}: texts of up to {} tokens are declared, the model's context is {}", declared.name,
-         declared.max_length, context);
+  const bool shortened = options.max_tokens > 0;
+  if (declared.max_length > context && !shortened) {
+    Fail(
+        "task {}: texts of up to {} tokens are declared, the model's context is {} (--max-tokens N "
+        "runs shorter ones)",
+        declared.name, declared.max_length, context);
   }
   PreparedTask prepared{&declared, {}, {}};
   prepared.task = MakeTask(declared.name,
@@ -44,6 +47,13 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
   Task& task = prepared.task;
   task.max_tokens = declared.max_tokens;
   task.max_length = declared.max_length;
+  if (shortened) {
+    task.max_tokens = std::min(task.max_tokens, options.max_tokens);
+    task.max_length = std::min(task.max_length, context);
+    if (task.max_tokens + 2 > task.max_length)
+      Fail("--max-tokens {}: it leaves no room for a prompt in texts of {} tokens",
+           options.max_tokens, task.max_length);
+  }
   task.stop = declared.stop;
   OrderedJson arguments = OrderedJson::object();
   if (declared.thinking) arguments["enable_thinking"] = true;
@@ -152,6 +162,7 @@ OrderedJson SettingsOf(const Experiment& experiment, const Experiment* paper,
                           {"version", options.version},
                           {"bandwidth", bandwidth},
                           {"paper", nullptr}};
+  if (options.max_tokens > 0) settings["max_tokens"] = options.max_tokens;
   if (paper != nullptr) settings["paper"] = OrderedJson::parse(paper->declaration);
   return settings;
 }
@@ -272,8 +283,16 @@ std::vector<ExperimentDecode> WaysOf(const Experiment& experiment, int recurrenc
     any = any || !decode.depths.empty();
     if (std::find(ways.begin(), ways.end(), decode) == ways.end()) ways.push_back(decode);
   }
-  // A model of another R than the paper's: the depths that suit it.
-  if (!any && recurrence > 1) ways.push_back({.depths = DefaultDepths(recurrence)});
+  if (any || recurrence < 2) return ways;
+  // A model of another R than the paper's: depths that suit it in place of the declared ones.
+  for (ExperimentDecode decode : experiment.decodes) {
+    if (decode.depths.empty()) continue;
+    const size_t proposals = decode.depths.size();
+    decode.depths = DefaultDepths(recurrence);
+    decode.depths.resize(std::min(decode.depths.size(), proposals));
+    decode.recurrence = 0;
+    if (std::find(ways.begin(), ways.end(), decode) == ways.end()) ways.push_back(decode);
+  }
   return ways;
 }
 

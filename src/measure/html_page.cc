@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/escape_html.h"
+
 namespace loopspec::measure {
 namespace {
 
@@ -31,9 +35,10 @@ figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; }
 svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; margin: 1rem 0; background: var(--card); border: 1px solid var(--rule);
   border-radius: 10px; }
-table { border-collapse: collapse; font-size: .92rem; width: 100%; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .88rem; width: 100%; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding: .6rem .8rem; }
-th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
+caption span { display: block; position: sticky; left: .8rem; max-width: min(100%, calc(100vw - 5rem)); }
+th, td { padding: .3rem .55rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
 thead th { border-top: 0; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .n { text-align: right; }
 tr.strong td { background: var(--strong); font-weight: 600; }
@@ -58,32 +63,6 @@ std::string SeriesRules() {
 }
 
 }  // namespace
-
-std::string EscapeHtml(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 HtmlPage::HtmlPage(std::string title) : title_(std::move(title)) {}
 
@@ -119,15 +98,19 @@ void HtmlPage::AddTable(const HtmlTable& table) {
   };
   body_ += "<div class=\"scroll\"><table>\n";
   if (!table.caption.empty())
-    body_ += fmt::format("<caption>{}</caption>\n", EscapeHtml(table.caption));
+    body_ += fmt::format("<caption><span>{}</span></caption>\n", EscapeHtml(table.caption));
   body_ += "<thead><tr>";
   for (size_t i = 0; i < table.columns.size(); ++i) {
     body_ +=
         fmt::format("<th scope=\"col\"{}>{}</th>", align(i), EscapeHtml(table.columns[i].name));
   }
   body_ += "</tr></thead>\n<tbody>\n";
+  // Where every row stands out, none does.
+  const bool some =
+      table.strong.size() < table.rows.size() ||
+      std::find(table.strong.begin(), table.strong.end(), false) != table.strong.end();
   for (size_t r = 0; r < table.rows.size(); ++r) {
-    body_ += r < table.strong.size() && table.strong[r] ? "<tr class=\"strong\">" : "<tr>";
+    body_ += some && r < table.strong.size() && table.strong[r] ? "<tr class=\"strong\">" : "<tr>";
     for (size_t i = 0; i < table.rows[r].size(); ++i)
       body_ += fmt::format("<td{}>{}</td>", align(i), EscapeHtml(table.rows[r][i]));
     body_ += "</tr>\n";

@@ -7,9 +7,6 @@
 
 namespace loopspec::measure {
 
-// For text between tags and in quoted attributes.
-std::string EscapeHtml(const std::string& text);
-
 struct HtmlColumn {
   std::string name;
   bool number = true;  // aligned on the right

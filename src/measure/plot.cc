@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/escape_html.h"
 #include "measure/html_page.h"
 
 namespace loopspec::measure {
@@ -249,14 +250,16 @@ std::vector<double> PlotTicks(double low, double high, bool log, int wanted) {
   if (!(high > low) || (log && low <= 0)) return ticks;
   if (log) {
     const double decades = std::log10(high / low);
-    const double steps[3] = {1, 2, 5};
-    const int used = decades > 0.8 * wanted ? 1 : 3;
+    // Powers of ten alone, three to a decade, or within a decade one more.
+    const std::vector<double> steps = decades > 0.8 * wanted ? std::vector<double>{1}
+                                      : decades >= 1         ? std::vector<double>{1, 2, 5}
+                                                             : std::vector<double>{1, 2, 3, 5};
     const int every = std::max(1, static_cast<int>(std::ceil(decades / wanted)));
     const int first = static_cast<int>(std::floor(std::log10(low)));
     for (int e = first; std::pow(10.0, e) <= high; ++e) {
-      if (used == 1 && (e - first) % every != 0) continue;
-      for (int i = 0; i < used; ++i) {
-        const double tick = steps[i] * std::pow(10.0, e);
+      if (steps.size() == 1 && (e - first) % every != 0) continue;
+      for (const double step : steps) {
+        const double tick = step * std::pow(10.0, e);
         if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) ticks.push_back(tick);
       }
     }

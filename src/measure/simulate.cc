@@ -11,84 +11,116 @@ namespace {
 constexpr int kVocab = 64;
 constexpr int kCells = 256;
 
-// Advances nothing and decides nothing; keeps the sum of what its steps would cost.
-class CountingBackend {
+// Runs one decoder on a backend that advances nothing and decides nothing, and keeps the sums of
+// what its steps would cost.
+class CountingRun {
  public:
-  CountingBackend(const ModelSpec& spec, const StepCost& cost, int64_t context)
-      : spec_(spec), cost_(cost), context_(static_cast<double>(context)) {}
-
-  void Step(const StepPlan& plan) {
-    const int rows = static_cast<int>(plan.rows.size());
-    seen_.assign(static_cast<size_t>(spec_.recurrence), false);
-    int planes = 0, fresh = 0;
-    for (const RowPlan& row : plan.rows) {
-      planes += seen_[static_cast<size_t>(row.depth)] ? 0 : 1;
-      seen_[static_cast<size_t>(row.depth)] = true;
-      fresh += row.depth == 0 ? 1 : 0;
-    }
-    const auto readouts = static_cast<double>(plan.readouts.size());
-    seconds_ +=
-        cost_.step + (fresh > 0 ? cost_.prelude + fresh * cost_.prelude_row : 0) +
-        (readouts > 0 ? cost_.readout + readouts * cost_.readout_row : 0) +
-        plan.recurrences * (cost_.Recurrence(rows) + context_ * planes * cost_.plane_position +
-                            context_ * rows * cost_.row_position);
+  CountingRun(const SimulationRequest& request, uint64_t seed, int tokens) : request_(request) {
+    spec_.vocab = kVocab;
+    spec_.recurrence = request.recurrence;
+    spec_.max_positions = 1 << 30;
+    backend_.cells = kCells;
+    backend_.readout_depths = request.depths;
+    backend_.readout_depths.push_back(request.recurrence);
+    decode_.prompt = {0};
+    decode_.max_tokens = tokens;
+    decode_.depths = request.depths;
+    decode_.row_budget = request.row_budget;
+    decode_.group = request.group;
+    decode_.early = request.early ? EarlyChildren::kLookup : EarlyChildren::kOff;
+    decode_.assume = &request.assumed;
+    if (!request.depths.empty()) decode_.prior = {request.assumed.rates, request.assumed.gate};
+    decode_.seed = seed;
+    decode_.assumed_context = request.context;
   }
-  double seconds() const { return seconds_; }
+
+  // Adds what the tokens cost, all of them or those after the first.
+  void Run(bool all, SimulationResult& sum) {
+    KvLedger ledger(PagesFor(decode_.max_tokens + 1), kCells);
+    LoopSpec decoder(decode_, spec_, backend_, ledger, request_.cost);
+    const auto context = static_cast<double>(request_.context);
+    double seconds = 0;
+    while (!decoder.finished()) {
+      plan_.Clear();
+      plan_.recurrences = decoder.StepsToReadout();
+      decoder.Plan(plan_.recurrences, plan_);
+      seconds += SecondsOf(plan_, request_.cost, context, seen_).total();
+      decisions_.assign(plan_.readouts.size(), {});
+      const bool first = decoder.output().empty();
+      decoder.Absorb(decisions_);
+      if (first && !all && !decoder.output().empty()) {
+        Add(decoder, -seconds, -1, sum);
+      }
+    }
+    Add(decoder, seconds, 1, sum);
+    sum.group = decoder.group();
+  }
 
  private:
-  const ModelSpec& spec_;
-  const StepCost& cost_;
-  double context_;
-  double seconds_ = 0;
-  std::vector<bool> seen_;
+  // The sums of a decoder so far, to be added or taken away.
+  static void Add(const LoopSpec& decoder, double seconds, int sign, SimulationResult& sum) {
+    const DecodeStatistics& s = decoder.statistics();
+    sum.steps += sign * static_cast<double>(s.steps);
+    sum.planes += sign * static_cast<double>(s.planes);
+    sum.readouts += sign * static_cast<double>(s.readout_steps);
+    sum.preludes += sign * static_cast<double>(s.prelude_steps);
+    sum.rows += sign * static_cast<double>(s.row_steps);
+    sum.tokens_per_pass += sign * static_cast<double>(decoder.output().size());
+    sum.seconds += seconds;
+  }
+
+  const SimulationRequest& request_;
+  ModelSpec spec_;
+  BackendOptions backend_;
+  DecodeRequest decode_;
+  StepPlan plan_;
+  std::vector<Decision> decisions_;
+  std::vector<char> seen_;
 };
 
 }  // namespace
 
-SimulationResult Simulate(const SimulationRequest& request) {
-  ModelSpec spec;
-  spec.vocab = kVocab;
-  spec.recurrence = request.recurrence;
-  spec.max_positions = 1 << 30;
-  BackendOptions backend;
-  backend.cells = kCells;
-  backend.readout_depths = request.depths;
-  backend.readout_depths.push_back(request.recurrence);
-  DecodeRequest decode;
-  decode.prompt = {0};
-  decode.max_tokens = request.tokens;
-  decode.depths = request.depths;
-  decode.row_budget = request.row_budget;
-  decode.group = request.group;
-  decode.early = request.early ? EarlyChildren::kLookup : EarlyChildren::kOff;
-  decode.assume = &request.assumed;
-  decode.seed = request.seed;
-  decode.assumed_context = request.context;
-  KvLedger ledger(PagesFor(request.tokens + 1), kCells);
-  LoopSpec decoder(decode, spec, backend, ledger, request.cost);
-  CountingBackend counter(spec, request.cost, request.context);
-  StepPlan plan;
-  std::vector<Decision> decisions;
-  while (!decoder.finished()) {
-    plan.Clear();
-    plan.recurrences = decoder.StepsToReadout();
-    decoder.Plan(plan.recurrences, plan);
-    counter.Step(plan);
-    decisions.assign(plan.readouts.size(), {});
-    decoder.Absorb(decisions);
+StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context,
+                      std::vector<char>& seen) {
+  const int rows = static_cast<int>(plan.rows.size());
+  std::fill(seen.begin(), seen.end(), char{0});
+  int planes = 0, fresh = 0;
+  for (const RowPlan& row : plan.rows) {
+    const auto depth = static_cast<size_t>(row.depth);
+    if (seen.size() <= depth) seen.resize(depth + 1);
+    planes += seen[depth] ? 0 : 1;
+    seen[depth] = 1;
+    fresh += row.depth == 0 ? 1 : 0;
   }
-  const DecodeStatistics& s = decoder.statistics();
-  const auto per_token = [&](auto count) { return static_cast<double>(count) / request.tokens; };
-  SimulationResult result;
-  result.steps = per_token(s.steps);
-  result.planes = per_token(s.planes);
-  result.readouts = per_token(s.readout_steps);
-  result.preludes = per_token(s.prelude_steps);
-  result.rows = s.rows_mean();
-  result.tokens_per_pass = request.recurrence / result.steps;
-  result.seconds = per_token(counter.seconds());
-  result.group = decoder.group();
-  return result;
+  const auto readouts = static_cast<double>(plan.readouts.size());
+  StepSeconds seconds;
+  seconds.rest = cost.step;
+  if (fresh > 0) seconds.prelude = cost.prelude + fresh * cost.prelude_row;
+  if (readouts > 0) seconds.readout = cost.readout + readouts * cost.readout_row;
+  if (rows > 0)
+    seconds.recur =
+        plan.recurrences * (cost.Recurrence(rows) +
+                            context * (planes * cost.plane_position + rows * cost.row_position));
+  return seconds;
+}
+
+SimulationResult Simulate(const SimulationRequest& request) {
+  SimulationResult sum;
+  if (request.text_tokens < 2) {
+    CountingRun(request, request.seed, request.tokens).Run(true, sum);
+  } else {
+    // As many texts as have the asked tokens after their first ones.
+    const int texts = (request.tokens - 1) / (request.text_tokens - 1) + 1;
+    for (int i = 0; i < texts; ++i)
+      CountingRun(request, request.seed + static_cast<uint64_t>(i), request.text_tokens)
+          .Run(false, sum);
+  }
+  const double tokens = std::max(1.0, sum.tokens_per_pass);  // the number of them so far
+  sum.rows = sum.steps > 0 ? sum.rows / sum.steps : 0;
+  for (double* each : {&sum.steps, &sum.planes, &sum.readouts, &sum.preludes, &sum.seconds})
+    *each /= tokens;
+  sum.tokens_per_pass = sum.steps > 0 ? request.recurrence / sum.steps : 0;
+  return sum;
 }
 
 ReadBytes BytesOf(const Model& model, ComputeMode compute) {

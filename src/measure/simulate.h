@@ -18,12 +18,24 @@ struct SimulationRequest {
   AssumedAcceptance assumed;  // rates of each proposal, gate, guesses
   int64_t context = 1024;     // committed positions, at which costs are taken
   int tokens = 4000;
-  int row_budget = 0;  // 0: none
-  int group = 1;       // 0: chosen by cost
-  bool early = false;  // begin children on guesses
+  int text_tokens = 0;  // of one text: each begins and ends anew, and its first token, which waits
+                        // for the prompt, does not count; 0: all tokens are one text, and all count
+  int row_budget = 0;   // 0: none
+  int group = 1;        // 0: chosen by cost
+  bool early = false;   // begin children on guesses
   uint64_t seed = 1;
   StepCost cost;
 };
+
+// What a step should take.
+struct StepSeconds {
+  double prelude = 0, recur = 0, readout = 0;
+  double rest = 0;  // whatever it does
+  double total() const { return prelude + recur + readout + rest; }
+};
+// By `cost`, at `context` committed positions. `seen` is scratch.
+StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context,
+                      std::vector<char>& seen);
 
 // Per committed token, but for rows.
 struct SimulationResult {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -254,7 +255,33 @@ TEST(CoupledEquality, Raven) {
 
 // ---- Whatever is chosen to run ----
 
-// Draws a choice of rows for every step: some branches pause, some go.
+// Which of the live branches go, by what a step has drawn: each by itself, the likeliest within a
+// budget, or all but those that wait at the first proposal depth for a group to gather.
+std::vector<char> RandomFlags(const LoopSpec& decoder, const std::function<int(uint32_t)>& pick) {
+  const std::span<const int32_t> active = decoder.tree().active();
+  std::vector<char> advance(active.size(), 0);
+  const int kind = pick(3);
+  if (kind == 0) {
+    for (char& flag : advance) flag = pick(3) > 0 ? 1 : 0;
+  } else if (kind == 1) {
+    std::vector<size_t> order(active.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return decoder.tree()[active[a]].reach > decoder.tree()[active[b]].reach;
+    });
+    const auto budget = static_cast<size_t>(1 + pick(8));
+    for (size_t i = 0; i < std::min(budget, order.size()); ++i) advance[order[i]] = 1;
+  } else {
+    const int first = decoder.depths().empty() ? 0 : decoder.depths()[0];
+    const bool gathered = pick(1 + static_cast<uint32_t>(pick(5))) == 0;
+    for (size_t i = 0; i < active.size(); ++i)
+      advance[i] = gathered || decoder.tree()[active[i]].depth != first ? 1 : 0;
+  }
+  return advance;
+}
+
+// Draws a choice of rows for every step: budgets, groups and pauses change from one to the next,
+// and now and then a branch is given up.
 std::function<void(LoopSpec&)> RandomChoice(uint32_t seed) {
   auto random = std::make_shared<std::mt19937>(seed);
   return [random](LoopSpec& decoder) {
@@ -264,9 +291,7 @@ std::function<void(LoopSpec&)> RandomChoice(uint32_t seed) {
       const int32_t branch = decoder.tree().active()[static_cast<size_t>(place)];
       if (branch != decoder.tree().root()) decoder.Evict(branch);
     }
-    const size_t size = static_cast<size_t>(decoder.tree().size());
-    std::vector<char> advance(size, 0);
-    for (char& flag : advance) flag = pick(3) > 0 ? 1 : 0;
+    std::vector<char> advance = RandomFlags(decoder, pick);
     // The root comes first and never passes anybody: with it the step is not empty.
     if (pick(8) > 0 || std::find(advance.begin(), advance.end(), 1) == advance.end())
       advance[0] = 1;
@@ -274,7 +299,7 @@ std::function<void(LoopSpec&)> RandomChoice(uint32_t seed) {
     const std::span<const int32_t> active = decoder.tree().active();
     if (std::none_of(active.begin(), active.end(),
                      [&](int32_t b) { return decoder.tree()[b].advancing; })) {
-      advance.assign(size, 1);
+      advance.assign(advance.size(), 1);
       decoder.Choose(advance);
     }
   };

@@ -52,12 +52,13 @@ struct Setting {
   int row_budget = 0;
   std::vector<int32_t> stop_tokens = {};
   int group = 1;
+  uint64_t pauses = 0;  // seed of pauses and evictions; 0: rows are chosen as in decoding
 };
 
 std::string Text(const Setting& s) {
-  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {}",
+  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {} pauses {}",
                      static_cast<int>(s.shape), s.depths, s.recurrence, static_cast<int>(s.later),
-                     s.row_budget, s.stop_tokens, s.group);
+                     s.row_budget, s.stop_tokens, s.group, s.pauses);
 }
 
 DecodeRequest Request(const Setting& s) {
@@ -101,12 +102,17 @@ struct Tally {
   int64_t paths = 0;
   int64_t gate_opened = 0, gate_closed = 0;
   std::array<int64_t, 4> sources{};  // tokens by fallback and by proposal
+  // Steps that committed several tokens, in which a live branch stayed, before which one went.
+  int64_t several = 0, paused = 0, evicted = 0;
 
   void Add(const Tally& other) {
     paths += other.paths;
     gate_opened += other.gate_opened;
     gate_closed += other.gate_closed;
     for (size_t i = 0; i < sources.size(); ++i) sources[i] += other.sources[i];
+    several += other.several;
+    paused += other.paused;
+    evicted += other.evicted;
   }
   void Add(const LoopSpec& decoder) {
     gate_opened += decoder.statistics().gate_opened;
@@ -240,6 +246,51 @@ std::vector<int32_t> StateOf(const LoopSpec& decoder) {
   return state;
 }
 
+// A number that follows from the state and the seed alone: paths that meet go on as one.
+uint64_t Scramble(const LoopSpec& decoder, uint64_t seed) {
+  for (const int32_t part : StateOf(decoder)) {
+    seed = (seed ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15u;
+    seed ^= seed >> 29;
+  }
+  return seed;
+}
+
+// Any subset of the branches may pause, and any but the root may go.
+void ChooseByState(LoopSpec& decoder, uint64_t seed, Tally& run) {
+  uint64_t bits = Scramble(decoder, seed);
+  const auto size = static_cast<uint64_t>(decoder.tree().size());
+  if (size > 1 && bits % 5 == 0) {
+    decoder.Evict(decoder.tree().active()[1 + (bits >> 8) % (size - 1)]);
+    ++run.evicted;
+    bits = Scramble(decoder, seed + 1);
+  }
+  std::vector<char> advance(decoder.tree().active().size());
+  for (size_t i = 0; i < advance.size(); ++i) advance[i] = bits >> (i % 60) & 1 ? 1 : 0;
+  decoder.Choose(advance);
+  const std::span<const int32_t> active = decoder.tree().active();
+  if (std::none_of(active.begin(), active.end(),
+                   [&](int32_t b) { return decoder.tree()[b].advancing; })) {
+    advance.assign(advance.size(), 1);
+    decoder.Choose(advance);
+  }
+}
+
+// Drive, with pauses where the setting has them, and a count of what happened.
+void DriveCounting(const Setting& s, FakeBackend& backend, LoopSpec& decoder, StepPlan& plan,
+                   const bool& alive, Tally& run) {
+  backend.Prefill(decoder.Prefill());
+  while (!decoder.finished() && alive) {
+    if (s.pauses != 0) ChooseByState(decoder, s.pauses, run);
+    plan.Clear();
+    plan.recurrences = decoder.StepsToReadout();
+    decoder.Plan(plan.recurrences, plan);
+    run.paused += static_cast<int>(plan.rows.size()) < decoder.tree().size() ? 1 : 0;
+    const size_t before = decoder.output().size();
+    decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
+    run.several += decoder.output().size() > before + 1 ? 1 : 0;
+  }
+}
+
 // The texts of all paths with their probabilities, from token to token: most choices of a path lie
 // in branches that the next verdict prunes, and paths that it leaves in the same state have the
 // same future. They go on as one, with the sum of their weights.
@@ -268,7 +319,7 @@ std::map<std::vector<int32_t>, double> AllTexts(const Setting& s, FakeModel& mod
           return DecideByCascade(readout, p, recorded, draw);
         });
         LoopSpec decoder(request, model.spec(), backend.options(), ledger);
-        Drive(backend, decoder, plan, false, &alive);
+        DriveCounting(s, backend, decoder, plan, alive, run);
         ++run.paths;
         run.Add(decoder);
         const double weight = from.weight * enumerator.weight();
@@ -370,6 +421,31 @@ TEST(FullEnumeration, Groups) {
     }
   }
   EXPECT_GT(all.sources[2], 0);
+  EXPECT_GT(all.several, 0);
+  EXPECT_GT(all.paused, 0);
+}
+
+// Whatever else is chosen: branches that pause and go on, or go and come back, with and without
+// groups.
+TEST(FullEnumeration, PausesAndEvictions) {
+  Tally all;
+  for (const FakeShape shape : {FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kNear}) {
+    for (const LaterProposal later : kVariants) {
+      for (const uint64_t pauses : {1, 2, 3}) {
+        const int group = 1 + static_cast<int>(pauses % 2);
+        all.Add(ExpectLosslessInFull({shape, {1}, 4, later, 0, {}, group, pauses}, 70));
+        all.Add(ExpectLosslessInFull({shape, {1, 2}, 3, later, 0, {}, group, pauses}, 71));
+        all.Add(ExpectLosslessInFull({shape, {2, 3}, 5, later, 0, {1}, group, pauses}, 72));
+      }
+    }
+  }
+  EXPECT_GT(all.sources[2], 0);
+  EXPECT_GT(all.several, 0);
+  EXPECT_GT(all.paused, 0);
+  EXPECT_GT(all.evicted, 0);
+  std::printf("%lld paths, steps with several verdicts %lld, with pauses %lld, evictions %lld\n",
+              static_cast<long long>(all.paths), static_cast<long long>(all.several),
+              static_cast<long long>(all.paused), static_cast<long long>(all.evicted));
 }
 
 TEST(FullEnumeration, StopTokens) {

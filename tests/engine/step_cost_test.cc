@@ -11,6 +11,17 @@ StepCost Costs() {
   return cost;
 }
 
+TEST(StepCost, SpreadIsTheWorstOfTheRowCounts) {
+  StepCost slow = Costs();
+  EXPECT_EQ(CostSpread(Costs(), slow), 1);
+  slow.recurrence[3] *= 1.5;
+  EXPECT_NEAR(CostSpread(Costs(), slow), 1.5, 1e-12);
+  EXPECT_NEAR(CostSpread(slow, Costs()), 1.5, 1e-12);
+  slow.recurrence = Costs().recurrence;
+  slow.step = 1;  // part of every step
+  EXPECT_NEAR(CostSpread(slow, Costs()), 2, 1e-12);
+}
+
 TEST(StepCostTracker, ASlowMachineChangesNoProportion) {
   StepCostTracker tracker(Costs());
   for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 50.0);

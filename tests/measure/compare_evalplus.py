@@ -7,13 +7,11 @@ mistake each.
 Exits with 77, which ctest reports as skipped, when the package cannot be installed or the benchmark files are not there.
 """
 
-import argparse
 import ast
 import collections
 import gzip
 import json
 import os
-import pathlib
 import random
 import subprocess
 import sys
@@ -109,13 +107,7 @@ def evalplus_passes(dataset, problem, code):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--driver", required=True)
-    parser.add_argument("--venv", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    peers.need_benchmarks(arguments.data)
-    peers.reexecute_in_venv(arguments.venv, PACKAGES, CHECK)
+    arguments = peers.begin(__doc__, PACKAGES, CHECK)
     install_evalplus()
     # evalplus.data loads problems from the hub; ours come from files.
     sys.modules["datasets"] = types.ModuleType("datasets")

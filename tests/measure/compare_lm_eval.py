@@ -7,10 +7,8 @@ scores of the same answers.
 Exits with 77, which ctest reports as skipped, when the package cannot be installed or the benchmark files are not there.
 """
 
-import argparse
 import json
 import os
-import pathlib
 import random
 import sys
 
@@ -137,13 +135,7 @@ def compare_scores(driver, data, name, task, rng):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--driver", required=True)
-    parser.add_argument("--venv", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    peers.need_benchmarks(arguments.data)
-    peers.reexecute_in_venv(arguments.venv, PACKAGES, CHECK)
+    arguments = peers.begin(__doc__, PACKAGES, CHECK)
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", HF_HOME=str(arguments.venv / "hf"))
     patch_datasets(arguments.data)
     from lm_eval.tasks import TaskManager

@@ -7,9 +7,7 @@ other spellings of the same value, values that are near, and answers to other pr
 Exits with 77, which ctest reports as skipped, when the package cannot be installed or the benchmark files are not there.
 """
 
-import argparse
 import collections
-import pathlib
 import random
 import re
 import sys
@@ -109,13 +107,7 @@ def make_cases(data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--driver", required=True)
-    parser.add_argument("--venv", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
-    arguments = parser.parse_args()
-    peers.need_benchmarks(arguments.data)
-    peers.reexecute_in_venv(arguments.venv, PACKAGES, CHECK)
+    arguments = peers.begin(__doc__, PACKAGES, CHECK)
     from math_verify import parse, verify
     driver = peers.Driver(arguments.driver)
     counts, differences = collections.Counter(), collections.defaultdict(list)

@@ -80,7 +80,10 @@ TEST(Experiments, RunWhatSuitsTheModel) {
   EXPECT_EQ(WayNames(base, 32), (Names{"ar", "lookup", "loopspec:2", "loopspec:4", "loopspec:4,8",
                                        "loopspec:2,10", "loopspec:2,8"}));
   // A model of another depth runs at the depths that suit it.
-  EXPECT_EQ(WayNames(base, 16), (Names{"ar", "lookup", "loopspec:2,4"}));
+  EXPECT_EQ(WayNames(base, 16), (Names{"ar", "lookup", "loopspec:2", "loopspec:2,4"}));
+  EXPECT_EQ(WayNames(experiments.at("second-proposal"), 4),
+            (Names{"ar", "lookup", "loopspec:1,2/non-residual", "loopspec:1,2/residual",
+                   "loopspec:1,2"}));
   EXPECT_EQ(WayNames(experiments.at("second-proposal"), 32),
             (Names{"ar", "lookup", "loopspec:2,8/non-residual", "loopspec:2,8/residual",
                    "loopspec:2,8"}));

@@ -36,6 +36,7 @@ std::vector<std::pair<double, double>> Dots(const std::string& svg) {
 TEST(Ticks, AreRoundAndWithinTheAxis) {
   EXPECT_EQ(PlotTicks(0, 100, false), (std::vector<double>{0, 20, 40, 60, 80, 100}));
   EXPECT_EQ(PlotTicks(1, 32, true), (std::vector<double>{1, 2, 5, 10, 20}));
+  EXPECT_EQ(PlotTicks(1, 3.2, true), (std::vector<double>{1, 2, 3}));
   const std::vector<double> decades = PlotTicks(1e-6, 1, true);
   ASSERT_GE(decades.size(), 3u);
   EXPECT_NEAR(decades[0], 1e-6, 1e-12);
@@ -95,7 +96,7 @@ TEST(Pages, StandAloneAndEscapeText) {
   const std::string text = page.Text();
   EXPECT_EQ(text.find("<script"), std::string::npos);
   EXPECT_EQ(text.find("<i>"), std::string::npos);
-  EXPECT_NE(text.find("<title>a &lt;b&gt; &amp; &quot;c&quot;</title>"), std::string::npos);
+  EXPECT_NE(text.find("<title>a &lt;b&gt; &amp; &#34;c&#34;</title>"), std::string::npos);
   EXPECT_NE(text.find("prefers-color-scheme: dark"), std::string::npos);
   EXPECT_NE(text.find("<td class=\"n\">3</td>"), std::string::npos);
   // No address but the name of the SVG language, which nobody fetches.

@@ -1,5 +1,6 @@
 """What the comparisons with packages of the ecosystem share: a virtual environment, and a line to the task_driver binary."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -27,11 +28,18 @@ def reexecute_in_venv(folder, packages, check):
     os.execv(python, [str(python), *sys.argv])
 
 
-def need_benchmarks(folder):
-    """Skips the test where there are no benchmark files."""
-    if not pathlib.Path(folder).is_dir():
-        print(f"SKIPPED: no benchmark files in {folder}")
+def begin(description, packages, check):
+    """The options that every comparison takes, once their benchmark files and packages are there; else the test is skipped."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--driver", required=True)
+    parser.add_argument("--venv", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    if not arguments.data.is_dir():
+        print(f"SKIPPED: no benchmark files in {arguments.data}")
         sys.exit(77)
+    reexecute_in_venv(arguments.venv, packages, check)
+    return arguments
 
 
 def read_json_lines(path):

@@ -3,6 +3,7 @@
 
 #include <tuple>
 
+#include "measure/cost_pace.h"
 #include "measure/simulate.h"
 
 namespace loopspec {
@@ -72,6 +73,87 @@ TEST(Simulation, EveryDraftAcceptedIsOneTokenEachFirstDepth) {
   const SimulationResult result = Simulate(request);
   EXPECT_NEAR(result.steps, 2, 0.02);  // but for the start
   EXPECT_NEAR(result.rows, 16, 0.5);
+}
+
+// Texts that begin and end anew: once the first token is there the pipeline is full.
+TEST(Simulation, ShortTextsCountAfterTheirFirstToken) {
+  SimulationRequest request = Raven();
+  request.assumed.rates = {1, 0};
+  request.assumed.gate = 0;
+  request.cost = CostOfReading({1, 0, 0, 0}, 1);
+  request.text_tokens = 20;
+  request.tokens = 200;
+  SimulationResult result = Simulate(request);
+  EXPECT_NEAR(result.steps, 2, 1e-9);
+  EXPECT_NEAR(result.seconds, 2, 1e-9);
+  request.depths.clear();
+  request.assumed = {};
+  result = Simulate(request);
+  EXPECT_NEAR(result.steps, 32, 1e-9);
+  EXPECT_NEAR(result.readouts, 1, 1e-9);
+  // With drafts that fail, a text of its own has no more to lose than a long one.
+  request = Raven();
+  const double together = Simulate(request).tokens_per_pass;
+  request.text_tokens = 60;
+  EXPECT_NEAR(Simulate(request).tokens_per_pass, together, 0.1 * together);
+}
+
+// ---- Costs as texts meet them
+
+StepCost SomeCosts() {
+  StepCost cost;
+  cost.recurrence = {1.0, 1.1, 1.2, 1.5, 2.0, 3.5, 7.0, 14.0, 28.0};
+  cost.prelude = 0.5;
+  cost.readout = 2;
+  cost.readout_row = 0.1;
+  cost.row_position = 0.001;
+  cost.step = 0.1;
+  return cost;
+}
+
+StepPlan PlanOf(int rows, bool fresh, int readouts) {
+  StepPlan plan;
+  plan.recurrences = 2;
+  for (int i = 0; i < rows; ++i) plan.rows.push_back({0, i, 0, 100, fresh ? 0 : 1, 0, 0});
+  plan.readouts.resize(static_cast<size_t>(readouts));
+  return plan;
+}
+
+TEST(CostPace, GivesTheTimeThatTextsTook) {
+  const StepCost cost = SomeCosts();
+  CostPace pace(cost);
+  EXPECT_EQ(pace.Corrected().recurrence, cost.recurrence);  // nothing seen
+  const StepPlan plans[] = {PlanOf(1, true, 0), PlanOf(1, false, 1), PlanOf(8, false, 3)};
+  std::vector<char> seen;
+  double inside = 0;
+  for (int i = 0; i < 30; ++i) {
+    const StepPlan& plan = plans[i % 3];
+    const StepSeconds expected = SecondsOf(plan, cost, 100, seen);
+    StepResult result;
+    result.prelude_seconds = 3 * expected.prelude;
+    result.recur_seconds = (plan.rows.size() == 1 ? 1.2 : 1.5) * expected.recur;
+    result.readout_seconds = 2 * expected.readout;
+    inside += result.prelude_seconds + result.recur_seconds + result.readout_seconds;
+    pace.Observe(plan, result);
+  }
+  GenerateTimes times;
+  times.prefill = 7;
+  times.first_token = 10;
+  times.decode = inside + 30 * 0.25 - 3;  // a quarter of a second between steps
+  pace.ObserveText(times);
+  const StepCost corrected = pace.Corrected();
+  EXPECT_NEAR(corrected.recurrence[0], 1.2 * cost.recurrence[0], 1e-9);
+  EXPECT_NEAR(corrected.recurrence[3], 1.5 * cost.recurrence[3], 1e-9);
+  EXPECT_NEAR(corrected.prelude, 3 * cost.prelude, 1e-9);
+  EXPECT_NEAR(corrected.readout, 2 * cost.readout, 1e-9);
+  EXPECT_NEAR(corrected.readout_row, 2 * cost.readout_row, 1e-9);
+  EXPECT_NEAR(corrected.step, 0.25, 1e-9);
+  // Row counts that were not seen follow the rest.
+  EXPECT_GT(corrected.recurrence[6], 1.2 * cost.recurrence[6]);
+  EXPECT_LT(corrected.recurrence[6], 1.5 * cost.recurrence[6]);
+  double total = 0, taken = inside + 30 * 0.25;
+  for (int i = 0; i < 30; ++i) total += SecondsOf(plans[i % 3], corrected, 100, seen).total();
+  EXPECT_NEAR(total, taken, 0.02 * taken);
 }
 
 }  // namespace
