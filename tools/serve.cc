@@ -80,7 +80,7 @@ void AddOptions(Command command, Options& options) {
       .Range(0, 1'000'000)
       .ShowDefault();
   add("Limits", "--max-queued", options.max_queued, "Requests that may wait; more get a 429")
-      .Range(0, 1'000'000)
+      .Range(1, 1'000'000)
       .ShowDefault();
 
   add("Log", "--log-file", options.log_file, "Where the log goes; default: standard error");

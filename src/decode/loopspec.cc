@@ -170,8 +170,7 @@ bool LoopSpec::MayHaveChild(int32_t token, int32_t position) const {
 }
 
 bool LoopSpec::IsStop(int32_t token) const {
-  return std::find(request_.stop_tokens.begin(), request_.stop_tokens.end(), token) !=
-         request_.stop_tokens.end();
+  return std::binary_search(request_.stop_tokens.begin(), request_.stop_tokens.end(), token);
 }
 
 // ---- Y <- Y || x* ----

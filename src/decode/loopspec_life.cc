@@ -14,15 +14,20 @@ namespace {
 
 // Branches of one request alive at once, waiting ones included.
 constexpr int kMostBranches = 256;
+
 DecodeRequest Checked(const DecodeRequest& request, const ModelSpec& spec,
                       const BackendOptions& backend) {
   CheckRequest(request, spec, backend);
-  return request;
+  DecodeRequest checked = request;
+  // Looked up for every draft: a long list must not slow down the others in the step.
+  std::sort(checked.stop_tokens.begin(), checked.stop_tokens.end());
+  return checked;
 }
 
 SequencePages AllPages(const DecodeRequest& request, const ModelSpec& spec,
                        const BackendOptions& backend, KvLedger& ledger) {
   CheckRequest(request, spec, backend);
+  if (request.max_tokens < 1) Fail("max-tokens is {}, expected 1 or more", request.max_tokens);
   return SequencePages(ledger, static_cast<int64_t>(request.prompt.size()) + request.max_tokens);
 }
 

@@ -42,7 +42,7 @@ int LoopSpec::StepsToReadout() const {
 }
 
 void LoopSpec::Plan(int recurrences, StepPlan& plan) {
-  LOOPSPEC_CHECK(!finished() && pending_.empty());
+  LOOPSPEC_CHECK(!finished() && pending_.empty() && request_.max_tokens > 0);
   PlanCommits(plan);
   const auto sequence = static_cast<int32_t>(plan.sequences.size()) - 1;
   const size_t first_row = plan.rows.size(), first_readout = plan.readouts.size();

@@ -37,7 +37,7 @@ void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
     if (token < 0 || token >= spec.vocab)
       Fail("the prompt has token {}, the vocabulary has {}", token, spec.vocab);
   }
-  if (request.max_tokens < 1) Fail("max-tokens is {}, expected 1 or more", request.max_tokens);
+  if (request.max_tokens < 0) Fail("max-tokens is {}, expected 0 or more", request.max_tokens);
   const int64_t positions = prompt + request.max_tokens;
   if (positions > spec.max_positions) {
     Fail(

@@ -31,8 +31,8 @@ struct DecodeRequest {
   std::vector<int32_t> prompt;  // at least one token
   SamplingParams sampling;
   std::vector<int>
-      depths;  // d1 < ... < dk; empty: no drafts, autoregressive but for early children
-  int max_tokens = 128;
+      depths;            // d1 < ... < dk; empty: no drafts, autoregressive but for early children
+  int max_tokens = 128;  // 0: for whoever only wants the prompt read, not decoded
   std::vector<int32_t> stop_tokens;  // any of them ends the text
   uint64_t seed = 0;
   uint32_t choice = 0;

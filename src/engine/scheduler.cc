@@ -71,12 +71,11 @@ void Scheduler::Start() {
 // ---- From other threads ----
 
 void Scheduler::Check(const Submission& submission) const {
-  DecodeRequest request = submission.request;
+  const DecodeRequest& request = submission.request;
   if (submission.choices < 1 || submission.choices > options_.max_queued)
     Fail("n is {}, expected 1 to {}", submission.choices, options_.max_queued);
   if (submission.prompt_logprobs < -1)
     Fail("prompt logprobs is {}, expected 0 or more, or -1 for none", submission.prompt_logprobs);
-  if (request.max_tokens == 0) request.max_tokens = 1;  // scoring alone
   CheckRequest(request, backend_.spec(), backend_.options());
   CheckLimits(request, backend_.limits());
   const int64_t positions = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
@@ -97,7 +96,6 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
     task->choice = i;
     task->request = submission.request;
     task->request.choice = submission.request.choice + static_cast<uint32_t>(i);
-    task->request.max_tokens = std::max(1, submission.request.max_tokens);
     task->request.row_budget = max_rows_;
     task->prompt_logprobs = i == 0 ? submission.prompt_logprobs : -1;
     task->score_only = submission.request.max_tokens == 0;

@@ -133,7 +133,8 @@ struct ModelFacts {
 // A snapshot for /metrics. Totals count from the start.
 struct EngineMetrics {
   int64_t running = 0, waiting = 0;
-  double kv_usage = 0;  // share of the pages, 0 to 1
+  double kv_usage = 0;     // share of the pages, 0 to 1
+  double cells_usage = 0;  // of the cells, which hold branches, likewise
   int64_t preemptions = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  // tokens looked for and found in the prefix cache
   int64_t verified = 0;                         // tokens decided at full depth over drafts

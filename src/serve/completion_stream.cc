@@ -116,6 +116,20 @@ int CompletionStream::MaxTokens(int64_t prompt_tokens, const std::string& name) 
   return static_cast<int>(std::min(most, room));
 }
 
+// Scores of prompts come all at once and are held until the answer is sent: a hundred long prompts
+// would take gigabytes.
+void CompletionStream::CheckScores() const {
+  if (!request_.echo || request_.logprobs < 0) return;
+  const int64_t scores = record_.prompt_tokens * request_.n * (1 + request_.logprobs);
+  const int64_t most = core_->options.limits.max_scores;
+  if (scores <= most) return;
+  Refuse(
+      "logprobs",
+      "echo asks for {} log-probabilities ({} prompt tokens, n = {}, logprobs = {}), expected at "
+      "most {}.",
+      scores, record_.prompt_tokens, request_.n, request_.logprobs, most);
+}
+
 EngineRequest CompletionStream::ForPrompt(std::vector<int32_t> ids, const std::string& name) const {
   const ModelFacts& facts = engine_->facts();
   const SamplingFields& sampling = request_.sampling;
@@ -185,6 +199,7 @@ std::vector<EngineRequest> CompletionStream::Resolve() {
     prompt_ids_.push_back(requests.back().prompt);
     record_.prompt_tokens += static_cast<int64_t>(prompt_ids_.back().size());
   }
+  CheckScores();
   choices_.resize(requests.size() * static_cast<size_t>(request_.n));
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];

@@ -76,6 +76,7 @@ class CompletionStream : public std::enable_shared_from_this<CompletionStream> {
   std::vector<int32_t> PromptIds(const PromptInput& prompt, const std::string& name) const;
   void CheckIds(const std::vector<int32_t>& ids, const std::string& name) const;
   int MaxTokens(int64_t prompt_tokens, const std::string& name) const;
+  void CheckScores() const;
   EngineRequest ForPrompt(std::vector<int32_t> ids, const std::string& name) const;
 
   void Push(Event event);

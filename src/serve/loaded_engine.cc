@@ -1,5 +1,6 @@
 #include "serve/loaded_engine.h"
 
+#include <charconv>
 #include <ctime>
 #include <mutex>
 
@@ -140,8 +141,10 @@ std::string Piece(const Tokenizer& tokenizer, int32_t id) {
   const std::string_view name = tokenizer.IdToToken(id);
   std::string bytes;
   if (name.size() == 6 && name.substr(0, 3) == "<0x") {
-    return std::string(1,
-                       static_cast<char>(std::stoi(std::string(name.substr(3, 2)), nullptr, 16)));
+    unsigned byte = 0;
+    const auto [end, error] = std::from_chars(name.data() + 3, name.data() + 5, byte, 16);
+    if (error == std::errc() && end == name.data() + 5)
+      return std::string(1, static_cast<char>(byte));
   }
   for (size_t at = 0; at < name.size();) {
     const CodePoint c = DecodeUtf8(name, at);
@@ -191,6 +194,8 @@ class LoadedEngine final : public CompletionEngine {
     metrics.waiting = state.waiting + state.set_aside;
     if (state.pages > 0)
       metrics.kv_usage = 1.0 - static_cast<double>(state.pages_free) / state.pages;
+    if (state.cells > 0)
+      metrics.cells_usage = 1.0 - static_cast<double>(state.cells_free) / state.cells;
     metrics.preemptions = state.times_set_aside;
     metrics.prefix_queries = state.prompt_tokens;
     metrics.prefix_hits = state.cached_tokens;

@@ -86,6 +86,8 @@ void AddEngine(const EngineMetrics& engine, std::vector<MetricFamily>& out) {
   gauge("vllm:num_requests_waiting", "Requests in the queue.", static_cast<double>(engine.waiting));
   gauge("vllm:kv_cache_usage_perc", "Share of the key/value pages in use, 0 to 1.",
         engine.kv_usage);
+  gauge("loopspec:cells_usage", "Share of the cells, which hold branches, in use, 0 to 1.",
+        engine.cells_usage);
   counter("vllm:num_preemptions_total", "Requests set aside for want of pages.",
           engine.preemptions);
   counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.",

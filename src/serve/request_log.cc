@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/chrono.h>
+#include <limits.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -12,6 +15,8 @@
 
 namespace loopspec::serve {
 namespace {
+
+constexpr int kPollMilliseconds = 100;
 
 std::string Now() {
   const auto now = std::chrono::system_clock::now();
@@ -97,10 +102,11 @@ void RequestLog::Line(OrderedJson fields) {
   std::string line = (options_.json ? Dumped(fields) : AsText(fields)) + "\n";
   {
     const std::lock_guard lock(mutex_);
-    if (lines_.size() >= options_.queue) {
+    if (lines_.size() >= options_.queue || waiting_bytes_ + line.size() > options_.queue_bytes) {
       ++lost_;
       return;
     }
+    waiting_bytes_ += line.size();
     lines_.push_back(std::move(line));
   }
   changed_.notify_one();
@@ -113,20 +119,37 @@ void RequestLog::Run() {
     if (lines_.empty()) return;
     const std::string line = std::move(lines_.front());
     lines_.pop_front();
+    waiting_bytes_ -= line.size();
     lock.unlock();
-    if (!WriteWhole(line)) ++lost_;
+    const bool written = WriteWhole(line);
     lock.lock();
+    if (written) continue;
+    ++lost_;
+    if (stopping_) return;  // the rest would fare no better
   }
 }
 
+// In pieces that a pipe which has any room takes without blocking.
 bool RequestLog::WriteWhole(const std::string& line) const {
   for (size_t at = 0; at < line.size();) {
-    const ssize_t written = write(file_, line.data() + at, line.size() - at);
-    if (written < 0 && errno == EINTR) continue;
+    if (!AwaitRoom()) return false;
+    const size_t piece = std::min<size_t>(line.size() - at, PIPE_BUF);
+    const ssize_t written = write(file_, line.data() + at, piece);
+    if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (written <= 0) return false;
     at += static_cast<size_t>(written);
   }
   return true;
+}
+
+// False when there is none and the process is about to end: a pipe that nobody reads must not hold
+// it up.
+bool RequestLog::AwaitRoom() const {
+  pollfd file{file_, POLLOUT, 0};
+  while (poll(&file, 1, kPollMilliseconds) == 0) {
+    if (stopping_) return false;
+  }
+  return true;  // or an error, which the write tells
 }
 
 }  // namespace loopspec::serve

@@ -38,15 +38,16 @@ struct RequestRecord {
 
 struct LogOptions {
   bool json = false;
-  std::string file;       // empty: stderr
-  bool prompts = false;   // whether prompt text goes into the log
-  size_t queue = 10'000;  // lines that may wait
+  std::string file;               // empty: stderr
+  bool prompts = false;           // whether prompt text goes into the log
+  size_t queue = 10'000;          // lines that may wait ...
+  size_t queue_bytes = 32 << 20;  // ... and their bytes: prompts are long
 };
 
 class RequestLog {
  public:
   explicit RequestLog(const LogOptions& options);  // throws Error when the file cannot be opened
-  ~RequestLog();                                   // writes what waits
+  ~RequestLog();                                   // writes what waits, as far as it is taken
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
@@ -59,13 +60,15 @@ class RequestLog {
   void Line(OrderedJson fields);
   void Run();
   bool WriteWhole(const std::string& line) const;
+  bool AwaitRoom() const;
 
   const LogOptions options_;
   int file_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> lines_;
-  bool stopping_ = false;
+  size_t waiting_bytes_ = 0;  // of lines_
+  std::atomic<bool> stopping_{false};
   std::atomic<int64_t> lost_{0};
   std::thread thread_;
 };

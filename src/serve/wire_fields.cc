@@ -1,5 +1,6 @@
 #include "serve/wire_fields.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "serve/api_error.h"
@@ -140,15 +141,19 @@ Entry StopTokenIds(unsigned endpoints) {
   return {"stop_token_ids", endpoints, "The text ends before any of these tokens.",
           std::move(schema),
           [](const Json& value, const std::string& path, CompletionRequest& request) {
-            request.stop_token_ids = ReadTokenIds(value, path);
+            // Each once: one may be named a million times, and every prompt has a copy.
+            std::vector<int32_t>& ids = request.stop_token_ids = ReadTokenIds(value, path);
+            std::sort(ids.begin(), ids.end());
+            ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
           }};
 }
 
-Entry Prompts(std::string name, unsigned endpoints, std::string description) {
+Entry Prompts(std::string name, unsigned endpoints, const WireLimits& limits,
+              std::string description) {
   return {std::move(name), endpoints, std::move(description), PromptSchema(),
-          [](const Json& value, const std::string& path, CompletionRequest& request) {
+          [limits](const Json& value, const std::string& path, CompletionRequest& request) {
             if (!request.prompts.empty()) Refuse(path, "{} is a second prompt.", path);
-            request.prompts = ReadPrompts(value, path, request.batch);
+            request.prompts = ReadPrompts(value, path, limits, request.batch);
           }};
 }
 
@@ -309,7 +314,7 @@ void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
 std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits) {
   using R = CompletionRequest;
   std::vector<Entry> fields;
-  fields.push_back(Prompts("prompt", kCompletions,
+  fields.push_back(Prompts("prompt", kCompletions, limits,
                            "Text, token ids, or a list of either for several prompts at once."));
   AddChat(fields);
   AddSampling(kOpenAi, limits, fields);
@@ -335,8 +340,8 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
   fields.push_back(Unsupported("suffix", kCompletions, {""}));
 
   // SGLang's form.
-  fields.push_back(Prompts("text", kGenerate, "A prompt or a list of prompts."));
-  fields.push_back(Prompts("input_ids", kGenerate, "The same as token ids."));
+  fields.push_back(Prompts("text", kGenerate, limits, "A prompt or a list of prompts."));
+  fields.push_back(Prompts("input_ids", kGenerate, limits, "The same as token ids."));
   fields.push_back({"rid", kGenerate, "A name for the request.", OrderedJson{{"type", "string"}},
                     [](const Json& value, const std::string& path, R& request) {
                       request.id = ReadString(value, path);

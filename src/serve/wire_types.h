@@ -28,6 +28,8 @@ struct WireLimits {
   int max_stops = 16;         // stop strings
   int max_stop_bytes = 1024;  // of one of them
   int max_bias = 1024;        // entries of logit_bias
+  int max_scores =
+      2'000'000;  // log-probabilities of echoed prompts, the likeliest tokens' included
 };
 
 struct PromptInput {

@@ -195,7 +195,8 @@ std::vector<std::pair<int32_t, double>> ReadBias(const Json& value, const std::s
   return bias;
 }
 
-std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path, bool& batch) {
+std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
+                                     const WireLimits& limits, bool& batch) {
   batch = false;
   if (value.is_string()) return {{.text = value.get<std::string>(), .ids = {}}};
   if (!value.is_array()) {
@@ -205,6 +206,10 @@ std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
   if (value.empty()) Refuse(path, "{} is an empty list.", path);
   if (value[0].is_number()) return {{.text = {}, .ids = ReadTokenIds(value, path)}};
   batch = true;
+  // Before they are taken apart: there may be millions.
+  if (value.size() > static_cast<size_t>(limits.max_choices)) {
+    Refuse(path, "{} has {} prompts, expected at most {}.", path, value.size(), limits.max_choices);
+  }
   std::vector<PromptInput> prompts;
   for (const Json& entry : value) {
     const std::string where = At(path, prompts.size());

@@ -27,7 +27,8 @@ std::vector<std::string> ReadStops(const Json& value, const std::string& path,
 std::vector<std::pair<int32_t, double>> ReadBias(const Json& value, const std::string& path,
                                                  const WireLimits& limits);
 // A string, a list of strings, a list of ids or a list of those.
-std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path, bool& batch);
+std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
+                                     const WireLimits& limits, bool& batch);
 // A conversation for the template: contents given as parts of text become one string.
 OrderedJson ReadMessages(const Json& value, const std::string& path);
 // Variables for the chat template.

@@ -538,6 +538,32 @@ TEST(Scheduler, RefusesWhatItCannotServeAndSaysWhenItIsFull) {
   ExpectNothingHeld(scheduler);
 }
 
+// A prompt that is only scored may fill the memory and the context to the last position; nothing
+// follows it.
+TEST(Scheduler, ScoresAPromptThatFillsTheMemory) {
+  FakeModel model(1, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 16, 64 * 4);
+  Scheduler scheduler(backend);
+  EXPECT_THROW(scheduler.Submit({.request = Plain(257, 0, 1), .prompt_logprobs = 0}), Error);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  streams.push_back(scheduler.Submit({.request = Plain(256, 0, 1), .prompt_logprobs = 0}));
+  streams.push_back(scheduler.Submit({.request = Plain(1, 0, 2), .prompt_logprobs = 2}));
+  streams.push_back(scheduler.Submit({.request = Plain(255, 1, 3)}));
+  streams.push_back(
+      scheduler.Submit({.request = Plain(200, 0, 4), .choices = 3, .prompt_logprobs = 1}));
+  while (scheduler.Turn()) {
+  }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    for (const Outcome& outcome : Read(*streams[i])) {
+      EXPECT_EQ(outcome.result.finish_reason, FinishReason::kLength) << outcome.result.error;
+      EXPECT_EQ(outcome.ids.size(), i == 2 ? 1u : 0u);
+    }
+  }
+  EXPECT_EQ(streams[0]->prompt_logprobs().size(), 255u);
+  EXPECT_EQ(streams[1]->prompt_logprobs().size(), 0u);
+  ExpectNothingHeld(scheduler);
+}
+
 TEST(Scheduler, ChoicesShareTheirPromptsPages) {
   FakeModel model(3, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 40);
@@ -572,6 +598,25 @@ TEST(Scheduler, ChoicesShareTheirPromptsPages) {
 
 // The rule of the prefix cache: pages that steps wrote are for others only where prefill would have
 // written the same.
+// More choices than the memory has pages: they take turns.
+TEST(Scheduler, ManyChoicesInLittleMemory) {
+  FakeModel model(1, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 256, 64 * 4);
+  Scheduler scheduler(backend);
+  DecodeRequest request = Plain(100, 3, 1);
+  request.sampling.temperature = 0.9f;
+  const auto stream = scheduler.Submit({.request = request, .choices = 64});
+  int turns = 0;
+  while (scheduler.Turn()) ASSERT_LT(++turns, 64 * 3 * kRecurrence);
+  const std::vector<Outcome> outcomes = Read(*stream);
+  for (uint32_t i = 0; i < 64; ++i) {
+    request.choice = i;
+    EXPECT_EQ(outcomes[i].ids, Alone(model, request)) << i;
+    EXPECT_EQ(outcomes[i].result.finish_reason, FinishReason::kLength);
+  }
+  ExpectNothingHeld(scheduler);
+}
+
 TEST(Scheduler, ConversationsReuseWhatTheBackendAllows) {
   for (const bool equal : {true, false}) {
     FakeModel model(3, FakeShape::kNear, kRecurrence);

@@ -191,6 +191,7 @@ serve::EngineMetrics FakeEngine::metrics() const {
   serve::EngineMetrics metrics;
   metrics.running = running_;
   metrics.kv_usage = 0.5;
+  metrics.cells_usage = 0.25;
   metrics.prefix_queries = 10;
   metrics.prefix_hits = 4;
   metrics.accepted = {7, 3};

@@ -546,6 +546,7 @@ TEST_F(ServiceTest, CountsForPrometheus) {
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"fake\"} 0\n",
         "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.5\n",
+        "loopspec:cells_usage{model_name=\"fake\"} 0.25\n",
         "vllm:prefix_cache_hits_total{model_name=\"fake\"} 4\n",
         "vllm:generation_tokens_total{model_name=\"fake\"} 3\n",
         "vllm:prompt_tokens_total{model_name=\"fake\"} 2\n",

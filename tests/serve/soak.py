@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Thousands of requests over `loopspec serve` on a demo model, one client in ten hanging up at a random moment: afterwards pages, memory,
-threads and descriptors are what they were, and every greedy answer was the one that the server gives alone.
+"""Thousands of requests over `loopspec serve` on a demo model, one client in ten hanging up at a random moment: afterwards pages, cells,
+memory, threads and descriptors are what they were, and every greedy answer was the one that the server gives alone.
 
   soak.py --server BINARY --model FOLDER [--requests N | --seconds S] [--clients N]
 """
@@ -135,7 +135,7 @@ def state_when_idle(server):
     time.sleep(1)  # connections that are just being closed
     pid = server.process.pid
     return {"threads": threads(pid), "descriptors": descriptors(pid), "pages": server.metric("vllm:kv_cache_usage_perc"),
-            "memory": resident_mb(pid)}
+            "cells": server.metric("loopspec:cells_usage"), "memory": resident_mb(pid)}
 
 
 def main():
@@ -160,6 +160,7 @@ def main():
         print("after: ", after)
         print(f"{counts.done} answers as expected, {counts.hung_up} clients hung up, {counts.refused} refused, in {seconds:.0f} s")
         check(after["pages"] == before["pages"] == 0, "pages are lost")
+        check(after["cells"] == before["cells"] == 0, "cells are lost")
         check(after["threads"] == before["threads"], "threads are left")
         check(after["descriptors"] <= before["descriptors"], "descriptors are left")
         check(after["memory"] - before["memory"] < MOST_GROWTH_MB, "memory has grown")

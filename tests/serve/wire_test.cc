@@ -56,6 +56,19 @@ TEST(WireParse, ReadsPromptsInEveryForm) {
   EXPECT_EQ(lists.prompts.size(), 2u);
 }
 
+// Before they take memory: a body of 16 MiB holds millions of either.
+TEST(WireParse, RefusesOrFoldsLongLists) {
+  std::string prompts = R"({"prompt":[[1])", stops = R"({"prompt":"a","stop_token_ids":[7)";
+  for (int i = 0; i < 100'000; ++i) {
+    prompts += ",[1]";
+    stops += i % 2 == 0 ? ",7" : ",3";
+  }
+  const ApiError error = Refused(kCompletions, prompts + "]}");
+  EXPECT_EQ(error.param, "prompt");
+  EXPECT_EQ(error.message, "prompt has 100001 prompts, expected at most 128.");
+  EXPECT_EQ(Completion(stops + "]}").stop_token_ids, (std::vector<int32_t>{3, 7}));
+}
+
 TEST(WireParse, ReadsEveryField) {
   const CompletionRequest r = Completion(R"({"prompt":"a","temperature":0.5,"top_p":0.9,"top_k":-1,
       "min_p":0.1,"repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,
