@@ -138,11 +138,13 @@ bool Scheduler::Turn() {
     Admit();
     ShareCells();
     StartPrefill();
-    if (PrefillDone()) FinishPrefill();
+    // A chunk may run beside one step, and is then waited for: a device that prefers steps would
+    // leave prompts waiting for as long as anybody decodes.
+    if (PrefillDone() || (prefilling_ != nullptr && prefilling_->last_chunk < turn_))
+      FinishPrefill();
     MakeRoom();
     busy = !active_.empty() || !aside_.empty() || !queue_.empty();
     Step();
-    // A chunk that is still under way is left to itself while there is something to decode.
     if (prefilling_ != nullptr && (decoding_.empty() || PrefillDone())) FinishPrefill();
   } catch (const std::exception& error) {  // no memory
     if (prefilling_ != nullptr) FinishPrefill();

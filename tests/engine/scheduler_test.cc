@@ -40,7 +40,7 @@ class WatchedBackend : public FakeBackend {
     asked = 0;
     return ticket;
   }
-  bool PrefillDone(Ticket) override { return !slow || asked++ > 0; }
+  bool PrefillDone(Ticket) override { return !starved && (!slow || asked++ > 0); }
   Ticket Submit(const StepPlan& plan) override {
     if (!plan.rows.empty()) {
       if (fail_step-- == 0) throw Error("the device went wrong");
@@ -52,7 +52,8 @@ class WatchedBackend : public FakeBackend {
   }
 
   bool equal = true;
-  bool slow = false;  // a chunk takes as long as a step
+  bool slow = false;     // a chunk takes as long as a step
+  bool starved = false;  // a chunk gets nowhere unless it is waited for
   int asked = 0;
   int fail_step = -1, fail_prefill = -1;  // after so many more
   int prefilled = 0, prefilled_since_step = 0, most_between_steps = 0, most_rows = 0;
@@ -273,6 +274,29 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   EXPECT_EQ(Read(*first)[0].ids.size(), 1u);
   EXPECT_EQ(Read(*second)[0].ids.size(), 1u);
   ExpectNothingHeld(scheduler);
+}
+
+// A device that prefers steps to prompts does not keep a new request from its first token.
+TEST(Scheduler, PromptsAreWaitedForAfterOneStep) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 32, 4096);
+  backend.starved = true;
+  Scheduler scheduler(backend);
+  DecodeRequest request = Plain(20, 400, 1);
+  request.depths = {};
+  const auto first = scheduler.Submit({.request = request});
+  for (int i = 0; i < 8; ++i) scheduler.Turn();
+  const size_t before = Read(*first)[0].ids.size();
+  ASSERT_GT(before, 0u);
+  request.prompt = Tokens(60, 2);  // two chunks
+  const auto second = scheduler.Submit({.request = request});
+  size_t turns = 0;
+  while (Read(*second)[0].ids.empty() && turns < 100) {
+    scheduler.Turn();
+    ++turns;
+  }
+  EXPECT_LE(turns, 3u * kRecurrence + 4);
+  EXPECT_GT(Read(*first)[0].ids.size(), 0u);  // which went on meanwhile
 }
 
 TEST(Scheduler, SpeculationFadesUnderLoadAndComesBack) {
