@@ -182,15 +182,20 @@ void Scheduler::DropCancelled() {
 void Scheduler::StartPrefill() {
   if (prefilling_ != nullptr) return;
   Task* next = nullptr;
-  bool decoding = false;
+  int64_t decoding = 0;
   for (const auto& task : active_) {
-    decoding = decoding || task->stage == Task::Stage::kDecode;
+    decoding += task->stage == Task::Stage::kDecode ? 1 : 0;
     if (task->stage != Task::Stage::kPrefill) continue;
     if (next == nullptr || task->last_chunk <= next->last_chunk) next = task.get();
   }
-  // With drafts a step is a few recurrences: so many that a token takes stand between two chunks.
-  if (next == nullptr || (decoding && since_chunk_ < backend_.spec().recurrence)) return;
+  // With drafts a step is a few recurrences. The streams' turn lasts until they have a token each,
+  // or for as long as one takes without drafts: those recurrences have many rows, and prompts that
+  // wait for all R of them wait much longer than drafts gain.
+  const bool turn_of_streams = since_chunk_ < backend_.spec().recurrence &&
+                               counters_.decoded_tokens - decoded_at_chunk_ < decoding;
+  if (next == nullptr || turn_of_streams) return;
   since_chunk_ = 0;
+  decoded_at_chunk_ = counters_.decoded_tokens;
   next->last_chunk = turn_;
   const std::span<const int32_t> prompt = next->to_prefill();
   if (next->prompt_logprobs < 0) {

@@ -3,8 +3,8 @@
 // One thread drives: it alone touches the backend, the ledger and the decoders. Others submit and
 // read streams. A turn takes in what was submitted or cancelled, admits what fits, prefills one
 // chunk of one prompt, and makes one step with rows of all requests that decode. So between two
-// steps of a stream lie at most one chunk and one step; and between two chunks lie as many
-// recurrences as a token takes, so that many prompts do not hold up the streams either.
+// steps of a stream lie at most one chunk and one step; and between two chunks every stream gets a
+// token, on average, so that many prompts do not hold up the streams either.
 //
 // Room. A request is admitted when its prompt has pages and a page is left for every other one;
 // then it takes pages as it grows. When none are left, cached prefixes go first, then the youngest
@@ -144,7 +144,8 @@ class Scheduler {
   int64_t chunk_end_ = 0;            // ... and ends here
   bool drafting_ = true;             // requests whose drafts are optional make them
   bool in_phase_ = false;            // nobody drafts: all begin their tokens together
-  int64_t since_chunk_ = INT32_MAX;  // recurrences since a chunk was begun
+  int64_t since_chunk_ = INT32_MAX;  // recurrences since a chunk was begun ...
+  int64_t decoded_at_chunk_ = 0;     // ... and tokens that had been decoded by then
   int64_t turn_ = 0;
   size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
   SchedulerState counters_;

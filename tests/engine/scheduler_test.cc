@@ -369,6 +369,31 @@ TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
 }
 
 // Short prompts that keep coming go first at most in turn: a long one gets through.
+// Streams whose drafts hold get a token in less than R recurrences, and then it is a prompt's turn.
+TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
+  FakeModel model(6, FakeShape::kEqual, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  Scheduler scheduler(backend);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 4; ++i)
+    streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
+  while (scheduler.state().decoding < 4) scheduler.Turn();
+  for (int turn = 0; turn < 10; ++turn) scheduler.Turn();  // until drafts are accepted in every one
+  for (auto& stream : streams) Read(*stream);
+  constexpr int kChunks = 16;
+  const auto prompt = scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, 100)});
+  const int before = backend.prefilled;
+  int turns = 0;
+  for (; backend.prefilled - before < 32 * kChunks; ++turns) {
+    ASSERT_LT(turns, 10 * kChunks);
+    scheduler.Turn();
+  }
+  EXPECT_LE(turns, 2 * kChunks);  // a token takes one or two steps, all R recurrences four
+  size_t tokens = 0;
+  for (auto& stream : streams) tokens += Read(*stream)[0].ids.size();
+  EXPECT_GE(tokens, 4u * (kChunks - 1));
+}
+
 TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
   FakeModel model(6, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 200);
