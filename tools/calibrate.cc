@@ -421,6 +421,12 @@ void Run(const Options& options) {
   report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(*backend)),
                            LargestSpread(report.measured));
   const fs::path place = WriteResults(options, folder, model, *backend, report);
+  if (report.spread > kSteadySpread) {
+    LogWarning(
+        "the machine was busy: the same work took up to {:.2f} times as long at one time as at "
+        "another, so speeds here cannot be trusted, and step costs were not kept",
+        report.spread);
+  }
   if (options.json) {
     fmt::print("{}\n", CalibrationJson(report, model, "").dump(2));
     return;
@@ -436,12 +442,6 @@ void Run(const Options& options) {
   PrintQuality(report);
   fmt::print("\nchosen: {}; {} now uses these depths by default where it finds\n  {}\n",
              DepthsText(report.chosen().depths), "decoding", (place / kCalibrationName).string());
-  if (report.spread > kSteadySpread) {
-    LogWarning(
-        "the machine was busy: the same work took up to {:.2f} times as long at one time as at "
-        "another, so speeds here cannot be trusted, and step costs were not kept",
-        report.spread);
-  }
   fmt::print("charts: {}\n", (place / "loopspec-calibration.html").string());
 }
 
