@@ -4,7 +4,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/device.h"
+#include "engine/loaded_model.h"
 #include "engine/model_path.h"
+#include "engine/run_request.h"
+#include "engine/step_cost.h"
 #include "measure/bench_report.h"
 #include "measure/record_log.h"
 #include "tools/assumed_rates.h"
@@ -77,17 +81,17 @@ bool Comparable(const Options& options, const DecodeRequest& request) {
 }
 
 measure::Measurement MeasurementOf(const Options& options, const Ways& ways, const BenchJobs& jobs,
-                                   const TextParts& text, Generator& generator) {
+                                   const LoadedModel& loaded, Scheduler& scheduler) {
   measure::Measurement m;
   m.jobs = jobs.jobs;
   m.stop = jobs.stop;
   m.repeats = options.repeat;
-  m.tokenizer = text.tokenizer ? &*text.tokenizer : nullptr;
+  m.tokenizer = loaded.has_tokenizer() ? &loaded.tokenizer() : nullptr;
   for (size_t i = 0; i < ways.parsed.size(); ++i) {
     const DecodeRequest& request = ways.requests[i];
     const bool same = Comparable(options, request);
     m.ways.push_back(
-        {ways.parsed[i].name, request, &generator, same ? SamplerName(request.sampling) : ""});
+        {ways.parsed[i].name, request, &scheduler, same ? SamplerName(request.sampling) : ""});
   }
   return m;
 }
@@ -121,10 +125,10 @@ OrderedJson Settings(const Options& options, const BenchJobs& jobs, const Ways& 
 
 // Runs everything that the records do not have. Ctrl-C ends it between two runs.
 std::vector<measure::RunRecord> RunAll(const Options& options, const Ways& ways,
-                                       const BenchJobs& jobs, const Model& model,
-                                       const TextParts& text, Backend& backend) {
-  Generator generator(backend, LoadStepCost(backend));
-  const measure::Measurement m = MeasurementOf(options, ways, jobs, text, generator);
+                                       const BenchJobs& jobs, const LoadedModel& loaded,
+                                       Backend& backend) {
+  Scheduler scheduler(backend, OneAtATime(LoadStepCost(backend)));
+  const measure::Measurement m = MeasurementOf(options, ways, jobs, loaded, scheduler);
   std::unique_ptr<measure::RecordLog> log;
   if (!options.records.empty())
     log = std::make_unique<measure::RecordLog>(options.records,
@@ -143,7 +147,7 @@ std::vector<measure::RunRecord> RunAll(const Options& options, const Ways& ways,
     // Nothing is said before something is done: who sees the line and stops has something to show.
     if (done > 0) progress.Show("bench", done, total, "runs");
   };
-  RunMeasurement(m, model, backend, hooks, records);
+  RunMeasurement(m, loaded.model(), backend, hooks, records);
   return records.all();
 }
 
@@ -192,39 +196,40 @@ void RunConcurrently(const Options& options, const Model& model, const Ways& way
   if (!options.assume.empty()) bench.assume = &assumed;
   bench.repeat = options.repeat;
   bench.json = options.json;
-  const auto backend = options.model.MakeBackend(
-      model, ways.depths, PositionsFor(bench), 0,
-      2 * *std::max_element(bench.concurrency.begin(), bench.concurrency.end()));
-  RunConcurrencyBench(bench, *backend);
+  EngineOptions engine = options.model.ToEngineOptions();
+  engine.kv_positions = PositionsFor(bench, model.spec.max_positions);
+  RunConcurrencyBench(bench, *MakeBackend(model, engine, ways.depths));
 }
 
 void Run(const Options& options) {
   CatchInterrupt();
   if (!options.csv.empty()) CheckOutputFile(options.csv, "--csv");
   if (!options.html.empty()) CheckOutputFile(options.html, "--html");
-  const std::filesystem::path folder = ResolveModel(options.model.model);
-  const Model model = options.model.Load();
-  const TextParts text = TextParts::Load(options.model, model, options.tokenizer);
-  if (!options.source.stop.empty()) text.RequireTokenizer(folder);
+  EngineOptions engine = options.model.ToEngineOptions();
+  const LoadedModel loaded(engine, options.tokenizer);
+  if (!options.tokenizer.empty() && !loaded.has_tokenizer())
+    Fail("--tokenizer {} has no tokenizer.json", options.tokenizer);
+  const Model& model = loaded.model();
+  if (!options.source.stop.empty()) loaded.tokenizer();
   AssumedAcceptance assumed;
   if (!options.assume.empty()) assumed = ParseAssumedRates(options.assume, model.spec.recurrence);
   DecodeRequest request;
   request.sampling = options.sampling.Get();
   CheckSamplingParams(request.sampling, model.spec.vocab);
   request.seed = options.seed;
-  if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = text.special.eos;
+  if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = loaded.special().eos;
   // Ways first: a mistake in one of them needs no prompts to be read.
   MakeWays(options, request, model, assumed);
-  const BenchJobs jobs = MakeBenchJobs(options.source, folder, text, model.spec);
+  const BenchJobs jobs = MakeBenchJobs(options.source, loaded);
   request.max_tokens = jobs.max_tokens;
   const Ways ways = MakeWays(options, request, model, assumed);
   if (!options.concurrency.empty())
     return RunConcurrently(options, model, ways, request, jobs, assumed);
-  const auto backend = options.model.MakeBackend(
-      model, ways.depths, static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens);
+  engine.kv_positions = std::min<int64_t>(
+      static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens, model.spec.max_positions);
+  const auto backend = MakeBackend(model, engine, ways.depths);
   const double bandwidth = backend->ReadBandwidth();
-  const std::vector<measure::RunRecord> records =
-      RunAll(options, ways, jobs, model, text, *backend);
+  const std::vector<measure::RunRecord> records = RunAll(options, ways, jobs, loaded, *backend);
   const measure::BenchResult result =
       Summarise(options, ways, jobs, *backend, bandwidth, records, assumed);
   if (!options.csv.empty()) WriteTextFile(options.csv, BenchCsv(result));

@@ -221,14 +221,14 @@ std::vector<std::vector<int32_t>> MadePrompts(int count, int tokens, int vocab) 
   return prompts;
 }
 
-int64_t PositionsFor(const ConcurrencyBench& bench) {
+int64_t PositionsFor(const ConcurrencyBench& bench, int64_t context) {
   size_t longest = 0;
   for (const auto& prompt : bench.prompts) longest = std::max(longest, prompt.size());
   const int most = *std::max_element(bench.concurrency.begin(), bench.concurrency.end());
   // A page more each: a new one is admitted only where everybody else can grow.
   const int64_t each =
       int64_t{PagesFor(static_cast<int64_t>(longest) + bench.request.max_tokens) + 1} * kPageSize;
-  return each * most;
+  return std::min(each, 2 * context) * most;
 }
 
 void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend) {

@@ -28,8 +28,8 @@ struct ConcurrencyBench {
   bool json = false;
 };
 
-// Positions of key/value memory that it needs.
-int64_t PositionsFor(const ConcurrencyBench& bench);
+// Positions of key/value memory that it needs with a model of this context.
+int64_t PositionsFor(const ConcurrencyBench& bench, int64_t context);
 
 // Keeps n requests under way, for every n: when one ends the next is submitted, as n clients would.
 // Tokens per second are of the steps in which all n decode, from the n-th's first token until

@@ -18,12 +18,10 @@ std::string Plural(size_t count, const char* what) {
 }
 
 std::vector<int32_t> PromptTokens(const std::string& prompt, const BenchSource& source,
-                                  const TextParts& text) {
-  if (!source.chat) return text.tokenizer->Encode(prompt);
-  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", prompt}}});
-  ChatTemplate::Options options;
-  options.arguments = ParseTemplateArguments(source.template_args);
-  return text.tokenizer->Encode(text.chat_template->Render(messages, options), false);
+                                  const LoadedModel& loaded) {
+  if (!source.chat) return loaded.tokenizer().Encode(prompt);
+  return loaded.EncodeMessages(OrderedJson::array({{{"role", "user"}, {"content", prompt}}}),
+                               ParseTemplateArguments(source.template_args));
 }
 
 void CheckTokens(const std::vector<int32_t>& tokens, int max_tokens, const ModelSpec& spec,
@@ -47,10 +45,10 @@ void CheckLength(const BenchSource& source, int max_tokens) {
   }
 }
 
-void FromTask(const BenchSource& source, const std::filesystem::path& folder, const TextParts& text,
-              const ModelSpec& spec, BenchJobs& out) {
+void FromTask(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
+  const ModelSpec& spec = loaded.spec();
   auto task = std::make_shared<measure::Task>(measure::MakeTask(
-      source.task, {.data = measure::TaskFolder(source.task, folder, source.benchmarks),
+      source.task, {.data = measure::TaskFolder(source.task, loaded.folder(), source.benchmarks),
                     .shots = source.shots,
                     .chat = source.chat,
                     .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit))
@@ -65,9 +63,10 @@ void FromTask(const BenchSource& source, const std::filesystem::path& folder, co
     const measure::TaskItem& item = task->items[i];
     measure::MeasuredJob job;
     job.item = item.id;
-    job.tokens = measure::TaskPromptTokens(*task, item, *text.tokenizer,
-                                           text.chat_template ? &*text.chat_template : nullptr,
-                                           ParseTemplateArguments(source.template_args));
+    job.tokens =
+        measure::TaskPromptTokens(*task, item, loaded.tokenizer(),
+                                  loaded.has_chat_template() ? &loaded.chat_template() : nullptr,
+                                  ParseTemplateArguments(source.template_args));
     CheckTokens(job.tokens, task->max_tokens, spec,
                 fmt::format("task {}, item {}", task->name, item.id));
     if (task->scoring != measure::Scoring::kNone) {
@@ -84,18 +83,17 @@ void FromTask(const BenchSource& source, const std::filesystem::path& folder, co
   out.task = task;
 }
 
-void FromFile(const BenchSource& source, const TextParts& text, const ModelSpec& spec,
-              BenchJobs& out) {
+void FromFile(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
   for (const PromptEntry& entry : ReadPrompts(source.prompts, source.limit)) {
     measure::MeasuredJob job;
     job.item = std::to_string(out.jobs.size() + 1);
     try {
-      job.tokens = PromptTokens(entry.prompt, source, text);
+      job.tokens = PromptTokens(entry.prompt, source, loaded);
     } catch (const Error& error) {
       Fail("{}: {}", entry.where, error.what());
     }
     if (source.max_length) measure::CutPrompt(*source.max_length, out.max_tokens, job.tokens);
-    CheckTokens(job.tokens, out.max_tokens, spec, entry.where);
+    CheckTokens(job.tokens, out.max_tokens, loaded.spec(), entry.where);
     if (entry.answer) {
       job.score = [answer = FinalAnswer(*entry.answer)](const std::string& written) {
         measure::TaskScore score;
@@ -128,22 +126,21 @@ size_t BenchJobs::longest_prompt() const {
   return longest;
 }
 
-BenchJobs MakeBenchJobs(const BenchSource& source, const std::filesystem::path& folder,
-                        const TextParts& text, const ModelSpec& spec) {
+BenchJobs MakeBenchJobs(const BenchSource& source, const LoadedModel& loaded) {
   BenchJobs out;
   out.max_tokens = source.max_tokens.value_or(kBenchTokens);
   out.stop = source.stop;
   CheckLength(source, out.max_tokens);
   if (source.prompt_tokens > 0) {
-    FromNothing(source, spec, out);
+    FromNothing(source, loaded.spec(), out);
     return out;
   }
-  text.RequireTokenizer(folder);
-  if (source.chat) text.RequireTemplate(folder);
+  loaded.tokenizer();
+  if (source.chat) loaded.chat_template();
   if (!source.task.empty())
-    FromTask(source, folder, text, spec, out);
+    FromTask(source, loaded, out);
   else
-    FromFile(source, text, spec, out);
+    FromFile(source, loaded, out);
   return out;
 }
 

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/loaded_model.h"
 #include "measure/measurement.h"
-#include "model/model_spec.h"
-#include "tools/options.h"
 
 namespace loopspec::tools {
 
@@ -37,7 +36,6 @@ struct BenchJobs {
 };
 
 // All of them, checked before any runs: an error names the file and the line. Throws Error.
-BenchJobs MakeBenchJobs(const BenchSource& source, const std::filesystem::path& folder,
-                        const TextParts& text, const ModelSpec& spec);
+BenchJobs MakeBenchJobs(const BenchSource& source, const LoadedModel& loaded);
 
 }  // namespace loopspec::tools

@@ -13,8 +13,8 @@
 #include "base/mapped_file.h"
 #include "engine/calibration.h"
 #include "engine/device.h"
-#include "engine/generate.h"
-#include "engine/model_path.h"
+#include "engine/run_request.h"
+#include "engine/step_cost.h"
 #include "measure/calibration_page.h"
 #include "measure/cost_pace.h"
 #include "tools/commands.h"
@@ -50,19 +50,18 @@ struct Prompt {
   std::string where;
 };
 
-std::vector<Prompt> EncodePrompts(const Options& options, const TextParts& text,
-                                  const ModelSpec& spec) {
+std::vector<Prompt> EncodePrompts(const Options& options, const LoadedModel& loaded) {
+  const ModelSpec& spec = loaded.spec();
   std::vector<Prompt> prompts;
   for (const PromptEntry& entry : ReadPrompts(options.prompts, 0)) {
     Prompt prompt{{}, entry.where};
     try {
-      if (options.chat) {
-        const OrderedJson messages =
-            OrderedJson::array({{{"role", "user"}, {"content", entry.prompt}}});
-        prompt.tokens = text.tokenizer->Encode(text.chat_template->Render(messages, {}), false);
-      } else {
-        prompt.tokens = text.tokenizer->Encode(entry.prompt);
-      }
+      Request request;
+      if (options.chat)
+        request.messages = {{"user", entry.prompt}};
+      else
+        request.prompt = entry.prompt;
+      prompt.tokens = loaded.EncodePrompt(request);
     } catch (const Error& error) {
       Fail("{}: {}", entry.where, error.what());
     }
@@ -84,11 +83,11 @@ std::vector<Prompt> EncodePrompts(const Options& options, const TextParts& text,
   return prompts;
 }
 
-DecodeRequest BaseRequest(const Options& options, const TextParts& text) {
+DecodeRequest BaseRequest(const Options& options, const LoadedModel& loaded) {
   DecodeRequest request;
   if (options.view == "sampling") request.sampling = options.sampling;
   request.max_tokens = options.max_tokens;
-  request.stop_tokens = text.special.eos;
+  request.stop_tokens = loaded.special().eos;
   request.seed = options.seed;
   request.group = 0;
   request.early = EarlyChildren::kLookup;
@@ -97,18 +96,19 @@ DecodeRequest BaseRequest(const Options& options, const TextParts& text) {
 
 // The texts of all prompts, until there are as many positions as asked. `pace` follows their steps.
 std::vector<CalibrationText> WriteTexts(const Options& options, const std::vector<Prompt>& prompts,
-                                        DecodeRequest request, Generator& generator,
+                                        DecodeRequest request, Scheduler& scheduler,
                                         CostPace& pace) {
   std::vector<CalibrationText> texts;
   const auto run = [&](const DecodeRequest& what) {
-    GenerateResult result =
-        generator.Run(what, [&](const CommittedToken&) { return !Interrupted(); });
+    RequestResult result =
+        RunRequest(scheduler, {.request = what}, [](const StreamEvent&) { return !Interrupted(); });
     StopIfInterrupted();
     pace.ObserveText(result.times);
     return result;
   };
-  generator.set_step_observer(
-      [&](const StepPlan& plan, const StepResult& result) { pace.Observe(plan, result); });
+  scheduler.set_hooks({.after_step = [&](const StepPlan& plan, const StepResult& result) {
+    pace.Observe(plan, result);
+  }});
   // Steps of one row are rare otherwise.
   DecodeRequest plain = request;
   plain.prompt = prompts.front().tokens;
@@ -120,7 +120,7 @@ std::vector<CalibrationText> WriteTexts(const Options& options, const std::vecto
   for (const Prompt& prompt : prompts) {
     if (positions >= options.positions) break;
     request.prompt = prompt.tokens;
-    const GenerateResult result = run(request);
+    const RequestResult result = run(request);
     CalibrationText text{prompt.tokens, static_cast<int64_t>(prompt.tokens.size())};
     for (const CommittedToken& token : result.tokens) text.tokens.push_back(token.token);
     const auto room = static_cast<size_t>(options.positions - positions);
@@ -130,7 +130,7 @@ std::vector<CalibrationText> WriteTexts(const Options& options, const std::vecto
     texts.push_back(std::move(text));
     progress.Show("writing texts", positions, options.positions, "positions");
   }
-  generator.set_step_observer({});
+  scheduler.set_hooks({});
   return texts;
 }
 
@@ -227,7 +227,7 @@ void Measure(const Options& options, const Model& model, const std::vector<Promp
              DecodeRequest request, Backend& backend, CalibrationReport& report) {
   report.measured = ToMeasure(options, report);
   if (report.measured.empty()) return;
-  Generator generator(backend, report.step_cost);
+  Scheduler scheduler(backend, OneAtATime(report.step_cost));
   const size_t used =
       std::min<size_t>(prompts.size(), static_cast<size_t>(options.measure_prompts));
   const size_t ways = report.measured.size();
@@ -246,13 +246,12 @@ void Measure(const Options& options, const Model& model, const std::vector<Promp
       request.depths = measured.depths;
       request.early = measured.depths.empty() ? EarlyChildren::kOff : EarlyChildren::kLookup;
       request.prior = PriorOf(report.Find(measured.depths)->rates);
-      const GenerateResult result =
-          generator.Run(request, [](const CommittedToken&) { return !Interrupted(); });
+      const RequestResult result = RunRequest(scheduler, {.request = request},
+                                              [](const StreamEvent&) { return !Interrupted(); });
       StopIfInterrupted();
       seconds[way] += result.times.decode;
       tokens[way] += static_cast<double>(result.tokens.size()) - 1;
-      const GenerateTimes& t = result.times;
-      busy[way] += t.prelude + t.recur + t.readout + t.host;
+      busy[way] += result.times.busy();
       bytes[way] += BytesRead(model, backend.options(), result.statistics);
       progress.Show("measuring", ++done, total, "runs");
     }
@@ -371,24 +370,25 @@ fs::path WriteResults(const Options& options, const fs::path& folder, const Mode
 
 void Run(const Options& options) {
   CatchInterrupt();
-  const fs::path folder = ResolveModel(options.model.model);
-  const Model model = options.model.Load();
+  EngineOptions engine = options.model.ToEngineOptions();
+  const LoadedModel loaded(engine);
+  const Model& model = loaded.model();
   const int recurrence = model.spec.recurrence;
   if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", options.model.model);
   CheckSamplingParams(options.sampling, model.spec.vocab);
   if (options.sampling.greedy())
     Fail("--temperature {}: the sampled view needs one above 0; the greedy view is always there",
          options.sampling.temperature);
-  const TextParts text = TextParts::Load(options.model, model);
-  text.RequireTokenizer(folder);
-  if (options.chat) text.RequireTemplate(folder);
-  const std::vector<Prompt> prompts = EncodePrompts(options, text, model.spec);
+  loaded.tokenizer();
+  if (options.chat) loaded.chat_template();
+  const std::vector<Prompt> prompts = EncodePrompts(options, loaded);
   size_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
   std::vector<int> every(static_cast<size_t>(recurrence) - 1);
   std::iota(every.begin(), every.end(), 1);
-  const auto backend =
-      options.model.MakeBackend(model, every, static_cast<int64_t>(longest) + options.max_tokens);
+  engine.kv_positions = std::min<int64_t>(static_cast<int64_t>(longest) + options.max_tokens,
+                                          model.spec.max_positions);
+  const auto backend = MakeBackend(model, engine, every);
 
   CalibrationReport report;
   report.model = options.model.model;
@@ -403,11 +403,11 @@ void Run(const Options& options) {
   report.request.bandwidth = backend->ReadBandwidth();
   report.step_cost = MeasureStepCost(*backend);
 
-  DecodeRequest request = BaseRequest(options, text);
+  DecodeRequest request = BaseRequest(options, loaded);
   request.depths = options.model.ChooseDepths(model).depths;
-  Generator generator(*backend, report.step_cost);
+  Scheduler scheduler(*backend, OneAtATime(report.step_cost));
   CostPace pace(report.step_cost);
-  const std::vector<CalibrationText> texts = WriteTexts(options, prompts, request, generator, pace);
+  const std::vector<CalibrationText> texts = WriteTexts(options, prompts, request, scheduler, pace);
   report.profile = Profile(options, texts, *backend);
   report.request.cost = pace.Corrected();
   report.request.text_tokens =
@@ -420,7 +420,7 @@ void Run(const Options& options) {
   Measure(options, model, prompts, request, *backend, report);
   report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(*backend)),
                            LargestSpread(report.measured));
-  const fs::path place = WriteResults(options, folder, model, *backend, report);
+  const fs::path place = WriteResults(options, loaded.folder(), model, *backend, report);
   if (report.spread > kSteadySpread) {
     LogWarning(
         "the machine was busy: the same work took up to {:.2f} times as long at one time as at "

@@ -13,9 +13,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "engine/generate.h"
-#include "engine/model_path.h"
-#include "text/incremental_decoder.h"
+#include "engine/device.h"
+#include "engine/run_request.h"
+#include "engine/session.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -78,23 +78,26 @@ class Input {
   bool terminal_;
 };
 
+EngineOptions EngineFor(const Options& options, const Model& model) {
+  EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
+  // A GPU sets its memory aside at once: no more of it than one text can use.
+  if (!IsCpu(engine.device)) engine.kv_positions = model.spec.max_positions;
+  return engine;
+}
+
 class Conversation {
  public:
   explicit Conversation(const Options& options)
       : options_(options),
-        folder_(ResolveModel(options.model.model)),
-        model_(options.model.Load()),
-        text_(TextParts::Load(options.model, model_)),
-        depths_(options.decode.Depths(options.model, model_)),
-        backend_(options.model.MakeBackend(model_, depths_.depths, 0, options.decode.row_budget)),
-        context_(
-            std::min<int64_t>(model_.spec.max_positions, int64_t{backend_->pages()} * kPageSize)),
-        generator_(*backend_, LoadStepCost(*backend_)) {
-    if (context_ < model_.spec.max_positions)
+        loaded_(std::make_shared<const LoadedModel>(options.model.ToEngineOptions())),
+        session_(EngineFor(options, loaded_->model()), loaded_),
+        context_(session_.longest()),
+        scheduler_(session_.backend(), session_.scheduler_options()) {
+    if (context_ < session_.spec().max_positions)
       LogWarning("memory holds {} tokens of the model's context of {}", context_,
-                 model_.spec.max_positions);
-    text_.RequireTokenizer(folder_);
-    text_.RequireTemplate(folder_);
+                 session_.spec().max_positions);
+    loaded_->tokenizer();
+    loaded_->chat_template();
     Clear();
   }
 
@@ -125,19 +128,18 @@ class Conversation {
         "pass of R; drafts taken",
         last_.tokens.size(), last_.tokens_per_second(), HumanSeconds(last_.times.first_token),
         s.rows_mean(),
-        static_cast<double>(last_.tokens.size()) * model_.spec.recurrence /
+        static_cast<double>(last_.tokens.size()) * session_.spec().recurrence /
             static_cast<double>(s.steps));
     for (const int64_t accepted : s.accepted) fmt::print(" {}", accepted);
     fmt::print(", without {}\n", s.fallback);
   }
 
  private:
-  std::string Answer() {
-    ChatTemplate::Options render;
-    render.arguments = ParseTemplateArguments(options_.template_args);
-    DecodeRequest request;
-    request.prompt = text_.tokenizer->Encode(text_.chat_template->Render(messages_, render), false);
-    const auto length = static_cast<int64_t>(request.prompt.size());
+  Submission Prepare() const {
+    Request request;
+    request.tokens =
+        loaded_->EncodeMessages(messages_, ParseTemplateArguments(options_.template_args));
+    const int64_t length = std::ssize(request.tokens);
     const int64_t room = context_ - length;
     if (room < 1 && messages_.size() <= (options_.system.empty() ? 1u : 2u)) {
       Fail("the message makes a prompt of {} tokens, the context has room for {} and an answer",
@@ -147,48 +149,49 @@ class Conversation {
       Fail("the conversation fills the context of {} tokens: /clear starts anew", context_);
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
-    options_.decode.Apply(depths_, request);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
-    request.stop_tokens = text_.special.eos;
-    IncrementalDecoder decoder(*text_.tokenizer, {});
-    std::string answer;
+    request.decoding = options_.decode.decoding();
+    Submission submission = session_.Prepare(request);
+    options_.decode.ApplyRows(submission.request);
+    submission.report_prefill = true;
+    return submission;
+  }
+
+  std::string Answer() {
+    const Submission submission = Prepare();
+    size_t shown = 0;  // bytes
     const auto show = [&](const std::string& piece) {
-      answer += piece;
+      shown += piece.size();
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       return std::fflush(stdout) == 0;
     };
     interrupted = false;
     const auto go_on = [] { return !interrupted.load(std::memory_order_relaxed); };
     ProgressLine progress(kQuietSeconds);
-    last_ = generator_.Run(
-        request,
-        [&](const CommittedToken& token) {
-          progress.Clear();
-          return show(decoder.Push(token.token)) && go_on();
-        },
-        [&](int64_t done, int64_t total) {
-          progress.Show("reading the conversation", done, total, "tokens");
-          return go_on();
-        });
+    last_ = RunRequest(scheduler_, submission, [&](const StreamEvent& event) {
+      if (event.kind == StreamEvent::Kind::kPrefilled) {
+        progress.Show("reading the conversation", event.prefilled, event.to_prefill, "tokens");
+        return go_on();
+      }
+      progress.Clear();
+      return show(event.text) && go_on();
+    });
     progress.Clear();
-    show(decoder.Finish());
+    show(last_.text.substr(shown));
     fmt::print("\n");
     std::fflush(stdout);
     if (last_.finish_reason == FinishReason::kLength)
       NoteCut(last_.tokens.size(), last_.tokens.size() == static_cast<size_t>(options_.max_tokens));
-    return answer;
+    return last_.text;
   }
 
   const Options& options_;
-  std::filesystem::path folder_;
-  Model model_;
-  TextParts text_;
-  ChosenDepths depths_;
-  std::unique_ptr<Backend> backend_;
-  int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
-  Generator generator_;
+  const std::shared_ptr<const LoadedModel> loaded_;
+  Session session_;
+  const int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
+  Scheduler scheduler_;
   OrderedJson messages_;
-  GenerateResult last_;
+  RequestResult last_;
 };
 
 void Run(const Options& options) {

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "decode/depths.h"
-#include "engine/generate.h"
-#include "engine/model_path.h"
-#include "text/incremental_decoder.h"
+#include "engine/run_request.h"
+#include "engine/session.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/report.h"
@@ -25,45 +23,38 @@ struct Row {
   double rate, bytes_per_second, rows;
 };
 
-void Show(const std::string& title, const std::string& prompt, const Model& model, Backend& backend,
-          const TextParts& text, const std::filesystem::path& folder, double bandwidth) {
+void Show(const std::string& title, const std::string& prompt, Session& session,
+          Scheduler& scheduler, double bandwidth) {
   const bool colour = ColourOnStdout();
   fmt::print("{}{}{}\n> {}\n", colour ? "\033[1m" : "", title, colour ? kPlain : "", prompt);
-  DecodeRequest request;
-  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", prompt}}});
-  request.prompt = text.RequireTokenizer(folder).Encode(
-      text.RequireTemplate(folder).Render(messages, {}), false);
+  Request request;
+  request.messages = {{"user", prompt}};
+  request.sampling = SamplingParams{};
   request.max_tokens = 200;
-  request.group = 0;
-  request.stop_tokens = text.special.eos;
-  Generator generator(backend, LoadStepCost(backend));
   std::vector<Row> rows;
   std::vector<std::vector<int32_t>> ids;
   for (const bool speculative : {false, true}) {
-    const std::vector<int>& readouts = backend.options().readout_depths;  // the last is R
-    request.depths.assign(readouts.begin(), speculative ? readouts.end() - 1 : readouts.begin());
-    request.early = speculative ? EarlyChildren::kLookup : EarlyChildren::kOff;
-    generator.Run(request);  // once to warm up
-    IncrementalDecoder decoder(*text.tokenizer, {});
-    const GenerateResult result = generator.Run(request, [&](const CommittedToken& token) {
-      if (speculative) {
-        const std::string piece = decoder.Push(token.token);
-        if (colour)
-          fmt::print("{}{}{}", SourceColour(token.source, token.early), piece, kPlain);
-        else
-          fmt::print("{}", piece);
-        std::fflush(stdout);
-      }
+    request.decoding = speculative ? Decoding::kLoopSpec : Decoding::kAutoregressive;
+    const Submission submission = session.Prepare(request);
+    RunRequest(scheduler, submission);  // once to warm up
+    const RequestResult result = RunRequest(scheduler, submission, [&](const StreamEvent& event) {
+      if (!speculative) return true;
+      if (colour)
+        fmt::print("{}{}{}", SourceColour(event.token.source, event.token.early), event.text,
+                   kPlain);
+      else
+        fmt::print("{}", event.text);
+      std::fflush(stdout);
       return true;
     });
-    if (speculative) fmt::print("{}\n\n", decoder.Finish());
-    const double busy =
-        result.times.prelude + result.times.recur + result.times.readout + result.times.host;
-    rows.push_back({speculative ? fmt::format("LoopSpec ({})", fmt::join(request.depths, ","))
-                                : "autoregressive",
-                    result.tokens_per_second(),
-                    BytesRead(model, backend.options(), result.statistics) / busy,
-                    result.statistics.rows_mean()});
+    if (speculative) fmt::print("\n\n");
+    const std::vector<int>& depths = submission.request.depths;
+    rows.push_back(
+        {speculative ? fmt::format("LoopSpec ({})", fmt::join(depths, ",")) : "autoregressive",
+         result.tokens_per_second(),
+         BytesRead(session.loaded().model(), session.backend().options(), result.statistics) /
+             result.times.busy(),
+         result.statistics.rows_mean()});
     std::vector<int32_t>& list = ids.emplace_back();
     for (const CommittedToken& token : result.tokens) list.push_back(token.token);
   }
@@ -84,19 +75,24 @@ void Show(const std::string& title, const std::string& prompt, const Model& mode
 }
 
 void Run(const ModelOptions& options) {
-  const std::filesystem::path folder = ResolveModel(options.model);
-  const Model model = options.Load();
-  const TextParts text = TextParts::Load(options, model);
-  text.RequireTokenizer(folder);
-  text.RequireTemplate(folder);
-  const auto backend = options.MakeBackend(model, options.ChooseDepths(model).depths, 512);
-  const double bandwidth = backend->ReadBandwidth();
+  EngineOptions engine = options.ToEngineOptions();
+  const auto loaded = std::make_shared<const LoadedModel>(engine);
+  loaded->tokenizer();
+  loaded->chat_template();
+  const Model& model = loaded->model();
+  engine.kv_positions = std::min(512, model.spec.max_positions);
+  engine.max_running = 1;
+  engine.cache_bytes = 0;  // both ways read the prompt
+  Session session(engine, loaded);
+  const double bandwidth = session.backend().ReadBandwidth();
+  const std::string device = session.backend().device();
   fmt::print("{}: {} parameters, {} recurrences per token, on {} ({} reads {:.1f} GB/s)\n\n",
              options.model, HumanCount(static_cast<double>(model.weights.parameters)),
-             model.spec.recurrence, backend->device(),
-             backend->device() == "cpu" ? "this machine" : "it", bandwidth / 1e9);
-  Show("A word problem", kProblem, model, *backend, text, folder, bandwidth);
-  Show("A story", kStory, model, *backend, text, folder, bandwidth);
+             model.spec.recurrence, device, device == "cpu" ? "this machine" : "it",
+             bandwidth / 1e9);
+  Scheduler scheduler(session.backend(), session.scheduler_options());
+  Show("A word problem", kProblem, session, scheduler, bandwidth);
+  Show("A story", kStory, session, scheduler, bandwidth);
   if (ColourOnStdout()) {
     fmt::print(
         "Colours: {}first proposal{}, {}second proposal{}, {}restart at full depth{}; underlined: "

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "engine/model_path.h"
+#include "engine/device.h"
 #include "measure/experiment.h"
 #include "measure/experiment_report.h"
 #include "measure/experiment_run.h"
@@ -120,19 +120,20 @@ void Run(const RunOptions& options) {
   const std::vector<Experiment> chosen = Choose(known, options.names);
   if (!options.benchmarks.empty() && !fs::is_directory(options.benchmarks))
     Fail("--benchmarks {}: no such folder", options.benchmarks);
-  const fs::path folder = ResolveModel(options.model.model);
-  const Model model = options.model.Load();
-  const TextParts text = TextParts::Load(options.model, model);
-  const measure::ExperimentSubject subject{options.model.model,
-                                           fs::weakly_canonical(folder),
-                                           model,
-                                           text.RequireTokenizer(folder),
-                                           text.chat_template ? &*text.chat_template : nullptr,
-                                           text.special,
-                                           [&](std::span<const int> depths, int64_t positions) {
-                                             return options.model.MakeBackend(model, depths,
-                                                                              positions);
-                                           }};
+  EngineOptions engine = options.model.ToEngineOptions();
+  const LoadedModel loaded(engine);
+  const Model& model = loaded.model();
+  const measure::ExperimentSubject subject{
+      options.model.model,
+      fs::weakly_canonical(loaded.folder()),
+      model,
+      loaded.tokenizer(),
+      loaded.has_chat_template() ? &loaded.chat_template() : nullptr,
+      loaded.special(),
+      [&](std::span<const int> depths, int64_t positions) {
+        engine.kv_positions = std::min<int64_t>(positions, model.spec.max_positions);
+        return MakeBackend(model, engine, depths);
+      }};
   measure::ExperimentOptions how{options.output,     options.benchmarks, {},
                                  options.max_tokens, options.as,         LOOPSPEC_VERSION};
   if (options.limit > 0) how.limit = static_cast<size_t>(options.limit);

@@ -7,9 +7,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "engine/generate.h"
-#include "engine/model_path.h"
-#include "text/incremental_decoder.h"
+#include "engine/run_request.h"
+#include "engine/session.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
 #include "tools/interrupt.h"
@@ -37,35 +36,24 @@ struct Options {
   int logprobs = -1;
 };
 
-constexpr int kDefaultTokens = 256;
-
-int MaxTokens(const Options& options, int64_t prompt, int64_t context) {
-  if (options.max_tokens) return *options.max_tokens;
-  return static_cast<int>(std::clamp<int64_t>(context - prompt, 1, kDefaultTokens));
-}
-
 std::string PromptText(const Options& options) {
   return options.prompt_file.empty() ? options.prompt : ReadInput(options.prompt_file);
 }
 
-std::vector<int32_t> PromptTokens(const Options& options, const TextParts& text,
-                                  const std::filesystem::path& folder) {
+std::vector<int32_t> PromptTokens(const Options& options, const LoadedModel& loaded) {
   if (!options.tokens.empty()) return ParseTokenList(options.tokens);
-  if (!text.tokenizer)
-    Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", folder.string());
-  const Tokenizer& tokenizer = *text.tokenizer;
-  if (!options.chat) return tokenizer.Encode(PromptText(options));
+  if (!loaded.has_tokenizer()) {
+    Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", loaded.folder().string());
+  }
+  if (!options.chat) return loaded.tokenizer().Encode(PromptText(options));
   OrderedJson messages = OrderedJson::array();
   if (!options.system.empty())
     messages.push_back({{"role", "system"}, {"content", options.system}});
   messages.push_back({{"role", "user"}, {"content", PromptText(options)}});
-  ChatTemplate::Options render;
-  render.arguments = ParseTemplateArguments(options.template_args);
-  // The template writes the special tokens itself.
-  return tokenizer.Encode(text.RequireTemplate(folder).Render(messages, render), false);
+  return loaded.EncodeMessages(messages, ParseTemplateArguments(options.template_args));
 }
 
-OrderedJson LogprobsJson(const GenerateResult& result) {
+OrderedJson LogprobsJson(const RequestResult& result) {
   OrderedJson list = OrderedJson::array();
   for (const CommittedToken& token : result.tokens) {
     OrderedJson top = OrderedJson::array();
@@ -76,61 +64,62 @@ OrderedJson LogprobsJson(const GenerateResult& result) {
   return list;
 }
 
-DecodeRequest MakeRequest(const Options& options, const Model& model, const TextParts& text,
-                          const std::filesystem::path& folder) {
-  if (!options.stop.empty() && !text.tokenizer)
-    Fail("{} has no tokenizer.json: use --stop-token instead of --stop", folder.string());
-  for (const int32_t token : options.stop_tokens) {
-    if (token < 0 || token >= model.spec.vocab)
-      Fail("--stop-token {} is outside the vocabulary of {}", token, model.spec.vocab);
+Request MakeRequest(const Options& options, const LoadedModel& loaded) {
+  if (!options.stop.empty() && !loaded.has_tokenizer()) {
+    Fail("{} has no tokenizer.json: use --stop-token instead of --stop", loaded.folder().string());
   }
-  DecodeRequest request;
-  request.prompt = PromptTokens(options, text, folder);
+  for (const int32_t token : options.stop_tokens) {
+    if (token < 0 || token >= loaded.spec().vocab)
+      Fail("--stop-token {} is outside the vocabulary of {}", token, loaded.spec().vocab);
+  }
+  Request request;
+  request.tokens = PromptTokens(options, loaded);
   request.sampling = options.sampling.Get();
-  options.decode.Apply(options.decode.Depths(options.model, model), request);
-  request.max_tokens =
-      MaxTokens(options, static_cast<int64_t>(request.prompt.size()), model.spec.max_positions);
   request.seed = options.seed;
-  request.logprobs = options.logprobs;
-  request.trace = !options.trace.empty();
+  request.max_tokens = options.max_tokens;
+  request.stop = options.stop;
   request.stop_tokens = options.stop_tokens;
-  if (!options.ignore_eos)
-    request.stop_tokens.insert(request.stop_tokens.end(), text.special.eos.begin(),
-                               text.special.eos.end());
+  request.ignore_eos = options.ignore_eos;
+  request.show_special = options.show_special;
+  request.logprobs = options.logprobs;
+  request.decoding = options.decode.decoding();
   return request;
 }
 
-// Tokens as they come, to standard output and into `whole`.
-class Stream {
- public:
-  Stream(const Options& options, const TextParts& text)
-      : printed_(!options.json && options.trace != "-"),
-        coloured_(options.color && !(isatty(STDOUT_FILENO) != 0 && !CanErase(STDOUT_FILENO))) {
-    if (!text.tokenizer) return;
-    IncrementalDecoder::Options how;
-    how.skip_special = !options.show_special;
-    how.stop = options.stop;
-    decoder_.emplace(*text.tokenizer, how);
-  }
+// An engine with key/value memory for one text alone.
+EngineOptions EngineFor(const Options& options, const Request& request, const Model& model) {
+  EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
+  engine.kv_positions =
+      std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens.value_or(kDefaultTokens),
+                        model.spec.max_positions);  // longer texts are refused anyway
+  return engine;
+}
 
-  // False when nobody reads any more, or a stop string has come.
-  bool Push(const CommittedToken& token) {
-    if (decoder_) return Show(decoder_->Push(token.token), token) && !decoder_->stopped();
-    if (printed_) fmt::print("{}{}", count_++ == 0 ? "" : ",", token.token);
+// Tokens to standard output as they come.
+class Printer {
+ public:
+  Printer(const Options& options, bool text)
+      : text_(text),
+        printed_(!options.json && options.trace != "-"),
+        coloured_(options.color && !(isatty(STDOUT_FILENO) != 0 && !CanErase(STDOUT_FILENO))) {}
+
+  // False when nobody reads any more.
+  bool Push(const StreamEvent& event) {
+    if (text_) return Show(event.text, event.token);
+    if (printed_) fmt::print("{}{}", count_++ == 0 ? "" : ",", event.token.token);
     return true;
   }
-  void Finish(const CommittedToken& last) {
-    if (decoder_ && !decoder_->stopped()) Show(decoder_->Finish(), last);
+  // What was held back, if the text ended before its time.
+  void Finish(const RequestResult& result) {
+    Show(result.text.substr(shown_),
+         result.tokens.empty() ? CommittedToken{} : result.tokens.back());
     if (printed_) fmt::print("\n");
     std::fflush(stdout);
   }
 
-  bool has_text() const { return decoder_.has_value(); }
-  const std::string& whole() const { return whole_; }
-
  private:
   bool Show(const std::string& piece, const CommittedToken& token) {
-    whole_ += piece;
+    shown_ += piece.size();
     if (!printed_ || piece.empty()) return true;
     if (coloured_)
       fmt::print("{}{}{}", SourceColour(token.source, token.early), piece, kPlain);
@@ -139,28 +128,27 @@ class Stream {
     return std::fflush(stdout) == 0;
   }
 
-  const bool printed_, coloured_;
-  std::optional<IncrementalDecoder> decoder_;
-  std::string whole_;
+  const bool text_, printed_, coloured_;
+  size_t shown_ = 0;  // bytes of the text
   int count_ = 0;
 };
 
-void PrintJson(const Options& options, const Model& model, const Backend& backend,
-               const DecodeRequest& request, const GenerateResult& result, const Stream& stream) {
+void PrintJson(const Options& options, Session& session, const Submission& submission,
+               const RequestResult& result) {
   std::vector<int32_t> ids;
   for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
-  OrderedJson out = {
-      {"text", stream.has_text() ? OrderedJson(stream.whole()) : OrderedJson(nullptr)},
-      {"token_ids", ids},
-      {"prompt_tokens", request.prompt.size()},
-      {"finish_reason", NameOf(result.finish_reason)},
-      {"stats", StatsJson(model, backend, request.depths, result,
-                          static_cast<int64_t>(request.prompt.size()))}};
+  const bool text = submission.tokenizer != nullptr;
+  OrderedJson out = {{"text", text ? OrderedJson(result.text) : OrderedJson(nullptr)},
+                     {"token_ids", ids},
+                     {"prompt_tokens", result.prompt_tokens},
+                     {"finish_reason", NameOf(result.finish_reason)},
+                     {"stats", StatsJson(session.loaded().model(), session.backend(),
+                                         submission.request.depths, result)}};
   if (options.logprobs >= 0) out["logprobs"] = LogprobsJson(result);
   fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-void PrintSummary(const GenerateResult& result, int recurrence) {
+void PrintSummary(const RequestResult& result, int recurrence) {
   if (!ColourOnStderr()) return;
   const DecodeStatistics& s = result.statistics;
   fmt::print(stderr,
@@ -177,36 +165,34 @@ void PrintSummary(const GenerateResult& result, int recurrence) {
 void Run(const Options& options) {
   CatchInterrupt();
   if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
-  const std::filesystem::path folder = ResolveModel(options.model.model);
-  const Model model = options.model.Load();
-  const TextParts text = TextParts::Load(options.model, model);
-  DecodeRequest request = MakeRequest(options, model, text, folder);
-  const auto backend = options.model.MakeBackend(
-      model, request.depths, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
-      options.decode.row_budget);
-  Generator generator(*backend, LoadStepCost(*backend));
-  Stream stream(options, text);
+  const auto loaded = std::make_shared<const LoadedModel>(options.model.ToEngineOptions());
+  const Request request = MakeRequest(options, *loaded);
+  Session session(EngineFor(options, request, loaded->model()), loaded);
+  Submission submission = session.Prepare(request);
+  options.decode.ApplyRows(submission.request);
+  submission.request.trace = !options.trace.empty();
+  submission.report_prefill = true;
+  Scheduler scheduler(session.backend(), session.scheduler_options());
+  Printer printer(options, submission.tokenizer != nullptr);
   ProgressLine progress(kQuietSeconds);
-  GenerateResult result = generator.Run(
-      request,
-      [&](const CommittedToken& token) {
-        progress.Clear();
-        return stream.Push(token) && !Interrupted();
-      },
-      [&](int64_t done, int64_t total) {
-        progress.Show("reading the prompt", done, total, "tokens");
-        return !Interrupted();
-      });
+  RequestResult result = RunRequest(scheduler, submission, [&](const StreamEvent& event) {
+    if (event.kind == StreamEvent::Kind::kPrefilled) {
+      progress.Show("reading the prompt", event.prefilled, event.to_prefill, "tokens");
+      return !Interrupted();
+    }
+    progress.Clear();
+    return printer.Push(event) && !Interrupted();
+  });
   progress.Clear();
   if (Interrupted()) result.finish_reason = FinishReason::kCancelled;
-  stream.Finish(result.tokens.empty() ? CommittedToken{} : result.tokens.back());
-  if (request.trace)
-    WriteTrace(options.trace, model.spec.recurrence, request.depths, result,
-               text.tokenizer ? &*text.tokenizer : nullptr);
-  if (options.json) return PrintJson(options, model, *backend, request, result, stream);
+  printer.Finish(result);
+  const int recurrence = session.spec().recurrence;
+  if (submission.request.trace)
+    WriteTrace(options.trace, recurrence, submission.request.depths, result, submission.tokenizer);
+  if (options.json) return PrintJson(options, session, submission, result);
   if (result.finish_reason == FinishReason::kLength)
     NoteCut(result.tokens.size(), options.max_tokens.has_value());
-  PrintSummary(result, model.spec.recurrence);
+  PrintSummary(result, recurrence);
 }
 
 }  // namespace

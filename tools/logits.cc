@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "decode/depths.h"
+#include "engine/device.h"
 #include "engine/model_path.h"
 #include "kv/ledger.h"
 #include "sampling/filters.h"
@@ -58,14 +59,14 @@ void Run(const Options& options) {
         "complete",
         options.output);
   }
-  const Model model = options.model.Load();
-  const std::filesystem::path folder = ResolveModel(options.model.model);
+  EngineOptions engine = options.model.ToEngineOptions();
+  const Model model = LoadModel(engine);
   const std::vector<int> depths = ParseReadouts(options.depths, model.spec.recurrence);
   std::vector<int32_t> tokens;
   if (!options.tokens.empty()) {
     tokens = ParseTokenList(options.tokens);
   } else {
-    tokens = TextParts::Load(options.model, model).RequireTokenizer(folder).Encode(options.prompt);
+    tokens = Tokenizer::FromFolder(ResolveModel(engine.model)).Encode(options.prompt);
   }
   if (tokens.empty()) Fail("no tokens given, expected at least one");
   for (const int32_t token : tokens) {
@@ -80,7 +81,9 @@ void Run(const Options& options) {
                   model.spec.vocab * sizeof(float),
               fmt::format("logits of {} depths, {} positions and {} tokens", depths.size(),
                           positions, model.spec.vocab));
-  const auto backend = options.model.MakeBackend(model, depths, positions, 1);
+  engine.kv_positions = positions;
+  engine.cells = 1;
+  const auto backend = MakeBackend(model, engine, depths);
   const std::vector<int>& computed = backend->options().readout_depths;  // R is always among them
   const int64_t vocab = model.spec.vocab;
   std::vector<float> logits(depths.size() * static_cast<size_t>(positions * vocab));

@@ -6,10 +6,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
-#include "engine/device.h"
 #include "engine/model_path.h"
 
 namespace loopspec::tools {
@@ -52,12 +50,6 @@ void ModelOptions::AddTo(Command command) {
                           "needs (CPU), what is free (GPU)"));
 }
 
-ConfigOverrides ModelOptions::Overrides() const {
-  ConfigOverrides overrides;
-  for (const std::string& entry : set) overrides.push_back(ParseOverride(entry));
-  return overrides;
-}
-
 EngineOptions ModelOptions::ToEngineOptions() const {
   EngineOptions engine;
   engine.model = model;
@@ -69,28 +61,6 @@ EngineOptions ModelOptions::ToEngineOptions() const {
   engine.state_seed = state_seed;
   if (!kv_memory.empty()) engine.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   return engine;
-}
-
-Model ModelOptions::Load() const {
-  return Model::Load(ResolveModel(model), Overrides(), recurrence);
-}
-
-std::unique_ptr<Backend> ModelOptions::MakeBackend(const Model& model_loaded,
-                                                   std::span<const int> depths, int64_t positions,
-                                                   int cells, int texts) const {
-  BackendOptions options;
-  options.readout_depths = ReadoutDepths(depths, model_loaded.spec.recurrence);
-  const int64_t context = model_loaded.spec.max_positions;
-  options.kv_positions = std::min(positions, context * texts);  // longer texts are refused anyway
-  // A GPU sets its memory aside at once: no more of it than one text can use.
-  const bool gpu = device != "cpu" && CudaDeviceCount() > 0;
-  if (positions == 0 && gpu) options.kv_positions = context;
-  if (!kv_memory.empty()) options.kv_memory = ParseBytes(kv_memory, "--kv-memory");
-  if (cells > 0) options.cells = cells;
-  options.compute = ParseCompute(compute);
-  options.threads = threads;
-  options.state_seed = state_seed;
-  return loopspec::MakeBackend(model_loaded, options, device);
 }
 
 ChosenDepths ModelOptions::ChooseDepths(const Model& model_loaded) const {
@@ -175,7 +145,7 @@ void DecodeOptions::AddTo(Command command) {
       .OneOf({"lookup", "off"});
 }
 
-ChosenDepths DecodeOptions::Depths(const ModelOptions& options, const Model& model) const {
+std::vector<int> DecodeOptions::Depths(const ModelOptions& options, const Model& model) const {
   if (decode != "loopspec") {
     if (depths != "auto")
       Fail("--depths {} goes with --decode loopspec, not with --decode {}", depths, decode);
@@ -184,19 +154,29 @@ ChosenDepths DecodeOptions::Depths(const ModelOptions& options, const Model& mod
   if (depths.empty())
     Fail("--depths is empty, expected depths such as 1,2 (--decode ar runs without drafts)");
   const int recurrence = model.spec.recurrence;
-  ChosenDepths chosen = options.ChooseDepths(model);
-  if (depths != "auto") {
-    chosen.depths = ParseDepths(depths);
-    chosen.file.reset();
-  }
-  CheckDepths(chosen.depths, recurrence);
-  if (const auto advice = DepthsAdvice(chosen.depths, recurrence)) LogWarning("{}", *advice);
+  std::vector<int> chosen =
+      depths == "auto" ? options.ChooseDepths(model).depths : ParseDepths(depths);
+  CheckDepths(chosen, recurrence);
+  if (const auto advice = DepthsAdvice(chosen, recurrence)) LogWarning("{}", *advice);
   return chosen;
 }
 
-void DecodeOptions::Apply(const ChosenDepths& chosen, DecodeRequest& request) const {
-  request.depths = chosen.depths;
-  request.prior = chosen.calibration.Prior(chosen.depths, request.sampling.greedy());
+EngineOptions DecodeOptions::ToEngineOptions(const ModelOptions& options,
+                                             const Model& model) const {
+  EngineOptions engine = options.ToEngineOptions();
+  engine.depths = {Depths(options, model)};
+  engine.max_running = 1;
+  if (row_budget > 0) engine.cells = row_budget;
+  return engine;
+}
+
+Decoding DecodeOptions::decoding() const {
+  return decode == "ar"       ? Decoding::kAutoregressive
+         : decode == "lookup" ? Decoding::kLookup
+                              : Decoding::kLoopSpec;
+}
+
+void DecodeOptions::ApplyRows(DecodeRequest& request) const {
   request.row_budget = row_budget;
   request.group = 0;
   if (group != "auto") {
@@ -205,34 +185,9 @@ void DecodeOptions::Apply(const ChosenDepths& chosen, DecodeRequest& request) co
       Fail("--group {}: expected auto, or a whole number from 1 to {}", group, kMaxGroup);
     request.group = parsed[0];
   }
-  if (decode == "ar") return;
   if (decode == "lookup" && early == "off")
     Fail("--early off leaves nothing of --decode lookup, which is early children alone");
-  if (early == "lookup") request.early = EarlyChildren::kLookup;
-}
-
-TextParts TextParts::Load(const ModelOptions& options, const Model& model,
-                          const std::filesystem::path& tokenizer) {
-  const std::filesystem::path folder =
-      tokenizer.empty() ? ResolveModel(options.model) : ResolveModel(tokenizer.string());
-  TextParts parts;
-  if (!tokenizer.empty() && !FileExists(folder / "tokenizer.json"))
-    Fail("--tokenizer {} has no tokenizer.json", tokenizer.string());
-  if (FileExists(folder / "tokenizer.json")) parts.tokenizer = Tokenizer::FromFolder(folder);
-  parts.special = ReadSpecialTokens(folder, parts.tokenizer ? &*parts.tokenizer : nullptr,
-                                    model.spec.vocab, options.Overrides());
-  parts.chat_template = ChatTemplate::FromFolder(folder);
-  return parts;
-}
-
-const Tokenizer& TextParts::RequireTokenizer(const std::filesystem::path& folder) const {
-  if (!tokenizer) Fail("{} has no tokenizer.json, which text needs", folder.string());
-  return *tokenizer;
-}
-
-const ChatTemplate& TextParts::RequireTemplate(const std::filesystem::path& folder) const {
-  if (!chat_template) Fail("{} has no chat template, which a conversation needs", folder.string());
-  return *chat_template;
+  if (early == "off") request.early = EarlyChildren::kOff;
 }
 
 int64_t ParseBytes(const std::string& text, const char* option) {

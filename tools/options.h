@@ -3,19 +3,13 @@
 
 #include "tools/command_line.h"
 
-#include <memory>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "backends/backend.h"
 #include "decode/request.h"
 #include "engine/calibration.h"
+#include "engine/loaded_model.h"
 #include "loopspec/loopspec.h"
-#include "text/chat_template.h"
-#include "text/special_tokens.h"
-#include "text/tokenizer.h"
 
 namespace loopspec::tools {
 
@@ -31,14 +25,10 @@ struct ModelOptions {
   std::string kv_memory;
 
   void AddTo(Command command);
-  ConfigOverrides Overrides() const;
-  Model Load() const;
-  // The same for an engine that serves requests.
+  // What they ask of an engine.
   EngineOptions ToEngineOptions() const;
-  // `depths`: every proposal depth that will be used. `positions`: committed positions to hold, 0
-  // for the model's whole context, or as much of it as memory holds; of so many `texts` at a time.
-  std::unique_ptr<Backend> MakeBackend(const Model& model_loaded, std::span<const int> depths,
-                                       int64_t positions, int cells = 0, int texts = 1) const;
+  // The model alone.
+  Model Load() const { return LoadModel(ToEngineOptions()); }
   // Proposal depths where the user names none: a calibration's, else by rule.
   ChosenDepths ChooseDepths(const Model& model_loaded) const;
 };
@@ -65,22 +55,12 @@ struct DecodeOptions {
   void AddTo(Command command);
   // Proposal depths for a loaded model; empty for autoregressive decoding. Says on stderr when they
   // cannot batch.
-  ChosenDepths Depths(const ModelOptions& options, const Model& model) const;
-  // Sets the depths of `request`, whose sampling is set, and how it chooses its rows.
-  void Apply(const ChosenDepths& chosen, DecodeRequest& request) const;
-};
-
-// What turns text into tokens and back, where the folder has it.
-struct TextParts {
-  std::optional<Tokenizer> tokenizer;
-  SpecialTokens special;
-  std::optional<ChatTemplate> chat_template;
-
-  // `tokenizer`: a folder to take tokenizer and chat template from; empty: the model's own.
-  static TextParts Load(const ModelOptions& options, const Model& model,
-                        const std::filesystem::path& tokenizer = {});
-  const Tokenizer& RequireTokenizer(const std::filesystem::path& folder) const;
-  const ChatTemplate& RequireTemplate(const std::filesystem::path& folder) const;
+  std::vector<int> Depths(const ModelOptions& options, const Model& model) const;
+  // An engine for a model, loaded already, that serves one text at a time in this way.
+  EngineOptions ToEngineOptions(const ModelOptions& options, const Model& model) const;
+  Decoding decoding() const;
+  // Sets how `request` chooses its rows.
+  void ApplyRows(DecodeRequest& request) const;
 };
 
 // --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)

@@ -14,9 +14,9 @@
 namespace loopspec::tools {
 
 OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,
-                      const GenerateResult& result, int64_t prompt_tokens) {
+                      const RequestResult& result) {
   const DecodeStatistics& s = result.statistics;
-  const GenerateTimes& t = result.times;
+  const RequestTimes& t = result.times;
   const int recurrence = model.spec.recurrence;
   OrderedJson sources = OrderedJson::array(), early = OrderedJson::array();
   for (const CommittedToken& token : result.tokens) {
@@ -27,14 +27,14 @@ OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<cons
   for (size_t rows = 0; rows < s.rows_histogram.size(); ++rows) {
     if (s.rows_histogram[rows] > 0) histogram[std::to_string(rows)] = s.rows_histogram[rows];
   }
-  const double busy = t.prelude + t.recur + t.readout + t.host;
+  const double busy = t.busy();
   const auto share = [&](double seconds) { return busy > 0 ? seconds / busy : 0.0; };
   return {{"decode", depths.empty() ? "ar" : "loopspec"},
           {"device", backend.device()},
           {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
           {"depths", std::vector<int>(depths.begin(), depths.end())},
           {"recurrence", recurrence},
-          {"prompt_tokens", prompt_tokens},
+          {"prompt_tokens", result.prompt_tokens},
           {"decoded_tokens", result.tokens.size()},
           {"prefill_seconds", t.prefill},
           {"first_token_seconds", t.first_token},

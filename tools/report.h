@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/json_fwd.h"
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "measure/memory_bound.h"
 #include "model/model.h"
 
@@ -12,7 +12,7 @@ namespace loopspec::tools {
 
 // The `stats` object of --json.
 OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,
-                      const GenerateResult& result, int64_t prompt_tokens);
+                      const RequestResult& result);
 
 // 12.3 tokens/s, 1.2 ms, 27.5 MB ...
 std::string HumanBytes(double bytes);

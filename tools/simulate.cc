@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
+#include "engine/device.h"
 #include "engine/step_cost.h"
 #include "measure/simulate.h"
 #include "tools/commands.h"
@@ -84,10 +85,10 @@ Costs NamedCosts(const Options& options) {
 }
 
 Costs MeasuredCosts(const Options& options) {
-  const Model model = options.model.Load();
-  const auto backend = options.model.MakeBackend(
-      model, options.model.ChooseDepths(model).depths,
-      std::clamp<int64_t>(options.context, 1024, model.spec.max_positions));
+  EngineOptions engine = options.model.ToEngineOptions();
+  const Model model = LoadModel(engine);
+  engine.kv_positions = std::clamp<int64_t>(options.context, 1024, model.spec.max_positions);
+  const auto backend = MakeBackend(model, engine, options.model.ChooseDepths(model).depths);
   return {fmt::format("{} on {} ({})", options.model.model, backend->device(), backend->chip()),
           model.spec.recurrence, BytesOf(model, backend->options().compute),
           LoadStepCost(*backend)};

@@ -13,7 +13,7 @@
 namespace loopspec::tools {
 
 void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths,
-                const GenerateResult& result, const Tokenizer* tokenizer) {
+                const RequestResult& result, const Tokenizer* tokenizer) {
   OrderedJson tokens = OrderedJson::array();
   for (const CommittedToken& token : result.tokens) tokens.push_back(token.token);
   OrderedJson events = OrderedJson::array();

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/json_fwd.h"
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "text/tokenizer.h"
 
 namespace loopspec::tools {
@@ -13,7 +13,7 @@ namespace loopspec::tools {
 // {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text,
 // position, depth, proposal}]}
 void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths,
-                const GenerateResult& result, const Tokenizer* tokenizer);
+                const RequestResult& result, const Tokenizer* tokenizer);
 
 // Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's
 // Figure 1.

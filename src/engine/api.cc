@@ -73,7 +73,8 @@ Stream::Status ReadNext(TokenStream& tokens, std::optional<std::chrono::millisec
       return Stream::Status::kPrompt;
     case StreamEvent::Kind::kEnd:
       return Stream::Status::kEnd;
-    case StreamEvent::Kind::kSteps:  // no request of this interface asks for them
+    case StreamEvent::Kind::kPrefilled:  // no request of this interface asks for these two
+    case StreamEvent::Kind::kSteps:
     case StreamEvent::Kind::kToken:
       break;
   }
@@ -110,7 +111,7 @@ Statistics Stream::statistics(int choice) const {
   statistics.error = result.error;
   statistics.prompt_tokens = result.prompt_tokens;
   statistics.cached_tokens = result.cached_tokens;
-  statistics.decoded_tokens = result.tokens;
+  statistics.decoded_tokens = result.decoded_tokens;
   statistics.accepted = counts.accepted;
   statistics.fallback = counts.fallback;
   statistics.gamma = Gamma(counts.accepted, counts.fallback, depths_, recurrence_);
@@ -119,8 +120,7 @@ Statistics Stream::statistics(int choice) const {
   statistics.prefill_seconds = result.times.prefill;
   statistics.first_token_seconds = result.times.first_token;
   statistics.decode_seconds = result.times.decode;
-  if (result.times.decode > 0 && result.tokens > 1)
-    statistics.tokens_per_second = static_cast<double>(result.tokens - 1) / result.times.decode;
+  statistics.tokens_per_second = result.tokens_per_second();
   return statistics;
 }
 
@@ -194,11 +194,11 @@ SamplingParams Engine::default_sampling() const {
 }
 
 std::vector<int32_t> Engine::Encode(std::string_view text, bool add_special_tokens) const {
-  return parts_->session.tokenizer().Encode(text, add_special_tokens);
+  return parts_->session.loaded().tokenizer().Encode(text, add_special_tokens);
 }
 
 std::string Engine::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
-  return parts_->session.tokenizer().Decode(ids, skip_special_tokens);
+  return parts_->session.loaded().tokenizer().Decode(ids, skip_special_tokens);
 }
 
 }  // namespace loopspec

@@ -1,11 +1,17 @@
 #include "engine/device.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
+#include "decode/depths.h"
+#include "kv/planes.h"
 
 namespace loopspec {
 namespace {
+
+constexpr int kMostTexts = 32;  // of full length, that memory is taken for
 
 // -1 for the CPU.
 int ResolveDevice(const std::string& device) {
@@ -27,6 +33,15 @@ int ResolveDevice(const std::string& device) {
   return index;
 }
 
+// A quarter of the memory there is, as positions of this model.
+int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
+  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
+  const int64_t position = int64_t{planes.count()} * spec.kv_size() * 2 * 4;  // float32 at most
+  const int64_t texts = GetMemoryLimit().bytes / 4 / position / spec.max_positions;
+  // Less than one text: the backend knows best what it can do.
+  return std::min<int64_t>(texts, kMostTexts) * spec.max_positions;
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
@@ -44,6 +59,22 @@ ComputeMode ParseCompute(const std::string& text) {
   if (text == "f32") return ComputeMode::kF32;
   if (text == "bf16") return ComputeMode::kBF16;
   Fail("compute {}: expected auto, f32 or bf16", text);
+}
+
+std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
+                                     std::span<const int> depths) {
+  if (options.cells < 1) Fail("cells is {}, expected 1 or more", options.cells);
+  BackendOptions backend;
+  backend.readout_depths = ReadoutDepths(depths, model.spec.recurrence);
+  backend.cells = options.cells;
+  backend.kv_memory = options.kv_memory;
+  backend.kv_positions = options.kv_positions;
+  backend.threads = options.threads;
+  backend.state_seed = options.state_seed;
+  backend.compute = ParseCompute(options.compute);
+  if (backend.kv_memory == 0 && backend.kv_positions == 0 && IsCpu(options.device))
+    backend.kv_positions = CpuPositions(model.spec, backend);
+  return MakeBackend(model, backend, options.device);
 }
 
 }  // namespace loopspec

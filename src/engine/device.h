@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backends/backend.h"
+#include "loopspec/loopspec.h"
 
 namespace loopspec {
 
@@ -12,6 +14,10 @@ namespace loopspec {
 // such device.
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device);
+
+// The same as an engine's options ask for it, with readouts at R and at `depths`.
+std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
+                                     std::span<const int> depths);
 
 // Whether MakeBackend would take the CPU. Throws Error when there is no such device.
 bool IsCpu(const std::string& device);

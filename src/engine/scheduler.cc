@@ -17,6 +17,9 @@ namespace {
 // Stands for a chunk that was scored, which waits for itself.
 constexpr Ticket kScored = ~Ticket{0};
 
+// Parts of a prompt whose progress is reported double until one takes so long.
+constexpr double kReportSeconds = 0.1;
+
 int Default(int value, int otherwise) {
   return value > 0 ? value : otherwise;
 }
@@ -96,9 +99,11 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
     task->choice = i;
     task->request = submission.request;
     task->request.choice = submission.request.choice + static_cast<uint32_t>(i);
-    task->request.row_budget = max_rows_;
+    task->request.row_budget =
+        std::min(Default(submission.request.row_budget, max_rows_), max_rows_);
     task->prompt_logprobs = i == 0 ? submission.prompt_logprobs : -1;
     task->score_only = submission.request.max_tokens == 0;
+    task->report_prefill = i == 0 && submission.report_prefill;
     task->stream = stream;
     task->result.prompt_tokens = static_cast<int64_t>(task->request.prompt.size());
     tasks.push_back(std::move(task));
@@ -207,11 +212,13 @@ void Scheduler::StartPrefill() {
     if (known == std::ssize(prompt)) return EndPrefill(*next);
   }
   const auto start = static_cast<size_t>(next->prefilled);
-  const size_t length = std::min(static_cast<size_t>(chunk_), prompt.size() - start);
+  const int part = next->report_prefill ? next->part : chunk_;
+  const size_t length = std::min(static_cast<size_t>(part), prompt.size() - start);
   const PrefillPlan plan{{next->decoder->pages().pages().data()},
                          static_cast<int32_t>(start),
                          prompt.subspan(start, length)};
   chunk_end_ = static_cast<int64_t>(start + length);
+  chunk_timer_.Reset();
   try {
     if (next->prompt_logprobs >= 0) {
       ScorePrompt(backend_, plan, next->request.prompt, next->prompt_logprobs, next->scores);
@@ -241,7 +248,10 @@ void Scheduler::FinishPrefill() {
   const std::span<const int32_t> prompt = task.to_prefill();
   // At once, not at the prompt's end: others with the same beginning may be waiting for their turn.
   room_.KeepPrefix(prompt.first(static_cast<size_t>(chunk_end_)), task.decoder->pages());
-  if (chunk_end_ == std::ssize(prompt)) EndPrefill(task);
+  if (chunk_end_ == std::ssize(prompt)) return EndPrefill(task);
+  if (!task.report_prefill) return;
+  if (chunk_timer_.Seconds() < kReportSeconds) task.part *= 2;
+  task.stream->PushPrefilled(chunk_end_, std::ssize(prompt));
 }
 
 void Scheduler::EndPrefill(Task& task) {
@@ -330,6 +340,9 @@ void Scheduler::Step() {
   if (decoding_.empty()) return;
   const Timer host;
   Choose();
+  if (hooks_.before_step) {
+    for (Task* task : decoding_) hooks_.before_step(*task->decoder);
+  }
   plan_.Clear();
   plan_.recurrences = backend_.spec().recurrence;
   for (const Task* task : decoding_)
@@ -350,6 +363,7 @@ void Scheduler::Step() {
     for (Task* task : decoding_) End(*task, FinishReason::kError, error.what());
     return;
   }
+  if (hooks_.after_step) hooks_.after_step(plan_, *step);
   Observe(*step, planes);
   ++counters_.steps;
   since_chunk_ += plan_.recurrences;
@@ -361,9 +375,10 @@ void Scheduler::Step() {
     task.result.times.prelude += step->prelude_seconds;
     task.result.times.recur += step->recur_seconds;
     task.result.times.readout += step->readout_seconds;
-    task.result.times.host += planned;
+    const Timer absorbed;
     task.decoder->Absorb(
         std::span(step->decisions).subspan(task.first_readout, end - task.first_readout));
+    task.result.times.host += planned + absorbed.Seconds();
     Deliver(task);
   }
 }
@@ -415,7 +430,7 @@ void Scheduler::End(Task& task, FinishReason reason, const std::string& error) {
   ChoiceResult& result = task.result;
   result.finish_reason = reason;
   result.error = error;
-  result.tokens = static_cast<int64_t>(task.reported);
+  result.decoded_tokens = static_cast<int64_t>(task.reported);
   if (task.stage == Task::Stage::kQueued) {
     const std::lock_guard lock(mutex_);
     --waiting_;

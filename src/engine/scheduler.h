@@ -17,10 +17,12 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
@@ -36,6 +38,14 @@
 
 namespace loopspec {
 
+// For tests and calibrations, which look at steps and meddle with them.
+struct SchedulerHooks {
+  // Before each step is planned, for every decoder in it: may choose other rows or evict branches.
+  std::function<void(LoopSpec& decoder)> before_step = {};
+  // After each step, while the backend still has its logits.
+  std::function<void(const StepPlan& plan, const StepResult& result)> after_step = {};
+};
+
 struct SchedulerOptions {
   int max_running = 0;  // requests admitted at once; 0: a quarter of the backend's cells
   int max_queued = 1024;
@@ -46,13 +56,16 @@ struct SchedulerOptions {
 };
 
 struct Submission {
-  // `choice` counts from it; `row_budget` is the scheduler's. max_tokens may be 0: the prompt is
-  // only scored.
+  // `choice` counts from it; `row_budget` is at most the scheduler's, and counts for a request that
+  // has the step to itself. max_tokens may be 0: the prompt is only scored.
   DecodeRequest request = {};
   int choices = 1;
   int prompt_logprobs = -1;  // -1: none; n: of the prompt's tokens, and the n likeliest ones
   const Tokenizer* tokenizer = nullptr;  // makes text of the tokens; null: ids alone
   IncrementalDecoder::Options text = {};
+  // Tells how far the prompt is (kPrefilled), which is cut so that something is told about ten
+  // times a second.
+  bool report_prefill = false;
 };
 
 // Where the engine stands, for people and for metrics. Counters run from the start.
@@ -82,6 +95,8 @@ class Scheduler {
   void Start();
   // One turn; false when there was nothing to do.
   bool Turn();
+  // Between two turns.
+  void set_hooks(SchedulerHooks hooks) { hooks_ = std::move(hooks); }
 
  private:
   struct Task;
@@ -142,6 +157,7 @@ class Scheduler {
   Task* prefilling_ = nullptr;   // a chunk of it is in flight ...
   Ticket prefill_ticket_ = 0;
   int64_t chunk_end_ = 0;            // ... and ends here
+  Timer chunk_timer_;                // since it was begun
   bool drafting_ = true;             // requests whose drafts are optional make them
   bool in_phase_ = false;            // nobody drafts: all begin their tokens together
   int64_t since_chunk_ = INT32_MAX;  // recurrences since a chunk was begun ...
@@ -149,6 +165,7 @@ class Scheduler {
   int64_t turn_ = 0;
   size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
   SchedulerState counters_;
+  SchedulerHooks hooks_;
 
   // ---- Between threads ----
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();

@@ -54,6 +54,7 @@ bool Scheduler::TryAdmit(Task& task) {
   if (!HaveCell()) return false;
   try {
     SequencePages pages(ledger_);
+    pages.Reserve(std::ssize(task.request.prompt) + task.request.max_tokens);
     const std::span<const int32_t> prompt = task.to_prefill();
     const auto length = static_cast<int64_t>(prompt.size());
     const Task* sibling = Sibling(task);
@@ -82,6 +83,8 @@ bool Scheduler::TryAdmit(Task& task) {
   task.admitted.Reset();
   counters_.prompt_tokens += task.result.prompt_tokens;
   counters_.cached_tokens += task.result.cached_tokens;
+  if (task.report_prefill && task.stage == Task::Stage::kPrefill)
+    task.stream->PushPrefilled(task.prefilled, std::ssize(task.to_prefill()));
   const std::lock_guard lock(mutex_);
   --waiting_;
   return true;
@@ -108,10 +111,12 @@ bool Scheduler::TryResume(Task& task) {
 }
 
 // An equal share of the cells for everybody, less one: so many are left for whoever comes next.
+// After one that is always alone nobody does.
 void Scheduler::LimitBranches(size_t requests) {
   const int share = backend_.options().cells / std::max(1, static_cast<int>(requests));
+  const int most = max_running_ == 1 ? share : share - 1;
   for (const auto& task : active_) {
-    if (task->stage != Task::Stage::kEnded) task->decoder->LimitBranches(std::max(1, share - 1));
+    if (task->stage != Task::Stage::kEnded) task->decoder->LimitBranches(std::max(1, most));
   }
 }
 

@@ -22,6 +22,8 @@ struct Scheduler::Task {
   DecodeRequest request;
   int prompt_logprobs;
   bool score_only;
+  bool report_prefill;   // and then ...
+  int part = kPageSize;  // ... so many positions of the prompt come next
   std::shared_ptr<TokenStream> stream;
 
   Stage stage = Stage::kQueued;

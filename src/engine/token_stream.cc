@@ -29,12 +29,15 @@ TokenStream::Status TokenStream::Next(StreamEvent& event,
   const auto ready = [&] { return !events_.empty() || unfinished_ == 0; };
   if (!timeout) {
     arrived_.wait(lock, ready);
-  } else if (!arrived_.wait_for(lock, *timeout, ready)) {
+  } else if (!ready() && (timeout->count() == 0 || !arrived_.wait_for(lock, *timeout, ready))) {
     return Status::kTimeout;
   }
   if (events_.empty()) return Status::kDone;
-  event = std::move(events_.front());
-  events_.pop_front();
+  event = std::move(events_[next_++]);
+  if (next_ == events_.size()) {
+    events_.clear();
+    next_ = 0;
+  }
   return Status::kEvent;
 }
 
@@ -80,6 +83,10 @@ void TokenStream::Push(StreamEvent event, F change) {
   }
 }
 
+void TokenStream::PushPrefilled(int64_t done, int64_t total) {
+  Push({StreamEvent::Kind::kPrefilled, 0, {}, {}, {}, done, total}, [] {});
+}
+
 void TokenStream::PushPrompt(std::vector<PromptLogprob> logprobs) {
   Push({StreamEvent::Kind::kPrompt, 0, {}, {}}, [&] { prompt_logprobs_ = std::move(logprobs); });
 }
@@ -103,7 +110,9 @@ void TokenStream::PushSteps(int choice, std::vector<TraceEvent> steps) {
 }
 
 void TokenStream::End(int choice, ChoiceResult result) {
-  Push({StreamEvent::Kind::kEnd, choice, {}, {}}, [&] {
+  StreamEvent event{StreamEvent::Kind::kEnd, choice, {}, {}};
+  if (!decoders_.empty()) event.text = decoders_[static_cast<size_t>(choice)]->Finish();
+  Push(std::move(event), [&] {
     results_[static_cast<size_t>(choice)] = std::move(result);
     --unfinished_;
   });

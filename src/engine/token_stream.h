@@ -8,7 +8,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "decode/request.h"
-#include "engine/generate.h"
 #include "text/incremental_decoder.h"
 
 namespace loopspec {
@@ -41,32 +39,54 @@ struct PromptLogprob {
   std::vector<TokenLogprob> top;
 };
 
+// Where the time of a choice went, from admission on; steps are shared with others.
+struct RequestTimes {
+  double prefill = 0;      // prompt, up to the first step
+  double first_token = 0;  // to the first decoded token
+  double decode = 0;       // after the first token, as the paper counts
+  // Over all steps: pre-layers, recurrences, post-layers with sampling, and the host's own work.
+  double prelude = 0, recur = 0, readout = 0, host = 0;
+
+  double busy() const { return prelude + recur + readout + host; }
+};
+
 // How one choice of a submission ended.
 struct ChoiceResult {
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;  // when the reason is kError: what went wrong
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found computed
-  int64_t tokens = 0;         // decoded
-  int set_aside = 0;          // times that it made room for others
-  double queue_seconds = 0;   // from submission to admission
-  GenerateTimes times;        // from admission on; steps are shared with others
+  int64_t decoded_tokens = 0;
+  int set_aside = 0;         // times that it made room for others
+  double queue_seconds = 0;  // from submission to admission
+  RequestTimes times;
   DecodeStatistics statistics;
   std::vector<TraceEvent> trace;
+
+  // After the first token; 0 when there is only one.
+  double tokens_per_second() const {
+    return times.decode > 0 && decoded_tokens > 1
+               ? static_cast<double>(decoded_tokens - 1) / times.decode
+               : 0.0;
+  }
 };
 
 struct StreamEvent {
   enum class Kind {
     kPrompt,  // the prompt has been scored: TokenStream::prompt_logprobs
     kToken,
-    kSteps,  // what a step did to the branches; only of requests with `trace`
-    kEnd,    // of this choice: TokenStream::result
+    kPrefilled,  // part of the prompt has been read: only where it is asked for
+    kSteps,      // what a step did to the branches; only of requests with `trace`
+    kEnd,        // of this choice: TokenStream::result
   };
   Kind kind = Kind::kToken;
   int choice = 0;
   CommittedToken token;
-  std::string text;  // what may be shown now: empty while a character or stop string is incomplete
+  // What may be shown now: empty while a character or stop string is incomplete. With kEnd: what
+  // was held back when the choice was cancelled.
+  std::string text;
   std::vector<TraceEvent> steps = {};
+  int64_t prefilled = 0, to_prefill = 0;  // kPrefilled: positions done, of all
 };
 
 class TokenStream {
@@ -93,6 +113,7 @@ class TokenStream {
 
   // ---- For the engine ----
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  void PushPrefilled(int64_t done, int64_t total);
   void PushPrompt(std::vector<PromptLogprob> logprobs);
   // False when the text ends here, with a stop string. `last`: no token of this choice follows.
   bool PushToken(int choice, const CommittedToken& token, bool last);
@@ -110,7 +131,10 @@ class TokenStream {
 
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<StreamEvent> events_;
+  // Those from next_ on wait. A vector that is emptied when all are read: once it is as long as a
+  // reader's delay, adding to it allocates nothing.
+  std::vector<StreamEvent> events_;
+  size_t next_ = 0;
   std::vector<ChoiceResult> results_;
   std::vector<PromptLogprob> prompt_logprobs_;
   int unfinished_;

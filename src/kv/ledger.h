@@ -79,6 +79,8 @@ class SequencePages {
   // Takes pages until there is room for `positions`. False, and nothing taken, when too few are
   // left. Pages may move in memory: not while a step that names them is in flight.
   bool Grow(int64_t positions);
+  // Growing up to `positions` allocates nothing from now on; no page is taken.
+  void Reserve(int64_t positions) { held_.reserve(static_cast<size_t>(PagesFor(positions))); }
   // Puts a page that somebody else holds at the end. Its positions must not be written any more.
   void Share(int32_t page);
   // Puts the pages of `front`, which holds no more than this one, in the place of its own first

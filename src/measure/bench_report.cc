@@ -20,7 +20,7 @@ struct TimeShares {
 };
 
 TimeShares SharesOf(const RunTotals& totals) {
-  const GenerateTimes& t = totals.times;
+  const RequestTimes& t = totals.times;
   const double busy = std::max(1e-12, t.prelude + t.recur + t.readout + t.host);
   return {t.prelude / busy, t.recur / busy, t.readout / busy, t.host / busy};
 }

@@ -42,7 +42,7 @@ void CostPace::Observe(const StepPlan& plan, const StepResult& result) {
   inside_ += result.prelude_seconds + result.recur_seconds + result.readout_seconds;
 }
 
-void CostPace::ObserveText(const GenerateTimes& times) {
+void CostPace::ObserveText(const RequestTimes& times) {
   outside_ += times.first_token - times.prefill + times.decode;
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "decode/step_cost.h"
-#include "engine/generate.h"
+#include "engine/token_stream.h"
 #include "measure/simulate.h"
 
 namespace loopspec {
@@ -21,7 +21,7 @@ class CostPace {
 
   // One step of a text, and the text when it has been written.
   void Observe(const StepPlan& plan, const StepResult& result);
-  void ObserveText(const GenerateTimes& times);
+  void ObserveText(const RequestTimes& times);
 
   // The costs, such that they give the time that the texts took.
   StepCost Corrected() const;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "decode/depths.h"
+#include "engine/run_request.h"
 #include "engine/step_cost.h"
 #include "measure/record_log.h"
 
@@ -99,7 +100,7 @@ class TextRuns {
            std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& ways)
       : experiment_(experiment), subject_(subject), tasks_(tasks), ways_(ways) {}
 
-  std::vector<Measurement> Measurements(Generator& chosen, Generator& every_row) {
+  std::vector<Measurement> Measurements(Scheduler& chosen, Scheduler& every_row) {
     std::vector<Measurement> all;
     for (PreparedTask& task : tasks_) {
       for (const ExperimentSampling& sampling : experiment_.samplings)
@@ -110,7 +111,7 @@ class TextRuns {
 
  private:
   Measurement MeasurementOf(PreparedTask& prepared, const ExperimentSampling& sampling,
-                            Generator& chosen, Generator& every_row) {
+                            Scheduler& chosen, Scheduler& every_row) {
     Measurement m;
     m.group = GroupOf(prepared.declared->name, sampling.name);
     m.tokenizer = &subject_.tokenizer;
@@ -392,7 +393,7 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
       records.Restore(ParseRunRecord(record, outcome.file.string()));
   }
 
-  Generator chosen(*backend, LoadStepCost(*backend)), every_row(*backend);
+  Scheduler chosen(*backend, OneAtATime(LoadStepCost(*backend))), every_row(*backend, OneAtATime());
   TextRuns runs(experiment, subject, tasks, ways);
   const std::vector<Measurement> measurements = runs.Measurements(chosen, every_row);
   int64_t total = 0, before = 0;

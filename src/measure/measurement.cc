@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/run_request.h"
 #include "measure/memory_bound.h"
-#include "text/incremental_decoder.h"
 
 namespace loopspec::measure {
 namespace {
@@ -49,25 +49,16 @@ std::vector<size_t> Order(const Measurement& m, size_t job, int repeat) {
 std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
                                 const MeasuredJob& job, const Model& model, const Backend& backend,
                                 const MeasureHooks& hooks) {
-  DecodeRequest request = way.request;
-  request.prompt = job.tokens;
-  request.seed += job.seed;
-  std::optional<IncrementalDecoder> decoder;
-  if (m.tokenizer != nullptr) {
-    IncrementalDecoder::Options options;
-    options.stop = m.stop;
-    decoder.emplace(*m.tokenizer, options);
-  }
-  RunRecord record;
-  const GenerateResult result = way.generator->Run(
-      request,
-      [&](const CommittedToken& token) {
-        if (decoder) record.text += decoder->Push(token.token);
-        return !hooks.interrupted() && !(decoder && decoder->stopped());
-      },
-      [&](int64_t, int64_t) { return !hooks.interrupted(); });
+  Submission submission{.request = way.request, .tokenizer = m.tokenizer};
+  submission.request.prompt = job.tokens;
+  submission.request.seed += job.seed;
+  submission.text.stop = m.stop;
+  submission.report_prefill = true;  // so that a long prompt can be broken off
+  const RequestResult result = RunRequest(*way.scheduler, submission,
+                                          [&](const StreamEvent&) { return !hooks.interrupted(); });
   if (hooks.interrupted()) return std::nullopt;
-  if (decoder && !decoder->stopped()) record.text += decoder->Finish();
+  RunRecord record;
+  record.text = result.text;
   record.group = m.group;
   record.way = way.name;
   record.item = job.item;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
+#include "engine/scheduler.h"
 #include "measure/run_record.h"
 #include "measure/tasks/tasks.h"
 #include "text/tokenizer.h"
@@ -19,7 +19,7 @@ namespace loopspec::measure {
 struct MeasuredWay {
   std::string name;
   DecodeRequest request;           // all but the prompt
-  Generator* generator = nullptr;  // that runs it
+  Scheduler* scheduler = nullptr;  // that runs it
   // Ways of the same non-empty word must decode the same tokens: the first of them is run first and
   // the others are compared with it.
   std::string same_text = {};

@@ -30,13 +30,13 @@ constexpr Counter kCounters[] = {{"fallback", &DecodeStatistics::fallback},
 
 struct Clock {
   const char* name;
-  double GenerateTimes::*value;
+  double RequestTimes::*value;
 };
 constexpr Clock kClocks[] = {
-    {"prefill", &GenerateTimes::prefill}, {"first_token", &GenerateTimes::first_token},
-    {"decode", &GenerateTimes::decode},   {"prelude", &GenerateTimes::prelude},
-    {"recur", &GenerateTimes::recur},     {"readout", &GenerateTimes::readout},
-    {"host", &GenerateTimes::host}};
+    {"prefill", &RequestTimes::prefill}, {"first_token", &RequestTimes::first_token},
+    {"decode", &RequestTimes::decode},   {"prelude", &RequestTimes::prelude},
+    {"recur", &RequestTimes::recur},     {"readout", &RequestTimes::readout},
+    {"host", &RequestTimes::host}};
 
 constexpr int64_t kMost = int64_t{1} << 60;
 constexpr int kMostRows = 1 << 16;
@@ -176,7 +176,7 @@ void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
   sum.rows_peak = std::max(sum.rows_peak, add.rows_peak);
 }
 
-void Accumulate(GenerateTimes& sum, const GenerateTimes& add) {
+void Accumulate(RequestTimes& sum, const RequestTimes& add) {
   for (const Clock& clock : kClocks) sum.*clock.value += add.*clock.value;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
-#include "engine/generate.h"
+#include "engine/token_stream.h"
 
 namespace loopspec::measure {
 
@@ -23,7 +23,7 @@ struct RunRecord {
   int64_t prompt_tokens = 0;
   std::vector<int32_t> tokens;  // as decoded
   std::string finish;           // "stop", "length"
-  GenerateTimes times;
+  RequestTimes times;
   DecodeStatistics statistics;
   double bytes_read = 0;  // see BytesRead
   // Whether the tokens are those of the group's first way, where they must be: greedy decoding and
@@ -42,6 +42,6 @@ OrderedJson ToJson(const RunRecord& record);
 RunRecord ParseRunRecord(const Json& json, const std::string& what);
 
 void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add);
-void Accumulate(GenerateTimes& sum, const GenerateTimes& add);
+void Accumulate(RequestTimes& sum, const RequestTimes& add);
 
 }  // namespace loopspec::measure

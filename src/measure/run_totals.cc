@@ -70,7 +70,7 @@ WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
   f.early = Share(s.early, totals.tokens);
   f.rows_mean = s.rows_mean();
   f.rows_peak = s.rows_peak;
-  const GenerateTimes& t = totals.times;
+  const RequestTimes& t = totals.times;
   const double busy = t.prelude + t.recur + t.readout + t.host;
   if (bandwidth > 0) f.floor_share = Ratio(totals.bytes_read / bandwidth, busy);
   const auto per_token = [](const RunTotals& r) {

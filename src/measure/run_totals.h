@@ -23,7 +23,7 @@ struct RunTotals {
   int64_t compared = 0, equal = 0;    // texts, over all repeats
   int64_t answered = 0, correct = 0;  // texts of the first repeat
   // Over all repeats.
-  GenerateTimes times;
+  RequestTimes times;
   double bytes_read = 0;
 
   void Add(const RunRecord& record);

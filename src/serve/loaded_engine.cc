@@ -65,6 +65,8 @@ class Reader : public std::enable_shared_from_this<Reader> {
         }
         return sink_->OnToken(event.choice, std::move(token));
       }
+      case StreamEvent::Kind::kPrefilled:  // not asked for
+        return;
       case StreamEvent::Kind::kSteps:
         return sink_->OnSteps(event.choice, Steps(event.steps));
       case StreamEvent::Kind::kEnd:
@@ -103,7 +105,7 @@ class Reader : public std::enable_shared_from_this<Reader> {
     FinishEvent finish;
     finish.reason = NameOf(result.finish_reason);
     EngineStatistics& statistics = finish.statistics;
-    statistics.completion_tokens = result.tokens;
+    statistics.completion_tokens = result.decoded_tokens;
     statistics.cached_tokens = result.cached_tokens;
     statistics.accepted = result.statistics.accepted;
     statistics.fallback = result.statistics.fallback;
@@ -209,10 +211,10 @@ class LoadedEngine final : public CompletionEngine {
   }
 
   std::vector<int32_t> Tokenize(std::string_view text, bool add_special) const override {
-    return session_.tokenizer().Encode(text, add_special);
+    return session_.loaded().tokenizer().Encode(text, add_special);
   }
   std::string Detokenize(std::span<const int32_t> ids) const override {
-    return session_.tokenizer().Decode(ids, true);
+    return session_.loaded().tokenizer().Decode(ids, true);
   }
   std::string TokenPiece(int32_t id) const override {
     const auto index = static_cast<size_t>(id);
@@ -221,7 +223,7 @@ class LoadedEngine final : public CompletionEngine {
   std::string RenderChat(const OrderedJson& messages, const OrderedJson& arguments) const override {
     ChatTemplate::Options how;
     how.arguments = arguments;
-    return session_.chat_template().Render(messages, how);
+    return session_.loaded().chat_template().Render(messages, how);
   }
 
  private:
@@ -238,11 +240,12 @@ class LoadedEngine final : public CompletionEngine {
     facts_.min_p = defaults.min_p;
     facts_.top_k = defaults.top_k;
     facts_.repetition_penalty = defaults.repetition_penalty;
-    const SpecialTokens& special = session_.special();
+    const SpecialTokens& special = session_.loaded().special();
     facts_.eos_ids = special.eos;
-    if (session_.has_chat_template()) facts_.chat_template = session_.chat_template().source();
-    if (!session_.has_tokenizer()) return;
-    const Tokenizer& tokenizer = session_.tokenizer();
+    if (session_.loaded().has_chat_template())
+      facts_.chat_template = session_.loaded().chat_template().source();
+    if (!session_.loaded().has_tokenizer()) return;
+    const Tokenizer& tokenizer = session_.loaded().tokenizer();
     const auto name = [&](std::optional<int32_t> id) -> std::optional<std::string> {
       if (!id) return std::nullopt;
       return std::string(tokenizer.IdToToken(*id));

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "backends/cpu/cpu_backend.h"
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "tests/support/models.h"
 
 namespace loopspec {
@@ -50,22 +50,22 @@ Written Write(const Model& model, ComputeMode compute, const std::vector<int>& d
   options.threads = kThreads;
   options.kv_positions = 256;
   ChangingTeam backend(model, options, teams);
-  Generator generator(backend);
+  Scheduler scheduler(backend, OneAtATime());
   Written written;
   std::vector<float> logits(static_cast<size_t>(model.spec.vocab));
-  generator.set_step_observer([&](const StepPlan& plan, const StepResult&) {
+  scheduler.set_hooks({.after_step = [&](const StepPlan& plan, const StepResult&) {
     for (size_t i = 0; i < plan.readouts.size(); ++i) {
       backend.ReadLogits(static_cast<int>(i), logits);
       const size_t end = written.logits.size();
       written.logits.resize(end + logits.size());
       std::memcpy(&written.logits[end], logits.data(), logits.size() * sizeof(float));
     }
-  });
+  }});
   DecodeRequest request;
   request.prompt = RandomTokens(model.spec, 100, 3);
   request.max_tokens = 12;
   request.depths = depths;
-  for (const CommittedToken& token : generator.Run(request).tokens)
+  for (const CommittedToken& token : RunRequest(scheduler, {.request = request}).tokens)
     written.tokens.push_back(token.token);
   return written;
 }

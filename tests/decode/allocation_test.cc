@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
 
@@ -73,19 +73,19 @@ TEST(Allocation, TheCounterCounts) {
 }
 
 // Allocations in steps after the first `warm` ones.
-void ExpectNone(Generator& generator, DecodeRequest request, int warm, const char* what) {
+void ExpectNone(Scheduler& scheduler, DecodeRequest request, int warm, const char* what) {
   int64_t steps = 0, baseline = 0, worst = 0, last = 0;
-  generator.set_step_observer([&](const StepPlan&, const StepResult&) {
+  scheduler.set_hooks({.after_step = [&](const StepPlan&, const StepResult&) {
     const int64_t now = allocations.load();
     if (steps == warm) baseline = last = now;
     if (steps > warm) worst = std::max(worst, now - last);
     last = now;
     ++steps;
-  });
-  generator.Run(request);
+  }});
+  RunRequest(scheduler, {.request = request});
   EXPECT_GT(steps, warm + 150) << what;
   EXPECT_EQ(last - baseline, 0) << what << ": at most " << worst << " in a step";
-  generator.set_step_observer({});
+  scheduler.set_hooks({});
 }
 
 class SteadyState : public testing::TestWithParam<const char*> {};
@@ -98,27 +98,27 @@ TEST_P(SteadyState, DecodingAllocatesNothing) {
   options.kv_positions = 1024;
   options.threads = 1;
   const auto backend = MakeTestBackend(model, options);
-  Generator generator(*backend);
+  Scheduler scheduler(*backend, OneAtATime());
   DecodeRequest request;
   request.prompt = DemoPrompts(name)[0];
   request.max_tokens = 240;
   constexpr int kWarm = 20;
-  ExpectNone(generator, request, kWarm, "autoregressive");
+  ExpectNone(scheduler, request, kWarm, "autoregressive");
   request.depths = {1, 2};
-  ExpectNone(generator, request, kWarm, "greedy");
+  ExpectNone(scheduler, request, kWarm, "greedy");
   request.sampling.temperature = 1.0f;
-  ExpectNone(generator, request, kWarm, "cascade");
+  ExpectNone(scheduler, request, kWarm, "cascade");
   request.sampling.top_p = 0.9f;
   request.sampling.top_k = 50;
   request.sampling.min_p = 0.01f;
-  ExpectNone(generator, request, kWarm, "cascade, filtered");
+  ExpectNone(scheduler, request, kWarm, "cascade, filtered");
   request.sampling.sampler = Sampler::kCoupled;
-  ExpectNone(generator, request, kWarm, "coupled");
+  ExpectNone(scheduler, request, kWarm, "coupled");
   // With penalties each readout has a list of counts: a new one when a step has more readouts than
   // any before.
   request.sampling.repetition_penalty = 1.1f;
   request.row_budget = 4;
-  ExpectNone(generator, request, kWarm, "with penalties");
+  ExpectNone(scheduler, request, kWarm, "with penalties");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SteadyState, testing::Values("ouro-demo", "raven-demo"),

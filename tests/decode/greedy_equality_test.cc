@@ -18,7 +18,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
 #include "tests/support/verdicts.h"
@@ -91,22 +91,25 @@ class Subject {
     options.compute = compute;
     options.threads = threads;  // one, so that tests side by side do not wait for each other
     backend_ = MakeTestBackend(model_, options);
-    generator_ = std::make_unique<Generator>(*backend_);
+    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
   }
 
-  Written Run(const DecodeRequest& request) {
+  // `before_step` may choose other rows.
+  Written Run(const DecodeRequest& request,
+              const std::function<void(LoopSpec& decoder)>& before_step = {}) {
     std::vector<float> logits(static_cast<size_t>(vocab()));
     std::vector<std::vector<uint32_t>> recorded;
     VerdictLog log;
-    generator_->set_step_observer([&](const StepPlan& plan, const StepResult&) {
+    const auto after_step = [&](const StepPlan& plan, const StepResult&) {
       log.Step(plan, [&](int readout) {
         backend_->ReadLogits(readout, logits);
         recorded.emplace_back(logits.size());
         std::memcpy(recorded.back().data(), logits.data(), logits.size() * sizeof(float));
       });
-    });
-    const GenerateResult result = generator_->Run(request);
-    generator_->set_step_observer({});
+    };
+    scheduler_->set_hooks({before_step, after_step});
+    const RequestResult result = RunRequest(*scheduler_, {.request = request});
+    scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
     for (const CommittedToken& token : result.tokens) written.tokens.push_back(token.token);
@@ -128,13 +131,13 @@ class Subject {
   }
 
   int vocab() const { return model_.spec.vocab; }
-  Generator& generator() { return *generator_; }
+  Scheduler& scheduler() { return *scheduler_; }
 
  private:
   Model model_;
   std::vector<std::vector<int32_t>> prompts_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<Scheduler> scheduler_;
 };
 
 struct ModelCase {
@@ -328,9 +331,8 @@ void ExpectEqualHoweverChosen(const ModelCase& which,
         request.early = round % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
         request.row_budget = kBudgets[round % std::size(kBudgets)];
         const bool random = round % 3 == 0;
-        if (random) subject.generator().set_row_override(RandomChoice(round));
-        const Written ours = subject.Run(request);
-        subject.generator().set_row_override({});
+        const Written ours =
+            random ? subject.Run(request, RandomChoice(round)) : subject.Run(request);
         ExpectSame(
             ours, plain, subject.vocab(),
             fmt::format("{} prompt {} depths {} group {} rows {} early {} random {}", which.name, p,
@@ -408,9 +410,8 @@ void SameAtEveryBudget(const ModelCase& which, int tokens) {
       request.row_budget = budget;
       request.group = static_cast<int>(round % 4);
       request.early = round % 2 == 1 ? EarlyChildren::kLookup : EarlyChildren::kOff;
-      if (++round % 3 == 0) subject.generator().set_row_override(RandomChoice(round));
-      const Written written = subject.Run(request);
-      subject.generator().set_row_override({});
+      const Written written =
+          ++round % 3 == 0 ? subject.Run(request, RandomChoice(round)) : subject.Run(request);
       if (first.tokens.empty()) {
         first = written;
         continue;
@@ -452,7 +453,7 @@ Likelihood MeanLogprob(Subject& subject, const std::vector<int>& depths, LaterPr
     request.seed = seed + static_cast<uint64_t>(i);
     request.depths = depths;
     request.logprobs = 0;
-    const GenerateResult result = subject.generator().Run(request);
+    const RequestResult result = RunRequest(subject.scheduler(), {.request = request});
     double text = 0;
     for (const CommittedToken& token : result.tokens) text += static_cast<double>(token.logprob);
     text /= static_cast<double>(result.tokens.size());

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/generate.h"
 #include "engine/generation_defaults.h"
+#include "engine/run_request.h"
 #include "engine/scheduler.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
@@ -36,9 +36,9 @@ struct Text {
 };
 
 Text Alone(Backend& backend, const DecodeRequest& request) {
-  Generator generator(backend);
+  Scheduler scheduler(backend, OneAtATime());
   Text text;
-  for (const CommittedToken& token : generator.Run(request).tokens) {
+  for (const CommittedToken& token : RunRequest(scheduler, {.request = request}).tokens) {
     text.ids.push_back(token.token);
     text.logprobs.push_back(token.logprob);
   }

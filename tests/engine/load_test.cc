@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "engine/scheduler.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
@@ -67,7 +67,7 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
   const auto prompts = DemoPrompts(name);
   const auto alone_backend = MakeTestBackend(model, Options(model, 1024));
   const auto backend = MakeTestBackend(model, Options(model, 64 * 250));
-  Generator alone(*alone_backend);
+  Scheduler alone(*alone_backend, OneAtATime());
   SchedulerOptions options;
   options.cost = FewCores();
   Scheduler scheduler(*backend, options);
@@ -101,7 +101,7 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
   for (uint32_t i = 0; i < count; ++i) {
     std::vector<int32_t> expected;
     for (const CommittedToken& token :
-         alone.Run(MakeRequest(model, prompts, how, i, longest)).tokens)
+         RunRequest(alone, {.request = MakeRequest(model, prompts, how, i, longest)}).tokens)
       expected.push_back(token.token);
     ASSERT_NE(results[i].finish_reason, FinishReason::kError) << results[i].error;
     if (results[i].finish_reason == FinishReason::kCancelled) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "decode/depths.h"
+#include "engine/run_request.h"
 #include "measure/byte_tokenizer.h"
 #include "measure/distance.h"
 #include "measure/record_log.h"
@@ -148,14 +149,14 @@ class DemoMeasurement : public testing::Test {
     options.kv_positions = 256;
     options.threads = 1;
     backend_ = MakeCpuBackend(model_, options);
-    generator_ = std::make_unique<Generator>(*backend_);
+    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
     m_.group = "g";
     m_.tokenizer = &tokenizer_;
     for (const std::vector<int>& depths : {std::vector<int>{}, {1}, {1, 2}}) {
       DecodeRequest request;
       request.depths = depths;
       request.max_tokens = 12;
-      m_.ways.push_back({fmt::format("way{}", depths.size()), request, generator_.get(), "greedy"});
+      m_.ways.push_back({fmt::format("way{}", depths.size()), request, scheduler_.get(), "greedy"});
     }
     for (const char* text : {"Once upon a time", "The little bear could"})
       m_.jobs.push_back({text, tokenizer_.Encode(text, false), 0, {}});
@@ -164,7 +165,7 @@ class DemoMeasurement : public testing::Test {
   Model model_;
   Tokenizer tokenizer_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<Scheduler> scheduler_;
   Measurement m_;
 };
 

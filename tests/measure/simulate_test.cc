@@ -136,7 +136,7 @@ TEST(CostPace, GivesTheTimeThatTextsTook) {
     inside += result.prelude_seconds + result.recur_seconds + result.readout_seconds;
     pace.Observe(plan, result);
   }
-  GenerateTimes times;
+  RequestTimes times;
   times.prefill = 7;
   times.first_token = 10;
   times.decode = inside + 30 * 0.25 - 3;  // a quarter of a second between steps

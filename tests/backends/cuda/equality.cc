@@ -9,7 +9,7 @@
 
 #include "base/timer.h"
 #include "decode/depths.h"
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "prompts.h"
 #include "tests/support/verdicts.h"
 
@@ -40,7 +40,7 @@ class Comparison {
     options.readout_depths.assign(readouts.begin(), readouts.end());
     options.kv_positions = std::min<int64_t>(model_.spec.max_positions, request.text + 512);
     backend_ = make_backend(model_, options);
-    generator_ = std::make_unique<Generator>(*backend_);
+    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
     // Every row there is, the device's own choice, and few: the text must not depend on it.
     const int budgets[] = {0, 32, 5};
     for (const std::vector<int>& depths : request_.depth_sets)
@@ -89,7 +89,7 @@ class Comparison {
       text.insert(text.end(), reference->tokens.begin(), reference->tokens.end());
       row_.resize(vocab_);
     }
-    generator_->set_step_observer([&](const StepPlan& plan, const StepResult&) {
+    scheduler_->set_hooks({.after_step = [&](const StepPlan& plan, const StepResult&) {
       log.Step(plan, [&](int readout) {
         if (reference == nullptr) {  // autoregressive: every verdict is the text's
           backend_->ReadLogits(readout,
@@ -105,9 +105,9 @@ class Comparison {
         set->equal_logits += same ? 1 : 0;
         if (!same) Note(*set, at, "other bits in the verifying logits");
       });
-    });
-    const GenerateResult generated = generator_->Run(request);
-    generator_->set_step_observer({});
+    }});
+    const RequestResult generated = RunRequest(*scheduler_, {.request = request});
+    scheduler_->set_hooks({});
     for (const CommittedToken& token : generated.tokens) record.tokens.push_back(token.token);
     record.steps = generated.statistics.steps;
     return record;
@@ -137,7 +137,7 @@ class Comparison {
   PromptMaker prompt_;
   size_t vocab_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<Scheduler> scheduler_;
   std::vector<float> row_;
   EqualityResult result_;
 };

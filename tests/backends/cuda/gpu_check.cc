@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/timer.h"
 #include "decode/depths.h"
-#include "engine/generate.h"
+#include "engine/run_request.h"
 #include "equality.h"
 #include "measure/agreement.h"
 #include "measure/memory_bound.h"
@@ -175,12 +175,12 @@ struct Timing {
 
 Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
                     const DecodeRequest& request, int repeat, double bandwidth) {
-  Generator generator(backend, cost);
+  Scheduler scheduler(backend, OneAtATime(cost));
   Timing best;
   for (int i = 0; i < repeat; ++i) {
-    const GenerateResult run = generator.Run(request);
+    const RequestResult run = RunRequest(scheduler, {.request = request});
     if (run.tokens_per_second() <= best.tokens_per_second) continue;
-    const GenerateTimes& t = run.times;
+    const RequestTimes& t = run.times;
     const DecodeStatistics& s = run.statistics;
     const double steps = t.decode + t.first_token - t.prefill;
     best.tokens_per_second = run.tokens_per_second();

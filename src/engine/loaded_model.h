@@ -1,0 +1,54 @@
+// What the folder of a model holds: weights, and what turns text into tokens and back. Loaded once,
+// for the library, the commands and the server alike.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "loopspec/loopspec.h"
+#include "model/model.h"
+#include "text/chat_template.h"
+#include "text/special_tokens.h"
+#include "text/tokenizer.h"
+
+namespace loopspec {
+
+// The model alone that the options name, with their overrides. Throws Error.
+Model LoadModel(const EngineOptions& options);
+
+class LoadedModel {
+ public:
+  // `text`: a folder to take tokenizer and chat template from; empty: the model's own. Throws Error
+  // when something cannot be loaded.
+  explicit LoadedModel(const EngineOptions& options, const std::string& text = {});
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const Model& model() const { return model_; }
+  const ModelSpec& spec() const { return model_.spec; }
+  const SpecialTokens& special() const { return special_; }
+
+  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  bool has_chat_template() const { return chat_template_.has_value(); }
+  // These throw Error where the folder has none.
+  const Tokenizer& tokenizer() const;
+  const ChatTemplate& chat_template() const;
+
+  // The ids of a conversation; `arguments` is an object of more variables for the template.
+  std::vector<int32_t> EncodeMessages(const OrderedJson& messages,
+                                      const OrderedJson& arguments) const;
+  // The ids of a request's prompt, in whichever form it comes.
+  std::vector<int32_t> EncodePrompt(const Request& request) const;
+
+ private:
+  const std::filesystem::path folder_, text_folder_;
+  const Model model_;
+  std::optional<Tokenizer> tokenizer_;
+  SpecialTokens special_;
+  std::optional<ChatTemplate> chat_template_;
+};
+
+}  // namespace loopspec

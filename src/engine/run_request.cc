@@ -1,0 +1,52 @@
+#include "engine/run_request.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace loopspec {
+
+SchedulerOptions OneAtATime(const StepCost& cost) {
+  SchedulerOptions options;
+  options.max_running = 1;
+  options.cache_bytes = 0;
+  options.cost = cost;
+  return options;
+}
+
+RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
+                         const OnEvent& on_event) {
+  LOOPSPEC_CHECK(submission.choices == 1);
+  const std::shared_ptr<TokenStream> stream = scheduler.Submit(submission);
+  RequestResult result;
+  result.tokens.reserve(static_cast<size_t>(submission.request.max_tokens));
+  bool stopped = false;  // by the callback
+  bool dropped = false;  // tokens that came after that
+  StreamEvent event;
+  for (;;) {
+    const TokenStream::Status status = stream->Next(event, std::chrono::milliseconds(0));
+    if (status == TokenStream::Status::kDone) break;
+    if (status == TokenStream::Status::kTimeout) {
+      scheduler.Turn();
+      continue;
+    }
+    const bool token = event.kind == StreamEvent::Kind::kToken;
+    dropped = dropped || (token && stopped);
+    if (dropped) continue;
+    if ((token || event.kind == StreamEvent::Kind::kPrefilled) && !stopped && on_event &&
+        !on_event(event)) {
+      stopped = true;
+      stream->Cancel();
+    }
+    result.text += event.text;
+    if (token) result.tokens.push_back(std::move(event.token));
+  }
+  static_cast<ChoiceResult&>(result) = stream->result(0);
+  if (result.finish_reason == FinishReason::kError) throw Error(result.error);
+  result.decoded_tokens = std::ssize(result.tokens);
+  return result;
+}
+
+}  // namespace loopspec

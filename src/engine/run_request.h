@@ -1,0 +1,32 @@
+// One request from its submission to its end, driven by the thread that wants it: for the commands
+// and for measurements, which have the engine to themselves.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler.h"
+
+namespace loopspec {
+
+// What one request gave.
+struct RequestResult : ChoiceResult {
+  std::vector<CommittedToken> tokens;
+  std::string text;  // of these, where the submission has a tokenizer
+};
+
+// Called for every token and while the prompt is read; return false to stop there. It is not called
+// again then, and what was decided beyond that token is not part of the result.
+using OnEvent = std::function<bool(const StreamEvent& event)>;
+
+// For schedulers that serve one request at a time and compute every prompt anew.
+SchedulerOptions OneAtATime(const StepCost& cost = {});
+
+// Submits and takes turns until it has ended; `submission` is for one choice, and nobody else
+// drives the scheduler meanwhile. Throws Error for a request that cannot be served, and for one
+// that fails.
+RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
+                         const OnEvent& on_event = {});
+
+}  // namespace loopspec
