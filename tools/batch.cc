@@ -33,7 +33,7 @@ namespace {
 
 constexpr size_t kInFlight = 256;  // lines; enough that the engine is never without work
 
-struct Options {
+struct BatchOptions {
   ModelOptions model;
   std::vector<std::string> depths;
   std::string input, output, order = "input";
@@ -135,7 +135,7 @@ class LineWriter final : public serve::ResponseWriter {
 
 // ---- Input ----
 
-std::string PlainBody(const Options& options, const std::string& prompt) {
+std::string PlainBody(const BatchOptions& options, const std::string& prompt) {
   OrderedJson body;
   if (options.chat)
     body["messages"] = OrderedJson::array({{{"role", "user"}, {"content", prompt}}});
@@ -164,7 +164,7 @@ void ReadRequest(const Json& json, Line& line) {
 }
 
 // A line is a request of OpenAI's batches (an object), or a prompt: a JSON string or plain text.
-Line ReadLine(const Options& options, const std::string& text, int number) {
+Line ReadLine(const BatchOptions& options, const std::string& text, int number) {
   Line line;
   line.number = number;
   line.id = fmt::format("line-{}", number);
@@ -183,7 +183,7 @@ Line ReadLine(const Options& options, const std::string& text, int number) {
   return line;
 }
 
-std::vector<Line> ReadLines(const Options& options) {
+std::vector<Line> ReadLines(const BatchOptions& options) {
   const std::string file = ReadInput(options.input);
   std::vector<Line> lines;
   std::map<std::string, int> seen;
@@ -299,7 +299,7 @@ class Results {
 
 class Batch {
  public:
-  Batch(const Options& options, std::vector<Line> lines)
+  Batch(const BatchOptions& options, std::vector<Line> lines)
       : lines_(std::move(lines)), results_(options.output, options.order == "input"), service_([] {
           serve::ServiceOptions service;
           service.log.file = "/dev/null";
@@ -361,7 +361,7 @@ class Batch {
   size_t done_ = 0, errors_ = 0;
 };
 
-void Run(const Options& options) {
+void RunBatch(const BatchOptions& options) {
   CatchInterrupt();
   std::vector<Line> lines = ReadLines(options);
   const size_t all = lines.size();
@@ -385,7 +385,7 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddBatchCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BatchOptions>();
   const Command command = app.AddCommand("batch", "Answer a file of requests");
   command
       .AddOption(
@@ -414,7 +414,7 @@ void AddBatchCommand(Command app) {
   command.SetFooter(
       "\nExample:\n"
       "  loopspec batch -m models/ouro-demo --input requests.jsonl --output results.jsonl");
-  command.SetAction([options] { Run(*options); });
+  command.SetAction([options] { RunBatch(*options); });
 }
 
 }  // namespace loopspec::tools

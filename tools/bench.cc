@@ -24,7 +24,7 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct BenchOptions {
   ModelOptions model;
   SamplingOptions sampling;
   BenchSource source;
@@ -53,7 +53,7 @@ struct Ways {
   std::vector<int> depths;  // of all of them
 };
 
-Ways MakeWays(const Options& options, const DecodeRequest& request, const Model& model,
+Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const Model& model,
               const AssumedAcceptance& assumed) {
   Ways ways;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
@@ -76,12 +76,13 @@ Ways MakeWays(const Options& options, const DecodeRequest& request, const Model&
 
 // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same
 // distribution.
-bool Comparable(const Options& options, const DecodeRequest& request) {
+bool Comparable(const BenchOptions& options, const DecodeRequest& request) {
   return options.assume.empty() && !request.sampling.needs_distributions();
 }
 
-measure::Measurement MeasurementOf(const Options& options, const Ways& ways, const BenchJobs& jobs,
-                                   const LoadedModel& loaded, Scheduler& scheduler) {
+measure::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways,
+                                   const BenchJobs& jobs, const LoadedModel& loaded,
+                                   Scheduler& scheduler) {
   measure::Measurement m;
   m.jobs = jobs.jobs;
   m.stop = jobs.stop;
@@ -97,7 +98,7 @@ measure::Measurement MeasurementOf(const Options& options, const Ways& ways, con
 }
 
 // What must not change between the two halves of a run that is taken up again.
-OrderedJson Settings(const Options& options, const BenchJobs& jobs, const Ways& ways,
+OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const Ways& ways,
                      const Backend& backend) {
   OrderedJson prompts = OrderedJson::array();
   for (const measure::MeasuredJob& job : jobs.jobs) prompts.push_back(job.tokens);
@@ -124,7 +125,7 @@ OrderedJson Settings(const Options& options, const BenchJobs& jobs, const Ways& 
 }
 
 // Runs everything that the records do not have. Ctrl-C ends it between two runs.
-std::vector<measure::RunRecord> RunAll(const Options& options, const Ways& ways,
+std::vector<measure::RunRecord> RunAll(const BenchOptions& options, const Ways& ways,
                                        const BenchJobs& jobs, const LoadedModel& loaded,
                                        Backend& backend) {
   Scheduler scheduler(backend, OneAtATime(LoadStepCost(backend)));
@@ -151,7 +152,7 @@ std::vector<measure::RunRecord> RunAll(const Options& options, const Ways& ways,
   return records.all();
 }
 
-measure::BenchResult Summarise(const Options& options, const Ways& ways, const BenchJobs& jobs,
+measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, const BenchJobs& jobs,
                                Backend& backend, double bandwidth,
                                const std::vector<measure::RunRecord>& records,
                                const AssumedAcceptance& assumed) {
@@ -184,7 +185,7 @@ measure::BenchResult Summarise(const Options& options, const Ways& ways, const B
 }
 
 // Several requests at a time.
-void RunConcurrently(const Options& options, const Model& model, const Ways& ways,
+void RunConcurrently(const BenchOptions& options, const Model& model, const Ways& ways,
                      const DecodeRequest& request, const BenchJobs& jobs,
                      const AssumedAcceptance& assumed) {
   ConcurrencyBench bench;
@@ -201,7 +202,7 @@ void RunConcurrently(const Options& options, const Model& model, const Ways& way
   RunConcurrencyBench(bench, *MakeBackend(model, engine, ways.depths));
 }
 
-void Run(const Options& options) {
+void RunBench(const BenchOptions& options) {
   CatchInterrupt();
   if (!options.csv.empty()) CheckOutputFile(options.csv, "--csv");
   if (!options.html.empty()) CheckOutputFile(options.html, "--html");
@@ -273,7 +274,7 @@ void AddSourceOptions(Command command, BenchSource& source) {
       .OneValueEach();
 }
 
-void AddOutputOptions(Command command, Options& options) {
+void AddOutputOptions(Command command, BenchOptions& options) {
   command.AddFlag("--json", options.json, "Print JSON");
   command.AddOption("--csv", options.csv, "Write a line for each way; - is standard output")
       .TypeName("FILE");
@@ -288,7 +289,7 @@ void AddOutputOptions(Command command, Options& options) {
 }  // namespace
 
 void AddBenchCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchOptions>();
   const Command command = app.AddCommand("bench", "Compare ways of decoding on the same prompts");
   const Option prompts = command.AddOption(
       "--prompts", options->source.prompts,
@@ -347,7 +348,7 @@ void AddBenchCommand(Command app) {
             "--concurrency prints a table or --json; --records, --csv and --html are for one "
             "request at a time");
     }
-    Run(*options);
+    RunBench(*options);
   });
 }
 

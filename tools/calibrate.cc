@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct CalibrateOptions {
   ModelOptions model;
   std::string prompts, output, measure = "6", view = "greedy";
   SamplingParams sampling;
@@ -50,7 +50,7 @@ struct Prompt {
   std::string where;
 };
 
-std::vector<Prompt> EncodePrompts(const Options& options, const LoadedModel& loaded) {
+std::vector<Prompt> EncodePrompts(const CalibrateOptions& options, const LoadedModel& loaded) {
   const ModelSpec& spec = loaded.spec();
   std::vector<Prompt> prompts;
   for (const PromptEntry& entry : ReadPrompts(options.prompts, 0)) {
@@ -83,7 +83,7 @@ std::vector<Prompt> EncodePrompts(const Options& options, const LoadedModel& loa
   return prompts;
 }
 
-DecodeRequest BaseRequest(const Options& options, const LoadedModel& loaded) {
+DecodeRequest BaseRequest(const CalibrateOptions& options, const LoadedModel& loaded) {
   DecodeRequest request;
   if (options.view == "sampling") request.sampling = options.sampling;
   request.max_tokens = options.max_tokens;
@@ -95,9 +95,9 @@ DecodeRequest BaseRequest(const Options& options, const LoadedModel& loaded) {
 }
 
 // The texts of all prompts, until there are as many positions as asked. `pace` follows their steps.
-std::vector<CalibrationText> WriteTexts(const Options& options, const std::vector<Prompt>& prompts,
-                                        DecodeRequest request, Scheduler& scheduler,
-                                        CostPace& pace) {
+std::vector<CalibrationText> WriteTexts(const CalibrateOptions& options,
+                                        const std::vector<Prompt>& prompts, DecodeRequest request,
+                                        Scheduler& scheduler, CostPace& pace) {
   std::vector<CalibrationText> texts;
   const auto run = [&](const DecodeRequest& what) {
     RequestResult result =
@@ -134,7 +134,7 @@ std::vector<CalibrationText> WriteTexts(const Options& options, const std::vecto
   return texts;
 }
 
-DepthProfile Profile(const Options& options, const std::vector<CalibrationText>& texts,
+DepthProfile Profile(const CalibrateOptions& options, const std::vector<CalibrationText>& texts,
                      Backend& backend) {
   const int recurrence = backend.spec().recurrence;
   std::vector<std::vector<int>> sets;
@@ -201,7 +201,8 @@ void Predict(CalibrationReport& report) {
 
 // Which sets are timed: autoregressive decoding, the best predictions, and others spread over the
 // whole range of predicted speeds.
-std::vector<MeasuredSpeed> ToMeasure(const Options& options, const CalibrationReport& report) {
+std::vector<MeasuredSpeed> ToMeasure(const CalibrateOptions& options,
+                                     const CalibrationReport& report) {
   const auto all = static_cast<int>(report.predictions.size());
   int count = all;
   if (options.measure != "all") {
@@ -223,8 +224,9 @@ std::vector<MeasuredSpeed> ToMeasure(const Options& options, const CalibrationRe
   return list;
 }
 
-void Measure(const Options& options, const Model& model, const std::vector<Prompt>& prompts,
-             DecodeRequest request, Backend& backend, CalibrationReport& report) {
+void Measure(const CalibrateOptions& options, const Model& model,
+             const std::vector<Prompt>& prompts, DecodeRequest request, Backend& backend,
+             CalibrationReport& report) {
   report.measured = ToMeasure(options, report);
   if (report.measured.empty()) return;
   Scheduler scheduler(backend, OneAtATime(report.step_cost));
@@ -335,7 +337,7 @@ void PrintQuality(const CalibrationReport& report) {
 }
 
 // Writes the file and the page into the first folder that takes them; returns it.
-fs::path WriteResults(const Options& options, const fs::path& folder, const Model& model,
+fs::path WriteResults(const CalibrateOptions& options, const fs::path& folder, const Model& model,
                       const Backend& backend, const CalibrationReport& report) {
   std::vector<fs::path> folders;
   if (!options.output.empty()) {
@@ -368,7 +370,7 @@ fs::path WriteResults(const Options& options, const fs::path& folder, const Mode
   Fail("the calibration cannot be kept: {}", why);
 }
 
-void Run(const Options& options) {
+void RunCalibrate(const CalibrateOptions& options) {
   CatchInterrupt();
   EngineOptions engine = options.model.ToEngineOptions();
   const LoadedModel loaded(engine);
@@ -448,7 +450,7 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddCalibrateCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateOptions>();
   options->sampling.temperature = 1.0f;
   options->sampling.top_p = 0.7f;
   const Command command = app.AddCommand(
@@ -491,7 +493,7 @@ void AddCalibrateCommand(Command app) {
   command.SetFooter(
       "\nExample:\n  loopspec calibrate -m models/raven-demo --chat --prompts "
       "models/heldout_problems.jsonl --positions 2048");
-  command.SetAction([=] { Run(*options); });
+  command.SetAction([=] { RunCalibrate(*options); });
 }
 
 }  // namespace loopspec::tools

@@ -24,7 +24,7 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct ChatOptions {
   ModelOptions model;
   SamplingOptions sampling;
   DecodeOptions decode;
@@ -78,7 +78,7 @@ class Input {
   bool terminal_;
 };
 
-EngineOptions EngineFor(const Options& options, const Model& model) {
+EngineOptions EngineFor(const ChatOptions& options, const Model& model) {
   EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
   // A GPU sets its memory aside at once: no more of it than one text can use.
   if (!IsCpu(engine.device)) engine.kv_positions = model.spec.max_positions;
@@ -87,7 +87,7 @@ EngineOptions EngineFor(const Options& options, const Model& model) {
 
 class Conversation {
  public:
-  explicit Conversation(const Options& options)
+  explicit Conversation(const ChatOptions& options)
       : options_(options),
         loaded_(std::make_shared<const LoadedModel>(options.model.ToEngineOptions())),
         session_(EngineFor(options, loaded_->model()), loaded_),
@@ -185,7 +185,7 @@ class Conversation {
     return last_.text;
   }
 
-  const Options& options_;
+  const ChatOptions& options_;
   const std::shared_ptr<const LoadedModel> loaded_;
   Session session_;
   const int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
@@ -194,7 +194,7 @@ class Conversation {
   RequestResult last_;
 };
 
-void Run(const Options& options) {
+void RunChat(const ChatOptions& options) {
   Conversation conversation(options);
   Input input;
   struct sigaction action {};
@@ -224,7 +224,7 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddChatCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChatOptions>();
   const Command command = app.AddCommand("chat", "Talk with a model at the terminal");
   command.AddOption("--system", options->system, "A system message before the conversation");
   command.AddOption("--max-tokens,-n", options->max_tokens, "Most tokens per answer")
@@ -237,7 +237,7 @@ void AddChatCommand(Command app) {
   options->model.AddTo(command);
   options->decode.AddTo(command);
   options->sampling.AddTo(command);
-  command.SetAction([options] { Run(*options); });
+  command.SetAction([options] { RunChat(*options); });
 }
 
 }  // namespace loopspec::tools

@@ -74,7 +74,7 @@ void Show(const std::string& title, const std::string& prompt, Session& session,
              ids[0] == ids[1] ? "yes" : "NO, and that is a bug");
 }
 
-void Run(const ModelOptions& options) {
+void RunDemo(const ModelOptions& options) {
   EngineOptions engine = options.ToEngineOptions();
   const auto loaded = std::make_shared<const LoadedModel>(engine);
   loaded->tokenizer();
@@ -108,7 +108,7 @@ void AddDemoCommand(Command app) {
   const Command command =
       app.AddCommand("demo", "Solve a word problem and tell a story, both decodings side by side");
   options->AddTo(command);
-  command.SetAction([options] { Run(*options); });
+  command.SetAction([options] { RunDemo(*options); });
 }
 
 }  // namespace loopspec::tools

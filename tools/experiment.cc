@@ -114,7 +114,7 @@ void ShowGroup(const Experiment& experiment, const std::string& group,
   std::fflush(stdout);
 }
 
-void Run(const RunOptions& options) {
+void RunExperiments(const RunOptions& options) {
   CatchInterrupt();
   const Experiments known = measure::ReadExperiments(FindExperiments(options.experiments));
   const std::vector<Experiment> chosen = Choose(known, options.names);
@@ -235,7 +235,7 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       "\nExamples:\n"
       "  loopspec experiment run demo --model models/ouro-demo --limit 4\n"
       "  loopspec experiment run base-models --model ByteDance/Ouro-1.4B --benchmarks benchmarks");
-  command.SetAction([options] { Run(*options); });
+  command.SetAction([options] { RunExperiments(*options); });
 }
 
 void AddReport(Command app, const std::shared_ptr<ReportOptions>& options) {

@@ -22,7 +22,7 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   ModelOptions model;
   SamplingOptions sampling;
   DecodeOptions decode;
@@ -36,11 +36,11 @@ struct Options {
   int logprobs = -1;
 };
 
-std::string PromptText(const Options& options) {
+std::string PromptText(const GenerateOptions& options) {
   return options.prompt_file.empty() ? options.prompt : ReadInput(options.prompt_file);
 }
 
-std::vector<int32_t> PromptTokens(const Options& options, const LoadedModel& loaded) {
+std::vector<int32_t> PromptTokens(const GenerateOptions& options, const LoadedModel& loaded) {
   if (!options.tokens.empty()) return ParseTokenList(options.tokens);
   if (!loaded.has_tokenizer()) {
     Fail("{} has no tokenizer.json: give the prompt as --tokens 1,2,3", loaded.folder().string());
@@ -64,7 +64,7 @@ OrderedJson LogprobsJson(const RequestResult& result) {
   return list;
 }
 
-Request MakeRequest(const Options& options, const LoadedModel& loaded) {
+Request MakeRequest(const GenerateOptions& options, const LoadedModel& loaded) {
   if (!options.stop.empty() && !loaded.has_tokenizer()) {
     Fail("{} has no tokenizer.json: use --stop-token instead of --stop", loaded.folder().string());
   }
@@ -87,7 +87,8 @@ Request MakeRequest(const Options& options, const LoadedModel& loaded) {
 }
 
 // An engine with key/value memory for one text alone.
-EngineOptions EngineFor(const Options& options, const Request& request, const Model& model) {
+EngineOptions EngineFor(const GenerateOptions& options, const Request& request,
+                        const Model& model) {
   EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
   engine.kv_positions =
       std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens.value_or(kDefaultTokens),
@@ -98,7 +99,7 @@ EngineOptions EngineFor(const Options& options, const Request& request, const Mo
 // Tokens to standard output as they come.
 class Printer {
  public:
-  Printer(const Options& options, bool text)
+  Printer(const GenerateOptions& options, bool text)
       : text_(text),
         printed_(!options.json && options.trace != "-"),
         coloured_(options.color && !(isatty(STDOUT_FILENO) != 0 && !CanErase(STDOUT_FILENO))) {}
@@ -133,7 +134,7 @@ class Printer {
   int count_ = 0;
 };
 
-void PrintJson(const Options& options, Session& session, const Submission& submission,
+void PrintJson(const GenerateOptions& options, Session& session, const Submission& submission,
                const RequestResult& result) {
   std::vector<int32_t> ids;
   for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
@@ -162,7 +163,7 @@ void PrintSummary(const RequestResult& result, int recurrence) {
              kPlain);
 }
 
-void Run(const Options& options) {
+void RunGenerate(const GenerateOptions& options) {
   CatchInterrupt();
   if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
   const auto loaded = std::make_shared<const LoadedModel>(options.model.ToEngineOptions());
@@ -198,7 +199,7 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddGenerateCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateOptions>();
   const Command command = app.AddCommand("generate", "Continue a prompt, or answer it with --chat");
   const Option prompt = command.AddOption("--prompt,-p", options->prompt, "The text to continue");
   const Option file = command.AddOption("--prompt-file,-f", options->prompt_file,
@@ -268,7 +269,7 @@ void AddGenerateCommand(Command app) {
     excludes(tokens, chat);
     excludes(color, json);
     if (options->trace == "-") excludes(trace, json);
-    Run(*options);
+    RunGenerate(*options);
   });
 }
 

@@ -55,7 +55,7 @@ OrderedJson SamplingJson(const GenerationDefaults& defaults) {
           {"ignored", defaults.ignored}};
 }
 
-void Run(const ModelOptions& options, bool json) {
+void RunInspect(const ModelOptions& options, bool json) {
   const Model model = options.Load();
   const ModelSpec& spec = model.spec;
   const ModelWeights& weights = model.weights;
@@ -154,7 +154,7 @@ void AddInspectCommand(Command app) {
       app.AddCommand("inspect", "Show a model's parts, sizes and what one pass must read");
   options->AddTo(command);
   command.AddFlag("--json", *json, "Print JSON");
-  command.SetAction([options, json] { Run(*options, *json); });
+  command.SetAction([options, json] { RunInspect(*options, *json); });
 }
 
 }  // namespace loopspec::tools

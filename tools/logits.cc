@@ -25,7 +25,7 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct LogitsOptions {
   ModelOptions model;
   std::string tokens, prompt, depths = "all", output;
 };
@@ -48,7 +48,7 @@ std::vector<int> ParseReadouts(const std::string& text, int recurrence) {
   return depths;
 }
 
-void Run(const Options& options) {
+void RunLogits(const LogitsOptions& options) {
   CheckOutputFile(options.output, "--output");
   std::error_code ignored;
   const bool to_stdout = options.output == "-";
@@ -120,7 +120,7 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddLogitsCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LogitsOptions>();
   const Command command = app.AddCommand(
       "logits", "Write the logits of every depth and position to a safetensors file");
   const Option tokens = command.AddOption("--tokens", options->tokens, "Token ids to read: 1,2,3");
@@ -138,7 +138,7 @@ void AddLogitsCommand(Command app) {
   command.SetAction([=] {
     if (tokens.Count() + prompt.Count() != 1)
       Fail("logits needs one input: --tokens 1,2,3 or --prompt TEXT");
-    Run(*options);
+    RunLogits(*options);
   });
 }
 

@@ -12,7 +12,7 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct ServeOptions {
   ModelOptions model;
   std::vector<std::string> depths;
   std::string host = "127.0.0.1";
@@ -29,7 +29,7 @@ struct Options {
   std::string log_file;
 };
 
-void AddOptions(Command command, Options& options) {
+void AddOptions(Command command, ServeOptions& options) {
   options.model.AddTo(command);
   const auto add = [&](const char* group, const char* name, auto& value, const char* help) {
     return command.AddOption(name, value, help).Group(group);
@@ -88,7 +88,7 @@ void AddOptions(Command command, Options& options) {
   command.AddFlag("--log-prompts", options.log_prompts, "Prompts go into the log").Group("Log");
 }
 
-serve::LoadOptions ToLoadOptions(const Options& options) {
+serve::LoadOptions ToLoadOptions(const ServeOptions& options) {
   serve::LoadOptions load;
   EngineOptions& engine = load.engine;
   engine = options.model.ToEngineOptions();
@@ -103,7 +103,7 @@ serve::LoadOptions ToLoadOptions(const Options& options) {
   return load;
 }
 
-serve::RunOptions ToRunOptions(const Options& options) {
+serve::RunOptions ToRunOptions(const ServeOptions& options) {
   serve::RunOptions run;
   run.http.host = options.host;
   run.http.port = options.port;
@@ -134,7 +134,7 @@ serve::RunOptions ToRunOptions(const Options& options) {
 void AddServeCommand(Command app) {
   const Command command = app.AddCommand(
       "serve", "Serve requests over HTTP, as OpenAI's clients send them (see docs/serving.md)");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ServeOptions>();
   AddOptions(command, *options);
   command.SetAction([options] {
     const serve::LoadOptions load = ToLoadOptions(*options);

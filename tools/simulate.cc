@@ -20,7 +20,7 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   ModelOptions model;
   std::string depths = "auto", rates = "0.90,0.075", guesses, cost = "ouro-1.4b", group = "auto";
   double gate = 0.10, bandwidth = 4.0;
@@ -61,7 +61,7 @@ std::vector<double> ParseShares(const std::string& text, const char* option) {
   return shares;
 }
 
-Costs NamedCosts(const Options& options) {
+Costs NamedCosts(const SimulateOptions& options) {
   Costs costs;
   costs.name = options.cost;
   if (options.cost == "ouro-1.4b") {
@@ -84,7 +84,7 @@ Costs NamedCosts(const Options& options) {
   return costs;
 }
 
-Costs MeasuredCosts(const Options& options) {
+Costs MeasuredCosts(const SimulateOptions& options) {
   EngineOptions engine = options.model.ToEngineOptions();
   const Model model = LoadModel(engine);
   engine.kv_positions = std::clamp<int64_t>(options.context, 1024, model.spec.max_positions);
@@ -94,7 +94,7 @@ Costs MeasuredCosts(const Options& options) {
           LoadStepCost(*backend)};
 }
 
-SimulationRequest MakeRequest(const Options& options, const Costs& costs) {
+SimulationRequest MakeRequest(const SimulateOptions& options, const Costs& costs) {
   SimulationRequest request;
   request.recurrence = options.recurrence > 0 ? options.recurrence : costs.recurrence;
   request.depths =
@@ -128,7 +128,7 @@ SimulationRequest MakeRequest(const Options& options, const Costs& costs) {
   return request;
 }
 
-void Run(const Options& options) {
+void RunSimulate(const SimulateOptions& options) {
   const Costs costs = options.model.model.empty() ? NamedCosts(options) : MeasuredCosts(options);
   const SimulationRequest request = MakeRequest(options, costs);
   SimulationRequest plain = request;
@@ -190,7 +190,7 @@ void Run(const Options& options) {
 }  // namespace
 
 void AddSimulateCommand(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateOptions>();
   const Command command = app.AddCommand(
       "simulate", "Predict speed from acceptance rates: the real decoder, without a model");
   const auto add = [&](const char* name, auto& value, const char* help) {
@@ -227,7 +227,7 @@ void AddSimulateCommand(Command app) {
   command.SetFooter(
       "\nExample:\n  loopspec simulate --cost raven-llama --depths 2,8 --rates 0.92,0.075 --gate "
       "0.20 --context 4096");
-  command.SetAction([=] { Run(*options); });
+  command.SetAction([=] { RunSimulate(*options); });
 }
 
 }  // namespace loopspec::tools

@@ -12,14 +12,14 @@
 namespace loopspec::tools {
 namespace {
 
-struct Options {
+struct SynthCommandOptions {
   SynthRequest request;
   std::string output, device = "auto";
   int positions = 256;
   bool no_measure = false;
 };
 
-void Measure(const Options& options, const SynthResult& written) {
+void Measure(const SynthCommandOptions& options, const SynthResult& written) {
   ProgressLine progress(0.5);
   std::string device;
   const TwinReport report = CalibrateTwin(
@@ -46,7 +46,7 @@ void Measure(const Options& options, const SynthResult& written) {
              report.reached ? "" : "; what was asked could not be reached, take it as it is");
 }
 
-void Run(const Options& options) {
+void RunSynth(const SynthCommandOptions& options) {
   const SynthRequest& request = options.request;
   const SynthResult result = WriteSynthetic(request);
   {
@@ -73,7 +73,7 @@ void Run(const Options& options) {
 void AddSynthCommand(Command app) {
   const Command command = app.AddCommand(
       "synth", "Write a synthetic checkpoint of a released model's size, for timing");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SynthCommandOptions>();
   SynthRequest& request = options->request;
   command
       .AddOption("--like", request.like,
@@ -116,7 +116,7 @@ void AddSynthCommand(Command app) {
       "\nExample:\n  loopspec synth --like ouro-1.4b --agreement 0.9 --output twins/ouro-1.4b");
   command.SetAction([options] {
     options->request.output = options->output;
-    Run(*options);
+    RunSynth(*options);
   });
 }
 

@@ -425,7 +425,7 @@ Value Refuse(Interpreter&, const Value&, const Arguments&) {
   Fail("chat template: the filters random, pprint, urlize, wordwrap and xmlattr are not supported");
 }
 
-constexpr Filter kFilters[] = {
+constexpr Filter kSequenceFilters[] = {
     {"batch", Batch},
     {"count", Length},
     {"dictsort", DictSort},
@@ -458,7 +458,7 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 std::span<const Filter> SequenceFilters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace loopspec::jinja

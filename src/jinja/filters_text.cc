@@ -460,7 +460,7 @@ Value ToJsonFilter(Interpreter& interpreter, const Value& value, const Arguments
   return Value::Of(ToJson(value, style, budget));
 }
 
-constexpr Filter kFilters[] = {
+constexpr Filter kTextFilters[] = {
     {"abs", Abs},
     {"attr", Attr},
     {"capitalize", MapText<Capitalize>},
@@ -493,7 +493,7 @@ constexpr Filter kFilters[] = {
 }  // namespace
 
 std::span<const Filter> TextFilters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace loopspec::jinja

@@ -12,7 +12,7 @@
 namespace loopspec::jinja {
 namespace {
 
-Value Range(Interpreter& interpreter, const Value&, const Arguments& arguments) {
+Value MakeRange(Interpreter& interpreter, const Value&, const Arguments& arguments) {
   if (!arguments.named.empty()) Fail("chat template: range() takes no keyword arguments");
   const Bound bound("range()", arguments, {"start", "stop", "step"}, 1);
   const bool only_stop = !bound.Given(1);
@@ -168,7 +168,7 @@ std::optional<Value> Namespace::Attribute(std::string_view name) {
 
 std::vector<std::pair<std::string, Value>> Globals() {
   return {
-      {"range", MakeFunction("range", Range)},
+      {"range", MakeFunction("range", MakeRange)},
       {"dict", MakeFunction("dict", MakeDict)},
       {"namespace", MakeFunction("namespace", MakeNamespace)},
       {"cycler", MakeFunction("cycler", MakeCycler)},

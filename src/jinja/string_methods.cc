@@ -18,7 +18,7 @@ Value Like(const Value& self, std::string text) {
 }
 
 template <std::string (*kMap)(std::string_view)>
-Value MapText(Interpreter&, const Value& self, const Arguments& arguments) {
+Value MapSelf(Interpreter&, const Value& self, const Arguments& arguments) {
   const Bound bound("a string method", arguments, {});
   return Like(self, kMap(self.text()));
 }
@@ -227,7 +227,7 @@ Value SplitLinesMethod(Interpreter& interpreter, const Value& self, const Argume
   return Value::List(std::move(items));
 }
 
-Value Replace(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value StringReplace(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Bound bound("replace()", arguments, {"old", "new", "count"}, 2);
   if (!arguments.named.empty()) Fail("chat template: replace() takes no keyword arguments");
   return Like(self, ReplaceText(self.text(), RequireText(bound[0], "replace()"),
@@ -235,7 +235,7 @@ Value Replace(Interpreter& interpreter, const Value& self, const Arguments& argu
                                 interpreter.budget()));
 }
 
-Value Join(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value StringJoin(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Bound bound("join()", arguments, {"iterable"}, 1);
   std::string out;
   bool first = true;
@@ -249,7 +249,7 @@ Value Join(Interpreter& interpreter, const Value& self, const Arguments& argumen
   return Like(self, std::move(out));
 }
 
-Value Format(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+Value StringFormat(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   return Like(self, FormatBraces(interpreter, self.text(), arguments));
 }
 
@@ -380,20 +380,20 @@ Value IsTitleText(Interpreter&, const Value& self, const Arguments& arguments) {
   return Value::Of(any);
 }
 
-struct Method {
+struct StringMethod {
   std::string_view name;
   MethodFunction function;
 };
 
-constexpr Method kMethods[] = {
-    {"capitalize", MapText<Capitalize>},
-    {"casefold", MapText<ToLower>},
+constexpr StringMethod kStringMethods[] = {
+    {"capitalize", MapSelf<Capitalize>},
+    {"casefold", MapSelf<ToLower>},
     {"center", Justify<Side::kBoth>},
     {"count", CountText},
     {"endswith", HasAffix<false>},
     {"expandtabs", ExpandTabs},
     {"find", FindText<false, false>},
-    {"format", Format},
+    {"format", StringFormat},
     {"format_map", FormatMap},
     {"index", FindText<false, true>},
     {"isalnum", All<IsAlnum>},
@@ -408,14 +408,14 @@ constexpr Method kMethods[] = {
     {"isspace", All<IsSpace>},
     {"istitle", IsTitleText},
     {"isupper", IsCase<true>},
-    {"join", Join},
+    {"join", StringJoin},
     {"ljust", Justify<Side::kLeft>},
-    {"lower", MapText<ToLower>},
+    {"lower", MapSelf<ToLower>},
     {"lstrip", Strip<true, false>},
     {"partition", Partition<false>},
     {"removeprefix", RemoveAffix<true>},
     {"removesuffix", RemoveAffix<false>},
-    {"replace", Replace},
+    {"replace", StringReplace},
     {"rfind", FindText<true, false>},
     {"rindex", FindText<true, true>},
     {"rjust", Justify<Side::kRight>},
@@ -426,19 +426,19 @@ constexpr Method kMethods[] = {
     {"splitlines", SplitLinesMethod},
     {"startswith", HasAffix<true>},
     {"strip", Strip<true, true>},
-    {"swapcase", MapText<SwapCase>},
-    {"title", MapText<ToTitle>},
-    {"upper", MapText<ToUpper>},
+    {"swapcase", MapSelf<SwapCase>},
+    {"title", MapSelf<ToTitle>},
+    {"upper", MapSelf<ToUpper>},
     {"zfill", ZeroFill},
 };
 
 }  // namespace
 
 MethodFunction FindStringMethod(std::string_view name) {
-  const Method* it =
-      std::lower_bound(std::begin(kMethods), std::end(kMethods), name,
-                       [](const Method& m, std::string_view n) { return m.name < n; });
-  return it != std::end(kMethods) && it->name == name ? it->function : nullptr;
+  const StringMethod* it =
+      std::lower_bound(std::begin(kStringMethods), std::end(kStringMethods), name,
+                       [](const StringMethod& m, std::string_view n) { return m.name < n; });
+  return it != std::end(kStringMethods) && it->name == name ? it->function : nullptr;
 }
 
 }  // namespace loopspec::jinja

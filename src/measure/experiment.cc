@@ -39,9 +39,9 @@ Value Named(const Names<Value, count>& names, const std::string& name, const std
 }
 
 // An object whose keys are all known.
-class Reader {
+class ObjectReader {
  public:
-  Reader(const Json& json, std::string what, std::initializer_list<std::string_view> keys)
+  ObjectReader(const Json& json, std::string what, std::initializer_list<std::string_view> keys)
       : json_(json), what_(std::move(what)) {
     if (!json.is_object()) Fail("{}: expected an object", what_);
     for (const auto& [key, value] : json.items()) {
@@ -101,12 +101,12 @@ class Reader {
 };
 
 ExperimentModel ParseModel(const Json& json, const std::string& what) {
-  const Reader reader(json, what, {"name", "checkpoint", "recurrence"});
+  const ObjectReader reader(json, what, {"name", "checkpoint", "recurrence"});
   return {reader.String("name"), reader.String("checkpoint"), reader.Int("recurrence", 1, 1024)};
 }
 
 ExperimentTask ParseTask(const Json& json, const std::string& what) {
-  const Reader reader(
+  const ObjectReader reader(
       json, what,
       {"task", "shots", "chat", "thinking", "max_tokens", "max_length", "stop", "models"});
   ExperimentTask task;
@@ -131,7 +131,7 @@ ExperimentTask ParseTask(const Json& json, const std::string& what) {
 }
 
 ExperimentSampling ParseSampling(const Json& json, const std::string& what) {
-  const Reader reader(json, what, {"name", "temperature", "top_p"});
+  const ObjectReader reader(json, what, {"name", "temperature", "top_p"});
   ExperimentSampling sampling{reader.String("name"), reader.Number("temperature", 0),
                               reader.Number("top_p", 1)};
   if (sampling.temperature < 0) Fail("{}: temperature {} is below 0", what, sampling.temperature);
@@ -142,7 +142,7 @@ ExperimentSampling ParseSampling(const Json& json, const std::string& what) {
 }
 
 ExperimentDecode ParseDecode(const Json& json, const std::string& what) {
-  const Reader reader(json, what, {"depths", "later", "recurrence", "schedule", "lookup"});
+  const ObjectReader reader(json, what, {"depths", "later", "recurrence", "schedule", "lookup"});
   ExperimentDecode decode;
   reader.List("depths");
   decode.depths = reader.Ints("depths");
@@ -155,7 +155,7 @@ ExperimentDecode ParseDecode(const Json& json, const std::string& what) {
 }
 
 PaperFigure ParseFigure(const Json& json, const std::string& what) {
-  const Reader reader(json, what, {"model", "task", "sampling", "decode", "values"});
+  const ObjectReader reader(json, what, {"model", "task", "sampling", "decode", "values"});
   PaperFigure figure{reader.String("model"),
                      reader.String("task", ""),
                      reader.String("sampling", ""),
@@ -171,7 +171,7 @@ PaperFigure ParseFigure(const Json& json, const std::string& what) {
 }
 
 template <typename Value, typename Parse>
-std::vector<Value> ParseAll(const Reader& reader, const std::string& key, Parse parse) {
+std::vector<Value> ParseAll(const ObjectReader& reader, const std::string& key, Parse parse) {
   std::vector<Value> values;
   for (const Json& entry : reader.List(key)) {
     values.push_back(parse(entry, fmt::format("{}, {} {}", reader.what(), key, values.size() + 1)));
@@ -271,9 +271,9 @@ bool Experiment::Runs(const ExperimentTask& task, const ExperimentModel& model) 
 }
 
 Experiment ParseExperiment(const Json& json, const std::string& what) {
-  const Reader reader(json, what,
-                      {"name", "title", "source", "meaning", "kind", "seed", "models", "tasks",
-                       "samplings", "decodes", "distance_depths", "paper"});
+  const ObjectReader reader(json, what,
+                            {"name", "title", "source", "meaning", "kind", "seed", "models",
+                             "tasks", "samplings", "decodes", "distance_depths", "paper"});
   Experiment experiment;
   experiment.declaration = json.dump();
   experiment.name = reader.String("name");

@@ -53,9 +53,9 @@ OrderedJson StatisticsJson(const DecodeStatistics& s) {
 }
 
 // Reads an object whose keys must be there.
-class Reader {
+class RecordReader {
  public:
-  Reader(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
+  RecordReader(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
     if (!json.is_object()) Fail("{}: expected an object", what_);
   }
   const Json& Get(const char* key) const {
@@ -91,7 +91,7 @@ class Reader {
 };
 
 DecodeStatistics ParseStatistics(const Json& json, const std::string& what) {
-  const Reader reader(json, what + ", statistics");
+  const RecordReader reader(json, what + ", statistics");
   DecodeStatistics s;
   s.accepted = reader.Integers<int64_t>("accepted");
   s.rows_peak = static_cast<int>(reader.Count("rows_peak", kMostRows));
@@ -138,7 +138,7 @@ OrderedJson ToJson(const RunRecord& record) {
 }
 
 RunRecord ParseRunRecord(const Json& json, const std::string& what) {
-  const Reader reader(json, what);
+  const RecordReader reader(json, what);
   RunRecord record;
   record.group = reader.String("group");
   record.way = reader.String("way");
@@ -157,7 +157,7 @@ RunRecord ParseRunRecord(const Json& json, const std::string& what) {
       record.metrics[name] = value.get<bool>();
     }
   }
-  const Reader seconds(reader.Get("seconds"), what + ", seconds");
+  const RecordReader seconds(reader.Get("seconds"), what + ", seconds");
   for (const Clock& clock : kClocks) record.times.*clock.value = seconds.Number(clock.name);
   record.statistics = ParseStatistics(reader.Get("statistics"), what);
   record.text = reader.String("text");

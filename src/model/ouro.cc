@@ -7,7 +7,7 @@
 namespace loopspec {
 namespace {
 
-void RefuseUnsupported(const ConfigReader& config) {
+void RefuseUnsupportedOuro(const ConfigReader& config) {
   if (config.BoolOr("use_sliding_window", false)) {
     Fail("{}: use_sliding_window is true, which is not supported", config.what());
   }
@@ -46,7 +46,7 @@ void RefuseUnsupported(const ConfigReader& config) {
 }  // namespace
 
 ModelSpec ReadOuroSpec(const ConfigReader& config) {
-  RefuseUnsupported(config);
+  RefuseUnsupportedOuro(config);
   ModelSpec spec;
   spec.family = "ouro";
   spec.hidden = config.Int("hidden_size", 1, kMaxWidth);

@@ -11,7 +11,7 @@
 namespace loopspec {
 namespace {
 
-void RefuseUnsupported(const ConfigReader& config) {
+void RefuseUnsupportedRaven(const ConfigReader& config) {
   if (config.NumberOr("test_time_noise", 0.0) != 0.0) {
     Fail("{}: test_time_noise is {}, only 0 is supported", config.what(),
          config.NumberOr("test_time_noise", 0.0));
@@ -63,7 +63,7 @@ BlockWeights BindBlock(const ModelSpec& spec, const std::string& at, WeightBinde
 }  // namespace
 
 ModelSpec ReadRavenSpec(const ConfigReader& config) {
-  RefuseUnsupported(config);
+  RefuseUnsupportedRaven(config);
   ModelSpec spec;
   spec.family = "raven";
   spec.hidden = config.Int("n_embd", 1, kMaxWidth);

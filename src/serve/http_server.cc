@@ -19,7 +19,7 @@ using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, Strand>;
 // Connections beyond the limit that may be told so at the same time; more are just closed.
 constexpr int kRefusalsAtOnce = 128;
 
-asio::ip::tcp::endpoint Endpoint(const HttpServerOptions& options) {
+asio::ip::tcp::endpoint ListenOn(const HttpServerOptions& options) {
   if (options.port < 0 || options.port > 65535) {
     Fail("the port is {}, expected 0 to 65535", options.port);
   }
@@ -41,7 +41,7 @@ struct HttpServer::Parts {
 
   void Listen() {
     const HttpServerOptions& options = context->options;
-    const asio::ip::tcp::endpoint endpoint = Endpoint(options);
+    const asio::ip::tcp::endpoint endpoint = ListenOn(options);
     error_code error;
     const auto check = [&] {
       if (error) Fail("cannot listen on {}:{}: {}", options.host, options.port, error.message());

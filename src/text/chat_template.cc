@@ -58,7 +58,7 @@ void AddTokens(const OrderedJson& config, OrderedJson* variables) {
 
 // The names that transformers hands to a template. It reads special_tokens_map.json only where
 // tokenizer_config.json does not list the added tokens itself.
-OrderedJson SpecialTokens(const std::filesystem::path& dir, const OrderedJson& config) {
+OrderedJson NamedSpecialTokens(const std::filesystem::path& dir, const OrderedJson& config) {
   OrderedJson variables = OrderedJson::object();
   const OrderedJson map = ReadObject(dir / "special_tokens_map.json");
   const bool config_wins = config.contains("added_tokens_decoder");
@@ -146,7 +146,7 @@ std::optional<ChatTemplate> ChatTemplate::FromFolder(const std::filesystem::path
   if (it == templates.end()) {
     Fail("{}: no chat template named '{}', found {}", dir.string(), name, JoinedNames(templates));
   }
-  return FromSource(it->second, SpecialTokens(dir, config));
+  return FromSource(it->second, NamedSpecialTokens(dir, config));
 }
 
 std::string ChatTemplate::Render(const OrderedJson& messages, const Options& options) const {

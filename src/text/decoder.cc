@@ -9,7 +9,7 @@
 namespace loopspec {
 namespace {
 
-constexpr size_t kMostSteps = 64;
+constexpr size_t kMostDecoders = 64;
 
 // The end of a stream: joins tokens with `separator`.
 class TextSink : public DecoderStream {
@@ -45,7 +45,7 @@ void Decoder::Add(const Json& json, std::string_view what) {
     for (const Json& part : RequireArray(json, "decoders", name)) Add(part, what);
     return;
   }
-  if (steps_.size() >= kMostSteps) Fail("{}: has more than {} decoders", what, kMostSteps);
+  if (steps_.size() >= kMostDecoders) Fail("{}: has more than {} decoders", what, kMostDecoders);
   auto step = ReadDecoderStep(type, json, name);
   if (step == nullptr) Fail("{}: the decoder has type {}, which is not supported", what, type);
   steps_.push_back(std::move(step));

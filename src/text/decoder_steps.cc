@@ -16,8 +16,6 @@
 namespace loopspec {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 std::string Join(const std::vector<std::string>& tokens) {
   std::string joined;
   for (const std::string& token : tokens) joined.append(token);
@@ -149,7 +147,7 @@ class ByteFallbackStream : public DecoderStream {
     if (IsValidUtf8(bytes_)) {
       next_.Feed(bytes_, true);
     } else {
-      for (size_t i = 0; i < bytes_.size(); ++i) next_.Feed(kReplacement, true);
+      for (size_t i = 0; i < bytes_.size(); ++i) next_.Feed(kReplacementCharacter, true);
     }
     bytes_.clear();
   }
@@ -170,7 +168,7 @@ class ByteFallback : public DecoderStep {
       if (IsValidUtf8(bytes)) {
         out.push_back(bytes);
       } else {
-        out.insert(out.end(), bytes.size(), std::string(kReplacement));
+        out.insert(out.end(), bytes.size(), std::string(kReplacementCharacter));
       }
       bytes.clear();
     };
@@ -244,9 +242,10 @@ class MetaspaceStream : public DecoderStream {
   DecoderStream& next_;
 };
 
-class Metaspace : public DecoderStep {
+class MetaspaceDecoder : public DecoderStep {
  public:
-  Metaspace(std::string mark, bool drop_first) : mark_(std::move(mark)), drop_first_(drop_first) {}
+  MetaspaceDecoder(std::string mark, bool drop_first)
+      : mark_(std::move(mark)), drop_first_(drop_first) {}
   void Apply(std::vector<std::string>& tokens) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
       std::string out;
@@ -315,9 +314,9 @@ class ReplaceWholeStream : public WholeTokens {
   DecoderStream& next_;
 };
 
-class Replace : public DecoderStep {
+class ReplaceDecoder : public DecoderStep {
  public:
-  Replace(Pattern pattern, std::string content)
+  ReplaceDecoder(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void Apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) token = pattern_.Replace(token, content_);
@@ -384,9 +383,9 @@ class StripStream : public DecoderStream {
   size_t held_ = 0;  // how many at the end wait, at most stop_
 };
 
-class Strip : public DecoderStep {
+class StripDecoder : public DecoderStep {
  public:
-  Strip(std::string content, size_t start, size_t stop)
+  StripDecoder(std::string content, size_t start, size_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
   void Apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
@@ -428,19 +427,20 @@ std::unique_ptr<DecoderStep> ReadDecoderStep(const std::string& type, const Json
     }
     const bool prefix_space = FindBool(json, "add_prefix_space", what).value_or(true);
     const bool drop_first = scheme ? *scheme != "never" : prefix_space;
-    return std::make_unique<Metaspace>(OneCharacter(json, "replacement", what), drop_first);
+    return std::make_unique<MetaspaceDecoder>(OneCharacter(json, "replacement", what), drop_first);
   }
   if (type == "Replace") {
-    return std::make_unique<Replace>(Pattern::FromJson(RequireMember(json, "pattern", what), what),
-                                     RequireString(json, "content", what));
+    return std::make_unique<ReplaceDecoder>(
+        Pattern::FromJson(RequireMember(json, "pattern", what), what),
+        RequireString(json, "content", what));
   }
   if (type == "Strip") {
     const auto count = [&](std::string_view key) {
       RequireMember(json, key, what);
       return static_cast<size_t>(*FindInt(json, key, what, 0, std::numeric_limits<int32_t>::max()));
     };
-    return std::make_unique<Strip>(OneCharacter(json, "content", what), count("start"),
-                                   count("stop"));
+    return std::make_unique<StripDecoder>(OneCharacter(json, "content", what), count("start"),
+                                          count("stop"));
   }
   return nullptr;
 }

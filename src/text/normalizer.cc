@@ -12,12 +12,13 @@
 namespace loopspec {
 namespace {
 
-constexpr size_t kMostSteps = 100;
-constexpr size_t kLongestText = size_t{1} << 30;
+constexpr size_t kMostNormalizers = 100;
+constexpr size_t kLongestNormalized = size_t{1} << 30;
 
 // Steps that multiply text could otherwise fill the memory from a short file.
 void CheckGrowth(size_t size) {
-  if (size > kLongestText) Fail("the normalizers make the text longer than {} bytes", kLongestText);
+  if (size > kLongestNormalized)
+    Fail("the normalizers make the text longer than {} bytes", kLongestNormalized);
 }
 
 class UnicodeForm : public NormalizerStep {
@@ -92,9 +93,9 @@ class StripAccents : public NormalizerStep {
   }
 };
 
-class Prepend : public NormalizerStep {
+class PrependNormalizer : public NormalizerStep {
  public:
-  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
   void Apply(NormalizedText& value) const override {
     if (value.text.empty()) return;
     CheckGrowth(value.text.size() + prefix_.size());
@@ -132,7 +133,8 @@ Normalizer Normalizer::FromJson(const Json& json, std::string_view what) {
 void Normalizer::Add(const Json& json, std::string_view what) {
   const std::string type = TypeOf(json, what, "normalizer");
   const std::string name = fmt::format("{}: normalizer {}", what, type);
-  if (steps_.size() >= kMostSteps) Fail("{}: has more than {} normalizers", what, kMostSteps);
+  if (steps_.size() >= kMostNormalizers)
+    Fail("{}: has more than {} normalizers", what, kMostNormalizers);
   if (type == "Sequence") {
     for (const Json& part : RequireArray(json, "normalizers", name)) Add(part, what);
   } else if (type == "NFC") {
@@ -151,7 +153,7 @@ void Normalizer::Add(const Json& json, std::string_view what) {
   } else if (type == "StripAccents") {
     steps_.push_back(std::make_unique<StripAccents>());
   } else if (type == "Prepend") {
-    steps_.push_back(std::make_unique<Prepend>(RequireString(json, "prepend", name)));
+    steps_.push_back(std::make_unique<PrependNormalizer>(RequireString(json, "prepend", name)));
   } else if (type == "Replace") {
     steps_.push_back(
         std::make_unique<Replace>(Pattern::FromJson(RequireMember(json, "pattern", name), name),

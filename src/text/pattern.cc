@@ -11,27 +11,31 @@
 #include "text/unicode.h"
 
 namespace loopspec {
+
+// For std::unique_ptr. Not in the anonymous namespace: a class that pattern.h declares has one.
+template <auto Free>
+struct PcreFreer {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+
 namespace {
 
 // Bounds on what one search may cost, so that a hostile expression ends in an error.
 constexpr uint32_t kMatchLimit = 20'000'000;
 constexpr uint32_t kDepthLimit = 20'000;
 constexpr uint32_t kHeapLimitKiB = 64 * 1024;
-constexpr size_t kLongestText = size_t{1} << 30;
+constexpr size_t kLongestReplaced = size_t{1} << 30;
 constexpr size_t kJitStackMax = 8 << 20;
 
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Code = std::unique_ptr<pcre2_code, Freer<pcre2_code_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Freer<pcre2_match_data_free>>;
-using MatchContext = std::unique_ptr<pcre2_match_context, Freer<pcre2_match_context_free>>;
-using CompileContext = std::unique_ptr<pcre2_compile_context, Freer<pcre2_compile_context_free>>;
-using JitStack = std::unique_ptr<pcre2_jit_stack, Freer<pcre2_jit_stack_free>>;
+using Code = std::unique_ptr<pcre2_code, PcreFreer<pcre2_code_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, PcreFreer<pcre2_match_data_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, PcreFreer<pcre2_match_context_free>>;
+using CompileContext =
+    std::unique_ptr<pcre2_compile_context, PcreFreer<pcre2_compile_context_free>>;
+using JitStack = std::unique_ptr<pcre2_jit_stack, PcreFreer<pcre2_jit_stack_free>>;
 
 // PCRE2's working memory for one thread; a compiled expression itself is shared by all.
 struct Matcher {
@@ -180,8 +184,8 @@ std::string Pattern::Replace(std::string_view text, std::string_view content, si
   const size_t zero_in = zero != nullptr ? *zero : 0;
   size_t zero_out = 0;
   for (const Span& span : spans) {
-    if (out.size() > kLongestText)
-      Fail("replacing makes the text longer than {} bytes", kLongestText);
+    if (out.size() > kLongestReplaced)
+      Fail("replacing makes the text longer than {} bytes", kLongestReplaced);
     out.append(span.match ? content : text.substr(span.begin, span.end - span.begin));
     if (span.end <= zero_in) {
       zero_out = out.size();

@@ -14,7 +14,7 @@
 namespace loopspec {
 namespace {
 
-constexpr size_t kMostSteps = 100;  // each one is a level of calls
+constexpr size_t kMostPreTokenizers = 100;  // each one is a level of calls
 
 Piece Slice(const Piece& piece, size_t begin, size_t end) {
   return {piece.text.substr(begin, end - begin), piece.zero > begin ? piece.zero - begin : 0};
@@ -290,7 +290,8 @@ void PreTokenizer::Add(const Json& json, std::string_view what) {
     for (const Json& part : RequireArray(json, "pretokenizers", name)) Add(part, what);
     return;
   }
-  if (steps_.size() >= kMostSteps) Fail("{}: has more than {} pre_tokenizers", what, kMostSteps);
+  if (steps_.size() >= kMostPreTokenizers)
+    Fail("{}: has more than {} pre_tokenizers", what, kMostPreTokenizers);
   if (byte_level_) {
     steps_.push_back(std::make_unique<SpellBytes>());
     byte_level_ = false;

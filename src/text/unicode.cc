@@ -13,7 +13,6 @@ namespace loopspec {
 namespace {
 
 constexpr char32_t kCodePoints = 0x110000;
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 constexpr uint32_t kClassRanges[] = {
 #include "text/unicode_classes.inc"
@@ -152,7 +151,7 @@ size_t AppendLossyUtf8Prefix(std::string_view bytes, std::string& out) {
       out.append(bytes.substr(i, front.length));
       i += front.length;
     } else {
-      out.append(kReplacement);
+      out.append(kReplacementCharacter);
       i += front.bad;
     }
   }
@@ -160,7 +159,7 @@ size_t AppendLossyUtf8Prefix(std::string_view bytes, std::string& out) {
 }
 
 void AppendLossyUtf8(std::string_view bytes, std::string& out) {
-  if (AppendLossyUtf8Prefix(bytes, out) > 0) out.append(kReplacement);
+  if (AppendLossyUtf8Prefix(bytes, out) > 0) out.append(kReplacementCharacter);
 }
 
 const uint8_t* CharacterClasses() {

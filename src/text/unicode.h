@@ -8,6 +8,9 @@
 
 namespace loopspec {
 
+// U+FFFD, which stands for bytes that are no UTF-8.
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
 // One decoded character of valid UTF-8.
 struct CodePoint {
   char32_t value;

@@ -127,7 +127,7 @@ std::string WithValue(const Scratch& scratch, const std::string& tensor, float v
   return folder;
 }
 
-TEST(Logits, NanAndInfinityStopTheRunWithPositionAndDepth) {
+TEST(DamagedLogits, NanAndInfinityStopTheRunWithPositionAndDepth) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     for (const char* compute : {"f32", "bf16"}) {
       const Scratch scratch;
@@ -157,7 +157,7 @@ TEST(Logits, NanAndInfinityStopTheRunWithPositionAndDepth) {
   EXPECT_EQ(Call({"generate", "--model", model, "--tokens", "1,0", "-n", "4"}).code, 2);
 }
 
-TEST(Logits, TheLogitsCommandWritesThemAndWarns) {
+TEST(DamagedLogits, TheLogitsCommandWritesThemAndWarns) {
   const Scratch scratch;
   const std::string model = WithValue(scratch, "lm_head.weight", NAN);
   const RunResult result =

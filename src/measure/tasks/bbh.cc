@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 27> kParts = {"boolean_expressions",
                                                      "web_of_lies",
                                                      "word_sorting"};
 
-std::string Ask(std::string_view input) {
+std::string AskBbh(std::string_view input) {
   return fmt::format("Q: {}{}\n", input, kThink);
 }
 
@@ -67,7 +67,7 @@ BbhPrompt ReadPrompt(const std::filesystem::path& path) {
       Fail("{}: example {} does not think step by step", path.string(), i);
     }
     prompt.examples.push_back(
-        {Ask(parts[i].substr(0, think)), std::string(parts[i].substr(answer))});
+        {AskBbh(parts[i].substr(0, think)), std::string(parts[i].substr(answer))});
   }
   return prompt;
 }
@@ -89,7 +89,7 @@ void AddPart(Task& task, std::string_view part, const TaskOptions& options) {
     const std::string id = fmt::format("bbh/{}/{}", part, number++);
     if (!entry.is_object()) Fail("{}: expected an object", id);
     TaskItem item{.id = id, .reference = NeedString(entry, "target", id)};
-    SetPrompt(item, layout, examples, Ask(NeedString(entry, "input", id)), options.chat);
+    SetPrompt(item, layout, examples, AskBbh(NeedString(entry, "input", id)), options.chat);
     task.items.push_back(std::move(item));
   }
 }

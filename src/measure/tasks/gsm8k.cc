@@ -7,7 +7,7 @@
 namespace loopspec::measure {
 namespace {
 
-std::string Ask(const std::string& question) {
+std::string AskGsm8k(const std::string& question) {
   return "Q: " + question + "\nA:";
 }
 
@@ -23,7 +23,7 @@ Task MakeGsm8kCot(const TaskOptions& options) {
   task.max_length = options.chat ? 8192 : 2048;
 
   std::vector<Example> all = Gsm8kCotExamples();
-  for (Example& example : all) example.question = Ask(example.question);
+  for (Example& example : all) example.question = AskGsm8k(example.question);
   const auto examples = TakeExamples(all, options.shots, 8, task.name);
   task.shots = static_cast<int>(examples.size());
 
@@ -31,7 +31,7 @@ Task MakeGsm8kCot(const TaskOptions& options) {
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     const std::string id = fmt::format("gsm8k/{}", task.items.size());
     TaskItem item{.id = id, .reference = Gsm8kReference(NeedString(entry, "answer", id))};
-    SetPrompt(item, {}, examples, Ask(NeedString(entry, "question", id)), options.chat);
+    SetPrompt(item, {}, examples, AskGsm8k(NeedString(entry, "question", id)), options.chat);
     task.items.push_back(std::move(item));
   }
   return task;

@@ -7,7 +7,7 @@
 namespace loopspec::measure {
 namespace {
 
-std::string Ask(const std::string& problem) {
+std::string AskMath(const std::string& problem) {
   return "Problem:\n" + problem + "\n\nSolution:";
 }
 
@@ -23,7 +23,7 @@ Task MakeMinervaMath500(const TaskOptions& options) {
   task.max_length = options.chat ? 16384 : 4096;
 
   std::vector<Example> all = MinervaMathExamples();
-  for (Example& example : all) example.question = Ask(example.question);
+  for (Example& example : all) example.question = AskMath(example.question);
   const auto examples = TakeExamples(all, options.shots, 4, task.name);
   task.shots = static_cast<int>(examples.size());
 
@@ -33,7 +33,7 @@ Task MakeMinervaMath500(const TaskOptions& options) {
     const auto boxed = LastBoxed(NeedString(entry, "solution", id));
     if (!boxed) Fail("{}: the solution has no \\boxed answer", id);
     TaskItem item{.id = id, .reference = *boxed};
-    SetPrompt(item, {}, examples, Ask(NeedString(entry, "problem", id)), options.chat);
+    SetPrompt(item, {}, examples, AskMath(NeedString(entry, "problem", id)), options.chat);
     task.items.push_back(std::move(item));
   }
   return task;
