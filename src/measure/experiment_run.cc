@@ -70,6 +70,19 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
   return prepared;
 }
 
+// The tasks that the experiment has for a model; one that it does not name runs every task.
+std::vector<PreparedTask> PrepareAll(const Experiment& experiment, const ExperimentModel& model,
+                                     const ExperimentSubject& subject,
+                                     const ExperimentOptions& options) {
+  std::vector<PreparedTask> tasks;
+  for (const ExperimentTask& task : experiment.tasks) {
+    if (experiment.FindModel(model.name) == nullptr || Experiment::Runs(task, model))
+      tasks.push_back(Prepare(task, subject, options));
+  }
+  if (tasks.empty()) Fail("experiment {} has no task for {}", experiment.name, model.name);
+  return tasks;
+}
+
 SamplingParams SamplingOf(const ExperimentSampling& sampling, const ExperimentDecode& decode) {
   SamplingParams params;
   params.temperature = static_cast<float>(sampling.temperature);
@@ -230,6 +243,18 @@ bool MeasureDistances(const Experiment& experiment, const ExperimentSubject& sub
   return true;
 }
 
+// What an earlier start wrote: runs go to `records`; the keys of the distances are returned.
+std::set<std::string> Restore(const RecordLog& log, const std::string& file, Records& records) {
+  std::set<std::string> distances;
+  for (const Json& record : log.found()) {
+    if (IsDistance(record))
+      distances.insert(DistanceKey(record.value("group", ""), record.value("item", "")));
+    else
+      records.Restore(ParseRunRecord(record, file));
+  }
+  return distances;
+}
+
 void CountEqual(const Records& records, ExperimentOutcome& outcome) {
   for (const RunRecord& record : records.all()) {
     if (!record.equal) continue;
@@ -369,13 +394,7 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   const ExperimentModel as = ModelOf(experiment, subject, options.as);
   const int recurrence = subject.model.spec.recurrence;
   const std::vector<ExperimentDecode> ways = WaysOf(experiment, recurrence);
-  std::vector<PreparedTask> tasks;
-  for (const ExperimentTask& task : experiment.tasks) {
-    // A model that the experiment does not name runs every task.
-    if (experiment.FindModel(as.name) == nullptr || Experiment::Runs(task, as))
-      tasks.push_back(Prepare(task, subject, options));
-  }
-  if (tasks.empty()) Fail("experiment {} has no task for {}", experiment.name, as.name);
+  std::vector<PreparedTask> tasks = PrepareAll(experiment, as, subject, options);
 
   ExperimentOutcome outcome;
   outcome.file = RecordPath(options, experiment, as);
@@ -385,13 +404,7 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
       SettingsOf(experiment, paper, as, subject, *backend, backend->ReadBandwidth(), options),
       {"bandwidth", "paper"});
   Records records([&](const RunRecord& record) { log.Append(ToJson(record)); });
-  std::set<std::string> distances;
-  for (const Json& record : log.found()) {
-    if (IsDistance(record))
-      distances.insert(DistanceKey(record.value("group", ""), record.value("item", "")));
-    else
-      records.Restore(ParseRunRecord(record, outcome.file.string()));
-  }
+  std::set<std::string> distances = Restore(log, outcome.file.string(), records);
 
   Scheduler chosen(*backend, OneAtATime(LoadStepCost(*backend))), every_row(*backend, OneAtATime());
   TextRuns runs(experiment, subject, tasks, ways);
