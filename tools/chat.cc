@@ -34,9 +34,9 @@ struct ChatOptions {
   uint64_t seed = 0;
 };
 
-std::atomic<bool> interrupted{false};
-void OnInterrupt(int) {
-  interrupted.store(true, std::memory_order_relaxed);
+std::atomic<bool> answer_stopped{false};
+void StopAnswer(int) {
+  answer_stopped.store(true, std::memory_order_relaxed);
 }
 
 constexpr const char* kHelp =
@@ -61,12 +61,12 @@ class Input {
       if (line.ends_with('\r')) line.pop_back();  // lines of a file from Windows
       return line;
     }
-    interrupted = false;
+    answer_stopped = false;
     char* line = readline("> ");
     if (line == nullptr) {
       fmt::print("\n");
       // Ctrl-C drops the line and not the program.
-      return interrupted ? std::optional<std::string>("") : std::nullopt;
+      return answer_stopped ? std::optional<std::string>("") : std::nullopt;
     }
     std::string text = line;
     std::free(line);
@@ -165,8 +165,8 @@ class Conversation {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       return std::fflush(stdout) == 0;
     };
-    interrupted = false;
-    const auto go_on = [] { return !interrupted.load(std::memory_order_relaxed); };
+    answer_stopped = false;
+    const auto go_on = [] { return !answer_stopped.load(std::memory_order_relaxed); };
     ProgressLine progress(kQuietSeconds);
     last_ = RunRequest(scheduler_, submission, [&](const StreamEvent& event) {
       if (event.kind == StreamEvent::Kind::kPrefilled) {
@@ -199,7 +199,7 @@ void RunChat(const ChatOptions& options) {
   Input input;
   struct sigaction action {};
   action.sa_handler =
-      OnInterrupt;  // without SA_RESTART: the answer's loop looks at the flag, readline comes back
+      StopAnswer;  // without SA_RESTART: the answer's loop looks at the flag, readline comes back
   sigaction(SIGINT, &action, nullptr);
   if (input.terminal())
     fmt::print("Talk to {}; /help lists commands, Ctrl-D leaves.\n", options.model.model);
