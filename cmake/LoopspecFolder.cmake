@@ -96,7 +96,7 @@ endfunction()
 # loopspec_test_binary(NAME source ...): compiled as tests are.
 function(loopspec_test_binary name)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE loopspec_flags)
+  target_link_libraries(${name} PRIVATE loopspec_flags GTest::gtest)  # all of them: the precompiled header has it
   target_compile_options(${name} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
   loopspec_precompile(${name} test)
   target_compile_definitions(${name} PRIVATE

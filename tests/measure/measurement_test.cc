@@ -18,7 +18,7 @@
 namespace loopspec::measure {
 namespace {
 
-const std::filesystem::path kSource = LOOPSPEC_SOURCE_DIR;
+const std::filesystem::path kProject = LOOPSPEC_SOURCE_DIR;
 
 // A file that goes away with the object.
 class TemporaryFile {
@@ -142,8 +142,8 @@ TEST(ByteTokenizer, HasEveryByte) {
 class DemoMeasurement : public testing::Test {
  protected:
   DemoMeasurement()
-      : model_(Model::Load(kSource / "models/ouro-demo")),
-        tokenizer_(Tokenizer::FromFolder(kSource / "models/ouro-demo")) {
+      : model_(Model::Load(kProject / "models/ouro-demo")),
+        tokenizer_(Tokenizer::FromFolder(kProject / "models/ouro-demo")) {
     BackendOptions options;
     options.readout_depths = {1, 2, 4};
     options.kv_positions = 256;
