@@ -1,14 +1,27 @@
 // A client on a bare socket: sends what it is told, byte by byte if need be, and reads answers.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/json.h"
 
 namespace loopspec::test {
+
+// Whether the condition comes true within so many seconds.
+template <typename F>
+bool Eventually(F condition, double seconds = 5) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
 
 struct Answer {
   int status = 0;

@@ -28,16 +28,6 @@ double Since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-template <typename F>
-bool Eventually(F condition, double seconds = 5) {
-  const Clock::time_point start = Clock::now();
-  while (!condition()) {
-    if (Since(start) > seconds) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
-}
-
 class TestHandler : public serve::HttpHandler {
  public:
   void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) override {

@@ -26,16 +26,6 @@ using serve::HttpServerOptions;
 using serve::Service;
 using serve::ServiceOptions;
 
-template <typename F>
-bool Eventually(F condition, double seconds = 5) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
-}
-
 class ServiceTest : public testing::Test {
  protected:
   ServiceTest() {

@@ -8,7 +8,7 @@
 namespace loopspec::test {
 namespace {
 
-std::vector<Json> Lines(const std::string& text) {
+std::vector<Json> JsonLines(const std::string& text) {
   std::vector<Json> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
@@ -46,7 +46,7 @@ TEST(Batch, AnswersAsOpenAisBatchesDo) {
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.err.find("8 of 8 requests answered, 5 with an error"), std::string::npos)
       << run.err;
-  const std::vector<Json> out = Lines(Slurp(scratch / "out.jsonl"));
+  const std::vector<Json> out = JsonLines(Slurp(scratch / "out.jsonl"));
   ASSERT_EQ(out.size(), 8u);
   const std::vector<std::string> ids = {"r1",       "talk",   "bad",    "nowhere",
                                         "streamed", "line-6", "line-7", "r2"};
@@ -80,7 +80,7 @@ TEST(Batch, GoesOnAfterABreak) {
     arguments.insert(arguments.end(), {"--order", order});
     ASSERT_EQ(Call(arguments).code, 0);
     const std::string whole = Slurp(output);
-    ASSERT_EQ(Lines(whole).size(), 12u);
+    ASSERT_EQ(JsonLines(whole).size(), 12u);
     // Five answers and half of the sixth are left.
     size_t at = 0;
     for (int i = 0; i < 5; ++i) at = whole.find('\n', at) + 1;
@@ -91,7 +91,7 @@ TEST(Batch, GoesOnAfterABreak) {
         << again.err;
     const auto texts = [](const std::string& file) {
       std::map<std::string, std::string> by_id;
-      for (const Json& line : Lines(file))
+      for (const Json& line : JsonLines(file))
         by_id[line["custom_id"]] = line["response"]["body"]["choices"][0]["text"];
       return by_id;
     };
@@ -112,7 +112,7 @@ TEST(Batch, TakesPlainPrompts) {
   arguments.insert(arguments.end(), {"-n", "6"});
   const RunResult run = Call(arguments);
   ASSERT_EQ(run.code, 0) << run.err;
-  const std::vector<Json> out = Lines(run.out);
+  const std::vector<Json> out = JsonLines(run.out);
   ASSERT_EQ(out.size(), 3u);
   EXPECT_EQ(out[2]["custom_id"], "line-4");
   for (const Json& line : out) EXPECT_EQ(line["response"]["status_code"], 200) << line.dump();
