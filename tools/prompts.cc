@@ -9,7 +9,7 @@
 namespace loopspec::tools {
 namespace {
 
-std::string Trim(const std::string& text) {
+std::string Trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return "";
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
@@ -34,7 +34,7 @@ std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
   for (int number = 1; begin < file.size(); ++number) {
     size_t end = file.find('\n', begin);
     if (end == std::string::npos) end = file.size();
-    const std::string line = Trim(file.substr(begin, end - begin));
+    const std::string line = Trimmed(file.substr(begin, end - begin));
     begin = end + 1;
     if (line.empty()) continue;
     const std::string where = fmt::format("{}, line {}", NameOfInput(path), number);
@@ -49,7 +49,7 @@ std::optional<std::string> FinalAnswer(const std::string& text) {
   const size_t at = text.rfind("####");
   if (at == std::string::npos) return std::nullopt;
   const size_t end = text.find('\n', at);
-  return Trim(text.substr(at + 4, end == std::string::npos ? end : end - at - 4));
+  return Trimmed(text.substr(at + 4, end == std::string::npos ? end : end - at - 4));
 }
 
 }  // namespace loopspec::tools

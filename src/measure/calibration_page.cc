@@ -18,7 +18,7 @@ using measure::Plot;
 using measure::PlotMark;
 using measure::PlotSeries;
 
-std::string Percent(double share) {
+std::string ShareAsPercent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
@@ -148,7 +148,7 @@ void AddMeasuredPart(const CalibrationReport& report, HtmlPage& page) {
     page.AddParagraph(fmt::format(
         "Over {} measured sets the rank correlation is {:.2f} (1: the same order). The chosen "
         "set reaches {} of the fastest measured one, {}.",
-        quality.compared, *quality.rank_correlation, Percent(quality.chosen_over_best),
+        quality.compared, *quality.rank_correlation, ShareAsPercent(quality.chosen_over_best),
         DepthsText(quality.best)));
   }
 }
@@ -169,11 +169,11 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
          fmt::format("{:.1f}", p.simulation.rows),
          fmt::format("{:.1f}", p.tokens_per_second),
          fmt::format("{:.2f}x", p.speedup),
-         p.bound_share > 0 ? Percent(p.bound_share) : ""};
+         p.bound_share > 0 ? ShareAsPercent(p.bound_share) : ""};
   if (!report.measured.empty()) {
     row.push_back(m != nullptr ? fmt::format("{:.1f}", m->median()) : "");
     row.push_back(m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "");
-    row.push_back(m != nullptr && m->floor_share > 0 ? Percent(m->floor_share) : "");
+    row.push_back(m != nullptr && m->floor_share > 0 ? ShareAsPercent(m->floor_share) : "");
   }
   table.strong.push_back(p.depths == report.chosen().depths);
 }
