@@ -156,7 +156,9 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
       kill(child, SIGINT);
       signalled = true;
     }
-    if (options.interrupt_after_error && !result.err.empty() && !signalled) {
+    const bool reached =
+        !options.interrupt_at.empty() && result.err.find(options.interrupt_at) != std::string::npos;
+    if (((options.interrupt_after_error && !result.err.empty()) || reached) && !signalled) {
       kill(child, SIGINT);
       signalled = true;
     }

@@ -20,6 +20,7 @@ struct RunOptions {
   int signal_after_output = 0;         // sent when the first bytes have come
   bool interrupt = false;              // Ctrl-C, a moment after the program began to catch it
   bool interrupt_after_error = false;  // Ctrl-C when the first bytes are on standard error
+  std::string interrupt_at;            // Ctrl-C once standard error has this
   std::function<void()> after_output;  // called when the first bytes have come
   bool error_terminal = false;         // standard error is a terminal
   bool colour = false;                 // leave NO_COLOR unset

@@ -231,7 +231,7 @@ TEST(Experiments, AnInterruptKeepsWhatIsDone) {
   RunOptions interrupt;
   interrupt.error_terminal = true;
   interrupt.environment = {{"TERM", "xterm"}};
-  interrupt.interrupt_after_error = true;
+  interrupt.interrupt_at = " runs,";  // with the time left, of which more is known after one
   const RunResult stopped = Call(ExperimentRun(scratch, "0"), interrupt);
   EXPECT_EQ(stopped.code, 130) << stopped.err;
   EXPECT_NE(stopped.out.find("INTERRUPTED"), std::string::npos) << stopped.out;
