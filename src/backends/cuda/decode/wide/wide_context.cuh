@@ -4,8 +4,6 @@
 // prepares whatever depends on no other row's results, and waits where it comes to them.
 #pragma once
 
-#include <cstddef>
-
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
@@ -22,9 +20,12 @@ struct WideRun {
   const int32_t* chains;
 };
 
-// The part of the context that they use.
+// The part of the context that they use: all that lies before `row_cache`, rounded up.
+inline constexpr size_t kContextCaches =
+    sizeof(CtaContext::row_cache) + sizeof(CtaContext::query_cache) +
+    sizeof(CtaContext::chain_cache) + sizeof(CtaContext::piece_cache) + sizeof(CtaContext::shares);
 inline constexpr int kWideContextBytes =
-    (static_cast<int>(offsetof(CtaContext, row_cache)) + 1023) / 1024 * 1024;
+    (static_cast<int>(sizeof(CtaContext) - kContextCaches) + 1023) / 1024 * 1024;
 
 // The kernels of the operations before have ended, and their results can be read.
 __device__ __forceinline__ void WaitForOperationsBefore() {
