@@ -17,6 +17,9 @@
 namespace loopspec::test {
 namespace {
 
+// Of whole answers: a sanitizer and a busy machine may slow them down a hundred times.
+constexpr double kPatience = 120;
+
 std::string Lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
@@ -200,13 +203,13 @@ std::string GetText(std::string_view path, std::string_view headers) {
 Answer Post(int port, std::string_view path, const Json& body, std::string_view headers) {
   Client client(port);
   client.Send(PostText(path, body.dump(), headers));
-  return client.ReadAnswer();
+  return client.ReadAnswer(kPatience);
 }
 
 Answer Get(int port, std::string_view path, std::string_view headers) {
   Client client(port);
   client.Send(GetText(path, headers));
-  return client.ReadAnswer();
+  return client.ReadAnswer(kPatience);
 }
 
 }  // namespace loopspec::test
