@@ -87,6 +87,18 @@ TEST_P(CudaChain, AdvancesTogetherAsOneByOne) {
   }
 }
 
+// Tokens one by one, again and again.
+TEST_P(CudaChain, IsTheSameEveryTime) {
+  LOOPSPEC_NEEDS_GPU();
+  MakeReference();
+  const auto first = expected_;
+  for (int again = 0; again < 3; ++again) {
+    expected_.clear();
+    MakeReference();
+    ASSERT_EQ(expected_, first) << "time " << again;
+  }
+}
+
 // The order of the rows in the step does not matter.
 TEST_P(CudaChain, MayStandInAnyOrder) {
   LOOPSPEC_NEEDS_GPU();

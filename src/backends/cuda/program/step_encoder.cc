@@ -157,6 +157,7 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
   Group(plan);
 
   header_.rows[phase] = step_.rows[phase] = static_cast<int32_t>(infos_.size());
+  header_.relation[phase] = RelationOf(plan, phase);
   header_.units[phase] = static_cast<int32_t>(units_.size());
   std::copy(infos_.begin(), infos_.end(),
             Append<RowInfo>(buffer, infos_.size(), header_.row_at[phase]));
