@@ -21,7 +21,7 @@ inline ModelSpec OuroLike() {
   spec.head_dim = 128;
   spec.ff = 2816;
   spec.vocab = 1000;
-  spec.max_positions = 4096;
+  spec.max_positions = 20480;
   spec.core_layers = 2;
   spec.recurrence = 4;
   spec.norms = NormPlacement::kSandwich;
@@ -38,7 +38,7 @@ inline ModelSpec RavenLike(bool olmo) {
   spec.head_dim = olmo ? 80 : 64;
   spec.ff = 1000;
   spec.vocab = 777;
-  spec.max_positions = 4096;
+  spec.max_positions = 20480;
   spec.prelude_layers = 1;
   spec.core_layers = 2;
   spec.coda_layers = 1;
@@ -103,6 +103,7 @@ class CudaRows : public testing::TestWithParam<int> {
     backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
     driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
     std::mt19937 random(3);
+    prompt_.clear();
     for (int i = 0; i < prompt; ++i)
       prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
     backend_->Prefill({{driver_->pages.data()}, 0, prompt_});

@@ -81,13 +81,13 @@ TEST_P(CudaRows, HaveTheBitsOfSingleRowsInAnyNumber) {
 }
 
 // After so many positions that combining takes several rounds, whose number depends on the rows,
-// and that the producer warp fetches the first keys and values and the compute warps load others.
+// that warps have runs of splits, and that several of them are a partial.
 TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
   LOOPSPEC_NEEDS_GPU();
-  constexpr int kLong = 3000;
+  constexpr int kLong = 17000;
   Start(64, kLong);
   const int depths = backend_->spec().recurrence;
-  for (const int position : {1040, 1500, kLong}) {
+  for (const int position : {1040, 3000, 8200, kLong}) {
     std::vector<float> alone;
     for (const int others : {0, 1, 3, 7, 8, 15, 23, 31, 63}) {
       driver_->Begin(depths);
@@ -102,19 +102,20 @@ TEST_P(CudaRows, DoNotDependOnTheirCompanyAfterLongPrefixes) {
 }
 
 // With 63 others the kernel without a producer warp runs; with fewer, the producer warp fetches the
-// keys and values of so long a prefix.
+// keys and values of so long a prefix. After the longer one a warp has runs of several splits.
 TEST_P(CudaRows, DoNotDependOnWhoFetchesTheirKeys) {
   LOOPSPEC_NEEDS_GPU();
-  constexpr int kLong = 700;
-  Start(64, kLong);
-  std::vector<float> loaded;
-  for (const int others : {63, 0, 3, 15, 23, 27, 31}) {
-    driver_->Begin(1);
-    for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), kLong, 0);
-    driver_->AddReadout(0, 0);
-    driver_->Run();
-    if (others == 63) loaded = driver_->Logits(0);
-    ASSERT_EQ(driver_->Logits(0), loaded) << "among " << others << " others";
+  for (const int prefix : {700, 3900}) {
+    Start(64, prefix);
+    std::vector<float> loaded;
+    for (const int others : {63, 0, 3, 15, 23, 27, 31}) {
+      driver_->Begin(1);
+      for (int i = 0; i <= others; ++i) driver_->AddRow(i, Token(i), prefix, 0);
+      driver_->AddReadout(0, 0);
+      driver_->Run();
+      if (others == 63) loaded = driver_->Logits(0);
+      ASSERT_EQ(driver_->Logits(0), loaded) << "among " << others << " others after " << prefix;
+    }
   }
 }
 

@@ -21,6 +21,7 @@
 
 #include "backends/cuda/program/plan.h"
 #include "backends/cuda/program/program.h"
+#include "backends/cuda/program/step_encoder.h"
 #include "base/json.h"
 #include "measure/synth_twin.h"
 #include "program_shapes.h"
@@ -270,16 +271,24 @@ class Simulation {
     const ModelSpec& spec = case_.spec;
     const int group = spec.heads / spec.kv_heads;
     struct Unit {
-      int first, count, split;
+      int first, count;
+      bool tail;
     };
     std::vector<Unit> units, own;
-    for (int row = 0; row < case_.rows; ++row) own.push_back({row, 1, case_.splits - 1});
+    for (int row = 0; row < case_.rows; ++row) own.push_back({row, 1, true});
     const int per_unit = case_.same_plane ? std::max(1, kUnitQueries / group) : 1;
-    for (int first = 0; first < case_.rows; first += per_unit) {
-      for (int split = 0; split + 1 < case_.splits; ++split)
-        units.push_back({first, std::min(per_unit, case_.rows - first), split});
+    std::vector<Sharers> sharers;
+    for (int first = 0; first < case_.rows; first += per_unit)
+      sharers.push_back({first, std::min(per_unit, case_.rows - first), case_.splits - 1, 1});
+    const int run = ChooseRunSplits(sharers, case_.rows, spec.kv_heads, case_.ctas * kWarps,
+                                    kPageSize / SplitPositions(spec.head_dim));
+    for (const Sharers& rows : sharers) {
+      for (int split = 0; split < rows.splits; split += run)
+        units.push_back({rows.first, rows.count, false});
     }
-    const size_t at = TailUnitsIndex(units.size(), own.size(), spec.kv_heads, case_.ctas * kWarps);
+    const size_t at =
+        run > 1 ? units.size()
+                : TailUnitsIndex(units.size(), own.size(), spec.kv_heads, case_.ctas * kWarps);
     units.insert(units.begin() + static_cast<std::ptrdiff_t>(at), own.begin(), own.end());
     const int per_head = (spec.head_dim / 2 + 7) / 8, qk_heads = spec.heads + spec.kv_heads;
     attention_.assign(static_cast<size_t>(case_.rows * spec.kv_heads), {});
@@ -292,7 +301,7 @@ class Simulation {
           attention_[static_cast<size_t>(row * spec.kv_heads + head)].push_back(index);
         if ((flags_ & kReceives) != 0) {
           NeedTiles(head * group * per_head, (head + 1) * group * per_head, piece);
-          if (unit.split + 1 == case_.splits) {
+          if (unit.tail) {
             NeedTiles((spec.heads + head) * per_head, (spec.heads + head + 1) * per_head, piece);
             const int values = qk_heads * per_head;
             NeedTiles(values + head * spec.head_dim / kTileRows,
@@ -364,7 +373,7 @@ std::vector<ModelSpec> ReleasedShapes() {
 TEST(LowLatencyExchange, IsReadBeforeItIsOverwritten) {
   std::vector<ModelSpec> specs = ReleasedShapes();
   std::mt19937 random(9);
-  for (int i = 0; i < 120; ++i) specs.push_back(RandomSpec(random));
+  for (int i = 0; i < 40; ++i) specs.push_back(RandomSpec(random));
   int64_t overwritten = 0;
   for (const int ctas : {16, 78, 108, 114, 132, 148, 170}) {
     int low_latency = 0;

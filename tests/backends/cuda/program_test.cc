@@ -187,6 +187,35 @@ TEST(Step, KnowsWhenRowsOfOneChainAreAtTheSameDepth) {
   EXPECT_EQ(RelationOf(sequences, kPhaseCore), PhaseRelation::kNone);
 }
 
+// On 132 multiprocessors. Ouro-1.4B has 16 KV heads and two splits a page, Raven-Llama 8 and one.
+TEST(Step, AttendsToLongContextsInRuns) {
+  constexpr int kGridWarps = 132 * kWarps;
+  const auto ouro = [](const std::vector<Sharers>& sharers, int rows) {
+    return ChooseRunSplits(sharers, rows, 16, kGridWarps, 2);
+  };
+  EXPECT_EQ(ouro({{0, 1, 0, 1}}, 1), 1);
+  EXPECT_EQ(ouro({{0, 1, 32, 1}}, 1), 1);   // 1,024 positions: not even a split for each warp
+  EXPECT_EQ(ouro({{0, 1, 256, 1}}, 1), 1);  // 8,192: four splits for each
+  EXPECT_EQ(ouro({{0, 1, 511, 1}}, 1), 8);
+  EXPECT_EQ(ouro(std::vector<Sharers>(4, {0, 1, 128, 1}), 4), 4);  // 4,096 at four depths
+  EXPECT_EQ(ouro({{0, 1, 512, 8}}, 1), 1);                         // its partials are runs already
+  EXPECT_EQ(ChooseRunSplits(std::vector<Sharers>(16, {0, 1, 125, 1}), 16, 8, kGridWarps, 1), 4);
+  // More rounds of shorter runs where longer ones would leave half of the warps idle.
+  EXPECT_LT(RunsTime(2 * kGridWarps, 2, 0, kGridWarps), RunsTime(kGridWarps + 1, 4, 0, kGridWarps));
+  // Tails cost nothing while warps are free.
+  EXPECT_EQ(RunsTime(1000, 8, 56, kGridWarps), RunsTime(1000, 8, 0, kGridWarps));
+  EXPECT_LT(RunsTime(1000, 8, 56, kGridWarps), RunsTime(1000, 8, 57, kGridWarps));
+}
+
+// Where that leaves a thousand pieces to a single row.
+TEST(Step, MergesSplitsOfLongContexts) {
+  EXPECT_EQ(PartialSplits(16383, 32, 16, 8), 1);
+  EXPECT_EQ(PartialSplits(16384, 32, 16, 8), 8);
+  EXPECT_EQ(PartialSplits(1 << 20, 32, 16, 8), 8);
+  EXPECT_EQ(PartialSplits(32767, 64, 8, 4), 1);
+  EXPECT_EQ(PartialSplits(32768, 64, 8, 4), 4);
+}
+
 // The barrier for rows of one chain comes after operations with this flag.
 TEST(Program, MarksTheOperationsThatWriteKeys) {
   std::mt19937 random(10);

@@ -9,13 +9,11 @@
 
 namespace loopspec::cuda {
 
-inline constexpr int kMaxStages = 3;      // of a warp's ring
-inline constexpr int kCachedRows = 32;    // rows of a phase whose RowInfo is kept here
-inline constexpr int kCachedChain = 256;  // entries of chains, likewise
-inline constexpr int kCachedPieces = 4;   // of attention, of each warp, likewise
-inline constexpr int kStreamedPieces =
-    kCachedPieces;                    // whose keys and values may come through the ring
-inline constexpr int kOpsAtOnce = 8;  // operations fetched at once, in advance
+inline constexpr int kMaxStages = 3;              // of a warp's ring
+inline constexpr int kCachedRows = 32;            // rows of a phase whose RowInfo is kept here
+inline constexpr int kCachedChain = 256;          // entries of chains, likewise
+inline constexpr int kCachedPieces = kFewRounds;  // of attention, of each warp, likewise
+inline constexpr int kOpsAtOnce = 8;              // operations fetched at once, in advance
 inline constexpr int kOpsHeld = 2 * kOpsAtOnce;
 inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
 
@@ -77,6 +75,14 @@ struct alignas(16) Run {
   RunFlags flags;
   int recurrence;  // of B, from 0
 };
+// What the pieces of attention in a phase are. Each kind has code of its own, as short as it can
+// be.
+enum class PieceKind {
+  kSplits,      // single splits
+  kRuns,        // runs of splits, each of which is a partial
+  kMergedRuns,  // runs of splits, several of which are a partial
+};
+
 // The rows that go through a stack in this step.
 struct alignas(16) PhaseContext {
   int begin, end;   // of the stack's operations
@@ -88,6 +94,8 @@ struct alignas(16) PhaseContext {
   int units;
   int combine_lanes;  // see ops/combine_op.cuh
   bool small_batch;
+  PieceKind pieces;
+  int runs;                    // whole units; unless pieces are single splits, the first
   PhaseRelation relation;      // as in the plan
   const RowInfo* infos;        // in `row_cache` where they fit
   const QueryRow* query_rows;  // in `query_cache`, likewise
@@ -99,9 +107,10 @@ struct alignas(16) AttentionPiece {
   const bf16* page;  // the first position's key, in the plane of the stack's first layer
   const bf16* cell;  // likewise the key in the first row's cell
   int begin;         // the first position
-  int position, committed, first, count, chain, plane, split, row;  // as in AttentionUnit
-  int head;
-  int slot;  // of the first query's partial results: partial times heads plus head
+  int position, committed, first, count, chain, plane, row;  // as in AttentionUnit
+  int partial;                                               // number of the first, in each row
+  int slot;                             // of the first query's: partial times heads plus head
+  int16_t splits, whole, merged, head;  // as in AttentionUnit; the KV head
 };
 
 struct CtaContext {
@@ -125,10 +134,9 @@ struct CtaContext {
   QueryRow query_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];
   AttentionPiece piece_cache[kWarps][kCachedPieces];
-  // Which warps' n-th piece the producer warp fetches, a bit for each warp, and where its keys are
-  // in the plane of the stack's first layer.
-  uint32_t streamed_warps[kPhases][kStreamedPieces];
-  const bf16* streamed_keys[kPhases][kStreamedPieces][kWarps];
+  // Whose keys the producer warp fetches, in a few rounds, for each warp.
+  KeyRun key_runs[kFewRounds][kWarps];
+  int16_t key_heads[kFewRounds][kWarps];
   MatrixShare shares[kMaxMatrices];
 };
 

@@ -110,7 +110,6 @@ __device__ __noinline__ void EnterLaunch(const DecodeParams& params) {
   const auto* chains = At<int32_t>(params.plan, plan.chains_at);
   if (plan.chain_count <= kCachedChain)
     FetchToShared(context.chain_cache, chains, plan.chain_count);
-  ChooseStreamed<Kind>();
   if (threadIdx.x < kPhases) {
     context.order.end[threadIdx.x] = params.program.matrices_end[threadIdx.x];
     const int phase = static_cast<int>(threadIdx.x);
@@ -163,6 +162,10 @@ __device__ __noinline__ OpDigest EnterNextPhase() {
     now.small_batch = rows <= kSmallBatchRows;
     now.combine_lanes = CombineLanes(rows * context.p.shapes.q_size, PieceStride(),
                                      context.p.shapes.head_stride, now.small_batch);
+    now.pieces = plan.merged[phase] != 0       ? PieceKind::kMergedRuns
+                 : plan.longest_run[phase] > 1 ? PieceKind::kRuns
+                                               : PieceKind::kSplits;
+    now.runs = plan.runs[phase];
     now.relation = plan.relation[phase];
     now.allowed =
         (now.small_batch && context.p.exchange.enabled != 0 ? OpFlags(OpFlag::kSend) : OpFlags{}) |
@@ -354,14 +357,20 @@ DecodeLaunch PrepareDecode(int device) {
            std::to_string(SharedBytes<Least>()));
 }
 
+// Kernels with a producer warp expect that small batches can use the exchange, and that attention
+// takes all queries of a KV head at once.
+int ProducerRows(const DecodeLaunch& launch, const DecodeParams& params) {
+  if (params.exchange.enabled == 0 || params.shapes.group > kUnitQueries) return 0;
+  return std::max(launch.with_producer[0].producer_rows, launch.with_producer[1].producer_rows);
+}
+
 void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodeParams params,
                   const PlanHeader& plan, cudaStream_t stream) {
   const auto& rows = plan.rows;
-  // Kernels with a producer warp expect that small batches can use the exchange, and that attention
-  // takes all queries of a KV head at once. If one phase needs the kernel for more rows, the others
-  // run in it too: another launch would cost more than the smaller kernel gains.
+  // If one phase needs the kernel for more rows, the others run in it too: another launch would
+  // cost more than the smaller kernel gains.
   const DecodeKernelLaunch* with_producer_kernel = nullptr;
-  if (params.exchange.enabled != 0 && params.shapes.group <= kUnitQueries) {
+  if (ProducerRows(launch, params) > 0) {
     with_producer_kernel = &launch.with_producer[0];
     for (const int count : rows) {
       if (count > launch.with_producer[0].producer_rows &&

@@ -25,6 +25,9 @@ struct DecodeLaunch {
 // Throws Error when the device has too little shared memory.
 DecodeLaunch PrepareDecode(int device);
 
+// Rows up to which a phase runs in a kernel with a producer warp; 0: none does.
+int ProducerRows(const DecodeLaunch& launch, const DecodeParams& params);
+
 // Runs the step of `plan`, the host's copy of what lies at params.plan. One launch, or several
 // where phases need different kernels.
 void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodeParams params,

@@ -17,6 +17,15 @@ __device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The same with rows 8 ... 15 of a zero, of which nothing is kept.
+__device__ inline void MmaEight(float (&c)[2], uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1) {
+  float unused2, unused3;
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%6,%5,%6}, {%7,%8}, "
+      "{%0,%1,%9,%9};"
+      : "+f"(c[0]), "+f"(c[1]), "=f"(unused2), "=f"(unused3)
+      : "r"(a0), "r"(a2), "r"(0), "r"(b0), "r"(b1), "f"(0.0f));
+}
+
 // n / d for n >= 0; a shift where d is a power of two, which it nearly always is.
 __device__ inline int Quotient(int n, int d) {
   return (d & (d - 1)) == 0 ? n >> (__ffs(d) - 1) : n / d;

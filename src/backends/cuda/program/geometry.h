@@ -17,9 +17,18 @@ inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a CTA holds a row of the stream in registers
 inline constexpr int kLocalHidden = 2048;         // widest row of which every CTA may hold a copy
 
-// Positions of an attention partial: as many as a warp can have in flight at once.
+// Positions of a split of attention: as many as a warp can have in flight at once.
 inline constexpr int SplitPositions(int head_stride) {
   return head_stride <= 64 ? 64 : 4096 / head_stride;
+}
+
+// Splits of an attention partial of a row at `position`: one, and more where so many partials are
+// left that they occupy the warps of a large chip. It decides on the order of sums, so it may
+// depend on nothing but the row and the model.
+inline constexpr int kPartialPieces = 1024;
+inline constexpr int PartialSplits(int position, int split, int kv_heads, int most) {
+  const int64_t pieces = static_cast<int64_t>(position) * kv_heads / (split * most);
+  return pieces >= kPartialPieces ? most : 1;
 }
 
 // Query heads that a warp takes at once: an attention unit has as many rows as give that many query
@@ -31,6 +40,20 @@ inline constexpr int kLargeUnitQueries = 32;
 // Rows of a phase from which on every operation has a kernel of its own (decode/wide).
 inline constexpr int kWideFrom = kPassRows + 1;
 
+// Pages of a run of splits at most. A warp attends to a run with its queries in registers.
+inline constexpr int kRunPages = 4;
+
+// Up to so many pieces for each warp, single splits are faster than runs.
+inline constexpr int kFewRounds = 4;
+
+// How long the slowest of the grid's warps takes for `pieces` whole runs of `splits` splits each
+// and `tail` pieces with tails, in splits. A piece by itself costs about as much as a split: its
+// queries have to be fetched.
+inline constexpr int RunsTime(int pieces, int splits, int tail, int warps) {
+  const int rounds = (pieces + warps - 1) / warps, free = rounds * warps - pieces;
+  return rounds * (splits + 1) + (tail > free ? 2 * ((tail - free + warps - 1) / warps) : 0);
+}
+
 // Lanes, of four elements each, that a piece of the combine operation has (ops/combine_op.cuh): as
 // few as give each of the grid's `warps` at most one piece of the `elements` in all rows. More than
 // eight leave no registers for the exchange, and are more than a head has where head_stride is 32.
@@ -41,10 +64,10 @@ inline constexpr int CombineLanes(int elements, int warps, int head_stride, bool
   return lanes;
 }
 
-// Where the tail units (those with uncommitted positions) are put among the `others` of the plan.
-// Tail units take longest, because they look up cells. Pieces go to the grid's `warps` round robin;
-// at the end of the last full round the tail units fall to warps that get no piece of the last,
-// incomplete round, as far as there are such warps.
+// Where the tail units (those with uncommitted positions) are put among the `others` of the plan,
+// if those are single splits. Tail units take longest then, because they look up cells. Pieces go
+// to the grid's `warps` round robin; at the end of the last full round the tail units fall to warps
+// that get no piece of the last, incomplete round, as far as there are such warps.
 inline constexpr size_t TailUnitsIndex(size_t others, size_t tail, int kv_heads, int warps) {
   const auto heads = static_cast<size_t>(kv_heads), each = static_cast<size_t>(warps);
   const size_t full = (others + tail) * heads / each * each / heads;

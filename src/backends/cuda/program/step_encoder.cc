@@ -14,7 +14,12 @@
 namespace loopspec::cuda {
 
 StepEncoder::StepEncoder(const ModelSpec& spec, int split, int warps, int cells, int readouts)
-    : spec_(spec), split_(split), warps_(warps), cells_(cells), readouts_(readouts) {}
+    : spec_(spec),
+      split_(split),
+      warps_(warps),
+      cells_(cells),
+      readouts_(readouts),
+      planes_(PlaneMap(spec, readouts).count()) {}
 
 // Room for `count` elements at a 16-byte boundary; `offset` says where.
 template <typename T>
@@ -111,6 +116,26 @@ PhaseRelation RelationOf(const StepPlan& plan, Phase phase) {
   return relation;
 }
 
+int ChooseRunSplits(std::span<const Sharers> sharers, int tail_units, int kv_heads, int warps,
+                    int per_page) {
+  const auto pieces = [&](int run) {
+    int units = 0;
+    for (const Sharers& rows : sharers) {
+      const int splits = std::max(run, rows.merged);
+      units += (rows.splits + splits - 1) / splits;
+    }
+    return units * kv_heads;
+  };
+  const int tail = tail_units * kv_heads;
+  if (pieces(1) + tail <= kFewRounds * warps) return 1;
+  const auto time = [&](int run) { return RunsTime(pieces(run), run, tail, warps); };
+  int best = std::max(2, per_page);
+  for (int run = 2 * best; run <= kRunPages * per_page; run *= 2) {
+    if (time(run) <= time(best)) best = run;
+  }
+  return best;
+}
+
 void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
   LOOPSPEC_CHECK(row.chain_length >= 0 && row.chain_length <= row.position);
   LOOPSPEC_CHECK(row.token >= 0 && row.token < spec_.vocab);
@@ -121,7 +146,7 @@ void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
   info.position = row.position;
   info.depth = row.depth;
   info.plane = plane;
-  info.splits = row.position / split_ + 1;
+  info.partials = row.position / split_ / Merged(row.position) + 1;
   infos_.push_back(info);
   plans_.push_back(&row);
 }
@@ -149,7 +174,7 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
   int64_t partials = 0;
   for (RowInfo& info : infos_) {
     info.partial = static_cast<int32_t>(partials);
-    partials += info.splits;
+    partials += info.partials;
   }
   step_.partials = std::max(step_.partials, partials);
   if (static_cast<int>(infos_.size()) <= kSmallBatchRows)
@@ -159,6 +184,11 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
   header_.rows[phase] = step_.rows[phase] = static_cast<int32_t>(infos_.size());
   header_.relation[phase] = RelationOf(plan, phase);
   header_.units[phase] = static_cast<int32_t>(units_.size());
+  for (const AttentionUnit& unit : units_) {
+    if (unit.merged > 1) header_.merged[phase] = 1;
+    header_.longest_run[phase] = std::max(header_.longest_run[phase], unit.keys.splits);
+    header_.runs[phase] += unit.keys.whole;
+  }
   std::copy(infos_.begin(), infos_.end(),
             Append<RowInfo>(buffer, infos_.size(), header_.row_at[phase]));
   std::copy(query_rows_.begin(), query_rows_.end(),
@@ -167,15 +197,19 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
             Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[phase]));
 }
 
-// Rows of one sequence and plane share the reading of splits that are fully committed. The other
-// splits, a row's tail, are read for each row alone.
+int StepEncoder::Merged(int position) const {
+  return PartialSplits(position, split_, spec_.kv_heads, kRunPages * (kPageSize / split_));
+}
+
+// Rows of one sequence and plane share the reading of partials that are fully committed. The other
+// partials, a row's tail, are read for each row alone.
 void StepEncoder::Group(const StepPlan& plan) {
   order_.resize(infos_.size());
   std::iota(order_.begin(), order_.end(), 0);
   const auto key = [&](int32_t i) {
     const RowPlan& row = *plans_[static_cast<size_t>(i)];
     return std::tuple(row.sequence, infos_[static_cast<size_t>(i)].plane,
-                      row.position - row.chain_length);
+                      row.position - row.chain_length, Merged(row.position));
   };
   std::stable_sort(order_.begin(), order_.end(),
                    [&](int32_t a, int32_t b) { return key(a) < key(b); });
@@ -191,41 +225,68 @@ void StepEncoder::Group(const StepPlan& plan) {
       1, (count >= wide_from_ ? kLargeUnitQueries : kUnitQueries) / (spec_.heads / spec_.kv_heads));
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
-    for (int split = (row.position - row.chain_length) / split_; split <= row.position / split_;
-         ++split) {
-      tail_units_.push_back(Unit(plan, i, 1, split));
+    const int merged = Merged(row.position), end = row.position / split_ + 1;
+    for (int split = (row.position - row.chain_length) / split_ / merged * merged; split < end;
+         split += merged) {
+      tail_units_.push_back(Unit(plan, i, 1, split, std::min(merged, end - split)));
     }
   }
+  sharers_.clear();
   for (int first = 0; first < count;) {
     int last = first + 1;
     while (last < count && last - first < per_unit && key(order_[last]) == key(order_[first]))
       ++last;
-    const int whole = std::get<2>(key(order_[first])) / split_;
-    for (int split = 0; split < whole; ++split)
-      units_.push_back(Unit(plan, first, last - first, split));
+    const int merged = std::get<3>(key(order_[first]));
+    sharers_.push_back(
+        {first, last - first, std::get<2>(key(order_[first])) / split_ / merged * merged, merged});
     first = last;
   }
-  const size_t at = TailUnitsIndex(units_.size(), tail_units_.size(), spec_.kv_heads, warps_);
+  const int run = count <= run_rows_
+                      ? ChooseRunSplits(sharers_, static_cast<int>(tail_units_.size()),
+                                        spec_.kv_heads, warps_, kPageSize / split_)
+                      : 1;
+  for (const Sharers& rows : sharers_) {
+    const int splits = std::max(run, rows.merged);
+    for (int split = 0; split < rows.splits; split += splits)
+      units_.push_back(
+          Unit(plan, rows.first, rows.count, split, std::min(splits, rows.splits - split)));
+  }
+  const bool runs = std::any_of(units_.begin(), units_.end(),
+                                [](const AttentionUnit& unit) { return unit.keys.splits > 1; });
+  // As many as the producer warp takes care of (decode/ops/attention_pieces.cuh).
+  LOOPSPEC_CHECK(!runs || count > run_rows_ ||
+                 static_cast<int>(units_.size()) * spec_.kv_heads >= warps_ / 4);
+  const size_t at = runs
+                        ? units_.size()
+                        : TailUnitsIndex(units_.size(), tail_units_.size(), spec_.kv_heads, warps_);
   units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), tail_units_.begin(),
                 tail_units_.end());
 }
 
-AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split) const {
+AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split,
+                                int splits) const {
   const auto lead = static_cast<size_t>(order_[static_cast<size_t>(first)]);
   const RowPlan& row = *plans_[lead];
   AttentionUnit unit{};
   unit.first = first;
   unit.count = count;
-  unit.split = split;
   unit.plane = infos_[lead].plane;
+  unit.keys.first = split % (kPageSize / split_);
+  unit.keys.split = split;
+  unit.keys.splits = splits;
   unit.position = row.position;
   unit.committed = row.position - row.chain_length;
   unit.cell = row.cell;
   unit.chain = row.chain_begin;
   unit.row = static_cast<int32_t>(lead);
   unit.partial = infos_[lead].partial;
+  unit.merged = Merged(row.position);
+  unit.keys.whole = (split + splits) * split_ <= unit.committed ? 1 : 0;
   const int32_t* table = plan.sequences[static_cast<size_t>(row.sequence)].pages;
-  if (split * split_ < unit.committed) unit.page = table[split * split_ / kPageSize];
+  const int begin = split * split_, end = std::min((split + splits) * split_, unit.committed);
+  for (int page = begin / kPageSize; page * kPageSize < end; ++page)
+    unit.keys.pages[page - begin / kPageSize] =
+        (table[page] * planes_ + unit.plane) * spec_.kv_heads;
   return unit;
 }
 

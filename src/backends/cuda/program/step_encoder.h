@@ -1,6 +1,8 @@
 // Turns a StepPlan into the bytes that the kernels read, in pinned memory.
 #pragma once
 
+#include <span>
+
 #include "backends/backend.h"
 #include "backends/cuda/program/plan.h"
 #include "backends/cuda/sampling/sampling_kernel.h"
@@ -20,6 +22,18 @@ struct EncodedStep {
 // Whether rows of the phase attend to keys that others write in the same step.
 PhaseRelation RelationOf(const StepPlan& plan, Phase phase);
 
+// Rows that read the same keys.
+struct Sharers {
+  int first, count;
+  int splits;  // of the partials that are fully committed
+  int merged;  // splits of a partial
+};
+
+// Splits of a run of attention, such that the grid's warps end as early as they can. A page has
+// `per_page` splits. Rows whose partials are longer than that have runs of one partial.
+int ChooseRunSplits(std::span<const Sharers> sharers, int tail_units, int kv_heads, int warps,
+                    int per_page);
+
 class StepEncoder {
  public:
   // `split`: positions per attention partial; `warps`: of the grid, which share attention's pieces.
@@ -27,6 +41,8 @@ class StepEncoder {
 
   // Rows of a phase from which on attention has large units.
   void SetWideFrom(int rows) { wide_from_ = rows; }
+  // Rows of a phase up to which a unit may be a run of several splits.
+  void SetRunRows(int rows) { run_rows_ = rows; }
 
   // Writes `plan` to `buffer`, which grows as needed.
   EncodedStep Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer);
@@ -39,16 +55,19 @@ class StepEncoder {
   void EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer);
   void AddRow(const StepPlan& plan, const RowPlan& row, int plane);
   void Group(const StepPlan& plan);
-  AttentionUnit Unit(const StepPlan& plan, int first, int count, int split) const;
+  int Merged(int position) const;
+  AttentionUnit Unit(const StepPlan& plan, int first, int count, int split, int splits) const;
 
   const ModelSpec& spec_;
-  int split_, warps_, cells_, readouts_;
+  int split_, warps_, cells_, readouts_, planes_;
   int wide_from_ = kWideFrom;
+  int run_rows_ = 0;
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;
   std::vector<int32_t> order_;  // rows of a phase; those that can share reads are neighbours
   std::vector<QueryRow> query_rows_;
+  std::vector<Sharers> sharers_;  // of query_rows_
   std::vector<AttentionUnit> tail_units_, units_;
   std::vector<RowInfo> infos_;
   std::vector<const RowPlan*> plans_;  // of infos_

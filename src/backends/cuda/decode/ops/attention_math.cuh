@@ -24,8 +24,9 @@ template <int kHead, int kQueries>  // 8 or 16
 struct AttentionState {
   static constexpr int kParts = kHead / 32;
   static constexpr int kHalves = kQueries / 8;
-  uint4 q[kParts][2];     // queries g and g + 8: elements 32 c + 8 t ... + 7; zeros past kQueries
-  float o[kParts][4][4];  // [c][r]: columns 32 c + 8 t' + 2 r ...
+  uint4 q[kParts][2];  // queries g and g + 8: elements 32 c + 8 t ... + 7; zeros past kQueries
+  float o[kParts][4]
+         [2 * kHalves];  // [c][r]: columns 32 c + 8 t' + 2 r ... of queries g (and g + 8)
   float maximum[kHalves], sum[kHalves];
 
   __device__ __forceinline__ void Clear() {
@@ -34,7 +35,7 @@ struct AttentionState {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[c][r][e] = 0.0f;
+        for (int e = 0; e < 2 * kHalves; ++e) o[c][r][e] = 0.0f;
       }
     }
 #pragma unroll
@@ -124,24 +125,46 @@ struct AttentionState {
     }
   }
 
-  // Adds the positions' values with these weights.
+  // Adds part c of the positions' values with these weights, packed: those of queries g in a, of g
+  // + 8 in b.
+  template <int kGroups>
+  __device__ __forceinline__ void Add(int c, const uint4 (&v)[kGroups],
+                                      const uint32_t (&a)[kGroups], const uint32_t (&b)[kGroups]) {
+#pragma unroll
+    for (int j = 0; j < kGroups; j += 2) {
+      Mma(o[c][0], a[j], b[j], a[j + 1], b[j + 1], Transpose(v[j].x), Transpose(v[j + 1].x));
+      Mma(o[c][1], a[j], b[j], a[j + 1], b[j + 1], Transpose(v[j].y), Transpose(v[j + 1].y));
+      Mma(o[c][2], a[j], b[j], a[j + 1], b[j + 1], Transpose(v[j].z), Transpose(v[j + 1].z));
+      Mma(o[c][3], a[j], b[j], a[j + 1], b[j + 1], Transpose(v[j].w), Transpose(v[j + 1].w));
+    }
+  }
+  // All parts, of weights as Weigh left them.
   template <int kGroups>
   __device__ __forceinline__ void Add(const uint4 (&values)[kGroups][kParts],
                                       const float (&s)[kGroups][4]) {
+    uint32_t a[kGroups], b[kGroups];
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      a[j] = PackBF16(s[j][0], s[j][1]);
+      b[j] = PackBF16(s[j][2], s[j][3]);
+    }
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+      uint4 v[kGroups];
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) v[j] = values[j][c];
+      Add(c, v, a, b);
+    }
+  }
+  template <int kGroups>
+  __device__ __forceinline__ void Add(int c, const uint4 (&v)[kGroups],
+                                      const uint32_t (&a)[kGroups]) {
 #pragma unroll
     for (int j = 0; j < kGroups; j += 2) {
-      const uint32_t a0 = PackBF16(s[j][0], s[j][1]), a2 = PackBF16(s[j + 1][0], s[j + 1][1]);
-      const uint32_t a1 = kHalves == 2 ? PackBF16(s[j][2], s[j][3]) : 0,
-                     a3 = kHalves == 2 ? PackBF16(s[j + 1][2], s[j + 1][3]) : 0;
-#pragma unroll
-      for (int c = 0; c < kParts; ++c) {
-        const uint4& v0 = values[j][c];
-        const uint4& v1 = values[j + 1][c];
-        Mma(o[c][0], a0, a1, a2, a3, Transpose(v0.x), Transpose(v1.x));
-        Mma(o[c][1], a0, a1, a2, a3, Transpose(v0.y), Transpose(v1.y));
-        Mma(o[c][2], a0, a1, a2, a3, Transpose(v0.z), Transpose(v1.z));
-        Mma(o[c][3], a0, a1, a2, a3, Transpose(v0.w), Transpose(v1.w));
-      }
+      MmaEight(o[c][0], a[j], a[j + 1], Transpose(v[j].x), Transpose(v[j + 1].x));
+      MmaEight(o[c][1], a[j], a[j + 1], Transpose(v[j].y), Transpose(v[j + 1].y));
+      MmaEight(o[c][2], a[j], a[j + 1], Transpose(v[j].z), Transpose(v[j + 1].z));
+      MmaEight(o[c][3], a[j], a[j + 1], Transpose(v[j].w), Transpose(v[j + 1].w));
     }
   }
 

@@ -23,8 +23,8 @@ __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   if (n >= kCachedPieces ||
       FirstPiece() + n * PieceStride() >= context.phase.units * p.shapes.kv_heads)
     return;
-  if ((StreamedPieces() >> n & 1) != 0) return;
   const AttentionPiece& piece = context.piece_cache[threadIdx.x / 32][n];
+  if (piece.whole != 0 && StreamsKeys(context.phase.units)) return;
   const int count = min(p.shapes.split, piece.committed - piece.begin);
   if (count <= 0 || piece.plane + plane_offset >= p.shapes.planes) return;
   const bf16* keys = piece.page + static_cast<size_t>(plane_offset) * p.shapes.kv_heads *
@@ -61,11 +61,16 @@ struct PieceKeys {
   KeyParts<kHead> keys;
 
   __device__ __forceinline__ void Fetch(const AttentionPiece& piece, const Run& run) {
+    Fetch(piece, run, piece.page, piece.begin);
+  }
+  // The split that begins at `begin`, whose first key is at `first`.
+  __device__ __forceinline__ void Fetch(const AttentionPiece& piece, const Run& run,
+                                        const bf16* first, int begin) {
     const CtaContext& context = Context();
     const DecodeParams& p = context.p;
-    const int g = threadIdx.x % 32 / 4, begin = piece.begin;
+    const int g = threadIdx.x % 32 / 4;
     const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.shapes.kv_heads;
-    const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
+    const bf16* page = first + plane_heads * (2 * kPageSize * kHead);
     in_cell = 0;
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) at[j] = page + (8 * j + g) * kHead;
@@ -180,25 +185,108 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   }
 }
 
+// Parts of a query that a lane holds, where they do not come with the key of the row's own
+// position.
+template <int kHead>
+__device__ __forceinline__ void LoadQueryParts(const LaneQuery& query, const Run& run,
+                                               uint4 (&parts)[kHead / 32]) {
+  const DecodeParams& p = Context().p;
+  if (run.flags.Has(RunFlag::kReceives)) {
+    ReceiveParts(query.row * (p.shapes.heads + 2 * p.shapes.kv_heads) + query.head, run.epoch - 1,
+                 parts);
+    return;
+  }
+  const bf16* from = p.buffers.q +
+                     (static_cast<size_t>(query.row) * p.shapes.heads + query.head) * kHead +
+                     threadIdx.x % 4 * 8;
+#pragma unroll
+  for (int c = 0; c < kHead / 32; ++c) parts[c] = LoadCoherent16(from + c * 32);
+  __syncwarp();
+}
+
+// A piece whose partials are several splits each.
+template <int kHead>
+__device__ __forceinline__ void AttendMergedPiece(const AttentionPiece& piece, const KeyRun& keys,
+                                                  const Run& run) {
+  constexpr int kGroups = PieceKeys<kHead>::kGroups, kParts = PieceKeys<kHead>::kParts,
+                kSplit = PieceKeys<kHead>::kSplit;
+  const DecodeParams& p = Context().p;
+  const int own_key = piece.row * (p.shapes.heads + 2 * p.shapes.kv_heads) + p.shapes.heads +
+                      piece.head * 2;  // in exchange.qkv
+#pragma unroll 1
+  for (int first = 0; first < piece.count * p.shapes.group; first += kUnitQueries) {
+    const LaneQuery query = QueryOfLane(piece, first);
+    const int last[1] = {query.last};
+    AttentionState<kHead, kUnitQueries> state;
+    uint4 parts[kParts];
+    LoadQueryParts<kHead>(query, run, parts);
+#pragma unroll
+    for (int c = 0; c < kParts; ++c) {
+      state.q[c][0] = query.valid ? parts[c] : make_uint4(0, 0, 0, 0);
+      state.q[c][1] = make_uint4(0, 0, 0, 0);
+    }
+    state.Clear();
+    int slot = query.slot, left = piece.merged;
+#pragma unroll 1
+    for (int split = 0; split < piece.splits; ++split) {
+      const int begin = piece.begin + split * kSplit, own = piece.position - begin;
+      const bool own_by_exchange = own < kSplit && run.flags.Has(RunFlag::kReceives);
+      PieceKeys<kHead> at;
+      at.Fetch(piece, run, KeysOf(keys, split, piece.head), begin);
+      if (own_by_exchange) {
+        ReceiveParts(own_key, run.epoch - 1, parts);
+        Put(parts, own, at.keys);
+      }
+      float weights[kGroups][4];
+      state.template Weigh<false>(at.keys, begin, last, begin + kSplit <= piece.committed,
+                                  p.shapes.attention_scale, weights);
+      at.FetchValues(at.keys);
+      if (own_by_exchange) {
+        ReceiveParts(own_key + 1, run.epoch - 1, parts);
+        Put(parts, own, at.keys);
+      }
+      uint32_t packed[kGroups];
+      PackWeights(weights, packed);
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) {
+        uint4 part[kGroups];
+#pragma unroll
+        for (int j = 0; j < kGroups; ++j) part[j] = at.keys[j][c];
+        state.Add(c, part, packed);
+      }
+      __syncwarp();
+      if (--left > 0 && split + 1 < piece.splits) continue;
+      StorePartial<kHead>(run, slot, state);
+      state.Clear();
+      left = piece.merged;
+      if (slot >= 0) slot += p.shapes.heads;
+    }
+  }
+}
+
+__device__ __forceinline__ AttentionPiece PieceAt(int i, int n) {
+  const CtaContext& context = Context();
+  const int kv_heads = context.p.shapes.kv_heads;
+  return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
+                           : MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
+}
+
+// The warp's pieces, where all are single splits.
 template <int kHead, typename Kind>
 __device__ __noinline__ void AttendPieces() {
   const Run run = CurrentRun();
   const CtaContext& context = Context();
-  const int kv_heads = context.p.shapes.kv_heads, total = context.phase.units * kv_heads;
-  const auto piece_of = [&](int i, int n) {
-    return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
-                             : MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
-  };
+  const int total = context.phase.units * context.p.shapes.kv_heads;
   int i = FirstPiece();
   if (i >= total) return;
   if constexpr (Kind::kProducer) {
     Ring<Kind> ring;
-    const uint32_t streamed = StreamedPieces();
+    const bool streams = StreamsKeys(context.phase.units);
 #pragma unroll 1
     for (int n = 0; i < total; i += PieceStride(), ++n) {
-      const AttentionPiece piece = piece_of(i, n);
-      if (n < kStreamedPieces && (streamed >> n & 1) != 0) {
-        AttendStreamed<kHead>(piece, run, ring);
+      const AttentionPiece piece = PieceAt(i, n);
+      if (streams && piece.whole != 0) {
+        AttendStreamed<kHead, PieceKind::kSplits>(piece, run, ring);
       } else {
         PieceKeys<kHead> at;
         at.Fetch(piece, run);
@@ -207,37 +295,89 @@ __device__ __noinline__ void AttendPieces() {
     }
     ring.Save();
   } else {
-    AttentionPiece piece = piece_of(i, 0);
+    AttentionPiece piece = PieceAt(i, 0);
     PieceKeys<kHead> at;
     at.Fetch(piece, run);
 #pragma unroll 1
     for (int n = 1;; ++n) {
       i += PieceStride();
       const auto next = [&] {
-        if (i < total) at.Fetch(piece_of(i, n), run);
+        if (i < total) at.Fetch(PieceAt(i, n), run);
       };
       Attend<kHead, true>(piece, run, at, next);
       if (i >= total) return;
-      piece = piece_of(i, n);  // again: keeping it would take registers
+      piece = PieceAt(i, n);  // again: keeping it would take registers
     }
   }
+}
+
+// The warp's runs of splits. Its tails follow in a function of their own, which leaves more
+// registers to both.
+template <int kHead, typename Kind, PieceKind kPieces>
+__device__ __noinline__ void AttendRuns() {
+  const Run run = CurrentRun();
+  const CtaContext& context = Context();
+  const int total = context.phase.runs * context.p.shapes.kv_heads;
+  Ring<Kind> ring;
+#pragma unroll 1
+  for (int i = FirstPiece(), n = 0; i < total; i += PieceStride(), ++n)
+    AttendStreamed<kHead, kPieces>(PieceAt(i, n), run, ring);
+  ring.Save();
+}
+// kProducer: runs have been done.
+template <int kHead, bool kProducer, bool kMerged>
+__device__ __noinline__ void AttendTails() {
+  const Run run = CurrentRun();
+  const CtaContext& context = Context();
+  const int kv_heads = context.p.shapes.kv_heads, total = context.phase.units * kv_heads;
+#pragma unroll 1
+  for (int i = FirstPiece(), n = 0; i < total; i += PieceStride(), ++n) {
+    if (kProducer && i < context.phase.runs * kv_heads) continue;
+    const AttentionPiece piece = PieceAt(i, n);
+    if constexpr (kMerged) {
+      AttendMergedPiece<kHead>(piece, context.phase.all_units[i / kv_heads].keys, run);
+    } else {
+      PieceKeys<kHead> at;
+      at.Fetch(piece, run);
+      Attend<kHead, false>(piece, run, at, [] {});
+    }
+  }
+}
+
+template <int kHead, typename Kind>
+__device__ __forceinline__ void AttendHeads() {
+  const PieceKind pieces = Context().phase.pieces;
+  if (pieces == PieceKind::kSplits) {
+    AttendPieces<kHead, Kind>();
+    return;
+  }
+  // Only what the producer warp fetches comes in runs, unless several splits are a partial.
+  if constexpr (Kind::kProducer) {
+    if (pieces == PieceKind::kRuns) {
+      AttendRuns<kHead, Kind, PieceKind::kRuns>();
+      AttendTails<kHead, true, false>();
+      return;
+    }
+    AttendRuns<kHead, Kind, PieceKind::kMergedRuns>();
+  }
+  AttendTails<kHead, Kind::kProducer, true>();
 }
 
 template <typename Kind>
 __device__ __forceinline__ void AttentionOp() {
   switch (Context().p.shapes.head_stride) {
     case 32:
-      AttendPieces<32, Kind>();
+      AttendHeads<32, Kind>();
       break;
     case 64:
-      AttendPieces<64, Kind>();
+      AttendHeads<64, Kind>();
       break;
     case 128:
-      AttendPieces<128, Kind>();
+      AttendHeads<128, Kind>();
       break;
     default:
       // The exchange does not support such heads.
-      if constexpr (!Kind::kProducer) AttendPieces<256, Kind>();
+      if constexpr (!Kind::kProducer) AttendHeads<256, Kind>();
       break;
   }
 }

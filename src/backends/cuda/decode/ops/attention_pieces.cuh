@@ -1,5 +1,5 @@
 // How the attention of a phase's rows is divided among the warps: into pieces, each the queries of
-// a few rows for one KV head over the positions of one split. And what all kinds of pieces share.
+// a few rows for one KV head over a run of splits. And what all kinds of pieces share.
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
@@ -19,26 +19,45 @@ __device__ __forceinline__ int PieceStride() {
   return static_cast<int>(gridDim.x) * kWarps;
 }
 
+// Whether the producer warp fetches keys and values in a phase of so many units: with few pieces
+// the warps that have one would delay its copies for the others.
+__device__ __forceinline__ bool StreamsKeys(int units) {
+  return units * Context().p.shapes.kv_heads >= 2 * static_cast<int>(gridDim.x);
+}
+
+// The first key of split number `split` of a run, for a KV head, in the plane of the stack's first
+// layer.
+__device__ __forceinline__ const bf16* KeysOf(const KeyRun& run, int split, int head) {
+  const DecodeParams& p = Context().p;
+  const int per_page = kPageSize / p.shapes.split, at = run.first + split,
+            page = Quotient(at, per_page);
+  return p.buffers.page_kv +
+         static_cast<size_t>(run.pages[page] + head) * (2 * kPageSize * p.shapes.head_stride) +
+         (at - page * per_page) * p.shapes.split * p.shapes.head_stride;
+}
+
 // A piece of the phase's attention, in the plane of its stack's first layer.
 __device__ __forceinline__ AttentionPiece MakePiece(const AttentionUnit& unit, int head) {
   const DecodeParams& p = Context().p;
-  const size_t heads = static_cast<size_t>(p.shapes.planes) * p.shapes.kv_heads;
-  const size_t head_at = static_cast<size_t>(unit.plane) * p.shapes.kv_heads + head;
   AttentionPiece piece;
-  piece.begin = unit.split * p.shapes.split;
-  piece.page = p.buffers.page_kv +
-               (unit.page * heads + head_at) * (2 * kPageSize * p.shapes.head_stride) +
-               piece.begin % kPageSize * p.shapes.head_stride;
-  piece.cell = p.buffers.cell_kv + (unit.cell * heads + head_at) * (2 * p.shapes.head_stride);
+  piece.begin = unit.keys.split * p.shapes.split;
+  piece.page = KeysOf(unit.keys, 0, head);
+  piece.cell =
+      p.buffers.cell_kv +
+      ((static_cast<size_t>(unit.cell) * p.shapes.planes + unit.plane) * p.shapes.kv_heads + head) *
+          (2 * p.shapes.head_stride);
   piece.position = unit.position;
   piece.committed = unit.committed;
   piece.first = unit.first;
   piece.count = unit.count;
   piece.chain = unit.chain;
-  piece.head = head;
+  piece.head = static_cast<int16_t>(head);
   piece.plane = unit.plane;
-  piece.split = unit.split;
-  piece.slot = (unit.partial + unit.split) * p.shapes.heads + head * p.shapes.group;
+  piece.splits = static_cast<int16_t>(unit.keys.splits);
+  piece.whole = static_cast<int16_t>(unit.keys.whole);
+  piece.merged = static_cast<int16_t>(unit.merged);
+  piece.partial = Quotient(unit.keys.split, unit.merged);
+  piece.slot = (unit.partial + piece.partial) * p.shapes.heads + head * p.shapes.group;
   piece.row = unit.row;
   return piece;
 }
@@ -75,7 +94,7 @@ __device__ __forceinline__ LaneQuery QueryOfLane(const AttentionPiece& piece, in
     const QueryRow other = context.phase.query_rows[piece.first + r];
     of.row = other.row;
     of.head = piece.head * group + (query - r * group);
-    of.slot = (other.partial + piece.split) * context.p.shapes.heads + of.head;
+    of.slot = (other.partial + piece.partial) * context.p.shapes.heads + of.head;
     of.last = other.position;
   }
   return of;
@@ -124,6 +143,11 @@ class PartialResults {
       Mma(o[2], a[j], 0, a[j + 1], 0, Transpose(v[j].z), Transpose(v[j + 1].z));
       Mma(o[3], a[j], 0, a[j + 1], 0, Transpose(v[j].w), Transpose(v[j + 1].w));
     }
+    Store(part, o);
+  }
+
+  template <int kColumns>
+  __device__ __forceinline__ void Store(int part, const float (&o)[4][kColumns]) const {
     const size_t at = at_ + static_cast<size_t>(part) * 32;
     if (there_ && sends_) {
 #pragma unroll
@@ -159,6 +183,15 @@ __device__ __forceinline__ void StoreWeight(const Run& run, int slot, float maxi
   } else {
     p.buffers.attention_ml[slot] = make_float2(maximum, sum);
   }
+}
+
+// Stores the partial of a state of kUnitQueries queries.
+template <int kHead, typename State>
+__device__ __forceinline__ void StorePartial(const Run& run, int slot, const State& state) {
+  StoreWeight(run, slot, state.maximum[0], state.sum[0]);
+  const PartialResults<kHead> results(run, slot);
+#pragma unroll
+  for (int c = 0; c < kHead / 32; ++c) results.Store(c, state.o[c]);
 }
 
 // A lane's parts of the keys, or of the values, of a split: those of its position 8 j + g.

@@ -135,8 +135,8 @@ template <int kLanes, int kRounds, bool kExchange>
 __device__ __forceinline__ void AddRounds(const Run& run, const RowInfo& row, int head, int element,
                                           int base, Combined& to) {
   const SplitPlaces<kLanes> at{
-      static_cast<size_t>(row.partial + base) * Context().p.shapes.heads + head, row.splits - base,
-      element};
+      static_cast<size_t>(row.partial + base) * Context().p.shapes.heads + head,
+      row.partials - base, element};
   Splits<kLanes> splits[kRounds];
   bool receives = false;
   if constexpr (kExchange && kLanes <= 8)  // see CombineLanes
@@ -149,8 +149,8 @@ __device__ __forceinline__ void AddRounds(const Run& run, const RowInfo& row, in
   __syncwarp();
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
-    if (base + 32 * r >= row.splits) break;
-    const bool there = base + 32 * r + static_cast<int>(threadIdx.x % 32) < row.splits;
+    if (base + 32 * r >= row.partials) break;
+    const bool there = base + 32 * r + static_cast<int>(threadIdx.x % 32) < row.partials;
     float larger = splits[r].weight.x;
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2)
@@ -174,11 +174,11 @@ __device__ __forceinline__ float4 CombineSplits(const Run& run, const RowInfo& r
   int base = 0;
   if constexpr (kMany > kFew) {
 #pragma unroll 1
-    for (; row.splits - base > 32 * kFew; base += 32 * kMany)
+    for (; row.partials - base > 32 * kFew; base += 32 * kMany)
       AddRounds<kLanes, kMany, kExchange>(run, row, head, element, base, all);
   }
 #pragma unroll 1
-  for (; base < row.splits; base += 32 * kFew)
+  for (; base < row.partials; base += 32 * kFew)
     AddRounds<kLanes, kFew, kExchange>(run, row, head, element, base, all);
   return Scaled(all.value, __fdividef(1.0f, all.sum));
 }

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/decode/ops/attention_pieces.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/decode/watchdog.cuh"
 #include "kv/ledger.h"
@@ -78,42 +79,127 @@ __device__ __forceinline__ void ProduceWeights(StreamPass pass, uint32_t interva
   } while (StepPass(pass));
 }
 
-// Keys, then values, of the warps' streamed pieces in one layer of a phase.
+// Keys and values of the warps' streamed pieces (ops/attention_streamed.cuh). A round is a piece
+// for each warp. Which keys that is lies in the plan, in memory: a few rounds are looked up once
+// for all layers, more than that always one round ahead.
 template <typename Kind>
-__device__ __forceinline__ void ProduceKeys(int phase, int plane, uint32_t interval,
-                                            StagePacer<Kind>& clock) {
-  const DecodeParams& p = Context().p;
-  const auto bytes = static_cast<uint32_t>(p.shapes.split * p.shapes.head_stride) * sizeof(bf16);
-  const size_t at =
-      static_cast<size_t>(plane) * p.shapes.kv_heads * (2 * kPageSize * p.shapes.head_stride);
+class KeyProducer {
+ public:
+  __device__ __forceinline__ void EnterPhase(int phase) {
+    const CtaContext& context = Context();
+    const ShapeParams& shapes = context.p.shapes;
+    phase_ = phase;
+    rounds_ = 0;
+    const int units = context.plan.units[phase];
+    if (!StreamsKeys(units)) return;
+    pieces_ = units * shapes.kv_heads;
+    rounds_ = (pieces_ - static_cast<int>(blockIdx.x) + PieceStride() - 1) / PieceStride();
+    keys_ = context.p.buffers.page_kv;
+    page_ = kPageSize * shapes.head_stride;
+    split_ = shapes.split * shapes.head_stride;
+    per_page_log2_ = __ffs(kPageSize / shapes.split) - 1;
+    const int first = rounds_ <= kFewRounds ? rounds_ : 1;
 #pragma unroll 1
-  for (int n = 0; n < kStreamedPieces; ++n) {
-    const uint32_t warps = Context().streamed_warps[phase][n];
-    if (warps == 0) continue;
-    const bf16* const* keys = Context().streamed_keys[phase][n];
+    for (int round = 0; round < first; ++round) LookUp(round, round);
+    buffer_ = 0;
+  }
+  __device__ __forceinline__ int phase() const {
+    return phase_;
+  }
+
+  // Those of the phase's next layer.
+  __device__ __forceinline__ void ProduceLayer(uint32_t interval, StagePacer<Kind>& clock) {
+#pragma unroll 1
+    for (int round = 0; round < rounds_; ++round) {
+      WaitForCopies();
+      int now = round;
+      if (rounds_ > kFewRounds) {
+        now = buffer_;
+        buffer_ ^= 1;
+        LookUp(round + 1 < rounds_ ? round + 1 : 0, buffer_);
+      }
+      int splits = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) splits = max(splits, Streamed(Context().key_runs[now][w]));
+#pragma unroll 1
+      for (int split = 0; split < splits; ++split) ProduceSplit(now, split, interval, clock);
+    }
+    // The planes of a stack's layers and recurrences are numbered in order.
+    if (rounds_ > 0) keys_ += static_cast<size_t>(Context().p.shapes.kv_heads) * (2 * page_);
+  }
+
+ private:
+  static __device__ __forceinline__ int Streamed(const KeyRun& run) {
+    return run.whole != 0 ? run.splits : 0;
+  }
+
+  __device__ __forceinline__ void LookUp(int round, int buffer) {
+    CtaContext& context = Context();
+    const int kv_heads = context.p.shapes.kv_heads;
+    const auto* units = At<AttentionUnit>(context.p.plan, context.plan.unit_at[phase_]);
+#pragma unroll 1
+    for (int w = 0; w < kWarps; ++w) {
+      const int piece = static_cast<int>(blockIdx.x + gridDim.x * w) + round * PieceStride();
+      KeyRun& to = context.key_runs[buffer][w];
+      if (piece >= pieces_) {
+        to.whole = 0;
+        continue;
+      }
+      const int unit = Quotient(piece, kv_heads);
+      const auto* from = reinterpret_cast<const char*>(&units[unit].keys);
+      CopyAsync16(SharedAddress(&to), from);
+      CopyAsync16(SharedAddress(&to) + 16, from + 16);
+      context.key_heads[buffer][w] = static_cast<int16_t>(piece - unit * kv_heads);
+    }
+  }
+
+  // The next split of each warp's run: all keys, then all values. First where they are: between two
+  // copies there is little time.
+  __device__ __forceinline__ void ProduceSplit(int buffer, int split, uint32_t interval,
+                                               StagePacer<Kind>& clock) {
+    const bf16* from[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const KeyRun& run = Context().key_runs[buffer][w];
+      const int at = run.first + split, page = at >> per_page_log2_;
+      const bool there = split < Streamed(run);
+      const int head = there ? run.pages[page] + Context().key_heads[buffer][w] : 0;
+      const bf16* keys = keys_ + static_cast<size_t>(head) * (2 * page_) +
+                         (at - (page << per_page_log2_)) * split_;
+      from[w] = there ? keys : nullptr;
+    }
+    const uint32_t bytes = static_cast<uint32_t>(split_) * sizeof(bf16);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
-      const size_t from = at + half * (kPageSize * p.shapes.head_stride);
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        if ((warps >> w & 1) == 0) continue;
+        if (from[w] == nullptr) continue;
         const int stage = clock.Next(w, interval);
         const uint32_t full = FullBarrier(w, stage);
         ExpectBytes(full, bytes);
-        CopyBulk(StageAddress<Kind>(w, stage), keys[w] + from, bytes, full);
+        CopyBulk(StageAddress<Kind>(w, stage), from[w], bytes, full);
+        from[w] += page_;
       }
     }
   }
-}
+
+  int phase_ = -1;
+  int rounds_ = 0;  // of a layer; 0: nothing is streamed
+  int pieces_ = 0;
+  int buffer_ = 0;              // of what was looked up last
+  const bf16* keys_ = nullptr;  // of page 0 in the layer's plane, relative to the rows' first
+  int page_ = 0, split_ = 0;    // elements of a head's keys
+  int per_page_log2_ = 0;       // splits of a page
+};
 
 // By one thread of the CTA's last warp: everything that goes through the rings, in the order of the
 // operations that read it.
 template <typename Kind>
 __device__ __noinline__ void RunProducer() {
   StagePacer<Kind> clock;
+  KeyProducer<Kind> keys;
   RingState at{};
   at.matrix = -1;
-  int phase = -1, plane = 0;
 #pragma unroll 1
   for (;;) {
     const StreamPass pass = NextPass<true>(at, 0);  // the first warp has a block in every chunk
@@ -122,12 +208,9 @@ __device__ __noinline__ void RunProducer() {
     const bool small_batch = Context().plan.rows[at.phase] <= kSmallBatchRows;
     const auto interval = static_cast<uint32_t>(Context().p.producer_interval[small_batch ? 1 : 0]);
     if (!IsEmpty(pass)) ProduceWeights(pass, interval, clock);
+    if (at.phase != keys.phase()) keys.EnterPhase(at.phase);
     const MatrixKind kind = Context().shares[pass.matrix].kind;
-    if (kind != MatrixKind::kQkv && kind != MatrixKind::kQkvRaw) continue;
-    // Attention follows. The planes of a stack's layers and recurrences are numbered in order.
-    if (at.phase != phase) plane = 0;
-    phase = at.phase;
-    ProduceKeys(phase, plane++, interval, clock);
+    if (kind == MatrixKind::kQkv || kind == MatrixKind::kQkvRaw) keys.ProduceLayer(interval, clock);
   }
 }
 

@@ -33,6 +33,19 @@ __device__ __forceinline__ void LoadQuery(const LaneQuery& query, uint4 (&parts)
   }
 }
 
+template <int kHead>
+__device__ __forceinline__ void LoadQueries(const LaneQuery& low, const LaneQuery& high,
+                                            AttentionState<kHead, 2 * kUnitQueries>& state) {
+  uint4 parts[2][kHead / 32];
+  LoadQuery<kHead>(low, parts[0]);
+  LoadQuery<kHead>(high, parts[1]);
+#pragma unroll
+  for (int c = 0; c < kHead / 32; ++c) {
+    state.q[c][0] = parts[0][c];
+    state.q[c][1] = parts[1][c];
+  }
+}
+
 // Stores the lane's eight elements of part `part` of a query's partial result.
 template <int kHead>
 __device__ __forceinline__ void StorePart(int slot, int part, int half, const float (&o)[4][4]) {
@@ -55,18 +68,23 @@ class WideRoom {
         room_(SharedAddress(shared_memory) + kWideContextBytes +
               static_cast<uint32_t>(WideRoomBytes(kHead)) * (threadIdx.x / 32)) {}
 
-  // Returns when all is on its way, and all operations before have ended: keys of pages are those
-  // of earlier steps, cells may be written by the operation before.
-  __device__ __forceinline__ void Request(const AttentionPiece& piece, const Run& run) {
+  // Requests the split that begins at `begin`, whose first key is at `first`. Returns when all is
+  // on its way, and all operations before have ended: keys of pages are those of earlier steps,
+  // cells may be written by the operation before. `read`: depends on what was read from the room
+  // before.
+  __device__ __forceinline__ void Request(const AttentionPiece& piece, const Run& run,
+                                          const bf16* first, int begin, uint32_t read = 0) {
     const DecodeParams& p = Context().p;
     const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.shapes.kv_heads;
-    const bf16* page = piece.page + plane_heads * (2 * kPageSize * kHead);
-    paged_ = piece.begin + kSplit <= piece.committed;
+    const bf16* page = first + plane_heads * (2 * kPageSize * kHead);
+    paged_ = begin + kSplit <= piece.committed;
+    __syncwarp();
     if (paged_) {
       if (threadIdx.x % 32 == 0) {
+        const uint32_t room = After(read, room_);
         ExpectBytes(barrier_, 2 * kBytes);
-        CopyBulk(room_, page, kBytes, barrier_);
-        CopyBulk(room_ + kBytes, page + kPageSize * kHead, kBytes, barrier_);
+        CopyBulk(room, page, kBytes, barrier_);
+        CopyBulk(room + kBytes, page + kPageSize * kHead, kBytes, barrier_);
       }
       __syncwarp();
       WaitForOperationsBefore();
@@ -83,9 +101,9 @@ class WideRoom {
 #pragma unroll 1
     for (int j = 0; j < kGroups; ++j) {
       // Past the row's own position its own key and value again, which get no weight.
-      const int position = min(piece.begin + 8 * j + g, piece.position);
+      const int position = min(begin + 8 * j + g, piece.position);
       const bool in_page = position < piece.committed;
-      const bf16* key = in_page ? page + (position - piece.begin) * kHead
+      const bf16* key = in_page ? page + (position - begin) * kHead
                         : position == piece.position
                             ? cell
                             : cells + chain[position - piece.committed] * stride;
@@ -98,9 +116,10 @@ class WideRoom {
     }
   }
   // What the lane reads it has copied itself, or TMA.
-  __device__ __forceinline__ void Wait() const {
+  __device__ __forceinline__ void Wait() {
     if (paged_) {
-      WaitBarrier(barrier_, 0);
+      WaitBarrier(barrier_, parity_);
+      parity_ ^= 1;
     } else {
       WaitForCopies();
     }
@@ -132,6 +151,7 @@ class WideRoom {
   }
 
   uint32_t barrier_, room_;
+  uint32_t parity_ = 0;
   bool paged_ = false;
 };
 
@@ -139,21 +159,14 @@ class WideRoom {
 template <int kHead>
 __device__ __forceinline__ void AttendQueries(const AttentionPiece& piece, const Run& run,
                                               const LaneQuery& low, const LaneQuery& high,
-                                              const WideRoom<kHead>& room, bool wait) {
+                                              WideRoom<kHead>& room, bool wait) {
   constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
   const int last[2] = {low.last, high.last};
   uint32_t a[kGroups], b[kGroups];  // weights of the lower and of the higher queries
   {
     AttentionState<kHead, 2 * kUnitQueries> state;
-    uint4 parts[2][kParts];
-    LoadQuery<kHead>(low, parts[0]);
-    LoadQuery<kHead>(high, parts[1]);
+    LoadQueries<kHead>(low, high, state);
     if (wait) room.Wait();
-#pragma unroll
-    for (int c = 0; c < kParts; ++c) {
-      state.q[c][0] = parts[0][c];
-      state.q[c][1] = parts[1][c];
-    }
     __syncwarp();
     state.Clear();
     KeyParts<kHead> keys;
@@ -189,7 +202,68 @@ __device__ __forceinline__ void AttendQueries(const AttentionPiece& piece, const
   }
 }
 
+// A piece whose partials are several splits each.
 template <int kHead>
+__device__ __forceinline__ void AttendMergedWide(const AttentionPiece& piece, const KeyRun& keys_at,
+                                                 const Run& run, WideRoom<kHead>& room) {
+  constexpr int kSplit = SplitPositions(kHead), kGroups = kSplit / 8, kParts = kHead / 32;
+  const DecodeParams& p = Context().p;
+  uint32_t read = 0;
+#pragma unroll 1
+  for (int first = 0; first < piece.count * p.shapes.group; first += 2 * kUnitQueries) {
+    const LaneQuery low = QueryOfLane(piece, first),
+                    high = QueryOfLane(piece, first + kUnitQueries);
+    const int last[2] = {low.last, high.last};
+    AttentionState<kHead, 2 * kUnitQueries> state;
+    state.Clear();
+    int slots[2] = {low.slot, high.slot}, left = piece.merged;
+#pragma unroll 1
+    for (int split = 0; split < piece.splits; ++split) {
+      const int begin = piece.begin + split * kSplit;
+      room.Request(piece, run, KeysOf(keys_at, split, piece.head), begin, read);
+      if (split == 0) LoadQueries<kHead>(low, high, state);
+      room.Wait();
+      KeyParts<kHead> keys;
+      room.LoadKeys(keys);
+      float weights[kGroups][4];
+      state.template Weigh<false>(keys, begin, last, begin + kSplit <= piece.committed,
+                                  p.shapes.attention_scale, weights);
+      uint32_t a[kGroups], b[kGroups];
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) {
+        a[j] = PackBF16(weights[j][0], weights[j][1]);
+        b[j] = PackBF16(weights[j][2], weights[j][3]);
+      }
+      room.LoadValues(keys);
+      read = 0;
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) {
+        uint4 part[kGroups];
+#pragma unroll
+        for (int j = 0; j < kGroups; ++j) {
+          part[j] = keys[j][c];
+          read |= part[j].x;
+        }
+        state.Add(c, part, a, b);
+      }
+      if (--left > 0 && split + 1 < piece.splits) continue;
+      StoreWeight(run, slots[0], state.maximum[0], state.sum[0]);
+      StoreWeight(run, slots[1], state.maximum[1], state.sum[1]);
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) {
+        StorePart<kHead>(slots[0], c, 0, state.o[c]);
+        StorePart<kHead>(slots[1], c, 1, state.o[c]);
+      }
+      state.Clear();
+      left = piece.merged;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) slots[i] += slots[i] >= 0 ? p.shapes.heads : 0;
+    }
+  }
+}
+
+// kMerged: partials may be of several splits.
+template <int kHead, bool kMerged>
 __device__ __forceinline__ void AttendWide() {
   const CtaContext& context = Context();
   const Run run = CurrentRun();
@@ -199,10 +273,14 @@ __device__ __forceinline__ void AttendWide() {
   if (i >= context.phase.units * kv_heads) return;
   const AttentionPiece piece = MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
   const int queries = piece.count * context.p.shapes.group;
+  WideRoom<kHead> room;
+  if constexpr (kMerged) {
+    AttendMergedWide<kHead>(piece, context.phase.all_units[i / kv_heads].keys, run, room);
+    return;
+  }
   // Before anything is waited for: where queries are is in the plan.
   LaneQuery low = QueryOfLane(piece, 0), high = QueryOfLane(piece, kUnitQueries);
-  WideRoom<kHead> room;
-  room.Request(piece, run);
+  room.Request(piece, run, piece.page, piece.begin);
 #pragma unroll 1
   for (int first = 0;;) {
     AttendQueries<kHead>(piece, run, low, high, room, first == 0);

@@ -14,6 +14,7 @@ namespace loopspec::cuda {
 struct WideRun {
   int32_t phase, rows, recurrence;
   int32_t unit_count;
+  int32_t merged;  // 1: some partials are of several splits
   const RowInfo* infos;
   const QueryRow* query_rows;
   const AttentionUnit* units;
@@ -23,7 +24,8 @@ struct WideRun {
 // The part of the context that they use: all that lies before `row_cache`, rounded up.
 inline constexpr size_t kContextCaches =
     sizeof(CtaContext::row_cache) + sizeof(CtaContext::query_cache) +
-    sizeof(CtaContext::chain_cache) + sizeof(CtaContext::piece_cache) + sizeof(CtaContext::shares);
+    sizeof(CtaContext::chain_cache) + sizeof(CtaContext::piece_cache) +
+    sizeof(CtaContext::key_runs) + sizeof(CtaContext::key_heads) + sizeof(CtaContext::shares);
 inline constexpr int kWideContextBytes =
     (static_cast<int>(sizeof(CtaContext) - kContextCaches) + 1023) / 1024 * 1024;
 

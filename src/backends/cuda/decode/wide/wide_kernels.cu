@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(WideTile<kSizes...>::kThreadsHere, kAtOnce)
 inline constexpr int kWideCombineLanes = 16;
 
 // Three CTAs of four warps on a multiprocessor.
-template <int kHead>
+template <int kHead, bool kMerged>
 __global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
     WideAttentionKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ Op op,
                         const __grid_constant__ WideRun run) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
     FenceBarrierInit();
     __syncthreads();
     LetNextOperationStart();
-    AttendWide<kHead>();
+    AttendWide<kHead, kMerged>();
     WaitForOperationsBefore();
   }
 }
@@ -196,13 +196,14 @@ void LaunchAttention(Launcher& launcher, const Op& op, const WideRun& run) {
   const auto launch = [&](auto* kernel) {
     launcher.Run(kernel, ctas, 32 * kWideAttentionWarps, shared, p, op, run);
   };
+  const auto choose = [&](auto* plain, auto* merged) { launch(run.merged != 0 ? merged : plain); };
   switch (p.shapes.head_stride) {
     case 32:
-      return launch(WideAttentionKernel<32>);
+      return choose(WideAttentionKernel<32, false>, WideAttentionKernel<32, true>);
     case 64:
-      return launch(WideAttentionKernel<64>);
+      return choose(WideAttentionKernel<64, false>, WideAttentionKernel<64, true>);
     default:
-      return launch(WideAttentionKernel<128>);
+      return choose(WideAttentionKernel<128, false>, WideAttentionKernel<128, true>);
   }
 }
 
@@ -230,15 +231,16 @@ WideKernels::WideKernels(const Program& program, int device) : program_(&program
       });
     }
   }
-  const auto allow = [](auto* kernel, int head) {
-    Check(cudaFuncSetAttribute(
-              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-              static_cast<int>(kWideContextBytes + kWideAttentionWarps * WideRoomBytes(head))),
-          "setting the shared memory of attention");
+  const auto allow = [](int head, auto*... kernels) {
+    (Check(cudaFuncSetAttribute(
+               kernels, cudaFuncAttributeMaxDynamicSharedMemorySize,
+               static_cast<int>(kWideContextBytes + kWideAttentionWarps * WideRoomBytes(head))),
+           "setting the shared memory of attention"),
+     ...);
   };
-  allow(WideAttentionKernel<32>, 32);
-  allow(WideAttentionKernel<64>, 64);
-  allow(WideAttentionKernel<128>, 128);
+  allow(32, WideAttentionKernel<32, false>, WideAttentionKernel<32, true>);
+  allow(64, WideAttentionKernel<64, false>, WideAttentionKernel<64, true>);
+  allow(128, WideAttentionKernel<128, false>, WideAttentionKernel<128, true>);
   available_ = true;
 }
 
@@ -251,6 +253,7 @@ void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Pha
   run.phase = phase;
   run.rows = plan.rows[phase];
   run.unit_count = plan.units[phase];
+  run.merged = plan.merged[phase];
   run.infos = reinterpret_cast<const RowInfo*>(at(plan.row_at[phase]));
   run.query_rows = reinterpret_cast<const QueryRow*>(at(plan.query_rows_at[phase]));
   run.units = reinterpret_cast<const AttentionUnit*>(at(plan.unit_at[phase]));
