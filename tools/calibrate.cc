@@ -172,30 +172,40 @@ void PreferFewer(std::vector<Prediction>& sorted) {
   std::rotate(sorted.begin(), best, best + 1);
 }
 
-void Predict(CalibrationReport& report) {
+void SortBySpeed(std::vector<Prediction>& predictions) {
+  std::stable_sort(predictions.begin(), predictions.end(),
+                   [](const Prediction& a, const Prediction& b) {
+                     return a.tokens_per_second > b.tokens_per_second;
+                   });
+}
+
+void Predict(int threads, CalibrationReport& report) {
+  constexpr size_t kWithBudgets = 10;
   const DepthProfile& profile = report.profile;
   report.autoregressive = PredictAutoregressive(profile.recurrence, report.request);
   const auto& list = report.view == RatesView::kGreedy ? profile.greedy : profile.sampled;
+  ThreadPool team(threads);
+  team.FixTeam(team.size());  // simulations take unequally long
   ProgressLine progress(kQuietSeconds);
-  for (const DepthRates& rates : list) {
-    report.predictions.push_back(
-        PredictSpeed(rates, profile.recurrence, report.request, report.autoregressive));
-    progress.Show("predicting", std::ssize(report.predictions), std::ssize(list), "sets of depths");
+  const auto predict = [&](std::span<const DepthRates> sets, bool budgets) {
+    auto predictions = PredictSpeeds(sets, profile.recurrence, report.request,
+                                     report.autoregressive, budgets, team, [&](size_t done) {
+                                       progress.Show("predicting", static_cast<int64_t>(done),
+                                                     std::ssize(sets), "sets of depths");
+                                       return !Interrupted();
+                                     });
     StopIfInterrupted();
-  }
-  const auto sort = [&] {
-    std::stable_sort(report.predictions.begin(), report.predictions.end(),
-                     [](const Prediction& a, const Prediction& b) {
-                       return a.tokens_per_second > b.tokens_per_second;
-                     });
+    return predictions;
   };
-  sort();
+  report.predictions = predict(list, false);
+  SortBySpeed(report.predictions);
   // Fixed budgets for the best ones alone: what the costs choose row by row is rarely beaten.
-  for (size_t i = 0; i < std::min<size_t>(10, report.predictions.size()); ++i) {
-    report.predictions[i] = PredictSpeed(report.predictions[i].rates, profile.recurrence,
-                                         report.request, report.autoregressive, true);
-  }
-  sort();
+  std::vector<DepthRates> best;
+  for (size_t i = 0; i < std::min(kWithBudgets, report.predictions.size()); ++i)
+    best.push_back(report.predictions[i].rates);
+  std::vector<Prediction> again = predict(best, true);
+  std::move(again.begin(), again.end(), report.predictions.begin());
+  SortBySpeed(report.predictions);
   PreferFewer(report.predictions);
 }
 
@@ -418,7 +428,7 @@ void RunCalibrate(const CalibrateOptions& options) {
   report.request.context = static_cast<int64_t>(report.profile.context);
   report.request.guess_offered = report.profile.guess_offered;
   report.request.guess_right = report.profile.guess_right;
-  Predict(report);
+  Predict(engine.threads, report);
   Measure(options, model, prompts, request, *backend, report);
   report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(*backend)),
                            LargestSpread(report.measured));
