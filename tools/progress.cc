@@ -40,9 +40,8 @@ void ProgressLine::Show(const std::string& what, int64_t done, int64_t total, co
     since_first_.Reset();
   }
   if (!(erasable_ || plain_) || since_start_.Seconds() < after_) return;
-  // The end of it is worth no plain line: what follows says as much.
-  if (shown_ && since_shown_.Seconds() < (plain_ ? kEveryPlain : kEveryErasable) &&
-      (plain_ || done < total))
+  if (plain_ && done == total) return;  // what follows says as much
+  if (shown_ && since_shown_.Seconds() < (plain_ ? kEveryPlain : kEveryErasable) && done < total)
     return;
   shown_ = true;
   since_shown_.Reset();
