@@ -17,6 +17,7 @@
 #include "engine/step_cost.h"
 #include "measure/calibration_page.h"
 #include "measure/cost_pace.h"
+#include "tools/bench_concurrency.h"
 #include "tools/commands.h"
 #include "tools/interrupt.h"
 #include "tools/options.h"
@@ -35,8 +36,9 @@ struct CalibrateOptions {
   std::string prompts, output, measure = "6", view = "greedy";
   SamplingParams sampling;
   bool chat = false, json = false;
-  int positions = 4096, max_tokens = 128, proposals = 3;
-  int measure_prompts = 4, repeat = 3;
+  int prompt_tokens = 0;  // of made prompts; 0: prompts are from a file
+  int positions = 4096, prompt_positions = 0, max_tokens = 128, proposals = 3;
+  int measure_prompts = 4, measure_tokens = 0, repeat = 3;
   uint64_t seed = 0;
 };
 
@@ -50,34 +52,58 @@ struct Prompt {
   std::string where;
 };
 
-std::vector<Prompt> EncodePrompts(const CalibrateOptions& options, const LoadedModel& loaded) {
+// Positions of a prompt that are looked at.
+int64_t LookedAt(const CalibrateOptions& options, const Prompt& prompt) {
+  const auto tokens = static_cast<int64_t>(prompt.tokens.size());
+  return options.prompt_positions > 0 ? std::min<int64_t>(tokens, options.prompt_positions)
+                                      : tokens;
+}
+
+void CheckPrompt(const CalibrateOptions& options, const Prompt& prompt, const ModelSpec& spec) {
+  if (prompt.tokens.empty()) Fail("{}: the prompt has no tokens", prompt.where);
+  for (const int32_t token : prompt.tokens) {
+    if (token >= spec.vocab)
+      Fail("{}: the prompt has token {}, the vocabulary has {}", prompt.where, token, spec.vocab);
+  }
+  const int more = std::max(options.max_tokens, options.measure_tokens);
+  const auto positions = static_cast<int64_t>(prompt.tokens.size()) + more;
+  if (positions > spec.max_positions) {
+    Fail("{}: a prompt of {} tokens and {} new ones make {}, the model's context is {}",
+         prompt.where, prompt.tokens.size(), more, positions, spec.max_positions);
+  }
+}
+
+std::vector<int32_t> EncodePrompt(const CalibrateOptions& options, const PromptEntry& entry,
+                                  const LoadedModel& loaded) {
+  try {
+    Request request;
+    if (options.chat)
+      request.messages = {{"user", entry.prompt}};
+    else
+      request.prompt = entry.prompt;
+    return loaded.EncodePrompt(request);
+  } catch (const Error& error) {
+    Fail("{}: {}", entry.where, error.what());
+  }
+}
+
+std::vector<Prompt> MakePrompts(const CalibrateOptions& options, const LoadedModel& loaded) {
   const ModelSpec& spec = loaded.spec();
   std::vector<Prompt> prompts;
+  if (options.prompt_tokens > 0) {
+    for (auto& made : MadePrompts(options.measure_prompts, options.prompt_tokens, spec.vocab)) {
+      prompts.push_back({std::move(made), "--prompt-tokens"});
+      CheckPrompt(options, prompts.back(), spec);
+    }
+    return prompts;
+  }
+  loaded.tokenizer();
+  if (options.chat) loaded.chat_template();
+  int64_t sum = 0;
   for (const PromptEntry& entry : ReadPrompts(options.prompts, 0)) {
-    Prompt prompt{{}, entry.where};
-    try {
-      Request request;
-      if (options.chat)
-        request.messages = {{"user", entry.prompt}};
-      else
-        request.prompt = entry.prompt;
-      prompt.tokens = loaded.EncodePrompt(request);
-    } catch (const Error& error) {
-      Fail("{}: {}", entry.where, error.what());
-    }
-    if (prompt.tokens.empty()) Fail("{}: the prompt has no tokens", entry.where);
-    for (const int32_t token : prompt.tokens) {
-      if (token >= spec.vocab)
-        Fail("{}: the prompt has token {}, the vocabulary has {}", entry.where, token, spec.vocab);
-    }
-    const auto positions = static_cast<int64_t>(prompt.tokens.size()) + options.max_tokens;
-    if (positions > spec.max_positions) {
-      Fail("{}: a prompt of {} tokens and {} new ones make {}, the model's context is {}",
-           entry.where, prompt.tokens.size(), options.max_tokens, positions, spec.max_positions);
-    }
-    prompts.push_back(std::move(prompt));
-    int64_t sum = 0;
-    for (const Prompt& p : prompts) sum += static_cast<int64_t>(p.tokens.size());
+    prompts.push_back({EncodePrompt(options, entry, loaded), entry.where});
+    CheckPrompt(options, prompts.back(), spec);
+    sum += LookedAt(options, prompts.back());
     if (sum >= options.positions) break;  // nobody will look at more
   }
   return prompts;
@@ -87,11 +113,27 @@ DecodeRequest BaseRequest(const CalibrateOptions& options, const LoadedModel& lo
   DecodeRequest request;
   if (options.view == "sampling") request.sampling = options.sampling;
   request.max_tokens = options.max_tokens;
-  request.stop_tokens = loaded.special().eos;
+  // After made prompts an end of the text means nothing either.
+  if (options.prompt_tokens == 0) request.stop_tokens = loaded.special().eos;
   request.seed = options.seed;
   request.group = 0;
   request.early = EarlyChildren::kLookup;
   return request;
+}
+
+// A text of which at most `room` positions are looked at: fewer of the prompt first, whose last
+// position is where the model's own text begins, then fewer of that text.
+CalibrationText MakeText(const CalibrateOptions& options, const Prompt& prompt,
+                         std::span<const CommittedToken> written, int64_t room) {
+  CalibrationText text{prompt.tokens, std::ssize(prompt.tokens), 0};
+  text.first = text.prompt - LookedAt(options, prompt);
+  for (const CommittedToken& token : written) text.tokens.push_back(token.token);
+  int64_t over = std::max<int64_t>(0, std::ssize(text.tokens) - text.first - room);
+  const int64_t skipped = std::min(over, text.prompt - 1 - text.first);
+  text.first += skipped;
+  over -= skipped;
+  text.tokens.resize(text.tokens.size() - static_cast<size_t>(over));
+  return text;
 }
 
 // The texts of all prompts, until there are as many positions as asked. `pace` follows their steps.
@@ -99,9 +141,16 @@ std::vector<CalibrationText> WriteTexts(const CalibrateOptions& options,
                                         const std::vector<Prompt>& prompts, DecodeRequest request,
                                         Scheduler& scheduler, CostPace& pace) {
   std::vector<CalibrationText> texts;
+  ProgressLine progress(kQuietSeconds, ProgressLine::Otherwise::kPlainLines);
+  int64_t written = 0;
+  const int64_t all = (std::ssize(prompts) + 1) * options.max_tokens;
   const auto run = [&](const DecodeRequest& what) {
-    RequestResult result =
-        RunRequest(scheduler, {.request = what}, [](const StreamEvent&) { return !Interrupted(); });
+    RequestResult result = RunRequest(
+        scheduler, {.request = what, .report_prefill = true}, [&](const StreamEvent& event) {
+          written += event.kind == StreamEvent::Kind::kToken ? 1 : 0;
+          progress.Show("writing texts", written, all, "tokens at most");
+          return !Interrupted();
+        });
     StopIfInterrupted();
     pace.ObserveText(result.times);
     return result;
@@ -115,20 +164,13 @@ std::vector<CalibrationText> WriteTexts(const CalibrateOptions& options,
   plain.depths.clear();
   plain.early = EarlyChildren::kOff;
   run(plain);
-  ProgressLine progress(kQuietSeconds);
   int64_t positions = 0;
   for (const Prompt& prompt : prompts) {
     if (positions >= options.positions) break;
     request.prompt = prompt.tokens;
     const RequestResult result = run(request);
-    CalibrationText text{prompt.tokens, static_cast<int64_t>(prompt.tokens.size())};
-    for (const CommittedToken& token : result.tokens) text.tokens.push_back(token.token);
-    const auto room = static_cast<size_t>(options.positions - positions);
-    if (text.tokens.size() > room) text.tokens.resize(room);
-    text.prompt = std::min<int64_t>(text.prompt, static_cast<int64_t>(text.tokens.size()));
-    positions += static_cast<int64_t>(text.tokens.size());
-    texts.push_back(std::move(text));
-    progress.Show("writing texts", positions, options.positions, "positions");
+    texts.push_back(MakeText(options, prompt, result.tokens, options.positions - positions));
+    positions += std::ssize(texts.back().tokens) - texts.back().first;
   }
   scheduler.set_hooks({});
   return texts;
@@ -144,19 +186,22 @@ DepthProfile Profile(const CalibrateOptions& options, const std::vector<Calibrat
   }
   DepthProfiler profiler(backend, options.sampling, sets);
   int64_t total = 0, before = 0;
-  for (const CalibrationText& text : texts) total += static_cast<int64_t>(text.tokens.size());
-  ProgressLine progress(kQuietSeconds);
+  const auto looked_at = [](const CalibrationText& text) {
+    return std::ssize(text.tokens) - text.first;
+  };
+  for (const CalibrationText& text : texts) total += looked_at(text);
+  ProgressLine progress(kQuietSeconds, ProgressLine::Otherwise::kPlainLines);
   for (const CalibrationText& text : texts) {
     profiler.Add(text, [&](int64_t done) {
       progress.Show("reading out every depth", before + done, total, "positions");
     });
-    before += static_cast<int64_t>(text.tokens.size());
+    before += looked_at(text);
     StopIfInterrupted();
   }
   DepthProfile profile = profiler.Finish();
   if (profile.generated.positions == 0)
     Fail("{}: the model wrote nothing after these prompts, so there is nothing to calibrate by",
-         options.prompts);
+         options.prompt_tokens > 0 ? "--prompt-tokens" : options.prompts);
   return profile;
 }
 
@@ -172,31 +217,51 @@ void PreferFewer(std::vector<Prediction>& sorted) {
   std::rotate(sorted.begin(), best, best + 1);
 }
 
-void Predict(CalibrationReport& report) {
+void SortBySpeed(std::vector<Prediction>& predictions) {
+  std::stable_sort(predictions.begin(), predictions.end(),
+                   [](const Prediction& a, const Prediction& b) {
+                     return a.tokens_per_second > b.tokens_per_second;
+                   });
+}
+
+void Predict(int threads, CalibrationReport& report) {
+  constexpr size_t kWithBudgets = 10;
   const DepthProfile& profile = report.profile;
   report.autoregressive = PredictAutoregressive(profile.recurrence, report.request);
   const auto& list = report.view == RatesView::kGreedy ? profile.greedy : profile.sampled;
-  ProgressLine progress(kQuietSeconds);
-  for (const DepthRates& rates : list) {
-    report.predictions.push_back(
-        PredictSpeed(rates, profile.recurrence, report.request, report.autoregressive));
-    progress.Show("predicting", std::ssize(report.predictions), std::ssize(list), "sets of depths");
+  ThreadPool team(threads);
+  team.FixTeam(team.size());  // simulations take unequally long
+  ProgressLine progress(kQuietSeconds, ProgressLine::Otherwise::kPlainLines);
+  const auto predict = [&](std::span<const DepthRates> sets, bool budgets) {
+    auto predictions = PredictSpeeds(sets, profile.recurrence, report.request,
+                                     report.autoregressive, budgets, team, [&](size_t done) {
+                                       progress.Show("predicting", static_cast<int64_t>(done),
+                                                     std::ssize(sets), "sets of depths");
+                                       return !Interrupted();
+                                     });
     StopIfInterrupted();
-  }
-  const auto sort = [&] {
-    std::stable_sort(report.predictions.begin(), report.predictions.end(),
-                     [](const Prediction& a, const Prediction& b) {
-                       return a.tokens_per_second > b.tokens_per_second;
-                     });
+    return predictions;
   };
-  sort();
+  report.predictions = predict(list, false);
+  SortBySpeed(report.predictions);
   // Fixed budgets for the best ones alone: what the costs choose row by row is rarely beaten.
-  for (size_t i = 0; i < std::min<size_t>(10, report.predictions.size()); ++i) {
-    report.predictions[i] = PredictSpeed(report.predictions[i].rates, profile.recurrence,
-                                         report.request, report.autoregressive, true);
-  }
-  sort();
+  std::vector<DepthRates> best;
+  for (size_t i = 0; i < std::min(kWithBudgets, report.predictions.size()); ++i)
+    best.push_back(report.predictions[i].rates);
+  std::vector<Prediction> again = predict(best, true);
+  std::move(again.begin(), again.end(), report.predictions.begin());
+  SortBySpeed(report.predictions);
   PreferFewer(report.predictions);
+}
+
+int SetsToMeasure(const CalibrateOptions& options) {
+  if (options.measure == "all") return INT32_MAX;
+  int count = 0;
+  const char* end = options.measure.data() + options.measure.size();
+  const auto [at, error] = std::from_chars(options.measure.data(), end, count);
+  if (error != std::errc() || at != end || count < 0)
+    Fail("--measure {}: expected a number of sets of depths, or all", options.measure);
+  return count;
 }
 
 // Which sets are timed: autoregressive decoding, the best predictions, and others spread over the
@@ -204,16 +269,9 @@ void Predict(CalibrationReport& report) {
 std::vector<MeasuredSpeed> ToMeasure(const CalibrateOptions& options,
                                      const CalibrationReport& report) {
   const auto all = static_cast<int>(report.predictions.size());
-  int count = all;
-  if (options.measure != "all") {
-    const char* end = options.measure.data() + options.measure.size();
-    const auto [at, error] = std::from_chars(options.measure.data(), end, count);
-    if (error != std::errc() || at != end || count < 0)
-      Fail("--measure {}: expected a number of sets of depths, or all", options.measure);
-  }
+  const int count = std::min(SetsToMeasure(options), all);
   std::vector<MeasuredSpeed> list;
   if (count == 0) return list;
-  count = std::min(count, all);
   list.emplace_back();
   const int best = std::min(count, count < 8 ? 2 : 4);
   for (int i = 0; i < count; ++i) {
@@ -229,13 +287,16 @@ void Measure(const CalibrateOptions& options, const Model& model,
              CalibrationReport& report) {
   report.measured = ToMeasure(options, report);
   if (report.measured.empty()) return;
-  Scheduler scheduler(backend, OneAtATime(report.step_cost));
+  SchedulerOptions one = OneAtATime(report.step_cost);
+  one.cache_bytes = -1;  // only decoding is timed: one reading of a prompt serves all sets
+  Scheduler scheduler(backend, one);
+  if (options.measure_tokens > 0) request.max_tokens = options.measure_tokens;
   const size_t used =
       std::min<size_t>(prompts.size(), static_cast<size_t>(options.measure_prompts));
   const size_t ways = report.measured.size();
   const int64_t total = static_cast<int64_t>(ways * used) * options.repeat;
   std::vector<double> bytes(ways), busy(ways);
-  ProgressLine progress(kQuietSeconds);
+  ProgressLine progress(kQuietSeconds, ProgressLine::Otherwise::kPlainLines);
   int64_t done = 0;
   for (int repeat = 0; repeat < options.repeat; ++repeat) {
     std::vector<double> seconds(ways), tokens(ways);
@@ -381,15 +442,14 @@ void RunCalibrate(const CalibrateOptions& options) {
   if (options.sampling.greedy())
     Fail("--temperature {}: the sampled view needs one above 0; the greedy view is always there",
          options.sampling.temperature);
-  loaded.tokenizer();
-  if (options.chat) loaded.chat_template();
-  const std::vector<Prompt> prompts = EncodePrompts(options, loaded);
+  SetsToMeasure(options);  // a mistake is told before the work
+  const std::vector<Prompt> prompts = MakePrompts(options, loaded);
   size_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
   std::vector<int> every(static_cast<size_t>(recurrence) - 1);
   std::iota(every.begin(), every.end(), 1);
-  engine.kv_positions = std::min<int64_t>(static_cast<int64_t>(longest) + options.max_tokens,
-                                          model.spec.max_positions);
+  engine.kv_positions =
+      static_cast<int64_t>(longest) + std::max(options.max_tokens, options.measure_tokens);
   const auto backend = MakeBackend(model, engine, every);
 
   CalibrationReport report;
@@ -418,7 +478,7 @@ void RunCalibrate(const CalibrateOptions& options) {
   report.request.context = static_cast<int64_t>(report.profile.context);
   report.request.guess_offered = report.profile.guess_offered;
   report.request.guess_right = report.profile.guess_right;
-  Predict(report);
+  Predict(engine.threads, report);
   Measure(options, model, prompts, request, *backend, report);
   report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(*backend)),
                            LargestSpread(report.measured));
@@ -458,13 +518,24 @@ void AddCalibrateCommand(Command app) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return command.AddOption(name, value, help).ShowDefault();
   };
-  command
-      .AddOption("--prompts", options->prompts,
-                 "File with one prompt per line, or JSONL with prompt, question or text")
-      .Required();
+  const Option prompts =
+      command.AddOption("--prompts", options->prompts,
+                        "File with one prompt per line, or JSONL with prompt, question or text");
+  const Option made =
+      command
+          .AddOption("--prompt-tokens", options->prompt_tokens,
+                     "Made prompts of N tokens instead, which mean nothing, as many as "
+                     "--measure-prompts; for synthetic twins")
+          .Range(1, 1 << 30)
+          .TypeName("N");
   command.AddFlag("--chat", options->chat, "Send each prompt as a user's message");
   add("--positions", options->positions, "Positions to look at, prompts and answers together")
       .Range(2, 1 << 24)
+      .TypeName("N");
+  command
+      .AddOption("--prompt-positions", options->prompt_positions,
+                 "Of each prompt only its last N positions: long prompts are there for the context")
+      .Range(1, 1 << 24)
       .TypeName("N");
   add("--max-tokens,-n", options->max_tokens, "Tokens to write after each prompt")
       .Range(2, 1 << 20)
@@ -481,6 +552,11 @@ void AddCalibrateCommand(Command app) {
   add("--measure-prompts", options->measure_prompts, "Prompts of each timing")
       .Range(1, 1 << 20)
       .TypeName("N");
+  command
+      .AddOption("--measure-tokens", options->measure_tokens,
+                 "Tokens of each timed text; default: --max-tokens")
+      .Range(2, 1 << 20)
+      .TypeName("N");
   add("--repeat", options->repeat, "Timings of each set; the median counts")
       .Range(1, 1000)
       .TypeName("N");
@@ -493,7 +569,12 @@ void AddCalibrateCommand(Command app) {
   command.SetFooter(
       "\nExample:\n  loopspec calibrate -m models/raven-demo --chat --prompts "
       "models/heldout_problems.jsonl --positions 2048");
-  command.SetAction([=] { RunCalibrate(*options); });
+  command.SetAction([=] {
+    if (prompts.Count() + made.Count() != 1)
+      Fail("calibrate needs prompts: --prompts FILE or --prompt-tokens N");
+    if (made.Count() > 0 && options->chat) Fail("--chat goes with --prompts");
+    RunCalibrate(*options);
+  });
 }
 
 }  // namespace loopspec::tools

@@ -7,13 +7,21 @@
 #include <string_view>
 
 namespace loopspec::tools {
+namespace {
+
+constexpr double kEveryErasable = 0.2, kEveryPlain = 5;  // seconds between two showings
+
+}  // namespace
 
 bool CanErase(int fd) {
   const char* terminal = std::getenv("TERM");
   return isatty(fd) != 0 && (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
-ProgressLine::ProgressLine(double after) : possible_(CanErase(STDERR_FILENO)), after_(after) {}
+ProgressLine::ProgressLine(double after, Otherwise otherwise)
+    : erasable_(CanErase(STDERR_FILENO)),
+      plain_(!erasable_ && otherwise == Otherwise::kPlainLines),
+      after_(after) {}
 
 ProgressLine::~ProgressLine() {
   Clear();
@@ -31,8 +39,10 @@ void ProgressLine::Show(const std::string& what, int64_t done, int64_t total, co
     first_done_ = done;
     since_first_.Reset();
   }
-  if (!possible_ || since_start_.Seconds() < after_) return;
-  if (shown_ && since_shown_.Seconds() < 0.2 && done < total) return;
+  if (!(erasable_ || plain_) || since_start_.Seconds() < after_) return;
+  if (plain_ && done == total) return;  // what follows says as much
+  if (shown_ && since_shown_.Seconds() < (plain_ ? kEveryPlain : kEveryErasable) && done < total)
+    return;
   shown_ = true;
   since_shown_.Reset();
   std::string left;
@@ -40,11 +50,15 @@ void ProgressLine::Show(const std::string& what, int64_t done, int64_t total, co
     const double each = since_first_.Seconds() / static_cast<double>(done - first_done_);
     left = fmt::format(", {} left", ClockTime(each * static_cast<double>(total - done)));
   }
-  fmt::print(stderr, "\r{}: {} of {} {}{}\033[K", what, done, total, unit, left);
+  const std::string line = fmt::format("{}: {} of {} {}{}", what, done, total, unit, left);
+  if (plain_)
+    fmt::print(stderr, "{}\n", line);
+  else
+    fmt::print(stderr, "\r{}\033[K", line);
 }
 
 void ProgressLine::Clear() {
-  if (shown_) fmt::print(stderr, "\r\033[K");
+  if (shown_ && erasable_) fmt::print(stderr, "\r\033[K");
   shown_ = false;
 }
 

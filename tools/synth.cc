@@ -20,7 +20,7 @@ struct SynthCommandOptions {
 };
 
 void Measure(const SynthCommandOptions& options, const SynthResult& written) {
-  ProgressLine progress(0.5);
+  ProgressLine progress(0.5, ProgressLine::Otherwise::kPlainLines);
   std::string device;
   const TwinReport report = CalibrateTwin(
       options.request, written,

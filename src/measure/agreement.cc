@@ -78,12 +78,14 @@ SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_bac
 
   const std::vector<int32_t> tokens = RandomTokens(result.positions, model.spec.vocab, seed);
   std::vector<int> agreed(result.depths.size());
-  ReadOutText(*backend, tokens, 0, {}, [&](size_t position, const PositionReadouts& readouts) {
-    for (size_t d = 0; d < agreed.size(); ++d)
-      agreed[d] += readouts.choices[d] == readouts.choices.back() ? 1 : 0;
-    if (progress) progress(static_cast<int>(position) + 1);
-    return true;
-  });
+  ThreadPool alone(1);  // choices take no work
+  ReadOutText(*backend, alone, tokens, 0, {},
+              [&](size_t position, const PositionReadouts& readouts) {
+                for (size_t d = 0; d < agreed.size(); ++d)
+                  agreed[d] += readouts.choices[d] == readouts.choices.back() ? 1 : 0;
+                if (progress) progress(static_cast<int>(position) + 1);
+                return true;
+              });
   for (const int count : agreed)
     result.shares.push_back(static_cast<double>(count) / result.positions);
   return result;

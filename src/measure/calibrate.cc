@@ -27,7 +27,8 @@ void Divide(std::vector<double>& sums, double by) {
 
 DepthProfiler::DepthProfiler(Backend& backend, const SamplingParams& sampling,
                              const std::vector<std::vector<int>>& sets)
-    : backend_(backend), sampling_(sampling) {
+    : backend_(backend), team_(backend.options().threads), sampling_(sampling) {
+  team_.FixTeam(team_.size());  // shares of the work are unequal: who waits is not in the way
   const int recurrence = backend.spec().recurrence;
   LOOPSPEC_CHECK(static_cast<int>(backend.options().readout_depths.size()) == recurrence);
   LOOPSPEC_CHECK(!sampling.greedy());
@@ -45,10 +46,10 @@ DepthProfiler::DepthProfiler(Backend& backend, const SamplingParams& sampling,
 void DepthProfiler::Add(const CalibrationText& text,
                         const std::function<void(int64_t done)>& progress) {
   const auto count = static_cast<int64_t>(text.tokens.size());
-  ReadOutText(backend_, text.tokens, 0, sampling_,
+  ReadOutText(backend_, team_, text.tokens, static_cast<size_t>(text.first), sampling_,
               [&](size_t at, const PositionReadouts& readouts) {
                 const auto position = static_cast<int64_t>(at);
-                if (progress) progress(position + 1);
+                if (progress) progress(position + 1 - text.first);
                 // The last prompt token is where the model's own text begins; the last token of all
                 // decides nothing that was written.
                 const bool generated = position >= text.prompt - 1;
@@ -66,7 +67,7 @@ void DepthProfiler::AddPosition(const PositionReadouts& readouts, bool generated
   for (int depth = 1; depth <= sums_.recurrence; ++depth) {
     const size_t i = static_cast<size_t>(depth) - 1;
     curve.agreement[i] += readouts.choices[i] == readouts.choices.back() ? 1 : 0;
-    curve.distance[i] += TotalVariation(readouts.At(depth), readouts.At(sums_.recurrence));
+    curve.distance[i] += readouts.distances[i];
   }
   if (!generated) return;
   for (DepthRates& rates : sums_.greedy) AddGreedy(readouts, rates);
@@ -76,7 +77,11 @@ void DepthProfiler::AddPosition(const PositionReadouts& readouts, bool generated
   const auto every = static_cast<int64_t>(std::max(1.0, std::ceil(work * 4096 / kCascadeWork)));
   if (seen_++ % every != 0) return;
   ++sums_.cascade_positions;
-  for (DepthRates& rates : sums_.sampled) AddCascade(readouts, rates);
+  team_.Run([&](Worker& worker) {
+    for (auto i = static_cast<size_t>(worker.index()); i < sums_.sampled.size();
+         i += static_cast<size_t>(worker.count()))
+      AddCascade(readouts, sums_.sampled[i]);
+  });
 }
 
 // What a decoder would have guessed, with rates that follow what was right so far.
@@ -181,6 +186,25 @@ Prediction PredictSpeed(const DepthRates& rates, int recurrence, const Predictio
                              request.bandwidth / seconds;
   }
   return prediction;
+}
+
+std::vector<Prediction> PredictSpeeds(std::span<const DepthRates> list, int recurrence,
+                                      const PredictionRequest& request,
+                                      const Prediction& autoregressive, bool budgets,
+                                      ThreadPool& team,
+                                      const std::function<bool(size_t done)>& progress) {
+  std::vector<Prediction> predictions(list.size());
+  const size_t batch = 2 * static_cast<size_t>(team.size());
+  for (size_t begin = 0; begin < list.size(); begin += batch) {
+    const size_t end = std::min(list.size(), begin + batch);
+    team.Run([&](Worker& worker) {
+      for (size_t i = begin + static_cast<size_t>(worker.index()); i < end;
+           i += static_cast<size_t>(worker.count()))
+        predictions[i] = PredictSpeed(list[i], recurrence, request, autoregressive, budgets);
+    });
+    if (progress && !progress(end)) break;
+  }
+  return predictions;
 }
 
 std::optional<PowerLawEnvelope> FitProfile(const DepthProfile& profile, std::string* why) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/thread_pool.h"
 #include "measure/depth_rates.h"
 #include "measure/envelope.h"
 #include "measure/simulate.h"
@@ -20,6 +21,7 @@ namespace loopspec {
 struct CalibrationText {
   std::vector<int32_t> tokens;
   int64_t prompt = 0;  // tokens of it that are the prompt
+  int64_t first = 0;   // positions before it are read, but not looked at
 };
 
 // One kind of position: within prompts, or where the next token was the model's own.
@@ -57,6 +59,7 @@ class DepthProfiler {
   void AddGuesses(const CalibrationText& text);
 
   Backend& backend_;
+  ThreadPool team_;
   const SamplingParams sampling_;
   DepthProfile sums_;
   double context_sum_ = 0, guesses_ = 0, right_ = 0, asked_ = 0;
@@ -94,6 +97,13 @@ Prediction PredictAutoregressive(int recurrence, const PredictionRequest& reques
 // Rows are chosen by cost, and a few fixed budgets are tried where `budgets` says so.
 Prediction PredictSpeed(const DepthRates& rates, int recurrence, const PredictionRequest& request,
                         const Prediction& autoregressive, bool budgets = false);
+// The same for each of a list, by all members of a team. `progress` is called now and then with the
+// number done; false ends it, and what is left stays empty.
+std::vector<Prediction> PredictSpeeds(std::span<const DepthRates> list, int recurrence,
+                                      const PredictionRequest& request,
+                                      const Prediction& autoregressive, bool budgets,
+                                      ThreadPool& team,
+                                      const std::function<bool(size_t done)>& progress = {});
 
 // The distances of both kinds of text together, as the paper fits its benchmarks together; nothing
 // with `why` where no power law bounds them.

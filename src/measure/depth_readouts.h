@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/thread_pool.h"
 
 namespace loopspec {
 
@@ -18,6 +19,7 @@ struct PositionReadouts {
   // any of the readouts gives some. Greedy ones are all on one token.
   std::vector<double> probabilities;
   size_t support = 0;
+  std::vector<double> distances;  // by readout: total variation distance to the target
 
   // `readout` counts from 1, so that it is the depth where every depth is read out.
   std::span<const double> At(int readout) const {
@@ -29,9 +31,9 @@ struct PositionReadouts {
 using TakeReadouts = std::function<bool(size_t position, const PositionReadouts& readouts)>;
 
 // Reads `tokens` as one text and reads out the positions from `first` on. `sampling` shapes the
-// distributions. The backend must be idle and hold the text. Throws Error when the logits are no
-// numbers.
-void ReadOutText(Backend& backend, std::span<const int32_t> tokens, size_t first,
+// distributions; the members of `team` work on a position each. The backend must be idle and hold
+// the text. Throws Error when the logits are no numbers.
+void ReadOutText(Backend& backend, ThreadPool& team, std::span<const int32_t> tokens, size_t first,
                  const SamplingParams& sampling, const TakeReadouts& take);
 
 // Half the sum of absolute differences.

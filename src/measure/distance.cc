@@ -25,12 +25,11 @@ DistanceSums MeasureDistance(Backend& backend, std::span<const int32_t> tokens, 
   sums.depths.assign(readouts.begin(), readouts.end() - 1);
   sums.agreed.resize(sums.depths.size());
   sums.distance.resize(sums.depths.size());
-  const int last = static_cast<int>(readouts.size());
-  ReadOutText(backend, tokens, first, sampling, [&](size_t, const PositionReadouts& at) {
-    for (int i = 1; i < last; ++i) {
-      const size_t depth = static_cast<size_t>(i) - 1;
-      sums.agreed[depth] += at.choices[depth] == at.choices.back() ? 1 : 0;
-      sums.distance[depth] += TotalVariation(at.At(i), at.At(last));
+  ThreadPool team(backend.options().threads);
+  ReadOutText(backend, team, tokens, first, sampling, [&](size_t, const PositionReadouts& at) {
+    for (size_t i = 0; i < sums.depths.size(); ++i) {
+      sums.agreed[i] += at.choices[i] == at.choices.back() ? 1 : 0;
+      sums.distance[i] += at.distances[i];
     }
     ++sums.positions;
     return !interrupted();

@@ -1,9 +1,12 @@
 #include "sampling/filters.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "sampling/exp.h"
@@ -105,16 +108,45 @@ void Cut(const SamplingParams& params, std::span<const float> weights, double to
   }
 }
 
-// Ranks in `ranked` the tokens that top-k, top-p and min-p may keep; with top-k one more, so that
-// Cut sees that there was more.
+// Orders as tokens rank: the larger logit first, equal ones by the lower id. No NaN.
+uint64_t RankKey(float logit, uint32_t token) {
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 ranks as 0
+  const uint32_t falling = (bits >> 31) != 0 ? bits : ~bits & 0x7fffffffu;
+  return uint64_t{falling} << 32 | token;
+}
+
+// Sorts keys whose tokens are in order already. Flat distributions over large vocabularies have a
+// hundred thousand candidates: counting digits takes a tenth of the time that comparing does.
+void SortByRank(std::vector<uint64_t>& keys, std::vector<uint64_t>& room) {
+  constexpr size_t kFew = 2048;
+  if (keys.size() < kFew) return std::sort(keys.begin(), keys.end());
+  constexpr int kDigit = 11;
+  constexpr uint64_t kMask = (1u << kDigit) - 1;
+  room.resize(keys.size());
+  for (int shift = 32; shift < 64; shift += kDigit) {
+    std::array<uint32_t, kMask + 1> place{};
+    for (const uint64_t key : keys) ++place[key >> shift & kMask];
+    uint32_t before = 0;
+    for (uint32_t& first : place) before += std::exchange(first, before);
+    for (const uint64_t key : keys) room[place[key >> shift & kMask]++] = key;
+    keys.swap(room);
+  }
+}
+
+// Ranks in `scratch.candidates` the tokens that top-k, top-p and min-p may keep; with top-k one
+// more, so that Cut sees that there was more.
 void RankCandidates(const SamplingParams& params, std::span<const float> logits, float top,
-                    std::vector<int32_t>& ranked) {
+                    FilterScratch& scratch) {
   const int vocab = static_cast<int>(logits.size());
+  std::vector<uint64_t>& keys = scratch.keys;
   const auto collect = [&](float floor) {
-    ranked.clear();
-    for (int v = 0; v < vocab; ++v) {
-      if (logits[static_cast<size_t>(v)] >= floor) ranked.push_back(v);
+    keys.resize(logits.size());
+    size_t count = 0;
+    for (size_t v = 0; v < logits.size(); ++v) {
+      keys[count] = RankKey(logits[v], static_cast<uint32_t>(v));
+      count += logits[v] >= floor ? 1 : 0;
     }
+    keys.resize(count);
   };
   // Tokens of weight below (1 - top_p) / vocab cannot be in the nucleus: all of them together weigh
   // less than 1 - top_p. Likewise for min_p. Only top-k alone has to look at every token.
@@ -125,17 +157,16 @@ void RankCandidates(const SamplingParams& params, std::span<const float> logits,
                       : kNone);
   const auto top_k = static_cast<size_t>(params.top_k > 0 ? std::min(params.top_k, vocab) : vocab);
   // The nucleus is a share of what top-k leaves, so all of that must be there to be summed.
-  if (params.top_p < 1.0f && top_k < logits.size() && ranked.size() <= top_k) collect(kNone);
-  const auto before = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  if (top_k < ranked.size()) {
-    std::nth_element(ranked.begin(), ranked.begin() + static_cast<int64_t>(top_k), ranked.end(),
-                     before);
-    ranked.resize(top_k + 1);
+  if (params.top_p < 1.0f && top_k < logits.size() && keys.size() <= top_k) collect(kNone);
+  if (top_k < keys.size()) {
+    std::nth_element(keys.begin(), keys.begin() + static_cast<int64_t>(top_k), keys.end());
+    keys.resize(top_k + 1);
+    std::sort(keys.begin(), keys.end());
+  } else {
+    SortByRank(keys, scratch.sorted);
   }
-  std::sort(ranked.begin(), ranked.end(), before);
+  scratch.candidates.resize(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) scratch.candidates[i] = static_cast<int32_t>(keys[i]);
 }
 
 }  // namespace
@@ -148,7 +179,7 @@ void FilteredSoftmax(const SamplingParams& params, std::span<float> logits,
   const float inverse = 1.0f / params.temperature;
   const SerialTeam team;
   const bool filtered = params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f;
-  if (filtered) RankCandidates(params, logits, top, scratch.candidates);
+  if (filtered) RankCandidates(params, logits, top, scratch);
   for (float& value : logits) value = ExpNonPositive((value - top) * inverse);
   const double total = team.Sum(vocab, [&](int v) { return logits[static_cast<size_t>(v)]; });
   // A penalty or a very low temperature took a value out of range (the raw logits were finite):
@@ -165,18 +196,15 @@ void FilteredSoftmax(const SamplingParams& params, std::span<float> logits,
   }
   Cut(params, logits, total, scratch.candidates);
   double kept_total = 0.0;
-  for (const int32_t v : scratch.candidates)
-    kept_total += static_cast<double>(logits[static_cast<size_t>(v)]);
-  // Keep the weights of the kept, clear the rest.
-  std::sort(scratch.candidates.begin(), scratch.candidates.end());
-  const float scale = static_cast<float>(1.0 / kept_total);
-  int next = 0;
+  scratch.weights.clear();
   for (const int32_t v : scratch.candidates) {
-    std::fill(logits.begin() + next, logits.begin() + v, 0.0f);
-    logits[static_cast<size_t>(v)] *= scale;
-    next = v + 1;
+    scratch.weights.push_back(logits[static_cast<size_t>(v)]);
+    kept_total += static_cast<double>(scratch.weights.back());
   }
-  std::fill(logits.begin() + next, logits.end(), 0.0f);
+  const float scale = static_cast<float>(1.0 / kept_total);
+  std::fill(logits.begin(), logits.end(), 0.0f);
+  for (size_t i = 0; i < scratch.candidates.size(); ++i)
+    logits[static_cast<size_t>(scratch.candidates[i])] = scratch.weights[i] * scale;
 }
 
 float Gumbel(const DrawKey& key, uint32_t token) {

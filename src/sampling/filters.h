@@ -36,7 +36,9 @@ bool AllFinite(std::span<const float> values);
 
 // Working memory, reused from call to call.
 struct FilterScratch {
-  std::vector<int32_t> candidates;
+  std::vector<uint64_t> keys, sorted;  // candidates in the making
+  std::vector<int32_t> candidates;     // the tokens that may be kept, ranked
+  std::vector<float> weights;          // of those that are
 };
 
 // Turns adjusted logits into probabilities in place; filtered tokens get exactly 0. Temperature

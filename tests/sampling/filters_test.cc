@@ -10,6 +10,7 @@
 
 #include "sampling/exp.h"
 #include "sampling/filters.h"
+#include "sampling/team.h"
 
 namespace loopspec {
 namespace {
@@ -142,6 +143,37 @@ TEST(FilteredSoftmax, AgainstTheDefinition) {
     }
   }
   EXPECT_GT(compared, 30 * skipped) << skipped;
+}
+
+// Many candidates are ranked another way than few, with the same result to the last bit.
+TEST(FilteredSoftmax, LargeVocabulary) {
+  std::mt19937 random(4);
+  FilterScratch scratch;
+  const SerialTeam team;
+  for (int kind = 0; kind < 7; ++kind) {
+    std::vector<float> logits = RandomLogits(random, 20000, kind);
+    for (size_t v = 0; v < logits.size(); v += 7) logits[v] = v % 2 == 0 ? 0.0f : -0.0f;
+    std::vector<size_t> ranked(logits.size());
+    std::iota(ranked.begin(), ranked.end(), size_t{0});
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    SamplingParams params;
+    params.temperature = 2.0f;
+    params.top_p = 0.7f;
+    std::vector<float> weights(logits.size()), expected(logits.size());
+    for (size_t v = 0; v < logits.size(); ++v)
+      weights[v] = ExpNonPositive((logits[v] - logits[ranked[0]]) * 0.5f);
+    const double total = team.Sum(static_cast<int>(weights.size()),
+                                  [&](int v) { return weights[static_cast<size_t>(v)]; });
+    double sum = 0;
+    size_t kept = 0;
+    while (sum < static_cast<double>(params.top_p) * total)
+      sum += static_cast<double>(weights[ranked[kept++]]);
+    for (size_t i = 0; i < kept; ++i)
+      expected[ranked[i]] = weights[ranked[i]] * static_cast<float>(1 / sum);
+    FilteredSoftmax(params, logits, scratch);
+    EXPECT_EQ(logits, expected) << "kind " << kind << ", " << kept << " tokens";
+  }
 }
 
 // Top-p is taken over what top-k left, also where a tail below the nucleus reaches past top-k.

@@ -138,6 +138,55 @@ TEST(Calibrate, ReadsEveryFormOfPrompts) {
   }
 }
 
+// The figures of a text are the same however many threads work them out.
+TEST(Calibrate, ThreadsChangeNothing) {
+  const Scratch scratch;
+  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
+  std::vector<std::string> arguments = Calibrate(OuroDemo(), prompts, scratch / "out");
+  const Json one = Call(arguments).json();
+  *(std::find(arguments.begin(), arguments.end(), "--threads") + 1) = "3";
+  const Json more = Call(arguments).json();
+  for (const char* part : {"prompts", "generated", "greedy", "sampled"})
+    EXPECT_EQ(one.at(part), more.at(part)) << part;
+}
+
+// Made prompts need no file, and the end of a prompt is looked at where the whole is too long.
+TEST(Calibrate, MadePromptsAndTheirLastPositions) {
+  const Scratch scratch;
+  const auto made = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"calibrate",
+                                          "--model",
+                                          OuroDemo(),
+                                          "--prompt-tokens",
+                                          "40",
+                                          "--measure-prompts",
+                                          "2",
+                                          "-n",
+                                          "8",
+                                          "--measure",
+                                          "1",
+                                          "--repeat",
+                                          "1",
+                                          "--measure-tokens",
+                                          "4",
+                                          "--output",
+                                          scratch / "out",
+                                          "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Call(arguments).json();
+  };
+  const Json whole = made({}), end = made({"--prompt-positions", "10"});
+  // Of a prompt all but the last position, where the model's own text begins.
+  EXPECT_EQ(whole.at("prompts").at("positions"), 2 * 39);
+  EXPECT_EQ(end.at("prompts").at("positions"), 2 * 9);
+  EXPECT_EQ(whole.at("generated").at("positions"), 2 * 8);
+  EXPECT_EQ(end.at("generated"), whole.at("generated"));
+  // With less room the prompt gives way: its last position and eight tokens are nine.
+  const Json little = made({"--positions", "9"});
+  EXPECT_EQ(little.at("prompts").at("positions"), 0);
+  EXPECT_EQ(little.at("generated").at("positions"), 8);
+}
+
 TEST(Calibrate, DecodingGoesByTheFile) {
   const Scratch scratch;
   const std::string model = CopyOf(OuroDemo(), scratch);
@@ -221,6 +270,13 @@ TEST(Calibrate, Refusals) {
                  "-n", "4", "--positions", "16", "--output", out},
                 {"--measure some", "all"});
   ExpectRefusal(Calibrate(OuroDemo(), prompts, prompts + "/x"), {"cannot be kept"});
+  ExpectRefusal({"calibrate", "--model", OuroDemo()}, {"--prompts FILE", "--prompt-tokens N"});
+  ExpectRefusal(Calibrate(OuroDemo(), prompts, out, {"--prompt-tokens", "8"}),
+                {"--prompts FILE", "--prompt-tokens N"});
+  ExpectRefusal({"calibrate", "--model", OuroDemo(), "--prompt-tokens", "8", "--chat"},
+                {"--chat goes with --prompts"});
+  ExpectRefusal({"calibrate", "--model", OuroDemo(), "--prompt-tokens", "1000000"},
+                {"--prompt-tokens", "1000000 tokens"});
 }
 
 TEST(Simulate, PredictsFromRates) {
