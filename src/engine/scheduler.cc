@@ -17,6 +17,9 @@ namespace {
 // Stands for a chunk that was scored, which waits for itself.
 constexpr Ticket kScored = ~Ticket{0};
 
+// How much longer than without drafts a recurrence may take while somebody awaits a first token.
+constexpr double kFirstTokenDelay = 1.25;
+
 // Parts of a prompt whose progress is reported double until one takes so long.
 constexpr double kReportSeconds = 0.1;
 
@@ -308,6 +311,21 @@ void Scheduler::AwaitEachOther() {
   for (RowState& row : rows_) row.held = wait && row.depth == 0;
 }
 
+// Rows of a step at most. All R recurrences of a first token lie before it, and drafts of others,
+// which make them longer, gain nothing there: so while one is awaited only as many advance as cost
+// little. The other drafts wait.
+int Scheduler::RowLimit() const {
+  const int roots = static_cast<int>(decoding_.size());
+  const int limit = std::max(max_rows_, roots);
+  if (std::none_of(decoding_.begin(), decoding_.end(),
+                   [](const Task* task) { return task->reported == 0; }))
+    return limit;
+  const double longest = kFirstTokenDelay * cost_.cost().Recurrence(roots);
+  int rows = roots;
+  while (rows < limit && cost_.cost().Recurrence(rows + 1) <= longest) ++rows;
+  return rows;
+}
+
 // Which branches of all requests advance. One that has the step to itself has chosen already.
 void Scheduler::Choose() {
   ChooseDrafting();
@@ -317,8 +335,7 @@ void Scheduler::Choose() {
     decoding_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
   }
   if (in_phase_) AwaitEachOther();
-  const int limit = std::max(max_rows_, static_cast<int>(decoding_.size()));
-  chooser_.Choose(rows_, limit, cost_.cost(), advance_);
+  chooser_.Choose(rows_, RowLimit(), cost_.cost(), advance_);
   size_t at = 0;
   for (Task* task : decoding_) {
     const auto count = static_cast<size_t>(task->decoder->tree().size());

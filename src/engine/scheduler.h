@@ -131,6 +131,7 @@ class Scheduler {
   void Choose();
   void ChooseDrafting();
   void AwaitEachOther();
+  int RowLimit() const;
   void Step();
   void Observe(const StepResult& step, int64_t planes);
   void Deliver(Task& task);

@@ -368,7 +368,34 @@ TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
   EXPECT_GE(drafted[11], 100);
 }
 
-// Short prompts that keep coming go first at most in turn: a long one gets through.
+// Drafts of others make the steps long that a first token waits for: until it is there few advance.
+TEST(Scheduler, FewDraftsAdvanceWhileAFirstTokenIsAwaited) {
+  FakeModel model(6, FakeShape::kEqual, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.cost.recurrence = {1, 1, 1, 1.5, 3, 6, 12, 24, 48};  // six rows cost a quarter more
+  Scheduler scheduler(backend, options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 2; ++i)
+    streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
+  const auto rows_of = [&](int turns) {
+    backend.most_rows = 0;
+    for (int turn = 0; turn < turns; ++turn) scheduler.Turn();
+    return backend.most_rows;
+  };
+  rows_of(10);
+  EXPECT_EQ(rows_of(10), 8);  // every draft is right: four rows each
+  streams.push_back(scheduler.Submit({.request = Plain(2, 400, 2)}));
+  std::vector<int32_t> first;
+  for (int turn = 0; first.empty(); ++turn) {
+    ASSERT_LT(turn, kRecurrence + 2);
+    EXPECT_LE(rows_of(1), 6);
+    first = Read(*streams[2])[0].ids;
+  }
+  rows_of(10);
+  EXPECT_GT(rows_of(10), 6);
+}
+
 // Streams whose drafts hold get a token in less than R recurrences, and then it is a prompt's turn.
 TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
   FakeModel model(6, FakeShape::kEqual, kRecurrence);
@@ -394,6 +421,7 @@ TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
   EXPECT_GE(tokens, 4u * (kChunks - 1));
 }
 
+// Short prompts that keep coming go first at most in turn: a long one gets through.
 TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
   FakeModel model(6, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 200);
