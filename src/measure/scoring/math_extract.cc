@@ -104,8 +104,9 @@ std::vector<Statement> FindFormulas(std::string_view text) {
 
 // Numbers and arithmetic in plain text, outside formulas.
 std::vector<Statement> FindNumbers(std::string_view text, const std::vector<Statement>& formulas) {
+  // Bounded: otherwise every number of a long list would be tried as the start of all the rest.
   static const Regex arithmetic(
-      R"((?:^|(?<=[\s=]))(?:\*\*)?(-?\(?-?\d[\d.\s+\-*/^()]*[+\-*/^()][\d.\s+\-*/^()]+\)?)(?=(?:\*\*)?(?:[.,:\s)$]|$)))");
+      R"((?:^|(?<=[\s=]))(?:\*\*)?(-?\(?-?\d[\d.\s+\-*/^()]{0,400}[+\-*/^()][\d.\s+\-*/^()]{1,400}\)?)(?=(?:\*\*)?(?:[.,:\s)$]|$)))");
   static const Regex number(
       std::string(
           R"((?:^|(?<=[\s=]))(?:\*\*)?[$€£¥₹]?(?<!\d)(-?[1-9]\d{0,2}(?:[ ,]\d{3})+(?:\.\d+)?|)"
