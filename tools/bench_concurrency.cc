@@ -164,7 +164,9 @@ OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeWay& way, c
                       {{"median", Median(line.rates)},
                        {"min", *std::min_element(line.rates.begin(), line.rates.end())},
                        {"max", *std::max_element(line.rates.begin(), line.rates.end())}}},
-                     {"speedup", Median(line.rates) / Median(baseline.rates)},
+                     {"speedup", Median(baseline.rates) > 0
+                                     ? OrderedJson(Median(line.rates) / Median(baseline.rates))
+                                     : OrderedJson()},
                      {"rows_mean", Median(line.rows)},
                      {"first_token_seconds", Median(line.first)},
                      {"step_seconds", Median(line.step)},
@@ -182,14 +184,16 @@ void PrintHeading(bool comparable) {
 
 void PrintLine(int n, const DecodeWay& way, const Line& line, const Line& baseline,
                bool comparable) {
-  fmt::print(
-      "{:>8}  {:<18}{:>10.1f}{:>18}{:>8.2f}x{:>7.1f}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>7}\n", n,
-      way.name, Median(line.rates),
-      fmt::format("({:.1f}-{:.1f})", *std::min_element(line.rates.begin(), line.rates.end()),
-                  *std::max_element(line.rates.begin(), line.rates.end())),
-      Median(line.rates) / Median(baseline.rates), Median(line.rows), 1e3 * Median(line.first),
-      1e3 * Median(line.step), 1e3 * Median(line.chunk), 1e3 * line.gap,
-      comparable ? (line.equal ? "yes" : "NO") : "");
+  // Where the answers are so short that the first have ended before the last have begun.
+  const bool counted = Median(line.rates) > 0 && Median(baseline.rates) > 0;
+  const auto [least, most] = std::minmax_element(line.rates.begin(), line.rates.end());
+  fmt::print("{:>8}  {:<18}{:>10}{:>18}{:>9}{:>7}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>7}\n", n,
+             way.name, counted ? fmt::format("{:.1f}", Median(line.rates)) : "-",
+             counted ? fmt::format("({:.1f}-{:.1f})", *least, *most) : "-n is too small",
+             counted ? fmt::format("{:.2f}x", Median(line.rates) / Median(baseline.rates)) : "-",
+             counted ? fmt::format("{:.1f}", Median(line.rows)) : "-", 1e3 * Median(line.first),
+             1e3 * Median(line.step), 1e3 * Median(line.chunk), 1e3 * line.gap,
+             comparable ? (line.equal ? "yes" : "NO") : "");
 }
 
 }  // namespace

@@ -90,6 +90,14 @@ TEST(BenchRecords, AnInterruptKeepsWhatIsDone) {
   EXPECT_TRUE(Slurp(records).starts_with(before));
 }
 
+TEST(BenchConcurrency, SaysWhereAnswersAreTooShort) {
+  const RunResult run = Call({"bench", "--model", OuroDemo(), "--prompt-tokens", "200", "-n", "1",
+                              "--repeat", "1", "--concurrency", "8", "--decode", "ar"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("-n is too small"), std::string::npos) << run.out;
+  EXPECT_EQ(run.out.find("nan"), std::string::npos) << run.out;
+}
+
 TEST(BenchTask, WritesEveryForm) {
   const Scratch scratch;
   const RunResult run = Call({"bench",
