@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 4;  // of the file and of what is measured
+constexpr int kVersion = 5;  // of the file and of what is measured
 constexpr int kMostTimes = 30;
 constexpr double kSecondsEach = 0.008;
 constexpr int kSweeps = 3;
@@ -104,6 +104,13 @@ void MeasureAttention(Backend& backend, Probe& probe, StepCost& cost) {
 
 }  // namespace
 
+void BoundByFirstRow(StepCost& cost) {
+  for (size_t i = 1; i < cost.recurrence.size(); ++i)
+    cost.recurrence[i] = std::min(cost.recurrence[i], StepCost::kRows[i] * cost.recurrence[0]);
+  cost.prelude_row = std::min(cost.prelude_row, cost.prelude);
+  cost.readout_row = std::min(cost.readout_row, cost.readout);
+}
+
 StepCost MeasureStepCost(Backend& backend, double seconds) {
   Probe probe(backend);
   StepCost cost;
@@ -156,6 +163,7 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
     cost.prelude_row =
         std::max(0.0, beyond(fastest(more, 0, -1), more) - cost.prelude) / (more - 1);
   }
+  BoundByFirstRow(cost);
   MeasureAttention(backend, probe, cost);
   if (recurrence > 3) {
     // Several recurrences in one step: what one costs there, and what is left of a step of one.

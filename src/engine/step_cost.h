@@ -14,6 +14,10 @@ namespace loopspec {
 // Times a few steps. The backend must be idle; cells and pages that nobody holds are written to.
 StepCost MeasureStepCost(Backend& backend, double seconds = 0.6);
 
+// Another row never costs more than the first, which pays for the weights: what says so was
+// measured while something else ran.
+void BoundByFirstRow(StepCost& cost);
+
 // The cost from the user's cache if it is there, else measured and put there. A cache that cannot
 // be read or written is no error: the measurement is made again next time.
 StepCost LoadStepCost(Backend& backend);

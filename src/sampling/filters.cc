@@ -139,6 +139,10 @@ void RankCandidates(const SamplingParams& params, std::span<const float> logits,
                     FilterScratch& scratch) {
   const int vocab = static_cast<int>(logits.size());
   std::vector<uint64_t>& keys = scratch.keys;
+  // All at once, so that no later step allocates.
+  scratch.sorted.reserve(logits.size());
+  scratch.candidates.reserve(logits.size());
+  scratch.weights.reserve(logits.size());
   const auto collect = [&](float floor) {
     keys.resize(logits.size());
     size_t count = 0;

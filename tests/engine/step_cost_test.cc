@@ -22,6 +22,20 @@ TEST(StepCost, SpreadIsTheWorstOfTheRowCounts) {
   EXPECT_NEAR(CostSpread(slow, Costs()), 2, 1e-12);
 }
 
+TEST(StepCost, AnotherRowCostsNoMoreThanTheFirst) {
+  StepCost cost = Costs();
+  cost.readout = 0.2;
+  cost.readout_row = 15;
+  cost.prelude = 0.1;
+  cost.prelude_row = 0.05;
+  cost.recurrence[2] = 40;
+  BoundByFirstRow(cost);
+  EXPECT_EQ(cost.readout_row, 0.2);
+  EXPECT_EQ(cost.prelude_row, 0.05);
+  EXPECT_EQ(cost.recurrence[2], StepCost::kRows[2] * 1.0);
+  EXPECT_EQ(cost.recurrence[3], Costs().recurrence[3]);
+}
+
 TEST(StepCostTracker, ASlowMachineChangesNoProportion) {
   StepCostTracker tracker(Costs());
   for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 50.0);
