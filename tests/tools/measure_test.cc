@@ -91,7 +91,7 @@ TEST(BenchRecords, AnInterruptKeepsWhatIsDone) {
 }
 
 TEST(BenchConcurrency, SaysWhereAnswersAreTooShort) {
-  const RunResult run = Call({"bench", "--model", OuroDemo(), "--prompt-tokens", "200", "-n", "1",
+  const RunResult run = Call({"bench", "--model", OuroDemo(), "--prompt-tokens", "200", "-n", "2",
                               "--repeat", "1", "--concurrency", "8", "--decode", "ar"});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.out.find("-n is too small"), std::string::npos) << run.out;
