@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds every fuzz target (preset "fuzz": clang, AddressSanitizer and UndefinedBehaviorSanitizer) and runs each for N
-# inputs, or for a time. Prints one line per target; the exit code is 1 when any of them found something.
+# inputs, or for a time, as many at a time as there are cores. Prints one line per target; the exit code is 1 when any of
+# them found something.
 #   scripts/fuzz.sh [N|SECONDSs] [target ...]     such as 1000000 (the default) or 30s; targets default to all in fuzz/
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,18 +24,34 @@ command -v ninja > /dev/null && [ ! -f "$build/CMakeCache.txt" ] && generator=(-
 cmake --preset fuzz "${generator[@]}" ${LOOPSPEC_CMAKE_ARGS:-} > /dev/null
 cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"
 
-status=0
-for target in "${targets[@]}"; do
-  work="$build/fuzzing/$target"
+# fuzz TARGET: runs it and says what came of it.
+fuzz() {
+  local target=$1 work="$build/fuzzing/$1"
   mkdir -p "$work/corpus"
-  options=("$amount" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$work/")
-  dictionary="fuzz/${target%_fuzz}.dict"
+  local options=("$amount" -max_len=4096 -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$work/")
+  local dictionary="fuzz/${target%_fuzz}.dict"
   if [ -f "$dictionary" ]; then options+=(-dict="$dictionary"); fi
   if "$build/fuzz/$target" "${options[@]}" "$work/corpus" > "$work/log" 2>&1; then
     echo "$target: $(grep -oP 'number_of_executed_units: *\K[0-9]+' "$work/log") inputs, clean"
   else
     echo "$target: FAILED, see $work/log"
-    status=1
+    return 1
   fi
+}
+
+# As many at a time as there are cores.
+status=0
+running=0
+for target in "${targets[@]}"; do
+  if [ "$running" -ge "$(nproc)" ]; then
+    wait -n || status=1
+    running=$((running - 1))
+  fi
+  fuzz "$target" &
+  running=$((running + 1))
+done
+while [ "$running" -gt 0 ]; do
+  wait -n || status=1
+  running=$((running - 1))
 done
 exit $status
