@@ -13,7 +13,9 @@ endif()
 find_program(LOOPSPEC_CCACHE ccache)
 set(precompile OFF)
 if(LOOPSPEC_CCACHE AND NOT DEFINED ENV{CCACHE_DISABLE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${LOOPSPEC_CCACHE}")
+  # What was compiled in one folder is found from another, such as a fresh clone.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+    "${LOOPSPEC_CCACHE}")
 else()
   set(precompile ON)
 endif()
@@ -31,7 +33,9 @@ target_compile_options(loopspec_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Wno-psabi>
   # One rounding per written operation on every chip: a product and a sum become one fused operation only where the
   # code says so, so that results do not depend on what the optimiser saw fit.
-  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno>)
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno>
+  # Messages name files as they are in the repository.
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(LOOPSPEC_WERROR)
   target_compile_options(loopspec_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
