@@ -167,13 +167,14 @@ void NothingLeaks(int count, int64_t growth_kib) {
   std::mt19937 random(3);
   std::vector<std::shared_ptr<TokenStream>> streams;
   int64_t memory = 0, threads = 0, descriptors = 0, cancelled = 0;
+  const auto cancel = [&](TokenStream& stream) {
+    stream.Cancel();
+    ++cancelled;
+  };
   const auto finish_one = [&] {
     std::shared_ptr<TokenStream> stream = streams.front();
     streams.erase(streams.begin());
-    if (random() % 10 == 0) {
-      stream->Cancel();
-      ++cancelled;
-    }
+    if (random() % 10 == 0) cancel(*stream);
     if (random() % 20 == 0) return;
     StreamEvent event;
     while (stream->Next(event) == TokenStream::Status::kEvent) {
@@ -185,6 +186,8 @@ void NothingLeaks(int count, int64_t growth_kib) {
                                         static_cast<uint32_t>(random() % 1000), 6);
     request.prompt.resize(1 + random() % request.prompt.size());
     streams.push_back(scheduler.Submit({.request = request, .choices = random() % 8 == 0 ? 2 : 1}));
+    // Those that are cancelled later may have come to their end.
+    if (random() % 20 == 0) cancel(*streams.back());
     if (streams.size() > 24) finish_one();
     if (i == count / 2) {  // by then everything has been used
       memory = OfProcess("VmRSS");
