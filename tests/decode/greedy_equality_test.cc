@@ -221,16 +221,16 @@ void CoupledFiltered(DecodeRequest& request, size_t prompt) {
 }
 
 TEST(GreedyEquality, Ouro) {
-  ExpectEqual(kOuro, Greedy, 1, 40);
+  ExpectEqual(kOuro, Greedy, 1, 24);
 }
 TEST(GreedyEquality, OuroDeeper) {
-  ExpectEqual(kOuroDeeper, Greedy, 1, 30);
+  ExpectEqual(kOuroDeeper, Greedy, 1, 16);
 }
 TEST(GreedyEquality, OuroFloat32) {
-  ExpectEqual(kOuro, Greedy, 1, 24, ComputeMode::kF32);
+  ExpectEqual(kOuro, Greedy, 1, 16, ComputeMode::kF32);
 }
 TEST(GreedyEquality, Raven) {
-  ExpectEqual(kRaven, Greedy, 1, 24);
+  ExpectEqual(kRaven, Greedy, 1, 16);
 }
 TEST(GreedyEquality, RavenFloat32) {
   ExpectEqual({"raven-demo", 8, {{2}, {2, 4}, {1, 2, 4}, {3, 5}}}, Greedy, 1, 20,
@@ -244,16 +244,16 @@ TEST(GreedyEquality, RavenOnTwoThreads) {
               2);
 }
 TEST(GreedyEquality, OuroPenaltiesAndBias) {
-  ExpectEqual(kOuro, Penalised, 1, 30);
+  ExpectEqual(kOuro, Penalised, 1, 20);
 }
 TEST(CoupledEquality, Ouro) {
-  ExpectEqual({"ouro-demo", 0, {{1}, {1, 2}, {2, 3}, {1, 2, 3}}}, Coupled, 4, 24);
+  ExpectEqual({"ouro-demo", 0, {{1}, {1, 2}, {2, 3}, {1, 2, 3}}}, Coupled, 2, 20);
 }
 TEST(CoupledEquality, OuroFiltered) {
-  ExpectEqual({"ouro-demo", 0, {{1, 2}, {1, 2, 3}}}, CoupledFiltered, 4, 24);
+  ExpectEqual({"ouro-demo", 0, {{1, 2}, {1, 2, 3}}}, CoupledFiltered, 2, 20);
 }
 TEST(CoupledEquality, Raven) {
-  ExpectEqual({"raven-demo", 16, {{2, 4}, {3, 5}}}, Coupled, 4, 16);
+  ExpectEqual({"raven-demo", 16, {{2, 4}, {3, 5}}}, Coupled, 2, 16);
 }
 
 // ---- Whatever is chosen to run ----
@@ -346,7 +346,7 @@ void ExpectEqualHoweverChosen(const ModelCase& which,
 }
 
 TEST(RowChoiceEquality, Ouro) {
-  ExpectEqualHoweverChosen(kOuro, Greedy, 1, 30, 1);
+  ExpectEqualHoweverChosen(kOuro, Greedy, 1, 20, 1);
 }
 TEST(RowChoiceEquality, OuroOnTwoThreads) {
   ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {2, 3}}}, Greedy, 1, 24, 2);
