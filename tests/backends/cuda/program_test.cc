@@ -200,6 +200,7 @@ TEST(Step, AttendsToLongContextsInRuns) {
   EXPECT_EQ(ouro(std::vector<Sharers>(4, {0, 1, 128, 1}), 4), 4);  // 4,096 at four depths
   EXPECT_EQ(ouro({{0, 1, 512, 8}}, 1), 1);                         // its partials are runs already
   EXPECT_EQ(ChooseRunSplits(std::vector<Sharers>(16, {0, 1, 125, 1}), 16, 8, kGridWarps, 1), 4);
+  EXPECT_EQ(ouro({{0, 1, 32, 1}}, 400), 1);  // many tails make no runs
   // More rounds of shorter runs where longer ones would leave half of the warps idle.
   EXPECT_LT(RunsTime(2 * kGridWarps, 2, 0, kGridWarps), RunsTime(kGridWarps + 1, 4, 0, kGridWarps));
   // Tails cost nothing while warps are free.

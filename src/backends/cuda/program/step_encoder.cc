@@ -127,7 +127,8 @@ int ChooseRunSplits(std::span<const Sharers> sharers, int tail_units, int kv_hea
     return units * kv_heads;
   };
   const int tail = tail_units * kv_heads;
-  if (pieces(1) + tail <= kFewRounds * warps) return 1;
+  // Tails do not count: runs must leave enough pieces for the producer warp to fetch them.
+  if (pieces(1) <= kFewRounds * warps) return 1;
   const auto time = [&](int run) { return RunsTime(pieces(run), run, tail, warps); };
   int best = std::max(2, per_page);
   for (int run = 2 * best; run <= kRunPages * per_page; run *= 2) {
