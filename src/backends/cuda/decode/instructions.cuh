@@ -19,7 +19,7 @@ __device__ inline void Mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
 
 // The same with rows 8 ... 15 of a zero, of which nothing is kept.
 __device__ inline void MmaEight(float (&c)[2], uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1) {
-  float unused2, unused3;
+  [[maybe_unused]] float unused2, unused3;
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%6,%5,%6}, {%7,%8}, "
       "{%0,%1,%9,%9};"
       : "+f"(c[0]), "+f"(c[1]), "=f"(unused2), "=f"(unused3)

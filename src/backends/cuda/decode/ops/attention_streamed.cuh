@@ -44,42 +44,48 @@ __device__ __forceinline__ void TakeKeys(Ring& ring, KeyParts<kHead>& keys) {
   }
 }
 
+// Waits for the next stage, which holds values; returns where this lane's begin.
+template <int kHead, typename Ring>
+__device__ __forceinline__ uint32_t WaitValues(Ring& ring) {
+  return ring.WaitStage() + (threadIdx.x % 32 / 4 * kHead + threadIdx.x % 4 * 8) * sizeof(bf16);
+}
+// Loads part c of the values there; `last` comes to depend on them.
+template <int kHead, int kGroups>
+__device__ __forceinline__ void LoadValues(uint32_t stage, int c, uint4 (&part)[kGroups],
+                                           uint32_t& last) {
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    part[j] = LoadShared16(stage + static_cast<uint32_t>(8 * j * kHead + c * 32) * sizeof(bf16));
+    last |= part[j].x;
+  }
+}
+
 // Adds the values of the next stage times their weights. A short loop, not unrolled: code that runs
 // once a layer is no longer in the instruction cache, and longer code takes longer to fetch.
 template <int kHead, typename Ring, int kGroups>
 __device__ __forceinline__ void AddValues(Ring& ring, const uint32_t (&packed)[kGroups],
                                           const PartialResults<kHead>& results) {
-  const uint32_t stage =
-      ring.WaitStage() + (threadIdx.x % 32 / 4 * kHead + threadIdx.x % 4 * 8) * sizeof(bf16);
+  const uint32_t stage = WaitValues<kHead>(ring);
   uint32_t last = 0;
 #pragma unroll 1
   for (int c = 0; c < kHead / 32; ++c) {
     uint4 part[kGroups];
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      part[j] = LoadShared16(stage + static_cast<uint32_t>(8 * j * kHead + c * 32) * sizeof(bf16));
-      last |= part[j].x;
-    }
+    LoadValues<kHead>(stage, c, part, last);
     results.Add(c, part, packed);
   }
   ring.Refill(last);
 }
 
-// Likewise, but into the state.
+// Likewise, but into the state, whose parts must be known to the compiler.
 template <int kHead, typename Ring, int kGroups>
 __device__ __forceinline__ void AccumulateValues(Ring& ring, const uint32_t (&packed)[kGroups],
                                                  AttentionState<kHead, kUnitQueries>& state) {
-  const uint32_t stage =
-      ring.WaitStage() + (threadIdx.x % 32 / 4 * kHead + threadIdx.x % 4 * 8) * sizeof(bf16);
+  const uint32_t stage = WaitValues<kHead>(ring);
   uint32_t last = 0;
 #pragma unroll
   for (int c = 0; c < kHead / 32; ++c) {
     uint4 part[kGroups];
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      part[j] = LoadShared16(stage + static_cast<uint32_t>(8 * j * kHead + c * 32) * sizeof(bf16));
-      last |= part[j].x;
-    }
+    LoadValues<kHead>(stage, c, part, last);
     state.Add(c, part, packed);
   }
   ring.Refill(last);
