@@ -69,6 +69,7 @@ class Bench {
 
   void SetWideFrom(int rows) { backend_->SetWideFrom(rows); }
   void SetWideShape(int shape) { backend_->SetWideShape(shape); }
+  bool HasWideShape(int shape) const { return backend_->HasWideShape(shape); }
 
   // Where a recurrence's time goes: mean microseconds of each kind of operation.
   void Trace(Rows rows) {
@@ -226,8 +227,10 @@ void RunRows(Bench& bench, Rows rows) {
 // Products in tiles of every shape, to choose them by.
 void RunShapes(Bench& bench, Rows rows) {
   for (int shape = 0; shape < cuda::kWideShapeCount; ++shape) {
+    if (!bench.HasWideShape(shape)) continue;
     const cuda::WideShape& tile = cuda::kWideShapes[shape];
-    std::printf("tiles of %d outputs by %d rows:\n", tile.outputs, tile.rows);
+    std::printf("tiles of %d outputs by %d rows, %s:\n", tile.outputs, tile.rows,
+                tile.hopper ? "wgmma" : "mma.sync");
     bench.SetWideShape(shape);
     bench.Trace(rows);
   }

@@ -51,27 +51,41 @@ TEST(WideWork, CoversEveryOutputOnce) {
 TEST(WideWork, ShapesAreMadeOfBoxesAndGroups) {
   for (const WideShape& shape : kWideShapes) {
     EXPECT_EQ(shape.outputs % shape.box, 0);
-    EXPECT_TRUE(std::find(std::begin(kWideBoxes), std::end(kWideBoxes), shape.box) !=
+    ASSERT_TRUE(std::find(std::begin(kWideBoxes), std::end(kWideBoxes), shape.box) !=
                 std::end(kWideBoxes));
-    EXPECT_EQ(shape.rows % kPassRows, 0);
+    EXPECT_EQ(kWideBoxes[WideBoxIndex(shape)], shape.box);
+    EXPECT_EQ(shape.rows % 8, 0);
   }
 }
 
-// A group of 32 rows by one stage's elements of k is contiguous in memory, in the order in which a
-// lane takes its operands: 16 bytes for each 32 elements of k and each row.
+// A tile's rows of one stage are contiguous, each row's eight parts of 16 bytes in the order of the
+// 128-byte swizzle; all elements of all rows have places of their own, past those of other layouts.
 TEST(WideWork, InputsOfAStageAreContiguous) {
   constexpr int kLd = 512;
-  for (int row = 0; row < 64; ++row) {
-    for (int i = 0; i < kLd; ++i) {
-      const size_t stage = static_cast<size_t>(row / kPassRows) * kPassRows * kLd +
-                           static_cast<size_t>(i / kWideStageK) * kWideStageK * kPassRows;
-      const int k = i % kWideStageK, n = row % kPassRows / 8, g = row % 8, t = k % 8 / 2;
-      const int lane = g * 4 + t;
-      // As WideProduct::Multiply reads it, in elements.
-      const size_t place = stage + static_cast<size_t>(k / 32 * kPassRows * 32 + n * 8 * 32) +
-                           static_cast<size_t>(lane * 8 + k % 32 / 16 * 4 + k % 16 / 8 * 2 + k % 2);
-      ASSERT_EQ(InputAt(row, i, kLd), place) << "row " << row << ", element " << i;
+  for (const int row_stride : {33, 64, 100}) {
+    const int rows = WideInputRows(row_stride);
+    ASSERT_EQ(rows % 8, 0);
+    ASSERT_GE(rows, row_stride);
+    const size_t begin = WideInputsBegin(row_stride, kLd);
+    ASSERT_GT(begin, InputAt(row_stride - 1, kLd - 1, kLd));
+    std::vector<int> used(static_cast<size_t>(rows) * kLd, 0);
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < kLd; ++i) {
+        const size_t at = WideInputAt(row, i, row_stride, kLd);
+        ASSERT_GE(at, begin);
+        ++used.at(at - begin);
+        // As RequestInputs copies it from the tile's first row on, and as it then is read: part c
+        // of a row is at c ^ row % 8.
+        const int tile_row = row / 16 * 16;
+        const size_t stage =
+            begin + (static_cast<size_t>(i / kWideStageK * rows + tile_row)) * kWideStageK;
+        const int part = i % kWideStageK / 8, in_tile = row - tile_row;
+        ASSERT_EQ(at, stage + static_cast<size_t>(in_tile * kWideStageK + (part ^ in_tile % 8) * 8 +
+                                                  i % 8))
+            << "row " << row << ", element " << i;
+      }
     }
+    ASSERT_TRUE(std::all_of(used.begin(), used.end(), [](int n) { return n == 1; }));
   }
 }
 
@@ -82,8 +96,21 @@ TEST(WideWork, ShapesKeepTheChipBusy) {
   m.chunks = 1;
   for (const int outputs : {2048, 6144, 11264}) {  // o, qkv, gate and up of Ouro-1.4B
     m.tiles = outputs / kTileRows;
-    const WideShape& shape = kWideShapes[ChooseWideShape(m, 64, 132)];
-    EXPECT_GE(WideWork::Of(m, shape, 64).items, 88) << outputs << " outputs";
+    for (const bool hopper : {false, true}) {
+      const WideShape& shape = kWideShapes[ChooseWideShape(m, 64, 132, hopper)];
+      EXPECT_GE(WideWork::Of(m, shape, 64).items, 88) << outputs << " outputs";
+    }
+  }
+}
+
+// A device is given only what it has kernels for.
+TEST(WideWork, ShapesAreOfTheDevice) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 300; ++i) {
+    const WideMatrix m = Random(random);
+    const int rows = kPassRows + 1 + static_cast<int>(random() % 300);
+    for (const bool hopper : {false, true})
+      EXPECT_EQ(kWideShapes[ChooseWideShape(m, rows, 132, hopper)].hopper, hopper);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "backends/cuda/decode/ops/input_layout.cuh"
 #include "backends/cuda/host/read_bandwidth.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -143,12 +144,13 @@ void CudaBackend::UploadProgram() {
 void CudaBackend::AllocateRows() {
   DecodeParams& p = params_;
   const auto rows = static_cast<size_t>(p.shapes.row_stride);
-  const size_t input_rows = (rows + kPassRows - 1) / kPassRows * kPassRows;
   const auto make = [](auto& array, size_t count, auto*& pointer) {
     array = std::decay_t<decltype(array)>(count, "the rows of a step", true);
     pointer = array.data();
   };
   const auto n = [](int value) { return static_cast<size_t>(value); };
+  // Inputs of matrices in both layouts (ops/input_layout.cuh).
+  const size_t input_rows = n(InputRows(p.shapes.row_stride) + WideInputRows(p.shapes.row_stride));
   make(coda_x_, rows * n(p.shapes.hidden), p.buffers.coda_x);
   make(local_stream_, n(launch_.ctas) * n(p.shapes.hidden), p.buffers.local_stream);
   p.exchange.enabled = program_.low_latency ? 1 : 0;

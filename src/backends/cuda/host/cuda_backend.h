@@ -61,7 +61,8 @@ class CudaBackend final : public Backend {
     launch_.wide_from = rows;
     encoder_.SetWideFrom(std::max(rows, kPassRows + 1));
   }
-  // Their products in tiles of one shape (WideKernels::SetShape).
+  // Their products in tiles of one shape, where the device has it (WideKernels).
+  bool HasWideShape(int shape) const { return wide_.HasShape(shape); }
   void SetWideShape(int shape) { wide_.SetShape(shape); }
   // The next step never completes a grid barrier, for tests of the watchdog.
   void StallNextStep() { stall_next_step_ = true; }

@@ -1,5 +1,5 @@
+#include "backends/cuda/decode/hopper.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
-#include "backends/cuda/prefill/hopper.cuh"
 #include "backends/cuda/prefill/prompt_attention.h"
 #include "base/check.h"
 

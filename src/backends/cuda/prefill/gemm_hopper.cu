@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/cuda/decode/hopper.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
-#include "backends/cuda/prefill/hopper.cuh"
 #include "base/check.h"
 
 namespace loopspec::cuda {

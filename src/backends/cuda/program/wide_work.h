@@ -7,19 +7,40 @@
 
 namespace loopspec::cuda {
 
-// Tiles of outputs by rows that there are kernels for (decode/wide/wide_kernels.cu).
+// Tiles of outputs by rows that there are kernels for.
 struct WideShape {
   int outputs, rows;
   int box;      // rows of weights that one TMA copy brings
   int at_once;  // CTAs that a multiprocessor has room for
+  bool hopper;  // multiplied by wgmma, which compute capability 9.0 alone has
 };
 inline constexpr WideShape kWideShapes[] = {
-    {32, 32, 32, 2}, {48, 64, 48, 2}, {96, 64, 48, 1}, {64, 64, 32, 2}, {128, 64, 32, 1}};
+    // decode/wide/wide_products.cu
+    {32, 32, 32, 2, false},
+    {48, 64, 48, 2, false},
+    {96, 64, 48, 1, false},
+    {64, 64, 32, 2, false},
+    {128, 64, 32, 1, false},
+    // decode/wide/wide_hopper.cu
+    {64, 16, 64, 2, true},
+    {64, 32, 64, 2, true},
+    {64, 64, 64, 2, true},
+    {128, 64, 64, 1, true},
+    {64, 128, 64, 1, true},
+    {128, 88, 64, 1, true},
+    {128, 128, 64, 1, true},
+};
 inline constexpr int kWideShapeCount = static_cast<int>(sizeof(kWideShapes) / sizeof(WideShape));
 
-inline constexpr int kWideStageK = 64;         // 128 bytes of a row: the span of TMA's swizzle
-inline constexpr int kWideBoxes[] = {32, 48};  // the sizes of box that shapes have
-inline constexpr int kWideBoxSizes = 2;
+inline constexpr int kWideStageK = 64;             // 128 bytes of a row: the span of TMA's swizzle
+inline constexpr int kWideBoxes[] = {32, 48, 64};  // the sizes of box that shapes have
+inline constexpr int kWideBoxSizes = static_cast<int>(sizeof(kWideBoxes) / sizeof(int));
+// The index in kWideBoxes of a shape's box.
+inline constexpr int WideBoxIndex(const WideShape& shape) {
+  int i = 0;
+  while (kWideBoxes[i] != shape.box) ++i;
+  return i;
+}
 
 // The items of one matrix for so many rows; those that share weights are neighbours.
 struct WideWork {
@@ -47,7 +68,8 @@ struct WideItem {
   }
 };
 
-// The index in kWideShapes of the tile that should take least time for so many rows.
-int ChooseWideShape(const WideMatrix& matrix, int rows, int multiprocessors);
+// The index in kWideShapes of the tile that should take least time for so many rows. `hopper`:
+// which of them there are kernels for.
+int ChooseWideShape(const WideMatrix& matrix, int rows, int multiprocessors, bool hopper);
 
 }  // namespace loopspec::cuda

@@ -184,7 +184,7 @@ __device__ __forceinline__ float4 CombineSplits(const Run& run, const RowInfo& r
 }
 
 // kFew: rounds whose loads are in flight together where there are few. kExchange: partial results
-// may come through the exchange.
+// may come through the exchange; otherwise the phase has many rows, and its inputs their layout.
 template <int kLanes, int kFew = kLanes <= 4 ? 2 : 1, bool kExchange = true>
 __device__ __forceinline__ void CombinePieces() {
   const Run run = CurrentRun();
@@ -206,7 +206,11 @@ __device__ __forceinline__ void CombinePieces() {
     for (int k = 0; k < 4; k += 2) {
       if (element + k >= p.shapes.head_dim) continue;
       const uint32_t pair = k == 0 ? PackBF16(v.x, v.y) : PackBF16(v.z, v.w);
-      if (run.flags.Has(RunFlag::kSends)) {
+      if constexpr (!kExchange) {
+        *reinterpret_cast<uint32_t*>(
+            p.buffers.act_attention +
+            WideInputAt(row, at + k, p.shapes.row_stride, p.shapes.ld_attention)) = pair;
+      } else if (run.flags.Has(RunFlag::kSends)) {
         const size_t place = static_cast<size_t>(row) * p.shapes.ld_attention + InputPlace(at + k);
         Send(p.exchange.attention + place / 2, pair, run.epoch);
       } else {

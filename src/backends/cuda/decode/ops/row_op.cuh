@@ -176,11 +176,29 @@ class InputWriter {
   uint32_t epoch_;
 };
 
-template <typename Row>
+// The same in phases of many rows (ops/input_layout.cuh).
+class WideInputWriter {
+ public:
+  __device__ __forceinline__ WideInputWriter(const DecodeParams& p, const Op& op, const RowAt& at)
+      : to_(op.output == RowOutput::kAdapter ? p.buffers.act_adapter : p.buffers.act_hidden),
+        ld_(op.output == RowOutput::kAdapter ? p.shapes.ld_adapter : p.shapes.ld_hidden),
+        row_stride_(p.shapes.row_stride),
+        row_(at.row) {}
+  // Elements i ... i + 3, i a multiple of 4.
+  __device__ __forceinline__ void Write(int i, uint2 v) const {
+    *reinterpret_cast<uint2*>(to_ + WideInputAt(row_, i, row_stride_, ld_)) = v;
+  }
+
+ private:
+  bf16* to_;
+  int ld_, row_stride_, row_;
+};
+
+template <typename Writer, typename Row>
 __device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op, const RowAt& at,
                                             Row& x) {
   const int h = p.shapes.hidden;
-  const InputWriter writer(p, op, at);
+  const Writer writer(p, op, at);
   x.ForEach(h, [&](float4& v, int i) {
     writer.Write(i, make_uint2(PackBF16(v.x, v.y), PackBF16(v.z, v.w)));
   });
@@ -223,8 +241,8 @@ __device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowAt& 
 
 // All loads of a row operation are issued before the first wait: its time is latency. kSums: the
 // operation is known to take a matrix's sums, and nothing else is compiled. kExact: the row has
-// kHidden elements.
-template <int kHidden, bool kSums, bool kExact = false>
+// kHidden elements. Writer: of the next matrix's input.
+template <int kHidden, bool kSums, bool kExact = false, typename Writer = InputWriter>
 __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at) {
   float* const scratch = at.scratch;
   const int h = p.shapes.hidden, row = at.row;
@@ -305,7 +323,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   if (op.output == RowOutput::kNone) return;
   if (op.output == RowOutput::kNormed && op.pre_norm != nullptr)
     Normalise(x, p, pre, scratch + 2 * kWarps);
-  StoreInputs(p, op, at, x);
+  StoreInputs<Writer>(p, op, at, x);
 }
 
 // RMSNorm over all of q and all of k, then the rotation; q to its buffer, k to the cell (Raven

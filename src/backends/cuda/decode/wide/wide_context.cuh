@@ -10,6 +10,17 @@
 
 namespace loopspec::cuda {
 
+// Whether the kernels of single operations are compiled for an architecture (90 is 9.0): those with
+// TMA and 228 KiB of shared memory.
+__host__ __device__ constexpr bool IsCompiled(int architecture) {
+  return architecture >= 90 && architecture < 120;
+}
+#ifdef __CUDA_ARCH__
+inline constexpr bool kCompiled = IsCompiled(__CUDA_ARCH__ / 10);
+#else
+inline constexpr bool kCompiled = true;
+#endif
+
 // What an operation runs on: the rows of a phase, as the plan has them.
 struct WideRun {
   int32_t phase, rows, recurrence;

@@ -42,15 +42,21 @@ class GatedEpilogue {
  public:
   struct Loaded {};
   __device__ __forceinline__ GatedEpilogue(const DecodeParams& p, const WideTileAt& at)
-      : to_(p.buffers.act_ff), i_(at.tile * 8 + at.g), ff_(p.shapes.ff), ld_(p.shapes.ld_ff) {}
+      : to_(p.buffers.act_ff + WideInputAt(0, at.tile * 8, p.shapes.row_stride, p.shapes.ld_ff)),
+        part_(at.tile % 8),
+        g_(at.g),
+        there_(at.tile * 8 + at.g < p.shapes.ff) {}
   __device__ __forceinline__ Loaded Load(int) const { return {}; }
   __device__ __forceinline__ void Store(int row, Loaded, float gate, float up) const {
-    if (i_ < ff_) to_[InputAt(row, i_, ld_)] = __float2bfloat16(Gated(gate, up));
+    const int at = row * kWideInputGroup + ((part_ ^ row % 8) - part_) * 8 + g_;
+    if (there_) to_[at] = __float2bfloat16(Gated(gate, up));
   }
 
  private:
-  bf16* to_;
-  int i_, ff_, ld_;
+  bf16* to_;  // row 0, the tile's first element
+  int part_;  // of the row's 128 bytes
+  int g_;
+  bool there_;
 };
 
 // kRotated: q and k are rotated; q goes to its buffer, k to the cell. Otherwise both go to qk_raw.
@@ -145,6 +151,33 @@ __device__ __forceinline__ auto MakeEpilogue(const DecodeParams& p, const WideRu
     return PlainEpilogue(p.buffers.partials + before, p.shapes.hidden, at);
   } else {
     return PlainEpilogue(p.buffers.logits, p.shapes.vocab, at);
+  }
+}
+
+// The epilogue of a tile's sums as the matrix instructions leave them in a lane: of rows `first` +
+// 8 j and the one after it, sums[4 j + e] has output g + 8 (e / 2) of row e % 2. Loads of up to
+// sixteen rows are in flight together.
+template <MatrixKind kKind, int kCount>
+__device__ __forceinline__ void StoreTile(const DecodeParams& p, const WideRun& run,
+                                          const WideTileAt& at, int first,
+                                          const float (&sums)[kCount]) {
+  constexpr int kRows = kCount / 2, kParts = (kRows + 15) / 16, kAtOnce = kRows / kParts;
+  static_assert(kAtOnce * kParts == kRows);
+  const auto epilogue = MakeEpilogue<kKind>(p, run, at);
+  const auto row_of = [first](int i) { return first + i / 2 * 8 + i % 2; };
+#pragma unroll
+  for (int begin = 0; begin < kRows; begin += kAtOnce) {
+    typename decltype(epilogue)::Loaded loaded[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (row_of(begin + i) < run.rows) loaded[i] = epilogue.Load(row_of(begin + i));
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int j = (begin + i) / 2, e = (begin + i) % 2;
+      if (row_of(begin + i) < run.rows)
+        epilogue.Store(row_of(begin + i), loaded[i], sums[4 * j + e], sums[4 * j + 2 + e]);
+    }
   }
 }
 

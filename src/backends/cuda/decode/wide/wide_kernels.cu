@@ -6,21 +6,10 @@
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
 #include "backends/cuda/decode/wide/wide_attention.cuh"
-#include "backends/cuda/decode/wide/wide_product.cuh"
+#include "backends/cuda/decode/wide/wide_product_kernels.h"
 
 namespace loopspec::cuda {
 namespace {
-
-// Whether they are compiled for an architecture (90 is 9.0): those with TMA and 228 KiB of shared
-// memory.
-__host__ __device__ constexpr bool IsCompiled(int architecture) {
-  return architecture >= 90 && architecture < 120;
-}
-#ifdef __CUDA_ARCH__
-inline constexpr bool kCompiled = IsCompiled(__CUDA_ARCH__ / 10);
-#else
-inline constexpr bool kCompiled = true;
-#endif
 
 // One CTA for each row, and then one for each row's rotary table.
 __global__ void __launch_bounds__(kThreads)
@@ -32,7 +21,8 @@ __global__ void __launch_bounds__(kThreads)
     WaitForOperationsBefore();
     const int row = static_cast<int>(blockIdx.x);
     if (row < run.rows) {
-      RowOp<kLocalHidden, false>(p, op, {run.infos, run.phase, row, false, false, {}, 0, scratch});
+      RowOp<kLocalHidden, false, false, WideInputWriter>(
+          p, op, {run.infos, run.phase, row, false, false, {}, 0, scratch});
     } else {
       FillRope(p, run.phase, row - run.rows, run.infos[row - run.rows].position);
     }
@@ -49,13 +39,6 @@ __global__ void __launch_bounds__(kThreads)
     const int row = static_cast<int>(blockIdx.x);
     QkNormOp(p, op, run.phase, run.infos[row], row, run.recurrence, scratch);
   }
-}
-
-template <MatrixKind kKind, int kAtOnce, int... kSizes>
-__global__ void __launch_bounds__(WideTile<kSizes...>::kThreadsHere, kAtOnce)
-    ProductKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ WideRun run,
-                  const __grid_constant__ WideProductParams how) {
-  if constexpr (kCompiled) WideProduct<kKind, kSizes...>::RunOp(params, run, how);
 }
 
 inline constexpr int kWideCombineLanes = 16;
@@ -129,47 +112,8 @@ class Launcher {
   bool first_ = true;
 };
 
-// Calls f with the instance of ProductKernel for a kind of matrix and an index into kWideShapes.
-// Stages: as many as there is room for.
-template <MatrixKind kKind, int kShape, int kDown, int kAcross, int kM, int kTiles, int kStages,
-          typename F>
-void WithTile(F f) {
-  constexpr WideShape kIs = kWideShapes[kShape];
-  using Tile = WideTile<kDown, kAcross, kM, kTiles, kStages, kIs.box>;
-  static_assert(Tile::kOutputs == kIs.outputs && Tile::kRows == kIs.rows);
-  static_assert(kIs.at_once * (Tile::kSharedBytes + 1024) <= 228 * 1024);
-  f(ProductKernel<kKind, kIs.at_once, kDown, kAcross, kM, kTiles, kStages, kIs.box>,
-    Tile::kThreadsHere, Tile::kSharedBytes);
-}
-template <MatrixKind kKind, typename F>
-void WithShape(int shape, F f) {
-  switch (shape) {
-    case 0:
-      return WithTile<kKind, 0, 2, 2, 1, 2, 12>(f);
-    case 1:
-      return WithTile<kKind, 1, 3, 2, 1, 4, 7>(f);
-    case 2:
-      return WithTile<kKind, 2, 3, 4, 2, 2, 8>(f);
-    case 3:
-      return WithTile<kKind, 3, 2, 2, 2, 4, 6>(f);
-    default:
-      return WithTile<kKind, 4, 4, 2, 2, 4, 8>(f);
-  }
-}
-template <typename F>
-void WithProduct(MatrixKind kind, int shape, F f) {
-  switch (kind) {
-    case MatrixKind::kQkv:
-      return WithShape<MatrixKind::kQkv>(shape, f);
-    case MatrixKind::kQkvRaw:
-      return WithShape<MatrixKind::kQkvRaw>(shape, f);
-    case MatrixKind::kGateUp:
-      return WithShape<MatrixKind::kGateUp>(shape, f);
-    case MatrixKind::kPartial:
-      return WithShape<MatrixKind::kPartial>(shape, f);
-    case MatrixKind::kHead:
-      return WithShape<MatrixKind::kHead>(shape, f);
-  }
+WideProductKernel ProductKernel(MatrixKind kind, int shape) {
+  return kWideShapes[shape].hopper ? HopperProduct(kind, shape) : PortableProduct(kind, shape);
 }
 
 void LaunchProduct(Launcher& launcher, const Op& op, const WideRun& run, const WideMatrix& matrix,
@@ -178,13 +122,15 @@ void LaunchProduct(Launcher& launcher, const Op& op, const WideRun& run, const W
   WideProductParams how{};
   how.matrix = matrix;
   how.work = WideWork::Of(matrix, kWideShapes[shape], run.rows);
-  const int box = kWideShapes[shape].box == kWideBoxes[0] ? 0 : 1;
-  how.map = p.program.wide_maps + op.matrix * kWideBoxSizes + box;
-  how.input = Input(p, matrix.input, how.ld);
+  how.map = p.program.wide_maps + op.matrix * kWideBoxSizes + WideBoxIndex(kWideShapes[shape]);
+  int ld;
+  how.input = Input(p, matrix.input, ld);
+  how.input += WideInputsBegin(p.shapes.row_stride, ld);
+  how.input_rows = WideInputRows(p.shapes.row_stride);
   how.plane_offset = op.layer + run.recurrence * p.shapes.core_layers;
-  WithProduct(matrix.kind, shape, [&](auto* kernel, int threads, int shared) {
-    launcher.Run(kernel, how.work.items, threads, static_cast<size_t>(shared), p, run, how);
-  });
+  const WideProductKernel kernel = ProductKernel(matrix.kind, shape);
+  launcher.Run(kernel.function, how.work.items, kernel.threads,
+               static_cast<size_t>(kernel.shared_bytes), p, run, how);
 }
 
 void LaunchAttention(Launcher& launcher, const Op& op, const WideRun& run) {
@@ -222,13 +168,20 @@ WideKernels::WideKernels(const Program& program, int device) : program_(&program
         "reading the device");
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, ClockKernel), "looking for the kernels of operations");
+  int major = 0, minor = 0;
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "reading the device");
+  Check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "reading the device");
+  hopper_ = major == 9 && minor == 0;
   if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
   for (const WideMatrix& matrix : program.wide) {
     for (int shape = 0; shape < kWideShapeCount; ++shape) {
-      WithProduct(matrix.kind, shape, [](auto* kernel, int, int shared) {
-        Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-              "setting the shared memory of a product");
-      });
+      if (!HasShape(shape)) continue;
+      const WideProductKernel kernel = ProductKernel(matrix.kind, shape);
+      Check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 kernel.shared_bytes),
+            "setting the shared memory of a product");
     }
   }
   const auto allow = [](int head, auto*... kernels) {
@@ -242,6 +195,10 @@ WideKernels::WideKernels(const Program& program, int device) : program_(&program
   allow(64, WideAttentionKernel<64, false>, WideAttentionKernel<64, true>);
   allow(128, WideAttentionKernel<128, false>, WideAttentionKernel<128, true>);
   available_ = true;
+}
+
+bool WideKernels::HasShape(int shape) const {
+  return !kWideShapes[shape].hopper || hopper_;
 }
 
 void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Phase phase,
@@ -269,8 +226,9 @@ void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Pha
         break;
       case OpType::kMatrix: {
         const WideMatrix& matrix = program_->wide[static_cast<size_t>(op.matrix)];
-        LaunchProduct(launcher, op, run, matrix,
-                      shape_ >= 0 ? shape_ : ChooseWideShape(matrix, run.rows, multiprocessors_));
+        LaunchProduct(
+            launcher, op, run, matrix,
+            shape_ >= 0 ? shape_ : ChooseWideShape(matrix, run.rows, multiprocessors_, hopper_));
         break;
       }
       case OpType::kQkNorm:

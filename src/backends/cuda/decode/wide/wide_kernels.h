@@ -14,7 +14,9 @@ class WideKernels {
   WideKernels(const Program& program, int device);
 
   bool available() const { return available_; }
-  // All products in tiles of kWideShapes[shape]; -1: as is best. For tests and benchmarks.
+  // Whether the device has kernels for products in tiles of kWideShapes[shape].
+  bool HasShape(int shape) const;
+  // All products in such tiles; -1: as is best. For tests and benchmarks.
   void SetShape(int shape) { shape_ = shape; }
 
   // Runs phase `phase` of the step whose plan begins with `plan` and lies on the device at
@@ -26,6 +28,7 @@ class WideKernels {
   const Program* program_;
   bool available_ = false;
   int multiprocessors_ = 0;
+  bool hopper_ = false;  // compute capability 9.0
   int shape_ = -1;
 };
 

@@ -1,6 +1,6 @@
-// The instructions of Hopper (sm_90a) that prompts run on: the copy engine with multicast, barriers
-// that it completes, and the matrix instruction of a warpgroup (wgmma). Only files that are
-// compiled for 90a alone include this.
+// The instructions of Hopper (sm_90a) that prompts and steps of many rows run on: the copy engine
+// with multicast, barriers that it completes, and the matrix instruction of a warpgroup (wgmma).
+// Only files that are compiled for 90a alone include this.
 #pragma once
 
 #include <cstdint>
@@ -128,6 +128,48 @@ __device__ __forceinline__ void PinSums(float (&d)[kCount]) {
 // d = (add ? d : 0) + a b^T over 16 of k: a 64 x 16, b N x 16, both by rows. Of the warpgroup's 64
 // rows, warp w has 16 w ...; thread (g, t) = (lane / 4, lane % 4) holds in d[4 j + e] row g + 8 (e / 2),
 // column 8 j + 2 t + e % 2.
+__device__ __forceinline__ void MultiplyShared(float (&d)[8], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7}, %8, %9, p, 1, 1, 0, 0; }"
+      : LOOPSPEC_SUMS_8(d, 0)
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyShared(float (&d)[16], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 0; }"
+      : LOOPSPEC_SUMS_8(d, 0),
+        LOOPSPEC_SUMS_8(d, 8)
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyShared(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0)
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyShared(float (&d)[44], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %46, 0; "
+      "wgmma.mma_async.sync.aligned.m64n88k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
+      "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, "
+      "%43}, %44, %45, p, 1, 1, 0, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0),
+        LOOPSPEC_SUMS_8(d, 32),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43])
+      : "l"(a), "l"(b), "r"(add));
+}
+
 __device__ __forceinline__ void MultiplyShared(float (&d)[64], uint64_t a, uint64_t b,
                                                int add) {
   asm volatile(

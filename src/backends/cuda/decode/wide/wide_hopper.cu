@@ -1,0 +1,172 @@
+// The products of many rows by Hopper's matrix instruction of a warpgroup (wgmma), whose operands
+// are both in shared memory. One instruction does what 4 x N / 8 of mma.sync do, with the same
+// bits (HopperInstruction.HasTheBitsOfTheWarpsInstruction), so that an output's sum, built in the
+// same order as in wide_product.cuh, is that of a single row.
+#include "backends/cuda/decode/hopper.cuh"
+#include "backends/cuda/decode/wide/wide_epilogue.cuh"
+#include "backends/cuda/decode/wide/wide_product_kernels.h"
+#include "backends/cuda/decode/wide/wide_stages.cuh"
+#include "base/check.h"
+
+namespace loopspec::cuda {
+namespace {
+
+// kDown x kAcross warpgroups, each of 64 outputs by kN rows. While one of them adds up a block of
+// k, the others (or those of another CTA) keep the matrix unit busy.
+template <int kDown, int kAcross, int kN, int kStageCount>
+struct HopperTile {
+  static constexpr int kOutputsOfGroup = 64;
+  static constexpr int kOutputs = kDown * kOutputsOfGroup, kRows = kAcross * kN;
+  static constexpr int kGroups = kDown * kAcross;
+  // Sums of 128 rows need more registers than a thread gets when all get the same. Registers move
+  // between whole warpgroups, so the producer then is one.
+  static constexpr bool kMovesRegisters = kN > 88;
+  static constexpr int kThreadsHere = kGroups * kWarpgroup + (kMovesRegisters ? kWarpgroup : 32);
+  using Stages = WideStages<kOutputs, kRows, kStageCount, kOutputsOfGroup>;
+};
+
+// The sums of a warpgroup, over one chunk of k: within a block of 256 the even steps of 16 go into
+// one accumulator and the odd ones into another, which are then added; the blocks in order.
+template <typename Tile, int kStages, int kN>
+__device__ __forceinline__ void Multiply(int group_down, int group_across, int loads,
+                                         float (&sums)[kN / 2]) {
+  using Stages = typename Tile::Stages;
+  const uint32_t weights = Stages::Stage(0) + static_cast<uint32_t>(group_down) *
+                                                  (Tile::kOutputsOfGroup * Stages::kRowBytes);
+  const uint32_t inputs = Stages::Stage(0) + Stages::kInputs +
+                          static_cast<uint32_t>(group_across) * (kN * Stages::kRowBytes);
+  const uint64_t first_a = DescribeByRows(weights), first_b = DescribeByRows(inputs);
+  const uint32_t full = Stages::Full(0);
+  uint32_t stage = 0, parity = 0, used = 0;
+  // The warp's products have read a stage.
+  const auto give_back = [&] {
+    if (threadIdx.x % 32 == 0) Arrive(used);
+  };
+  // What is added to -0 stays as it is, so the first block needs no case of its own.
+#pragma unroll
+  for (int i = 0; i < kN / 2; ++i) sums[i] = -0.0f;
+  float even[kN / 2], odd[kN / 2];
+#pragma unroll 1
+  for (int n = 0; n < loads; n += Stages::kPerBlock) {
+#pragma unroll
+    for (int s = 0; s < Stages::kPerBlock; ++s) {
+      WaitBarrier(full + stage * 8, parity);
+      __syncwarp();  // lanes may have left the loop at different times
+      const uint64_t a = first_a + stage * (Stages::kStageBytes >> 4);
+      const uint64_t b = first_b + stage * (Stages::kStageBytes >> 4);
+      PinSums(even);
+      PinSums(odd);
+      BeginProducts();
+      MultiplyShared(even, a, b, s > 0);
+      MultiplyShared(odd, a + kNextK, b + kNextK, s > 0);
+      MultiplyShared(even, a + 2 * kNextK, b + 2 * kNextK, 1);
+      MultiplyShared(odd, a + 3 * kNextK, b + 3 * kNextK, 1);
+      CommitProducts();
+      PinSums(even);
+      PinSums(odd);
+      if (s > 0) {
+        WaitForProducts<1>();  // those of the stage before
+        give_back();
+      }
+      used = full + (kStages + stage) * 8;
+      if (++stage == kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+    WaitForProducts<0>();
+    PinSums(even);
+    PinSums(odd);
+    give_back();
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) sums[i] = __fadd_rn(sums[i], __fadd_rn(even[i], odd[i]));
+  }
+  // What the missing blocks of a short chunk add elsewhere: it turns -0 into 0.
+  if (loads < kWarps * Stages::kPerBlock) {
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) sums[i] = __fadd_rn(sums[i], 0.0f);
+  }
+}
+
+template <MatrixKind kKind, int kAtOnce, int kDown, int kAcross, int kN, int kStages>
+__global__ void __launch_bounds__(HopperTile<kDown, kAcross, kN, kStages>::kThreadsHere, kAtOnce)
+    HopperProductKernel(const __grid_constant__ DecodeParams params,
+                        const __grid_constant__ WideRun run,
+                        const __grid_constant__ WideProductParams how) {
+  using Tile = HopperTile<kDown, kAcross, kN, kStages>;
+  using Stages = typename Tile::Stages;
+  if (threadIdx.x == 0) Stages::Init(Tile::kGroups * 4);
+  LetNextOperationStart();
+  __syncthreads();
+  const WideItemPlace item(run, how, Tile::kOutputs, Tile::kRows);
+  // The same in all lanes, and the compiler knows it.
+  const int group = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (group == Tile::kGroups) {
+    if constexpr (Tile::kMovesRegisters) FewerRegisters<40>();
+    if (threadIdx.x == Tile::kGroups * kWarpgroup) Stages::Produce(item, how);
+    return;
+  }
+  if constexpr (Tile::kMovesRegisters) MoreRegisters<232>();
+  const int down = group % kDown, across = group / kDown;
+  float sums[kN / 2];
+  Multiply<Tile, kStages, kN>(down, across, item.loads, sums);
+  // The inputs have arrived, but this warp has not waited itself for the operations before.
+  WaitForOperationsBefore();
+  const int lane = static_cast<int>(threadIdx.x) % 32,
+            warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+  const int tile = item.output / kTileRows + down * 4 + warp;
+  if (tile >= how.matrix.tiles) return;
+  StoreTile<kKind>(params, run, {tile, lane / 4, item.block / kWarps, how.plane_offset},
+                   item.row + across * kN + lane % 4 * 2, sums);
+}
+
+// Stages: as many as there is room for.
+template <MatrixKind kKind, int kShape, int kDown, int kAcross, int kN, int kStages>
+WideProductKernel Kernel() {
+  constexpr WideShape kIs = kWideShapes[kShape];
+  using Tile = HopperTile<kDown, kAcross, kN, kStages>;
+  static_assert(Tile::kOutputs == kIs.outputs && Tile::kRows == kIs.rows && kIs.hopper &&
+                Tile::kOutputsOfGroup == kIs.box);
+  static_assert(kIs.at_once * (Tile::Stages::kSharedBytes + 1024) <= 228 * 1024);
+  return {HopperProductKernel<kKind, kIs.at_once, kDown, kAcross, kN, kStages>, Tile::kThreadsHere,
+          Tile::Stages::kSharedBytes};
+}
+template <MatrixKind kKind>
+WideProductKernel OfShape(int shape) {
+  switch (shape) {
+    case 5:
+      return Kernel<kKind, 5, 1, 1, 16, 11>();
+    case 6:
+      return Kernel<kKind, 6, 1, 1, 32, 9>();
+    case 7:
+      return Kernel<kKind, 7, 1, 1, 64, 7>();
+    case 8:
+      return Kernel<kKind, 8, 2, 1, 64, 9>();
+    case 9:
+      return Kernel<kKind, 9, 1, 2, 64, 9>();
+    case 10:
+      return Kernel<kKind, 10, 2, 1, 88, 8>();
+    default:
+      LOOPSPEC_CHECK(shape == 11);
+      return Kernel<kKind, 11, 2, 1, 128, 7>();
+  }
+}
+
+}  // namespace
+
+WideProductKernel HopperProduct(MatrixKind kind, int shape) {
+  switch (kind) {
+    case MatrixKind::kQkv:
+      return OfShape<MatrixKind::kQkv>(shape);
+    case MatrixKind::kQkvRaw:
+      return OfShape<MatrixKind::kQkvRaw>(shape);
+    case MatrixKind::kGateUp:
+      return OfShape<MatrixKind::kGateUp>(shape);
+    case MatrixKind::kPartial:
+      return OfShape<MatrixKind::kPartial>(shape);
+    default:
+      return OfShape<MatrixKind::kHead>(shape);
+  }
+}
+
+}  // namespace loopspec::cuda
