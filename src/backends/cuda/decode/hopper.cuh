@@ -37,18 +37,8 @@ __device__ __forceinline__ void ArriveAt(uint32_t barrier, uint32_t rank) {
 
 inline constexpr uint64_t kEvictNormal = 0x1000000000000000;  // beside kEvictFirst
 
-// A box of the two-dimensional array that `map` describes, from (column, row) on; what lies outside
-// the array is filled with zeros, and counts as bytes that came.
-__device__ __forceinline__ void CopyBox(uint32_t shared, const void* map, int column, int row,
-                                        uint32_t barrier, uint64_t hint) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(column), "r"(row), "l"(hint)
-      : "memory");
-}
-// The same into every CTA of the cluster that `ctas` has a bit for, at the same address, each of
-// whose barriers at that address is told.
+// A box (CopyBox) into every CTA of the cluster that `ctas` has a bit for, at the same address,
+// each of whose barriers at that address is told.
 __device__ __forceinline__ void CopyBoxToAll(uint32_t shared, const void* map, int column, int row,
                                              uint32_t barrier, uint16_t ctas, uint64_t hint) {
   asm volatile(

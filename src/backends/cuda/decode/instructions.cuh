@@ -175,14 +175,15 @@ __device__ inline void CopyTile(uint32_t shared, const void* map, int group, int
 #endif
 }
 
-// TMA: a box from (column, row) of the array that `map` describes.
+// TMA: a box from (column, row) of the array that `map` describes. What lies outside the array is
+// filled with zeros, and counts as bytes that came.
 __device__ inline void CopyBox(uint32_t shared, const void* map, int column, int row,
-                               uint32_t barrier) {
+                               uint32_t barrier, uint64_t hint) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(column), "r"(row)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "l"(hint)
       : "memory");
 #endif
 }

@@ -25,8 +25,6 @@ inline constexpr WideShape kWideShapes[] = {
     {64, 16, 64, 2, true},
     {64, 32, 64, 2, true},
     {64, 64, 64, 2, true},
-    {128, 64, 64, 1, true},
-    {64, 128, 64, 1, true},
     {128, 88, 64, 1, true},
     {128, 128, 64, 1, true},
 };

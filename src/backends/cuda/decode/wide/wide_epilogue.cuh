@@ -2,6 +2,8 @@
 // and for many rows of one tile. Whatever depends on the tile alone is worked out once.
 #pragma once
 
+#include <utility>
+
 #include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/input_layout.cuh"
 #include "backends/cuda/decode/ops/matrix_epilogue.cuh"
@@ -155,30 +157,54 @@ __device__ __forceinline__ auto MakeEpilogue(const DecodeParams& p, const WideRu
 }
 
 // The epilogue of a tile's sums as the matrix instructions leave them in a lane: of rows `first` +
-// 8 j and the one after it, sums[4 j + e] has output g + 8 (e / 2) of row e % 2. Loads of up to
-// sixteen rows are in flight together.
+// 8 j and the one after it, sums[4 j + e] has output g + 8 (e / 2) of row e % 2. What the rows need
+// is loaded for up to sixteen at once; where that is all of them, before the sums are there.
 template <MatrixKind kKind, int kCount>
-__device__ __forceinline__ void StoreTile(const DecodeParams& p, const WideRun& run,
-                                          const WideTileAt& at, int first,
-                                          const float (&sums)[kCount]) {
-  constexpr int kRows = kCount / 2, kParts = (kRows + 15) / 16, kAtOnce = kRows / kParts;
+class TileEpilogue {
+  static constexpr int kRows = kCount / 2, kParts = (kRows + 15) / 16, kAtOnce = kRows / kParts;
   static_assert(kAtOnce * kParts == kRows);
-  const auto epilogue = MakeEpilogue<kKind>(p, run, at);
-  const auto row_of = [first](int i) { return first + i / 2 * 8 + i % 2; };
+
+ public:
+  static constexpr bool kLoadsEarly = kParts == 1;
+
+  __device__ __forceinline__ TileEpilogue(const DecodeParams& p, const WideRun& run,
+                                          const WideTileAt& at, int first)
+      : rows_(run.rows), first_(first), epilogue_(MakeEpilogue<kKind>(p, run, at)) {}
+
+  // After the operations before have ended.
+  __device__ __forceinline__ void LoadEarly() {
+    if constexpr (kLoadsEarly) Load(0);
+  }
+  __device__ __forceinline__ void Store(const float (&sums)[kCount]) {
 #pragma unroll
-  for (int begin = 0; begin < kRows; begin += kAtOnce) {
-    typename decltype(epilogue)::Loaded loaded[kAtOnce];
+    for (int begin = 0; begin < kRows; begin += kAtOnce) {
+      if constexpr (!kLoadsEarly) Load(begin);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (row_of(begin + i) < run.rows) loaded[i] = epilogue.Load(row_of(begin + i));
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int j = (begin + i) / 2, e = (begin + i) % 2;
-      if (row_of(begin + i) < run.rows)
-        epilogue.Store(row_of(begin + i), loaded[i], sums[4 * j + e], sums[4 * j + 2 + e]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int j = (begin + i) / 2, e = (begin + i) % 2;
+        if (Row(begin + i) < rows_)
+          epilogue_.Store(Row(begin + i), loaded_[i], sums[4 * j + e], sums[4 * j + 2 + e]);
+      }
     }
   }
-}
+
+ private:
+  __device__ __forceinline__ int Row(int i) const {
+    return first_ + i / 2 * 8 + i % 2;
+  }
+  __device__ __forceinline__ void Load(int begin) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (Row(begin + i) < rows_) loaded_[i] = epilogue_.Load(Row(begin + i));
+    }
+  }
+
+  using Epilogue = decltype(MakeEpilogue<kKind>(std::declval<const DecodeParams&>(),
+                                                std::declval<const WideRun&>(),
+                                                std::declval<const WideTileAt&>()));
+  int rows_, first_;
+  Epilogue epilogue_;
+  typename Epilogue::Loaded loaded_[kAtOnce];
+};
 
 }  // namespace loopspec::cuda

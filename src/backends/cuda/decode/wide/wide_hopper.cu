@@ -108,16 +108,18 @@ __global__ void __launch_bounds__(HopperTile<kDown, kAcross, kN, kStages>::kThre
   }
   if constexpr (Tile::kMovesRegisters) MoreRegisters<232>();
   const int down = group % kDown, across = group / kDown;
-  float sums[kN / 2];
-  Multiply<Tile, kStages, kN>(down, across, item.loads, sums);
-  // The inputs have arrived, but this warp has not waited itself for the operations before.
-  WaitForOperationsBefore();
   const int lane = static_cast<int>(threadIdx.x) % 32,
             warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
   const int tile = item.output / kTileRows + down * 4 + warp;
-  if (tile >= how.matrix.tiles) return;
-  StoreTile<kKind>(params, run, {tile, lane / 4, item.block / kWarps, how.plane_offset},
-                   item.row + across * kN + lane % 4 * 2, sums);
+  TileEpilogue<kKind, kN / 2> epilogue(params, run,
+                                       {tile, lane / 4, item.block / kWarps, how.plane_offset},
+                                       item.row + across * kN + lane % 4 * 2);
+  // The inputs come no earlier than this.
+  WaitForOperationsBefore();
+  if (tile < how.matrix.tiles) epilogue.LoadEarly();
+  float sums[kN / 2];
+  Multiply<Tile, kStages, kN>(down, across, item.loads, sums);
+  if (tile < how.matrix.tiles) epilogue.Store(sums);
 }
 
 // Stages: as many as there is room for.
@@ -141,14 +143,10 @@ WideProductKernel OfShape(int shape) {
     case 7:
       return Kernel<kKind, 7, 1, 1, 64, 7>();
     case 8:
-      return Kernel<kKind, 8, 2, 1, 64, 9>();
-    case 9:
-      return Kernel<kKind, 9, 1, 2, 64, 9>();
-    case 10:
-      return Kernel<kKind, 10, 2, 1, 88, 8>();
+      return Kernel<kKind, 8, 2, 1, 88, 8>();
     default:
-      LOOPSPEC_CHECK(shape == 11);
-      return Kernel<kKind, 11, 2, 1, 128, 7>();
+      LOOPSPEC_CHECK(shape == 9);
+      return Kernel<kKind, 9, 2, 1, 128, 7>();
   }
 }
 

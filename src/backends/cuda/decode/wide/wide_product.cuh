@@ -174,7 +174,10 @@ class WideProduct {
     for (int m = 0; m < kM; ++m) {
       const int tile = item.output / kTileRows + down_ * kM + m;
       if (tile >= how.matrix.tiles) return;
-      StoreTile<kKind>(p, run, {tile, g, item.block / kWarps, how.plane_offset}, first, sum_[m]);
+      TileEpilogue<kKind, kTiles * 4> epilogue(
+          p, run, {tile, g, item.block / kWarps, how.plane_offset}, first);
+      epilogue.LoadEarly();
+      epilogue.Store(sum_[m]);
     }
   }
 

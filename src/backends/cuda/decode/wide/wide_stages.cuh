@@ -60,7 +60,8 @@ struct WideStages {
     FenceBarrierInit();
   }
 
-  // Load n goes to stage n % kStages. Weights depend on no operation before; inputs do.
+  // Load n goes to stage n % kStages. Weights depend on no operation before; inputs do. Weights
+  // leave the L2 cache to what the next operations read, their code included.
   static __device__ __forceinline__ void RequestWeights(const WideItemPlace& item,
                                                         const WideProductParams& how, int n,
                                                         int stage) {
@@ -68,7 +69,8 @@ struct WideStages {
 #pragma unroll
     for (int box = 0; box < kOutputs / kBox; ++box) {
       CopyBox(Stage(stage) + static_cast<uint32_t>(box * kBox * kRowBytes), how.map,
-              item.block * kBlockK + n * kWideStageK, item.output + box * kBox, Full(stage));
+              item.block * kBlockK + n * kWideStageK, item.output + box * kBox, Full(stage),
+              kEvictFirst);
     }
   }
   static __device__ __forceinline__ void RequestInputs(const WideItemPlace& item,
