@@ -78,6 +78,7 @@ class WideRoom {
     const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.shapes.kv_heads;
     const bf16* page = first + plane_heads * (2 * kPageSize * kHead);
     paged_ = begin + kSplit <= piece.committed;
+    needed_ = paged_ ? kGroups : min(kGroups, (piece.position - begin) / 16 * 2 + 2);
     __syncwarp();
     if (paged_) {
       if (threadIdx.x % 32 == 0) {
@@ -99,7 +100,7 @@ class WideRoom {
     const int32_t* chain = Context().chains + piece.chain;
     const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll 1
-    for (int j = 0; j < kGroups; ++j) {
+    for (int j = 0; j < needed_; ++j) {
       // Past the row's own position its own key and value again, which get no weight.
       const int position = min(begin + 8 * j + g, piece.position);
       const bool in_page = position < piece.committed;
@@ -146,13 +147,19 @@ class WideRoom {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
-      for (int c = 0; c < kParts; ++c) to[j][c] = LoadShared16(Place(j, c) + offset);
+      for (int c = 0; c < kParts; ++c) {
+        to[j][c] = make_uint4(0, 0, 0, 0);
+        if (j < needed_) to[j][c] = LoadShared16(Place(j, c) + offset);
+      }
     }
   }
 
   uint32_t barrier_, room_;
   uint32_t parity_ = 0;
   bool paged_ = false;
+  // Groups of eight positions that are copied and read. Those past the row's own position get no
+  // weight, and zeros take their place. Even, because an instruction takes two.
+  int needed_ = kGroups;
 };
 
 // Sixteen queries of the piece, of which a lane has parts of two. `wait`: for keys and values.
