@@ -325,6 +325,18 @@ void CudaBackend::AssignEpochs(const StepPlan& plan, InFlight& flight) {
   }
 }
 
+// Nothing is exchanged while attention streams its keys, so where they are more than the weights, a
+// producer warp may copy faster. Measured on an H200: 2 to 4 % of a step.
+void CudaBackend::SetPace(const EncodedStep& step, DecodeParams& params) const {
+  constexpr double kWithManyKeys = 0.87;
+  const ShapeParams& shapes = params.shapes;
+  const auto keys = step.positions_read * shapes.core_layers * shapes.kv_heads *
+                    shapes.head_stride * 2 * static_cast<int64_t>(sizeof(bf16));
+  const double pace = keys > static_cast<int64_t>(model_.core_bytes) ? kWithManyKeys : 1.0;
+  for (int i = 0; i < 2; ++i)
+    params.producer_interval[i] = static_cast<int32_t>(launch_.producer_interval[i] * pace);
+}
+
 Ticket CudaBackend::Submit(const StepPlan& plan) {
   Check(cudaSetDevice(device_), "selecting the GPU");
   InFlight& flight = flights_[next_ticket_ % kInFlight];
@@ -343,7 +355,7 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   *flight.status.data() = 0;
   std::fill_n(flight.clock.data(), 2 * kPhases, uint64_t{0});
   LaunchCommits(params, step.commits, stream);
-  std::copy_n(launch_.producer_interval, 2, params.producer_interval);
+  SetPace(step, params);
   if (!plan.rows.empty()) {
     const auto& header = *reinterpret_cast<const PlanHeader*>(flight.host_plan.data());
     LaunchDecode(launch_, wide_, params, header, stream);

@@ -89,6 +89,7 @@ class CudaBackend final : public Backend {
   std::byte* Page(int32_t page) const {
     return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;
   }
+  void SetPace(const EncodedStep& step, DecodeParams& params) const;
   void AssignEpochs(const StepPlan& plan, InFlight& flight);
   PrefillQueue& prefills();
 

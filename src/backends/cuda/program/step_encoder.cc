@@ -189,6 +189,7 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
     if (unit.merged > 1) header_.merged[phase] = 1;
     header_.longest_run[phase] = std::max(header_.longest_run[phase], unit.keys.splits);
     header_.runs[phase] += unit.keys.whole;
+    if (phase == kPhaseCore) step_.positions_read += unit.keys.splits * split_;
   }
   std::copy(infos_.begin(), infos_.end(),
             Append<RowInfo>(buffer, infos_.size(), header_.row_at[phase]));
