@@ -49,10 +49,15 @@ function(loopspec_unity target)
   endif()
 endfunction()
 
-# loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long]): a GoogleTest binary known to ctest.
+# loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long] [COMPUTES]): a GoogleTest binary known to ctest.
+# COMPUTES: the test's own code takes long, so it is compiled with some optimisation.
 function(loopspec_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
-  loopspec_test_binary(${name} ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "COMPUTES" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  set(computes)
+  if(ARG_COMPUTES)
+    set(computes COMPUTES)
+  endif()
+  loopspec_test_binary(${name} ${computes} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gtest_main)
   foreach(folder IN LISTS ARG_DEPENDS)
     target_link_libraries(${name} PRIVATE loopspec_${folder})
@@ -61,11 +66,15 @@ function(loopspec_test name)
   loopspec_test_limits(${name} "${ARG_TIMEOUT}" "${ARG_LABEL}")
 endfunction()
 
-# loopspec_tests(NAME SOURCES a_test.cc ... [PREFIX word_] [DEPENDS folder ...]): one binary of several GoogleTest files, which
-# are compiled together. ctest knows each file as a test of its own, PREFIX and the file's name: it runs the suites of that file.
+# loopspec_tests(NAME SOURCES a_test.cc ... [PREFIX word_] [DEPENDS folder ...] [COMPUTES]): one binary of several GoogleTest
+# files, which are compiled together. ctest knows each file as a test of its own, PREFIX and the file's name: it runs the suites of that file.
 function(loopspec_tests name)
-  cmake_parse_arguments(ARG "" "PREFIX" "SOURCES;DEPENDS" ${ARGN})
-  loopspec_test_binary(${name} ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "COMPUTES" "PREFIX" "SOURCES;DEPENDS" ${ARGN})
+  set(computes)
+  if(ARG_COMPUTES)
+    set(computes COMPUTES)
+  endif()
+  loopspec_test_binary(${name} ${computes} ${ARG_SOURCES})
   loopspec_unity(${name} 4)
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gtest_main)
   foreach(folder IN LISTS ARG_DEPENDS)
@@ -93,12 +102,18 @@ function(loopspec_tests name)
   endforeach()
 endfunction()
 
-# loopspec_test_binary(NAME source ...): compiled as tests are.
+# loopspec_test_binary(NAME [COMPUTES] source ...): compiled as tests are.
 function(loopspec_test_binary name)
-  add_executable(${name} ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "" "" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE loopspec_flags GTest::gtest)  # all of them: the precompiled header has it
-  target_compile_options(${name} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
-  loopspec_precompile(${name} test)
+  if(ARG_COMPUTES)
+    target_compile_options(${name} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
+    loopspec_precompile(${name} computing_test)
+  else()
+    target_compile_options(${name} PRIVATE ${LOOPSPEC_TEST_OPTIONS})
+    loopspec_precompile(${name} test)
+  endif()
   target_compile_definitions(${name} PRIVATE
     LOOPSPEC_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOOPSPEC_BINARY_DIR="${PROJECT_BINARY_DIR}")
 endfunction()

@@ -1,6 +1,6 @@
 # loopspec_precompile(TARGET FLAVOUR): TARGET's files begin with the precompiled headers that most of them include anyway;
 # each file still includes what it needs. A precompiled header fits only files with the same compiler options, so there are
-# two: one for cold files (see LoopspecFolder.cmake), one for tests.
+# three: for cold files (see LoopspecFolder.cmake), for tests, and for tests that compute much.
 set(LOOPSPEC_PRECOMPILED
   <algorithm> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span> <string> <string_view> <unordered_map>
   <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
@@ -21,8 +21,12 @@ function(loopspec_precompile target flavour)
     endif()
     target_link_libraries(${source} PRIVATE loopspec_flags nlohmann_json::nlohmann_json fmt::fmt)
     target_precompile_headers(${source} PRIVATE ${LOOPSPEC_PRECOMPILED})
-    target_compile_options(${source} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
     if(flavour STREQUAL "test")
+      target_compile_options(${source} PRIVATE ${LOOPSPEC_TEST_OPTIONS})
+    else()
+      target_compile_options(${source} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
+    endif()
+    if(NOT flavour STREQUAL "cold")
       target_link_libraries(${source} PRIVATE GTest::gtest)
       target_precompile_headers(${source} PRIVATE <gtest/gtest.h>)
     endif()

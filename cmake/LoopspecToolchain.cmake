@@ -52,3 +52,6 @@ endif()
 # For code that runs once per command or request (options, templates, config files): a third of its compile time is saved,
 # and nobody waits longer. Release builds only; the others keep their own level.
 set(LOOPSPEC_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
+# For tests, which mostly call the library and wait for it: half of their compile time is saved. Those that compute much
+# themselves (COMPUTES in LoopspecFolder.cmake) are compiled like cold code.
+set(LOOPSPEC_TEST_OPTIONS $<$<CONFIG:Release>:-O0>)

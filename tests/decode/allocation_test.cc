@@ -83,7 +83,7 @@ void ExpectNone(Scheduler& scheduler, DecodeRequest request, int warm, const cha
     ++steps;
   }});
   RunRequest(scheduler, {.request = request});
-  EXPECT_GT(steps, warm + 150) << what;
+  EXPECT_GT(steps, warm + 100) << what;
   EXPECT_EQ(last - baseline, 0) << what << ": at most " << worst << " in a step";
   scheduler.set_hooks({});
 }
@@ -101,7 +101,7 @@ TEST_P(SteadyState, DecodingAllocatesNothing) {
   Scheduler scheduler(*backend, OneAtATime());
   DecodeRequest request;
   request.prompt = DemoPrompts(name)[0];
-  request.max_tokens = 240;
+  request.max_tokens = 160;
   constexpr int kWarm = 20;
   ExpectNone(scheduler, request, kWarm, "autoregressive");
   request.depths = {1, 2};

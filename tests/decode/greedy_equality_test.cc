@@ -346,16 +346,16 @@ void ExpectEqualHoweverChosen(const ModelCase& which,
 }
 
 TEST(RowChoiceEquality, Ouro) {
-  ExpectEqualHoweverChosen(kOuro, Greedy, 1, 20, 1);
+  ExpectEqualHoweverChosen(kOuro, Greedy, 1, 12, 1);
 }
 TEST(RowChoiceEquality, OuroOnTwoThreads) {
-  ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {2, 3}}}, Greedy, 1, 24, 2);
+  ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {2, 3}}}, Greedy, 1, 16, 2);
 }
 TEST(RowChoiceEquality, Raven) {
   ExpectEqualHoweverChosen({"raven-demo", 16, {{4}, {2, 4}, {1, 2, 4}}}, Greedy, 1, 24, 1);
 }
 TEST(RowChoiceEquality, OuroCoupled) {
-  ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {1, 2, 3}}}, CoupledFiltered, 2, 24, 1);
+  ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {1, 2, 3}}}, CoupledFiltered, 2, 12, 1);
 }
 TEST(RowChoiceEqualityLong, Ouro) {
   ExpectEqualHoweverChosen(kOuro, Greedy, 8, 150, 1);
@@ -479,7 +479,7 @@ void ExpectSameLikelihood(int texts, int tokens, std::initializer_list<LaterProp
 }
 
 TEST(CascadeSampling, OuroAsLikelyAsPlainSamples) {
-  ExpectSameLikelihood(40, 24, {LaterProposal::kGatedResidual});
+  ExpectSameLikelihood(32, 12, {LaterProposal::kGatedResidual});
 }
 TEST(CascadeSamplingLong, OuroAsLikelyAsPlainSamples) {
   ExpectSameLikelihood(

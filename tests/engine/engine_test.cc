@@ -135,7 +135,7 @@ TEST(Engine, OuroStreamsGetWhatEachGetsAlone) {
 }
 
 TEST(Engine, OuroStreamsGetWhatEachGetsAloneInLittleMemory) {
-  StreamsUnderLoad("ouro-demo", 12, 250, 64 * 7, true);
+  StreamsUnderLoad("ouro-demo", 12, 120, 64 * 5, true);
 }
 
 TEST(Engine, RavenStreamsGetWhatEachGetsAlone) {

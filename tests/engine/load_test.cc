@@ -115,7 +115,7 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
 }
 
 TEST(ExactUnderLoad, OuroGreedy) {
-  ExactUnderLoad("ouro-demo", How::kGreedy, 24, 24);
+  ExactUnderLoad("ouro-demo", How::kGreedy, 16, 20);
 }
 TEST(ExactUnderLoad, OuroCoupled) {
   ExactUnderLoad("ouro-demo", How::kCoupled, 16, 16);
@@ -215,7 +215,7 @@ void NothingLeaks(int count, int64_t growth_kib) {
 }
 
 TEST(NothingLeaks, AFewHundredRequests) {
-  NothingLeaks(300, 4096);
+  NothingLeaks(200, 4096);
 }
 TEST(NothingLeaksLong, TenThousandRequests) {
   NothingLeaks(10'000, 4096);

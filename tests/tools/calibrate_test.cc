@@ -32,6 +32,19 @@ std::vector<std::string> Calibrate(const std::string& model, const std::string& 
   return arguments;
 }
 
+// The demo model calibrated on one prompt, once for the tests that look at different sides of it.
+struct Calibration {
+  Scratch scratch;
+  std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
+  Json found = Call(Calibrate(OuroDemo(), prompts, scratch / "out")).json();
+  std::string file = scratch / "out/loopspec-calibration.json";
+};
+
+const Calibration& OfOnePrompt() {
+  static const Calibration calibration;
+  return calibration;
+}
+
 // A folder with the files of a model, to which a calibration can be added.
 std::string CopyOf(const std::string& model, const Scratch& scratch) {
   const fs::path copy = scratch.path() / "copy";
@@ -61,8 +74,7 @@ std::vector<double> TopP(const float* logits, size_t vocab) {
 
 TEST(Calibrate, AgreementAndDistanceAreThoseOfTheLogits) {
   const Scratch scratch;
-  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
-  const Json found = Call(Calibrate(OuroDemo(), prompts, scratch / "out")).json();
+  const Json& found = OfOnePrompt().found;
   const Json written = Generate({"--model", OuroDemo(), "--prompt", kPrompt, "-n", "16",
                                  "--compute", "f32", "--threads", "1"});
   std::vector<int> tokens;
@@ -123,27 +135,27 @@ TEST(Calibrate, AgreementAndDistanceAreThoseOfTheLogits) {
 // Plain lines and JSONL with any of the three names give the same calibration.
 TEST(Calibrate, ReadsEveryFormOfPrompts) {
   const Scratch scratch;
-  std::vector<Json> found;
-  const std::string text = kPrompt;
-  for (const std::string& line :
-       {text, Json{{"prompt", text}}.dump(), Json{{"question", text}, {"answer", "x"}}.dump(),
-        Json{{"text", text}}.dump()}) {
-    const std::string file = scratch.Write("p", line + "\n");
-    found.push_back(
-        Call(Calibrate(OuroDemo(), file, scratch / "out", {"--proposals", "1"})).json());
-  }
-  for (const Json& json : found) {
-    EXPECT_EQ(json.at("generated"), found[0].at("generated"));
-    EXPECT_EQ(json.at("sampled"), found[0].at("sampled"));
-  }
+  const std::string a = "Once upon a time", b = "The dog ran", c = "A red ball";
+  const auto found = [&](const std::string& lines) {
+    const std::string file = scratch.Write("p", lines);
+    return Call(Calibrate(OuroDemo(), file, scratch / "out", {"--proposals", "1"})).json();
+  };
+  const Json plain = found(a + "\n" + b + "\n" + c + "\n");
+  const Json named =
+      found(Json{{"prompt", a}}.dump() + "\n" + Json{{"question", b}, {"answer", "x"}}.dump() +
+            "\n" + Json{{"text", c}}.dump() + "\n");
+  // Of each line its sixteen tokens.
+  EXPECT_EQ(plain.at("generated").at("positions"), 3 * 16);
+  for (const char* part : {"prompts", "generated", "sampled"})
+    EXPECT_EQ(named.at(part), plain.at(part)) << part;
 }
 
 // The figures of a text are the same however many threads work them out.
 TEST(Calibrate, ThreadsChangeNothing) {
   const Scratch scratch;
-  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
-  std::vector<std::string> arguments = Calibrate(OuroDemo(), prompts, scratch / "out");
-  const Json one = Call(arguments).json();
+  std::vector<std::string> arguments =
+      Calibrate(OuroDemo(), OfOnePrompt().prompts, scratch / "out");
+  const Json& one = OfOnePrompt().found;
   *(std::find(arguments.begin(), arguments.end(), "--threads") + 1) = "3";
   const Json more = Call(arguments).json();
   for (const char* part : {"prompts", "generated", "greedy", "sampled"})
@@ -156,7 +168,7 @@ TEST(Calibrate, MadePromptsAndTheirLastPositions) {
   const auto made = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"calibrate",
                                           "--model",
-                                          OuroDemo(),
+                                          Golden("ouro-tiny-f32"),
                                           "--prompt-tokens",
                                           "40",
                                           "--measure-prompts",
@@ -190,13 +202,17 @@ TEST(Calibrate, MadePromptsAndTheirLastPositions) {
 TEST(Calibrate, DecodingGoesByTheFile) {
   const Scratch scratch;
   const std::string model = CopyOf(OuroDemo(), scratch);
-  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
-  const RunResult run = Call(Calibrate(model, prompts, ""));
-  ASSERT_EQ(run.code, 0) << run.err;
   const fs::path file = fs::path(model) / "loopspec-calibration.json";
-  ASSERT_TRUE(fs::exists(file));
+  // A calibration of this device class keeps what is known of the other.
+  Json before = Json::parse(Slurp(OfOnePrompt().file));
+  before["devices"] = {{"gpu", {{"depths", {1, 3}}}}};
+  std::ofstream(file) << before.dump();
+  const RunResult run = Call(Calibrate(model, OfOnePrompt().prompts, ""));
+  ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_TRUE(fs::exists(fs::path(model) / "loopspec-calibration.html"));
-  const Json chosen = Json::parse(Slurp(file)).at("devices").at("cpu").at("depths");
+  const Json devices = Json::parse(Slurp(file)).at("devices");
+  EXPECT_EQ(devices.at("gpu").at("depths"), Json({1, 3}));
+  const Json chosen = devices.at("cpu").at("depths");
 
   Json inspected = Call({"inspect", "--model", model, "--json"}).json();
   EXPECT_EQ(inspected.at("default_depths"), chosen);
@@ -206,25 +222,23 @@ TEST(Calibrate, DecodingGoesByTheFile) {
   // Another choice in the file is another choice of decoding, and of no other device class.
   Json edited = Json::parse(Slurp(file));
   edited["devices"]["cpu"]["depths"] = {3};
-  edited["devices"]["gpu"] = {{"depths", {1, 3}}};
   std::ofstream(file) << edited.dump();
   EXPECT_EQ(Call({"inspect", "--model", model, "--json"}).json().at("default_depths"), Json({3}));
   const Json written = Generate({"--model", model, "--prompt", kPrompt, "-n", "8"});
   EXPECT_EQ(written.at("stats").at("depths"), Json({3}));
   EXPECT_EQ(Ids(written),
             Ids(Generate({"--model", model, "--prompt", kPrompt, "-n", "8", "--decode", "ar"})));
-  // A new calibration of this class keeps what is known of the other.
-  ASSERT_EQ(Call(Calibrate(model, prompts, "")).code, 0);
-  EXPECT_EQ(Json::parse(Slurp(file)).at("devices").at("gpu").at("depths"), Json({1, 3}));
 }
 
 // A file that cannot be used is passed over with one sentence, whatever is wrong with it.
 TEST(Calibrate, FilesThatCannotBeUsedArePassedOver) {
   const Scratch scratch;
   const std::string model = CopyOf(OuroDemo(), scratch);
-  const std::string prompts = scratch.Write("p.txt", std::string(kPrompt) + "\n");
-  ASSERT_EQ(Call(Calibrate(model, prompts, "")).code, 0);
   const fs::path file = fs::path(model) / "loopspec-calibration.json";
+  fs::copy_file(OfOnePrompt().file, file);
+  const RunResult used = Call({"inspect", "--model", model, "--json"});
+  EXPECT_EQ(used.json().at("calibration"), file.string());
+  EXPECT_EQ(used.err, "");
   const Json good = Json::parse(Slurp(file));
   const Json by_rule =
       Call({"inspect", "--model", OuroDemo(), "--json"}).json().at("default_depths");

@@ -168,12 +168,13 @@ TEST(BenchTask, RefusesInOneSentence) {
                 {"--shots", "--task"});
 }
 
-// Assumed rates: the gate opens as often as asked, and the paper's rates are the default.
+// Assumed rates: the gate opens as often as asked, and the paper's rates are the default. Which
+// model it is makes no difference to them.
 TEST(BenchSimulation, TakesAGateRate) {
   const auto gate = [](const std::string& rates) {
-    const Json json = Call({"bench", "--model", OuroDemo(), "--prompt-tokens", "8", "--limit", "1",
-                            "-n", "600", "--repeat", "1", "--threads", "1", "--decode",
-                            "loopspec:1,2", "--assume-acceptance", rates, "--json"})
+    const Json json = Call({"bench", "--model", Golden("ouro-tiny-f32"), "--prompt-tokens", "8",
+                            "--limit", "1", "-n", "600", "--repeat", "1", "--threads", "1",
+                            "--decode", "loopspec:1,2", "--assume-acceptance", rates, "--json"})
                           .json();
     EXPECT_TRUE(json.contains("timing_simulation"));
     return json.at("results")[0].at("gate_rate").get<double>();

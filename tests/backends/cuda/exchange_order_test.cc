@@ -107,10 +107,17 @@ class Simulation {
     const Box box = sends ? BoxOf(op) : queries_in_memory ? Box::kQueries : Box::kNone;
     if ((flags_ & kReceives) != 0 || sent_to_ == Box::kQueries) NoteReaders();
     std::vector<Clock> sent, after = known_;
+    const std::vector<int>* needs = nullptr;  // those that `received` is of: most pieces have the
+    Clock received;                           // same as the one before
     for (const Piece& piece : pieces_) {
       const auto cta = static_cast<size_t>(piece.cta);
+      if (needs == nullptr || *needs != piece.needs) {
+        needs = &piece.needs;
+        received.assign(known_.size(), 0);
+        for (const int need : piece.needs) Join(received, sent_[static_cast<size_t>(need)]);
+      }
       Clock clock = known_[cta];
-      for (const int need : piece.needs) Join(clock, sent_[static_cast<size_t>(need)]);
+      Join(clock, received);
       if (box != Box::kNone && !MaySend(box, clock, op)) return false;
       // A CTA receives a whole row, or all inputs of a share's sums, before it sends the result's
       // last element. Other shares have one chunk of k, received before anything is sent. Of
