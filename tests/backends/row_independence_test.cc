@@ -13,7 +13,7 @@
 namespace loopspec {
 namespace {
 
-struct Case {
+struct RowsCase {
   const char* model;
   int recurrence;  // 0: the config's
   std::vector<int> depths;
@@ -36,7 +36,7 @@ struct LiveRow {
   std::vector<int32_t> chain = {};  // cells of its uncommitted ancestors, oldest first
 };
 
-class RowIndependence : public testing::TestWithParam<Case> {
+class RowIndependence : public testing::TestWithParam<RowsCase> {
  protected:
   static constexpr int kCells = 80;
 
@@ -278,8 +278,8 @@ TEST_P(RowIndependence, AnyNumberOfThreads) {
   }
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<RowsCase> Cases() {
+  std::vector<RowsCase> cases;
   for (const ComputeMode compute : {ComputeMode::kF32, ComputeMode::kBF16}) {
     cases.push_back({"ouro-tiny-f32", 0, {1, 2}, compute, 1});
     cases.push_back({"ouro-tiny-gqa-bf16-sharded", 0, {1, 3}, compute, 1});
