@@ -126,6 +126,20 @@ TEST(Program, HasAllCtasAtWorkWhereTheExchangeIsUsed) {
   EXPECT_GT(low_latency, 5);
 }
 
+// A piece of 16 bytes is of one head, of its lower or its upper half, and has no padding.
+TEST(Program, SaysWhetherResultsAreWholePieces) {
+  std::mt19937 random(9);
+  ModelSpec spec = RandomSpec(random);
+  const auto whole = [&](int head_dim, int ff) {
+    spec.head_dim = head_dim;
+    spec.ff = ff;
+    return BuildProgram(ShapesOf(spec), 132).wide_pieces;
+  };
+  for (const int head_dim : {16, 32, 64, 80, 128}) EXPECT_TRUE(whole(head_dim, 1000)) << head_dim;
+  for (const int head_dim : {8, 50, 72}) EXPECT_FALSE(whole(head_dim, 1000)) << head_dim;
+  EXPECT_FALSE(whole(64, 1004));
+}
+
 // A parent in cell 5 and its child in cell 6.
 StepPlan ParentAndChild(int parent_depth, int child_depth, int recurrences) {
   StepPlan plan;

@@ -58,6 +58,26 @@ __device__ __forceinline__ void WaitForKernelBefore() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
+// ---- A warpgroup's threads ----
+
+// A barrier of warpgroup `group`; every one has its own.
+__device__ __forceinline__ void WarpgroupSync(int group) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kWarpgroup) : "memory");
+}
+
+// By a whole warp, one or two 8 x 8 matrices of 16-bit elements: lane 4 g + t has elements 2 t and
+// 2 t + 1 of row g, and column c becomes the 16 bytes at the address that lane c (of the second
+// matrix 8 + c) gives.
+__device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t pair) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(shared), "r"(pair)
+               : "memory");
+}
+__device__ __forceinline__ void StoreTransposed(uint32_t shared, uint32_t first, uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(shared),
+               "r"(first), "r"(second)
+               : "memory");
+}
+
 // ---- The matrix instruction ----
 
 template <int kRegisters>

@@ -83,6 +83,7 @@ class Builder {
            kMaxMatrices);
     }
     program_.low_latency = AllowsLowLatency();
+    program_.wide_pieces = spec_.head_dim % 16 == 0 && spec_.ff % 8 == 0;
     if (!AllowsWide()) program_.wide.clear();
     for (const int small_batch : {0, 1}) {
       const auto& assigned = assigned_[small_batch];

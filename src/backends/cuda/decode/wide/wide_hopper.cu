@@ -2,8 +2,11 @@
 // are both in shared memory. One instruction does what 4 x N / 8 of mma.sync do, with the same
 // bits (HopperInstruction.HasTheBitsOfTheWarpsInstruction), so that an output's sum, built in the
 // same order as in wide_product.cuh, is that of a single row.
+#include <type_traits>
+
 #include "backends/cuda/decode/hopper.cuh"
 #include "backends/cuda/decode/wide/wide_epilogue.cuh"
+#include "backends/cuda/decode/wide/wide_pieces.cuh"
 #include "backends/cuda/decode/wide/wide_product_kernels.h"
 #include "backends/cuda/decode/wide/wide_stages.cuh"
 #include "base/check.h"
@@ -23,6 +26,10 @@ struct HopperTile {
   static constexpr bool kMovesRegisters = kN > 88;
   static constexpr int kThreadsHere = kGroups * kWarpgroup + (kMovesRegisters ? kWarpgroup : 32);
   using Stages = WideStages<kOutputs, kRows, kStageCount, kOutputsOfGroup>;
+  // The first stage's weights of a warpgroup.
+  static __device__ __forceinline__ uint32_t Weights(int down) {
+    return Stages::Stage(0) + static_cast<uint32_t>(down * kOutputsOfGroup * Stages::kRowBytes);
+  }
 };
 
 // The sums of a warpgroup, over one chunk of k: within a block of 256 the even steps of 16 go into
@@ -31,11 +38,10 @@ template <typename Tile, int kStages, int kN>
 __device__ __forceinline__ void Multiply(int group_down, int group_across, int loads,
                                          float (&sums)[kN / 2]) {
   using Stages = typename Tile::Stages;
-  const uint32_t weights = Stages::Stage(0) + static_cast<uint32_t>(group_down) *
-                                                  (Tile::kOutputsOfGroup * Stages::kRowBytes);
   const uint32_t inputs = Stages::Stage(0) + Stages::kInputs +
                           static_cast<uint32_t>(group_across) * (kN * Stages::kRowBytes);
-  const uint64_t first_a = DescribeByRows(weights), first_b = DescribeByRows(inputs);
+  const uint64_t first_a = DescribeByRows(Tile::Weights(group_down)),
+                 first_b = DescribeByRows(inputs);
   const uint32_t full = Stages::Full(0);
   uint32_t stage = 0, parity = 0, used = 0;
   // The warp's products have read a stage.
@@ -108,18 +114,29 @@ __global__ void __launch_bounds__(HopperTile<kDown, kAcross, kN, kStages>::kThre
   }
   if constexpr (Tile::kMovesRegisters) MoreRegisters<232>();
   const int down = group % kDown, across = group / kDown;
-  const int lane = static_cast<int>(threadIdx.x) % 32,
-            warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
-  const int tile = item.output / kTileRows + down * 4 + warp;
-  TileEpilogue<kKind, kN / 2> epilogue(params, run,
-                                       {tile, lane / 4, item.block / kWarps, how.plane_offset},
-                                       item.row + across * kN + lane % 4 * 2);
-  // The inputs come no earlier than this.
-  WaitForOperationsBefore();
-  if (tile < how.matrix.tiles) epilogue.LoadEarly();
+  const int tile = item.output / kTileRows + down * 4, row = item.row + across * kN;
   float sums[kN / 2];
-  Multiply<Tile, kStages, kN>(down, across, item.loads, sums);
-  if (tile < how.matrix.tiles) epilogue.Store(sums);
+  if constexpr (kKind == MatrixKind::kQkv || kKind == MatrixKind::kGateUp) {
+    static_assert(kAcross == 1);  // no other warpgroup reads the same weights
+    using Pieces = std::conditional_t<kKind == MatrixKind::kQkv, QkvPieces<kN>, GatedPieces<kN>>;
+    PieceEpilogue<Pieces, kN, Stages::kStageBytes> epilogue(
+        params, run, {tile, how.matrix.tiles, row, run.rows - row, how.plane_offset});
+    // The inputs come no earlier than this.
+    WaitForOperationsBefore();
+    epilogue.LoadEarly();
+    Multiply<Tile, kStages, kN>(down, across, item.loads, sums);
+    epilogue.Store(Tile::Weights(down), group, sums);
+  } else {
+    const int lane = static_cast<int>(threadIdx.x) % 32,
+              my_tile = tile + static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+    TileEpilogue<kKind, kN / 2> epilogue(params, run,
+                                         {my_tile, lane / 4, item.block / kWarps, how.plane_offset},
+                                         row + lane % 4 * 2);
+    WaitForOperationsBefore();
+    if (my_tile < how.matrix.tiles) epilogue.LoadEarly();
+    Multiply<Tile, kStages, kN>(down, across, item.loads, sums);
+    if (my_tile < how.matrix.tiles) epilogue.Store(sums);
+  }
 }
 
 // Stages: as many as there is room for.

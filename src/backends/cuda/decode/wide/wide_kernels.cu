@@ -173,7 +173,7 @@ WideKernels::WideKernels(const Program& program, int device) : program_(&program
         "reading the device");
   Check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "reading the device");
-  hopper_ = major == 9 && minor == 0;
+  hopper_ = major == 9 && minor == 0 && program.wide_pieces;
   if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
   for (const WideMatrix& matrix : program.wide) {
     for (int shape = 0; shape < kWideShapeCount; ++shape) {

@@ -14,7 +14,7 @@ class WideKernels {
   WideKernels(const Program& program, int device);
 
   bool available() const { return available_; }
-  // Whether the device has kernels for products in tiles of kWideShapes[shape].
+  // Whether there are kernels for products in tiles of kWideShapes[shape].
   bool HasShape(int shape) const;
   // All products in such tiles; -1: as is best. For tests and benchmarks.
   void SetShape(int shape) { shape_ = shape; }
@@ -28,7 +28,7 @@ class WideKernels {
   const Program* program_;
   bool available_ = false;
   int multiprocessors_ = 0;
-  bool hopper_ = false;  // compute capability 9.0
+  bool hopper_ = false;  // compute capability 9.0, and Program::wide_pieces
   int shape_ = -1;
 };
 
