@@ -159,14 +159,12 @@ InstructionCheck Compare(Operands operands, bool begin, uint32_t seed) {
 
 InstructionCheck CompareInstructions(Operands operands, int rows, bool begin, uint32_t seed) {
   switch (rows) {
-    case 16:
-      return Compare<16>(operands, begin, seed);
     case 32:
       return Compare<32>(operands, begin, seed);
-    case 88:
-      return Compare<88>(operands, begin, seed);
     case 64:
       return Compare<64>(operands, begin, seed);
+    case 88:
+      return Compare<88>(operands, begin, seed);
     default:
       LOOPSPEC_CHECK(rows == 128);
       return Compare<128>(operands, begin, seed);

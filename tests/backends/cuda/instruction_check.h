@@ -22,7 +22,7 @@ struct InstructionCheck {
   uint64_t differing;  // in any bit
 };
 
-// Sums of sixteen instructions over 16 of k each, by wgmma of `rows` (16, 32, 64, 88 or 128)
+// Sums of sixteen instructions over 16 of k each, by wgmma of `rows` (32, 64, 88 or 128)
 // columns and by mma.sync. `begin`: whether they are added to numbers, or begin with the first
 // instruction. To be called on compute capability 9.0.
 InstructionCheck CompareInstructions(Operands operands, int rows, bool begin, uint32_t seed);

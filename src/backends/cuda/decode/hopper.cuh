@@ -138,15 +138,6 @@ __device__ __forceinline__ void PinSums(float (&d)[kCount]) {
 // d = (add ? d : 0) + a b^T over 16 of k: a 64 x 16, b N x 16, both by rows. Of the warpgroup's 64
 // rows, warp w has 16 w ...; thread (g, t) = (lane / 4, lane % 4) holds in d[4 j + e] row g + 8 (e / 2),
 // column 8 j + 2 t + e % 2.
-__device__ __forceinline__ void MultiplyShared(float (&d)[8], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
-      "%7}, %8, %9, p, 1, 1, 0, 0; }"
-      : LOOPSPEC_SUMS_8(d, 0)
-      : "l"(a), "l"(b), "r"(add));
-}
-
 __device__ __forceinline__ void MultiplyShared(float (&d)[16], uint64_t a, uint64_t b, int add) {
   asm volatile(
       "{ .reg .pred p; setp.ne.b32 p, %18, 0; "

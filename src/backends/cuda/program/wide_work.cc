@@ -5,8 +5,8 @@
 namespace loopspec::cuda {
 namespace {
 
-// What a multiprocessor does, per cycle. Fitted to times on an H200: which tile is best came out
-// right for 29 of 30 products of 48 to 256 rows of Ouro-1.4B and Raven-Llama.
+// What a multiprocessor does, per cycle. Fitted to times on an H200; for wgmma the tile that is
+// best came out right for all 30 products of 48 to 256 rows of Ouro-1.4B and Raven-Llama.
 struct Speed {
   double into;      // bytes that it takes in
   double through;   // likewise all of them together, through the L2 cache
@@ -14,7 +14,7 @@ struct Speed {
   double of_item;   // cycles to begin and to end an item; neighbours overlap
 };
 constexpr Speed kWarpsInstruction{50, 3100, 700, 9000},
-    kWarpgroupsInstruction{280, 6700, 1700, 9200};
+    kWarpgroupsInstruction{230, 10900, 2500, 4600};
 
 // Cycles of a product, roughly: the busiest multiprocessor, or what all of them together read
 // through the L2 cache, whichever takes longer.

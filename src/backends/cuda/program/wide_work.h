@@ -22,7 +22,6 @@ inline constexpr WideShape kWideShapes[] = {
     {64, 64, 32, 2, false},
     {128, 64, 32, 1, false},
     // decode/wide/wide_hopper.cu
-    {64, 16, 64, 2, true},
     {64, 32, 64, 2, true},
     {64, 64, 64, 2, true},
     {128, 88, 64, 1, true},

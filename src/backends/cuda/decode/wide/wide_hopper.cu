@@ -154,16 +154,14 @@ template <MatrixKind kKind>
 WideProductKernel OfShape(int shape) {
   switch (shape) {
     case 5:
-      return Kernel<kKind, 5, 1, 1, 16, 11>();
+      return Kernel<kKind, 5, 1, 1, 32, 9>();
     case 6:
-      return Kernel<kKind, 6, 1, 1, 32, 9>();
+      return Kernel<kKind, 6, 1, 1, 64, 7>();
     case 7:
-      return Kernel<kKind, 7, 1, 1, 64, 7>();
-    case 8:
-      return Kernel<kKind, 8, 2, 1, 88, 8>();
+      return Kernel<kKind, 7, 2, 1, 88, 8>();
     default:
-      LOOPSPEC_CHECK(shape == 9);
-      return Kernel<kKind, 9, 2, 1, 128, 7>();
+      LOOPSPEC_CHECK(shape == 8);
+      return Kernel<kKind, 8, 2, 1, 128, 7>();
   }
 }
 
