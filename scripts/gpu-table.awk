@@ -37,6 +37,19 @@ function rows_row(what, model, peer_name, rows, least, aim,   x, y) {
       ms("peer." peer_name ".B.rows" rows ".ms") ", " times(y), sprintf("%.2fx", least), sprintf("%.2fx", aim),
       verdict(x, least, aim, -1))
 }
+# More than 32 rows: milliseconds.
+function wide_row(what, model, peer_name, rows, least, aim,   key, peer) {
+  key = model ".step.rows" rows ".x1.core_ms"
+  peer = "peer." peer_name ".B.rows" rows ".ms"
+  row(what, ms(key), ms(peer), sprintf("%.2f ms", least), sprintf("%.2f ms", aim),
+      verdict(have(key) ? value[key] : "", least, aim, -1))
+}
+# Long contexts and many requests: share of 4.5 TB/s, the bandwidth that the shares were asked at.
+function long_row(what, key, least, aim,   x, share) {
+  share = key ".core_share"
+  x = have(share) && have("bandwidth_TBps") ? 100 * value[share] * value["bandwidth_TBps"] / 4.5 : ""
+  row(what, ms(key ".core_ms") ", " (x != "" ? sprintf("%.1f %%", x) : "-"), "", least " %", aim " %", verdict(x, least, aim, 1))
+}
 # A prompt: milliseconds.
 function prompt_row(what, model, family, length_, least, aim,   key, peer) {
   key = model ".prefill." length_ ".ms"
@@ -72,6 +85,21 @@ END {
   rows_row("the same, 4 rows at 4 depths: time over 1 row", "ouro-1.4b", "ouro-1.4B", 4, 1.40, 1.27)
   share_row("Raven-Llama core with adapter, 1 row: share of bandwidth", "raven-llama", "raven-llama-core", 65, 80)
   rows_row("the same, 32 rows over 16 depths: time over 1 row", "raven-llama", "raven-llama-core", 32, 1.50, 1.35)
+  wide_row("Ouro-1.4B recurrence, 64 rows over 4 depths", "ouro-1.4b", "ouro-1.4B", 64, 1.8, 1.4)
+  wide_row("the same, 128 rows", "ouro-1.4b", "ouro-1.4B", 128, 2.2, 1.8)
+  wide_row("the same, 256 rows", "ouro-1.4b", "ouro-1.4B", 256, 3.2, 2.4)
+  wide_row("Raven-Llama core with adapter, 64 rows over 16 depths", "raven-llama", "raven-llama-core", 64, 0.50, 0.42)
+  wide_row("the same, 128 rows", "raven-llama", "raven-llama-core", 128, 0.56, 0.48)
+  wide_row("the same, 256 rows", "raven-llama", "raven-llama-core", 256, 0.85, 0.65)
+  at = ".step.context16384.requests1.depths"
+  long_row("Ouro-1.4B, 1 row, context 16384: share of 4.5 TB/s", "ouro-1.4b" at "1.rows1.x1", 75, 82)
+  long_row("the same, 4 rows at 4 depths, context 4096", "ouro-1.4b.step.context4096.requests1.depths4.rows4.x1", 72, 78)
+  long_row("the same, 4 rows at 4 depths, context 16384", "ouro-1.4b" at "4.rows4.x1", 75, 80)
+  long_row("the same, 8 rows at 2 depths, context 16384", "ouro-1.4b" at "2.rows8.x1", 70, 78)
+  long_row("Raven-Llama, 16 rows at 16 depths, context 8000", "raven-llama.step.context8000.requests1.depths16.rows16.x1", 70, 76)
+  at = ".step.context1024.requests"
+  long_row("Ouro-1.4B, 8 requests x 4 rows", "ouro-1.4b" at "8.depths4.rows32.x1", 66, 74)
+  long_row("the same, 32 requests x 4 rows", "ouro-1.4b" at "32.depths4.rows128.x1", 68, 75)
   prompt_row("prompt of Ouro-1.4B", "ouro-1.4b", "ouro", 1024, 21, 18)
   prompt_row("the same", "ouro-1.4b", "ouro", 4096, 82, 72)
   prompt_row("the same", "ouro-1.4b", "ouro", 16384, 460, 420)

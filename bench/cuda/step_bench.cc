@@ -67,7 +67,10 @@ class Bench {
       backend_->Prefill({{pages_[static_cast<size_t>(r)].data()}, 0, tokens});
   }
 
-  void SetWideFrom(int rows) { backend_->SetWideFrom(rows); }
+  void SetWideFrom(int rows) {
+    backend_->SetWideFrom(rows);
+    passes_ = rows > cuda::kWideFrom;
+  }
   void SetWideShape(int shape) { backend_->SetWideShape(shape); }
   bool HasWideShape(int shape) const { return backend_->HasWideShape(shape); }
 
@@ -194,7 +197,7 @@ class Bench {
              ".depths" + std::to_string(rows.depths) + ".";
     }
     key += "rows" + std::to_string(rows.count) + ".x" + std::to_string(recurrences) +
-           (prelude || readout ? ".PC" : "") + ".";
+           (prelude || readout ? ".PC" : "") + (passes_ ? ".passes" : "") + ".";
     results_ << key << "core_ms " << b * 1e3 << '\n'
              << key << "core_share " << core / b / bandwidth_ << '\n'
              << key << "ms " << wall * 1e3 << '\n'
@@ -204,6 +207,7 @@ class Bench {
   }
 
   const char* name_;
+  bool passes_ = false;  // over the weights, for every 32 rows
   int context_;
   double bandwidth_;
   std::ostream& results_;
