@@ -9,6 +9,7 @@ times what the newcomer takes alone, plus the streams' share.
     scripts/first-token.py [--binary build/release/bin/loopspec] [--model models/raven-demo] [--decode ar]
 """
 import argparse
+import contextlib
 import http.client
 import json
 import random
@@ -50,10 +51,12 @@ class Server:
         answer = connection.getresponse()
         if answer.status != 200:
             sys.exit(f"first-token.py: the server answered {answer.status}: {answer.read().decode()}")
-        for line in answer:
-            if line.startswith(b"data: {"):
-                yield time.monotonic()
-        connection.close()
+        try:
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    yield time.monotonic()
+        finally:
+            connection.close()
 
     def close(self):
         self.process.terminate()
@@ -73,10 +76,11 @@ class Streams:
 
     def run(self, i):
         while not self.stopped:
-            for _ in self.server.tokens(self.prompts(16), 400):
-                self.got[i] += 1
-                if self.stopped:
-                    return
+            with contextlib.closing(self.server.tokens(self.prompts(16), 400)) as tokens:
+                for _ in tokens:
+                    self.got[i] += 1
+                    if self.stopped:
+                        return
 
     def total(self):
         return sum(self.got)
@@ -85,12 +89,14 @@ class Streams:
         self.stopped = True
         for thread in self.threads:
             thread.join()
+        time.sleep(2)  # the server notices within a second that they have hung up
 
 
 def first_token(server, prompt):
     begin = time.monotonic()
-    for moment in server.tokens(prompt, 2):
-        return moment - begin
+    with contextlib.closing(server.tokens(prompt, 2)) as tokens:
+        for moment in tokens:
+            return moment - begin
     sys.exit("first-token.py: an answer had no token")
 
 
