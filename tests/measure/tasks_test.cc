@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace loopspec::measure {
 namespace {
@@ -166,6 +167,21 @@ TEST_F(Tasks, Programs) {
   const Task mbpp = Make("mbpp_plus", true);
   EXPECT_EQ(mbpp.items[0].answer_prefix, "```python\n");
   EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return 2").correct);
+}
+
+// As they were released, the tests of three problems compare a match or None with what is expected
+// and forget to assert it.
+TEST_F(Tasks, TestsThatAssertNothingAreRepaired) {
+  const std::string tests =
+      "def assertion(out, exp, atol):\n    if isinstance(out, bool):\n        exact_match = out == "
+      "exp\n"
+      "    else:\n        exact_match = exp == (out is not None)\n\n\nassertion(two(), True, 0)\n";
+  WriteGzip("mbppplus/MbppPlus-OriginFmt.jsonl.gz", Json{{"task_id", 7}, {"test", tests}}.dump());
+  const Task mbpp = Make("mbpp_plus");
+  EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return 2").correct);
+  EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return True").correct);
+  EXPECT_FALSE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return None").correct);
+  EXPECT_FALSE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return False").correct);
 }
 
 TEST_F(Tasks, HeldoutProblemsAndStories) {
