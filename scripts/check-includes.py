@@ -22,9 +22,13 @@ ALLOWED = {
     "src/text": {"src/jinja/template.h", "src/base"},
     "src/engine": {"src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "src/serve": {"src/engine", "src/decode", "src/sampling", "src/text", "src/base"},
-    "src/measure": {"src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
-    "src/measure/scoring": {"src/base"},
-    "src/measure/tasks": {"src/measure/scoring", "src/base"},
+    "src/report": {"src/base"},
+    "src/calibrate": {"src/report", "src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/experiments": {"src/calibrate", "src/report", "src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/experiments/scoring": {"src/base"},
+    "src/experiments/tasks": {"src/experiments/scoring", "src/base"},
+    "src/engine/load": {"src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/engine/schedule": {"src/engine/load", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "tools": {"src", "tools"},
 }
 # headers from outside -> files or folders that may include them. CUDA's stay in the backend; the others take seconds to
@@ -43,7 +47,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
 def folder_of(path):
     parts = path.relative_to(ROOT).parts
-    nested = parts[:2] in {("src", "backends"), ("src", "measure")} and len(parts) > 3
+    nested = parts[:2] in {("src", "backends"), ("src", "experiments"), ("src", "engine")} and len(parts) > 3
     depth = 3 if nested else 2 if parts[0] == "src" else 1
     return "/".join(parts[:depth])
 

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/timer.h"
-#include "engine/scheduler.h"
-#include "engine/step_cost.h"
+#include "engine/load/step_cost.h"
+#include "engine/schedule/scheduler.h"
 #include "tools/interrupt.h"
 #include "tools/progress.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "measure/experiment_run.h"
+#include "experiments/experiment_run.h"
 #include "tools/bench_concurrency.h"
 #include "tools/input_file.h"
 #include "tools/prompts.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/loaded_model.h"
-#include "measure/measurement.h"
+#include "engine/load/loaded_model.h"
+#include "experiments/measurement.h"
 
 namespace loopspec::tools {
 

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "engine/device.h"
+#include "engine/load/device.h"
 #include "engine/run_request.h"
 #include "engine/session.h"
 #include "tools/commands.h"

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/model_path.h"
+#include "engine/load/model_path.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"

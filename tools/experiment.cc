@@ -6,11 +6,11 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "engine/device.h"
-#include "measure/experiment.h"
-#include "measure/experiment_report.h"
-#include "measure/experiment_run.h"
-#include "measure/run_totals.h"
+#include "engine/load/device.h"
+#include "experiments/experiment.h"
+#include "experiments/experiment_report.h"
+#include "experiments/experiment_run.h"
+#include "experiments/run_totals.h"
 #include "tools/commands.h"
 #include "tools/interrupt.h"
 #include "tools/options.h"

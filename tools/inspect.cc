@@ -4,8 +4,8 @@
 
 #include "base/json.h"
 #include "decode/depths.h"
-#include "engine/generation_defaults.h"
-#include "engine/model_path.h"
+#include "engine/load/generation_defaults.h"
+#include "engine/load/model_path.h"
 #include "kv/planes.h"
 #include "tools/commands.h"
 #include "tools/options.h"

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
-#include "engine/model_path.h"
+#include "engine/load/model_path.h"
 
 namespace loopspec::tools {
 

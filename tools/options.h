@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "decode/request.h"
-#include "engine/calibration.h"
-#include "engine/loaded_model.h"
+#include "engine/load/calibration.h"
+#include "engine/load/loaded_model.h"
 #include "loopspec/loopspec.h"
 
 namespace loopspec::tools {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/json_fwd.h"
+#include "calibrate/memory_bound.h"
 #include "engine/run_request.h"
-#include "measure/memory_bound.h"
 #include "model/model.h"
 
 namespace loopspec::tools {

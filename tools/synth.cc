@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/device.h"
-#include "measure/agreement.h"
+#include "calibrate/agreement.h"
+#include "engine/load/device.h"
 #include "model/model.h"
 #include "tools/commands.h"
 #include "tools/options.h"

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/model_path.h"
+#include "engine/load/model_path.h"
 #include "text/chat_template.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"

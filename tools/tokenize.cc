@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/model_path.h"
+#include "engine/load/model_path.h"
 #include "fmt/format.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"

@@ -98,7 +98,7 @@ double SecondsPerToken(const GroupQuestion& q, int group, const StepCost& cost) 
   const double restart = std::max(0.0, 1.0 - q.first - q.second);
   // A verdict comes when its group has passed, somewhat more than half a group's time later than it
   // could; that is lost whenever the first draft does not hold. (The factors are fitted to
-  // simulations with the decoder itself, measure/simulate.h.)
+  // simulations with the decoder itself, calibrate/simulate.h.)
   const double late = 0.62 * (group - 1) * d1 * (1.0 - q.first);
   const double least = q.first * d1 + q.second * d2 + restart * r;  // without waiting
   const double steps = least + late;

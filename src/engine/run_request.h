@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 namespace loopspec {
 

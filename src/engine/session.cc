@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "decode/depths.h"
-#include "engine/device.h"
-#include "engine/step_cost.h"
+#include "engine/load/device.h"
+#include "engine/load/step_cost.h"
 
 namespace loopspec {
 namespace {

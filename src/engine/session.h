@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "engine/calibration.h"
-#include "engine/generation_defaults.h"
-#include "engine/loaded_model.h"
-#include "engine/scheduler.h"
+#include "engine/load/calibration.h"
+#include "engine/load/generation_defaults.h"
+#include "engine/load/loaded_model.h"
+#include "engine/schedule/scheduler.h"
 #include "loopspec/loopspec.h"
 
 namespace loopspec {

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/token_stream.h"
 #include "engine/session.h"
-#include "engine/token_stream.h"
 #include "serve/api_error.h"
 #include "text/bpe.h"
 #include "text/unicode.h"

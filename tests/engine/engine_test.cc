@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/generation_defaults.h"
+#include "engine/load/generation_defaults.h"
 #include "engine/run_request.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
 

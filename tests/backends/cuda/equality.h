@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "measure/agreement.h"
+#include "calibrate/agreement.h"
 
 namespace loopspec {
 

@@ -23,7 +23,7 @@
 #include "backends/cuda/program/program.h"
 #include "backends/cuda/program/step_encoder.h"
 #include "base/json.h"
-#include "measure/synth_twin.h"
+#include "calibrate/synth_twin.h"
 #include "program_shapes.h"
 
 namespace loopspec::cuda {

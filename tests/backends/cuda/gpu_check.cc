@@ -13,11 +13,11 @@
 
 #include "base/error.h"
 #include "base/timer.h"
+#include "calibrate/agreement.h"
+#include "calibrate/memory_bound.h"
 #include "decode/depths.h"
 #include "engine/run_request.h"
 #include "equality.h"
-#include "measure/agreement.h"
-#include "measure/memory_bound.h"
 #include "prompts.h"
 
 namespace loopspec {

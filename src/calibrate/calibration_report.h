@@ -1,0 +1,70 @@
+// All that a calibration found, as the file that decoding reads and people may.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "calibrate/calibrate.h"
+#include "model/model.h"
+
+namespace loopspec {
+
+// A configuration that was timed. No depths: autoregressive decoding.
+struct MeasuredSpeed {
+  std::vector<int> depths;
+  std::vector<double> rates;  // tokens per second, one for each repeat
+  double floor_share = 0;     // of the speed at which memory alone would allow; 0: unknown
+
+  double median() const;
+};
+
+struct CalibrationReport {
+  std::string model;         // as the user named it
+  std::string device, chip;  // "cpu", its name
+  std::string device_class;  // "cpu", "gpu"
+  std::string compute;       // "f32", "bf16"
+  DepthProfile profile;
+  SamplingParams sampling;              // of the sampled view
+  RatesView view = RatesView::kGreedy;  // which of the views the predictions are for
+  std::optional<PowerLawEnvelope> envelope;
+  std::string no_envelope;  // why there is none
+  StepCost step_cost;       // as measured by itself; that of `request` is as texts met it
+  PredictionRequest request;
+  Prediction autoregressive;
+  std::vector<Prediction> predictions;  // the chosen one, then the fastest first
+  bool triples_thinned = false;
+  std::vector<MeasuredSpeed> measured;  // the first is autoregressive; may be empty
+
+  // How much longer the same work took at one time than at another: on a busy machine timings say
+  // little. 1: it never did.
+  double spread = 1;
+
+  const Prediction& chosen() const { return predictions.front(); }
+  const Prediction* Find(const std::vector<int>& depths) const;
+  const MeasuredSpeed* FindMeasured(const std::vector<int>& depths) const;
+};
+
+// How far the repeats of one measurement lie apart at most: the fastest over the slowest.
+double LargestSpread(const std::vector<MeasuredSpeed>& measured);
+
+// Predicted against measured speed, over the sets of depths that were measured.
+struct PredictionQuality {
+  int compared = 0;
+  std::optional<double> rank_correlation;
+  // The measured speed of the chosen set, over that of the fastest measured one; 0: not measured.
+  double chosen_over_best = 0;
+  std::vector<int> best;  // the fastest measured
+};
+PredictionQuality Judge(const CalibrationReport& report);
+
+// (2,8), or "autoregressive".
+std::string DepthsText(const std::vector<int>& depths);
+
+// The file's content. What `old` says of devices of other classes is kept, where it is a
+// calibration of the same model.
+OrderedJson CalibrationJson(const CalibrationReport& report, const Model& model,
+                            const std::string& old);
+
+}  // namespace loopspec

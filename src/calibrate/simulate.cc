@@ -1,0 +1,151 @@
+#include "calibrate/simulate.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "decode/loopspec.h"
+
+namespace loopspec {
+namespace {
+
+constexpr int kVocab = 64;
+constexpr int kCells = 256;
+
+// Runs one decoder on a backend that advances nothing and decides nothing, and keeps the sums of
+// what its steps would cost.
+class CountingRun {
+ public:
+  CountingRun(const SimulationRequest& request, uint64_t seed, int tokens) : request_(request) {
+    spec_.vocab = kVocab;
+    spec_.recurrence = request.recurrence;
+    spec_.max_positions = 1 << 30;
+    backend_.cells = kCells;
+    backend_.readout_depths = request.depths;
+    backend_.readout_depths.push_back(request.recurrence);
+    decode_.prompt = {0};
+    decode_.max_tokens = tokens;
+    decode_.depths = request.depths;
+    decode_.row_budget = request.row_budget;
+    decode_.group = request.group;
+    decode_.early = request.early ? EarlyChildren::kLookup : EarlyChildren::kOff;
+    decode_.assume = &request.assumed;
+    if (!request.depths.empty()) decode_.prior = {request.assumed.rates, request.assumed.gate};
+    decode_.seed = seed;
+    decode_.assumed_context = request.context;
+  }
+
+  // Adds what the tokens cost, all of them or those after the first.
+  void Run(bool all, SimulationResult& sum) {
+    KvLedger ledger(PagesFor(decode_.max_tokens + 1), kCells);
+    LoopSpec decoder(decode_, spec_, backend_, ledger, request_.cost);
+    const auto context = static_cast<double>(request_.context);
+    double seconds = 0;
+    while (!decoder.finished()) {
+      plan_.Clear();
+      plan_.recurrences = decoder.StepsToReadout();
+      decoder.Plan(plan_.recurrences, plan_);
+      seconds += SecondsOf(plan_, request_.cost, context, seen_).total();
+      decisions_.assign(plan_.readouts.size(), {});
+      const bool first = decoder.output().empty();
+      decoder.Absorb(decisions_);
+      if (first && !all && !decoder.output().empty()) {
+        Add(decoder, -seconds, -1, sum);
+      }
+    }
+    Add(decoder, seconds, 1, sum);
+    sum.group = decoder.group();
+  }
+
+ private:
+  // The sums of a decoder so far, to be added or taken away.
+  static void Add(const LoopSpec& decoder, double seconds, int sign, SimulationResult& sum) {
+    const DecodeStatistics& s = decoder.statistics();
+    sum.steps += sign * static_cast<double>(s.steps);
+    sum.planes += sign * static_cast<double>(s.planes);
+    sum.readouts += sign * static_cast<double>(s.readout_steps);
+    sum.preludes += sign * static_cast<double>(s.prelude_steps);
+    sum.rows += sign * static_cast<double>(s.row_steps);
+    sum.tokens_per_pass += sign * static_cast<double>(decoder.output().size());
+    sum.seconds += seconds;
+  }
+
+  const SimulationRequest& request_;
+  ModelSpec spec_;
+  BackendOptions backend_;
+  DecodeRequest decode_;
+  StepPlan plan_;
+  std::vector<Decision> decisions_;
+  std::vector<char> seen_;
+};
+
+}  // namespace
+
+StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context,
+                      std::vector<char>& seen) {
+  const int rows = static_cast<int>(plan.rows.size());
+  std::fill(seen.begin(), seen.end(), char{0});
+  int planes = 0, fresh = 0;
+  for (const RowPlan& row : plan.rows) {
+    const auto depth = static_cast<size_t>(row.depth);
+    if (seen.size() <= depth) seen.resize(depth + 1);
+    planes += seen[depth] ? 0 : 1;
+    seen[depth] = 1;
+    fresh += row.depth == 0 ? 1 : 0;
+  }
+  const auto readouts = static_cast<double>(plan.readouts.size());
+  StepSeconds seconds;
+  seconds.rest = cost.step;
+  if (fresh > 0) seconds.prelude = cost.prelude + fresh * cost.prelude_row;
+  if (readouts > 0) seconds.readout = cost.readout + readouts * cost.readout_row;
+  if (rows > 0)
+    seconds.recur =
+        plan.recurrences * (cost.Recurrence(rows) +
+                            context * (planes * cost.plane_position + rows * cost.row_position));
+  return seconds;
+}
+
+SimulationResult Simulate(const SimulationRequest& request) {
+  SimulationResult sum;
+  if (request.text_tokens < 2) {
+    CountingRun(request, request.seed, request.tokens).Run(true, sum);
+  } else {
+    // As many texts as have the asked tokens after their first ones.
+    const int texts = (request.tokens - 1) / (request.text_tokens - 1) + 1;
+    for (int i = 0; i < texts; ++i)
+      CountingRun(request, request.seed + static_cast<uint64_t>(i), request.text_tokens)
+          .Run(false, sum);
+  }
+  const double tokens = std::max(1.0, sum.tokens_per_pass);  // the number of them so far
+  sum.rows = sum.steps > 0 ? sum.rows / sum.steps : 0;
+  for (double* each : {&sum.steps, &sum.planes, &sum.readouts, &sum.preludes, &sum.seconds})
+    *each /= tokens;
+  sum.tokens_per_pass = sum.steps > 0 ? request.recurrence / sum.steps : 0;
+  return sum;
+}
+
+ReadBytes BytesOf(const Model& model, ComputeMode compute) {
+  const ModelSpec& spec = model.spec;
+  const int element = compute == ComputeMode::kF32 ? 4 : 2;
+  return {static_cast<double>(model.weights.core_bytes()),
+          static_cast<double>(model.weights.prelude_bytes()),
+          static_cast<double>(model.weights.coda_bytes()),
+          2.0 * spec.kv_size() * element * spec.core_layers};
+}
+
+StepCost CostOfReading(const ReadBytes& bytes, double bandwidth) {
+  LOOPSPEC_CHECK(bandwidth > 0);
+  StepCost cost;
+  cost.recurrence.fill(bytes.recurrence / bandwidth);
+  cost.prelude = bytes.prelude / bandwidth;
+  cost.readout = bytes.readout / bandwidth;
+  cost.plane_position = bytes.position / bandwidth;
+  return cost;
+}
+
+double BytesPerToken(const SimulationResult& result, const ReadBytes& bytes, int64_t context) {
+  return result.steps * bytes.recurrence + result.preludes * bytes.prelude +
+         result.readouts * bytes.readout +
+         result.planes * static_cast<double>(context) * bytes.position;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,80 @@
+#include "engine/load/device.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/memory_limit.h"
+#include "decode/depths.h"
+#include "kv/planes.h"
+
+namespace loopspec {
+namespace {
+
+constexpr int kMostTexts = 32;  // of full length, that memory is taken for
+
+// -1 for the CPU.
+int ResolveDevice(const std::string& device) {
+  if (device == "cpu") return -1;
+  std::string why;
+  const int count = CudaDeviceCount(&why);
+  if (device == "auto") return count > 0 ? 0 : -1;
+  if (device != "cuda" && !device.starts_with("cuda:"))
+    Fail("device {}: expected auto, cpu, cuda or cuda:N", device);
+  int index = 0;
+  if (device != "cuda") {
+    const char* end = device.data() + device.size();
+    const auto [at, error] = std::from_chars(device.data() + 5, end, index);
+    if (error != std::errc() || at != end) Fail("device {}: expected cuda:N", device);
+  }
+  if (count == 0) Fail("device {}: {}", device, why);
+  if (index < 0 || index >= count)
+    Fail("device {}: this machine has {} GPU(s), numbered from 0", device, count);
+  return index;
+}
+
+// A quarter of the memory there is, as positions of this model.
+int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
+  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
+  const int64_t position = int64_t{planes.count()} * spec.kv_size() * 2 * 4;  // float32 at most
+  const int64_t texts = GetMemoryLimit().bytes / 4 / position / spec.max_positions;
+  // Less than one text: the backend knows best what it can do.
+  return std::min<int64_t>(texts, kMostTexts) * spec.max_positions;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
+                                     const std::string& device) {
+  const int gpu = ResolveDevice(device);
+  return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
+}
+
+bool IsCpu(const std::string& device) {
+  return ResolveDevice(device) < 0;
+}
+
+ComputeMode ParseCompute(const std::string& text) {
+  if (text == "auto") return ComputeMode::kAuto;
+  if (text == "f32") return ComputeMode::kF32;
+  if (text == "bf16") return ComputeMode::kBF16;
+  Fail("compute {}: expected auto, f32 or bf16", text);
+}
+
+std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
+                                     std::span<const int> depths) {
+  if (options.cells < 1) Fail("cells is {}, expected 1 or more", options.cells);
+  BackendOptions backend;
+  backend.readout_depths = ReadoutDepths(depths, model.spec.recurrence);
+  backend.cells = options.cells;
+  backend.kv_memory = options.kv_memory;
+  backend.kv_positions = options.kv_positions;
+  backend.threads = options.threads;
+  backend.state_seed = options.state_seed;
+  backend.compute = ParseCompute(options.compute);
+  if (backend.kv_memory == 0 && backend.kv_positions == 0 && IsCpu(options.device))
+    backend.kv_positions = CpuPositions(model.spec, backend);
+  return MakeBackend(model, backend, options.device);
+}
+
+}  // namespace loopspec

@@ -1,0 +1,304 @@
+#include "engine/load/step_cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "base/timer.h"
+
+namespace loopspec {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kVersion = 5;  // of the file and of what is measured
+constexpr int kMostTimes = 30;
+constexpr double kSecondsEach = 0.008;
+constexpr int kSweeps = 3;
+
+// Steps of `rows` rows, each with a cell of its own, at position `context` of one sequence.
+class Probe {
+ public:
+  explicit Probe(Backend& backend) : backend_(backend), spec_(backend.spec()) {
+    pages_.resize(static_cast<size_t>(backend.pages()));
+    for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(i);
+  }
+
+  int64_t positions() const { return backend_.pages() * int64_t{kPageSize}; }
+
+  // The fastest of a few runs of one recurrence, or of several: all rows at `depth`, or spread over
+  // the depths from it on.
+  double Seconds(int rows, int depth, int64_t context, int readout = -1, int times = 4,
+                 bool spread = false, int recurrences = 1) {
+    StepPlan plan;
+    plan.recurrences = recurrences;
+    plan.sequences.push_back({pages_.data()});
+    SamplingParams greedy;
+    for (int i = 0; i < rows; ++i) {
+      const int at = depth + (spread ? i % (spec_.recurrence - depth) : 0);
+      plan.rows.push_back({0, i, i % spec_.vocab, static_cast<int32_t>(context), at, 0, 0});
+      if (readout < 0) continue;
+      ReadoutPlan out{};
+      out.row = i;
+      out.readout = readout;
+      out.purpose = ReadoutPurpose::kVerify;
+      out.proposal = -1;
+      out.sampling = &greedy;
+      out.logprobs = -1;
+      plan.readouts.push_back(out);
+    }
+    // Short steps are repeated more often: beside other processes only the fastest counts.
+    double best = 1e9;
+    Timer total;
+    for (int i = 0; i < times || (i < kMostTimes && total.Seconds() < kSecondsEach); ++i) {
+      Timer timer;
+      backend_.Wait(backend_.Submit(plan));
+      best = std::min(best, timer.Seconds());
+    }
+    return best;
+  }
+
+ private:
+  Backend& backend_;
+  const ModelSpec& spec_;
+  std::vector<int32_t> pages_;
+};
+
+// Bytes of keys and values that one recurrence reads of one committed position.
+double PositionBytes(const Backend& backend) {
+  const ModelSpec& spec = backend.spec();
+  const int element = backend.options().compute == ComputeMode::kF32 ? 4 : 2;
+  return 2.0 * spec.kv_size() * element * spec.core_layers;
+}
+
+void MeasureAttention(Backend& backend, Probe& probe, StepCost& cost) {
+  if (!backend.rows_share_planes()) {
+    // Each row reads for itself; memory that was never written cannot be timed.
+    cost.row_position = PositionBytes(backend) / std::max(1.0, backend.ReadBandwidth());
+    return;
+  }
+  const int64_t context = std::min<int64_t>(probe.positions() - 1, 4096);
+  const int rows = std::min({backend.spec().recurrence - 1, 15, backend.options().cells});
+  if (context < 512 || rows < 2) {
+    cost.plane_position = PositionBytes(backend) / std::max(1.0, backend.ReadBandwidth());
+    return;
+  }
+  // What the context adds to a step whose rows are all at different depths, and to one whose rows
+  // share a depth: n planes and n rows, one plane and n rows.
+  const auto added = [&](bool spread) {
+    return std::max(0.0, probe.Seconds(rows, 1, context, -1, 4, spread) -
+                             probe.Seconds(rows, 1, 0, -1, 4, spread)) /
+           static_cast<double>(context);
+  };
+  const double apart = added(true), together = added(false);
+  cost.plane_position = std::max(0.0, apart - together) / (rows - 1);
+  cost.row_position = std::max(0.0, together - cost.plane_position) / rows;
+}
+
+}  // namespace
+
+void BoundByFirstRow(StepCost& cost) {
+  for (size_t i = 1; i < cost.recurrence.size(); ++i)
+    cost.recurrence[i] = std::min(cost.recurrence[i], StepCost::kRows[i] * cost.recurrence[0]);
+  cost.prelude_row = std::min(cost.prelude_row, cost.prelude);
+  cost.readout_row = std::min(cost.readout_row, cost.readout);
+}
+
+StepCost MeasureStepCost(Backend& backend, double seconds) {
+  Probe probe(backend);
+  StepCost cost;
+  Timer timer;
+  const int recurrence = backend.spec().recurrence;
+  const int depth = std::min(1, recurrence - 1);  // past P, where there are two depths
+  probe.Seconds(1, depth, 0, -1, 1);              // wakes everything up
+  size_t measured = 0;
+  // Several times all over, and the fastest of each: whatever else runs on the machine for a moment
+  // must not hit one number of rows alone.
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    const size_t count = sweep == 0 ? StepCost::kRows.size() : measured;
+    for (size_t i = 0; i < count; ++i) {
+      const int rows = StepCost::kRows[i];
+      const bool enough = i >= 5 && timer.Seconds() > seconds;
+      if (rows > backend.options().cells || enough) break;
+      const double taken = probe.Seconds(rows, depth, 0);
+      cost.recurrence[i] = sweep == 0 ? taken : std::min(cost.recurrence[i], taken);
+      measured = std::max(measured, i + 1);
+    }
+  }
+  // More rows never take less: what says so is noise.
+  for (size_t i = 1; i < measured; ++i)
+    cost.recurrence[i] = std::max(cost.recurrence[i], cost.recurrence[i - 1]);
+  // Beyond what was measured every row costs what the last ones did.
+  for (size_t i = measured; i < StepCost::kRows.size(); ++i) {
+    const double slope = measured < 2
+                             ? 0.0
+                             : (cost.recurrence[measured - 1] - cost.recurrence[measured - 2]) /
+                                   (StepCost::kRows[measured - 1] - StepCost::kRows[measured - 2]);
+    cost.recurrence[i] = cost.recurrence[measured - 1] +
+                         slope * (StepCost::kRows[i] - StepCost::kRows[measured - 1]);
+  }
+  const int readouts = static_cast<int>(backend.options().readout_depths.size());
+  const int more = std::min(16, backend.options().cells);
+  const auto beyond = [&](double total, int rows) {
+    return std::max(0.0, total - cost.Recurrence(rows));
+  };
+  const auto fastest = [&](int rows, int at, int readout) {
+    double best = 1e9;
+    for (int i = 0; i < kSweeps; ++i) best = std::min(best, probe.Seconds(rows, at, 0, readout));
+    return best;
+  };
+  cost.readout = beyond(fastest(1, recurrence - 1, readouts - 1), 1);
+  cost.prelude = beyond(fastest(1, 0, -1), 1);
+  if (more > 1) {
+    cost.readout_row =
+        std::max(0.0, beyond(fastest(more, recurrence - 1, readouts - 1), more) - cost.readout) /
+        (more - 1);
+    cost.prelude_row =
+        std::max(0.0, beyond(fastest(more, 0, -1), more) - cost.prelude) / (more - 1);
+  }
+  BoundByFirstRow(cost);
+  MeasureAttention(backend, probe, cost);
+  if (recurrence > 3) {
+    // Several recurrences in one step: what one costs there, and what is left of a step of one.
+    const double several = probe.Seconds(1, depth, 0, -1, 4, false, recurrence - 1);
+    const double each = (several - cost.recurrence[0]) / (recurrence - 2);
+    cost.step = std::clamp(cost.recurrence[0] - each, 0.0, 0.5 * cost.recurrence[0]);
+    for (double& rows : cost.recurrence) rows -= cost.step;
+  }
+  return cost;
+}
+
+double CostSpread(const StepCost& a, const StepCost& b) {
+  double spread = 1;
+  for (size_t i = 0; i < a.recurrence.size() && StepCost::kRows[i] <= 16; ++i) {
+    const double one = a.recurrence[i] + a.step, other = b.recurrence[i] + b.step;
+    spread = std::max(spread, std::max(one, other) / std::min(one, other));
+  }
+  return spread;
+}
+
+std::string StepCostText(const StepCost& cost) {
+  const OrderedJson json = {{"version", kVersion},
+                            {"recurrence_seconds", cost.recurrence},
+                            {"plane_position_seconds", cost.plane_position},
+                            {"row_position_seconds", cost.row_position},
+                            {"prelude_seconds", cost.prelude},
+                            {"prelude_row_seconds", cost.prelude_row},
+                            {"readout_seconds", cost.readout},
+                            {"readout_row_seconds", cost.readout_row},
+                            {"step_seconds", cost.step}};
+  return json.dump(2) + "\n";
+}
+
+std::optional<StepCost> ParseStepCost(const std::string& text) {
+  try {
+    const Json json = ParseJson(text, "step costs");
+    if (FindInt(json, "version", "step costs", 0, INT32_MAX) != kVersion) return std::nullopt;
+    StepCost cost;
+    const auto number = [&](const char* key) {
+      const auto value = FindNumber(json, key, "step costs");
+      if (!value || !(*value >= 0) || *value > 1e6) Fail("{}", key);
+      return *value;
+    };
+    const Json& rows = json.at("recurrence_seconds");
+    if (!rows.is_array() || rows.size() != cost.recurrence.size()) return std::nullopt;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      cost.recurrence[i] = rows[i].get<double>();
+      if (!(cost.recurrence[i] > 0) || cost.recurrence[i] > 1e6) return std::nullopt;
+    }
+    cost.plane_position = number("plane_position_seconds");
+    cost.row_position = number("row_position_seconds");
+    cost.prelude = number("prelude_seconds");
+    cost.prelude_row = number("prelude_row_seconds");
+    cost.readout = number("readout_seconds");
+    cost.readout_row = number("readout_row_seconds");
+    cost.step = number("step_seconds");
+    return cost;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<fs::path> StepCostFile(const Backend& backend) {
+  const auto environment = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  fs::path folder = environment("XDG_CACHE_HOME");
+  if (folder.empty() && !environment("HOME").empty())
+    folder = fs::path(environment("HOME")) / ".cache";
+  if (folder.empty()) return std::nullopt;
+  const ModelSpec& s = backend.spec();
+  const std::string key =
+      fmt::format("{} {} {} {} {} h{} q{} kv{} ff{} v{} p{} b{} c{} r{}", kVersion,
+                  backend.device(), backend.chip(), backend.options().threads,
+                  static_cast<int>(backend.options().compute), s.hidden, s.q_size(), s.kv_size(),
+                  s.ff, s.vocab, s.prelude_layers, s.core_layers, s.coda_layers, s.recurrence);
+  return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
+}
+
+void SaveStepCost(const Backend& backend, const StepCost& cost) {
+  const auto file = StepCostFile(backend);
+  if (!file) return;
+  std::error_code error;
+  fs::create_directories(file->parent_path(), error);
+  // Written aside and renamed: a reader sees a whole file or none.
+  const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
+  std::ofstream out(aside);
+  if (out << StepCostText(cost)) {
+    out.close();
+    fs::rename(aside, *file, error);
+  }
+  if (error || !out) fs::remove(aside, error);
+}
+
+StepCost LoadStepCost(Backend& backend) {
+  const auto file = StepCostFile(backend);
+  std::error_code error;
+  if (file && fs::is_regular_file(*file, error)) {
+    try {
+      if (auto cost = ParseStepCost(ReadFile(*file))) return *cost;
+    } catch (const Error&) {
+      // As if it were not there.
+    }
+  }
+  const StepCost cost = MeasureStepCost(backend);
+  SaveStepCost(backend, cost);
+  return cost;
+}
+
+void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {
+  if (measured_.recurrence == StepCost{}.recurrence) return;
+  const auto positions = static_cast<double>(context);
+  const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
+                          rows * positions * cost_.row_position;
+  if (!(seconds > 0) || !(expected > 0)) return;
+  const double ratio = seconds / expected;
+  if (pace_ == 0) pace_ = ratio;
+  // One step says little: it may have been interrupted.
+  const double relative = std::clamp(ratio / pace_, 0.5, 2.0);
+  pace_ *= 1 + 0.1 * (relative - 1);
+  size_t at = 0;
+  while (StepCost::kRows[at] < rows && at + 1 < StepCost::kRows.size()) ++at;
+  cost_.recurrence[at] = std::clamp(cost_.recurrence[at] * (1 + 0.03 * (relative - 1)),
+                                    measured_.recurrence[at] / 2, measured_.recurrence[at] * 2);
+  for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
+    // What is not seen again is forgotten: a change of pace is at first taken for one of
+    // proportion.
+    cost_.recurrence[i] += 0.002 * (measured_.recurrence[i] - cost_.recurrence[i]);
+  }
+  // Fewer rows never cost more.
+  for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
+    cost_.recurrence[i] = i < at ? std::min(cost_.recurrence[i], cost_.recurrence[at])
+                                 : std::max(cost_.recurrence[i], cost_.recurrence[at]);
+  }
+}
+
+}  // namespace loopspec

@@ -1,0 +1,97 @@
+#include "engine/schedule/prefix_cache.h"
+
+#include <algorithm>
+
+namespace loopspec {
+namespace {
+
+// Mixes a page of tokens into the hash of the text before it (the finaliser of SplitMix64).
+uint64_t Chain(uint64_t hash, const int32_t* tokens) {
+  for (int i = 0; i < kPageSize; ++i) {
+    hash += 0x9E3779B97F4A7C15u * (static_cast<uint64_t>(static_cast<uint32_t>(tokens[i])) + 1);
+    hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9u;
+    hash = (hash ^ hash >> 27) * 0x94D049BB133111EBu;
+    hash ^= hash >> 31;
+  }
+  return hash;
+}
+
+}  // namespace
+
+PrefixCache::~PrefixCache() {
+  for (const Entry& entry : entries_) pages_.Release(entry.page);
+}
+
+PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const int32_t* tokens) {
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    const Entry& entry = *it->second;
+    if (entry.parent == parent && std::equal(entry.tokens.begin(), entry.tokens.end(), tokens))
+      return it->second;
+  }
+  return entries_.end();
+}
+
+void PrefixCache::Touch(Entry* last) {
+  for (Entry* entry = last; entry != nullptr; entry = entry->parent) {
+    const Place place = Look(entry->hash, entry->parent, entry->tokens.data());
+    entries_.splice(entries_.begin(), entries_, place);
+  }
+}
+
+int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequence) {
+  Entry* last = nullptr;
+  uint64_t hash = 0;
+  int64_t found = 0;
+  for (; found + kPageSize <= static_cast<int64_t>(tokens.size()); found += kPageSize) {
+    hash = Chain(hash, tokens.data() + found);
+    const Place place = Look(hash, last, tokens.data() + found);
+    if (place == entries_.end()) break;
+    last = &*place;
+    sequence.Share(place->page);
+  }
+  Touch(last);
+  return found;
+}
+
+void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages) {
+  Entry* parent = nullptr;
+  uint64_t hash = 0;
+  for (size_t i = 0; i < pages.size() && (i + 1) * kPageSize <= tokens.size(); ++i) {
+    const int32_t* block = tokens.data() + i * kPageSize;
+    hash = Chain(hash, block);
+    const Place known = Look(hash, parent, block);
+    if (known != entries_.end()) {
+      parent = &*known;
+      continue;
+    }
+    if (parent != nullptr) ++parent->children;  // and thereby safe from what comes next
+    if (size() >= limit_ && !EvictOne()) {
+      if (parent != nullptr) --parent->children;
+      break;
+    }
+    pages_.Retain(pages[i]);
+    entries_.push_front({parent, hash, {}, pages[i], 0});
+    std::copy_n(block, kPageSize, entries_.front().tokens.begin());
+    by_hash_.emplace(hash, entries_.begin());
+    parent = &entries_.front();
+  }
+  Touch(parent);
+}
+
+bool PrefixCache::EvictOne() {
+  for (Place place = entries_.end(); place != entries_.begin();) {
+    --place;
+    if (place->children > 0 || pages_.references(place->page) > 1) continue;
+    if (place->parent != nullptr) --place->parent->children;
+    const auto [begin, end] = by_hash_.equal_range(place->hash);
+    by_hash_.erase(
+        std::find_if(begin, end, [&](const auto& entry) { return entry.second == place; }));
+    pages_.Release(place->page);
+    entries_.erase(place);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,343 @@
+#include "experiments/bench_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json.h"
+#include "report/html_page.h"
+#include "report/plot.h"
+
+namespace loopspec::measure {
+namespace {
+
+constexpr size_t kCsvProposals = 4;
+
+struct TimeShares {
+  double prelude, recur, readout, host;
+};
+
+TimeShares SharesOf(const RunTotals& totals) {
+  const RequestTimes& t = totals.times;
+  const double busy = std::max(1e-12, t.prelude + t.recur + t.readout + t.host);
+  return {t.prelude / busy, t.recur / busy, t.readout / busy, t.host / busy};
+}
+
+OrderedJson Maybe(std::optional<double> value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+OrderedJson WayJson(const BenchResult& result, const BenchWay& way) {
+  const RunTotals& t = way.totals;
+  const DecodeStatistics& s = t.statistics;
+  const WayFigures f = result.Figures(way);
+  const TimeShares shares = SharesOf(t);
+  OrderedJson out = {
+      {"decode", way.name},
+      {"depths", way.depths},
+      {"sampler", way.sampler},
+      {"second_proposal", way.second_proposal},
+      {"tokens_per_second", {{"median", f.rate}, {"min", f.rate_low}, {"max", f.rate_high}}},
+      {"speedup", f.speedup},
+      {"gamma", f.gamma},
+      {"tokens_per_pass", f.tokens_per_pass},
+      {"floor_share", Maybe(f.floor_share)},
+      {"memory_allows", f.memory_allows},
+      {"acceptance_share", f.acceptance_share},
+      {"schedule_share", f.schedule_share},
+      {"texts", t.runs},
+      {"decoded_tokens", t.tokens},
+      {"accepted", s.accepted},
+      {"fallback", s.fallback},
+      {"gate_evaluated", s.gate_evaluated},
+      {"gate_opened", s.gate_opened},
+      {"gate_rate", Maybe(f.gate)},
+      {"guesses", s.guesses},
+      {"adopted", s.adopted},
+      {"adoption_rate", Maybe(f.adopted)},
+      {"early", s.early},
+      {"steps", s.steps},
+      {"rows_mean", f.rows_mean},
+      {"rows_peak", f.rows_peak},
+      {"rows_histogram", s.rows_histogram},
+      {"time_shares",
+       {{"prelude", shares.prelude},
+        {"recur", shares.recur},
+        {"readout", shares.readout},
+        {"host", shares.host}}}};
+  if (way.comparable) out["equal"] = t.equal == t.compared;
+  if (t.answered > 0) {
+    out["answered"] = t.answered;
+    out["correct"] = t.correct;
+    out["accuracy"] = static_cast<double>(t.correct) / static_cast<double>(t.answered);
+  }
+  return out;
+}
+
+// A field of a CSV file: quoted where it holds what separates.
+std::string CsvField(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string CsvNumber(std::optional<double> value) {
+  return value ? fmt::format("{:.6g}", *value) : "";
+}
+
+std::string Sources(const WayFigures& f) {
+  std::string text;
+  for (const double share : f.accepted) text += fmt::format("{:.1f}/", 100 * share);
+  return text + fmt::format("{:.1f}", 100 * f.fallback);
+}
+
+std::string Equal(const BenchWay& way) {
+  if (!way.comparable) return "";
+  return way.totals.equal == way.totals.compared ? "yes" : "NO";
+}
+
+// Lines below a way's row: what does not fit into it.
+std::vector<std::string> Remarks(const BenchResult& result, const BenchWay& way) {
+  const WayFigures f = result.Figures(way);
+  const DecodeStatistics& s = way.totals.statistics;
+  std::vector<std::string> lines;
+  if (const std::string verdict = f.Verdict(way.depths.empty() && s.guesses == 0); !verdict.empty())
+    lines.push_back(verdict);
+  if (f.gate)
+    lines.push_back(
+        fmt::format("gate open at {:.2f} % of {} readouts", 100 * *f.gate, s.gate_evaluated));
+  if (f.adopted)
+    lines.push_back(
+        fmt::format("{:.1f} % of the tokens began early; {:.1f} % of {} guesses adopted",
+                    100 * f.early, 100 * *f.adopted, s.guesses));
+  if (const std::string why = ExplainShare(f.floor_share.value_or(0)); !why.empty())
+    lines.push_back("floor " + why);
+  if (way.totals.answered > 0)
+    lines.push_back(fmt::format("{} of {} answers right ({:.1f} %)", way.totals.correct,
+                                way.totals.answered,
+                                100.0 * static_cast<double>(way.totals.correct) /
+                                    static_cast<double>(way.totals.answered)));
+  return lines;
+}
+
+std::string Heading(const BenchResult& result) {
+  std::string text;
+  if (!result.simulation.empty()) {
+    text += fmt::format(
+        "TIMING SIMULATION: verification outcomes are drawn at rates {}, not decided by the "
+        "model\n",
+        result.simulation);
+  }
+  text += fmt::format("{} on {}, {}, {} repeats, medians; ", result.model, result.device,
+                      result.what, result.repeats);
+  text += result.bandwidth > 0 ? fmt::format("read bandwidth {:.2f} GB/s\n", result.bandwidth / 1e9)
+                               : "read bandwidth unknown\n";
+  if (result.interrupted) text += "INTERRUPTED: these are the runs that were complete by then\n";
+  return text;
+}
+
+// ---- The page
+
+HtmlTable PageTable(const BenchResult& result) {
+  HtmlTable table;
+  table.columns = {{"decoding", false},
+                   {"sampling", false},
+                   {"tokens/s"},
+                   {"lowest"},
+                   {"highest"},
+                   {"speedup"},
+                   {"gamma"},
+                   {"tokens/pass"},
+                   {"drafts / fallback, %"},
+                   {"gate opens"},
+                   {"early"},
+                   {"adopted"},
+                   {"rows"},
+                   {"peak"},
+                   {"memory bound"},
+                   {"memory allows"},
+                   {"equal"},
+                   {"right"}};
+  const auto percent = [](std::optional<double> share) {
+    return share ? fmt::format("{:.1f} %", 100 * *share) : std::string("–");
+  };
+  for (const BenchWay& way : result.ways) {
+    const WayFigures f = result.Figures(way);
+    const RunTotals& t = way.totals;
+    table.rows.push_back(
+        {way.name, way.sampler, fmt::format("{:.1f}", f.rate), fmt::format("{:.1f}", f.rate_low),
+         fmt::format("{:.1f}", f.rate_high), fmt::format("{:.2f}x", f.speedup),
+         fmt::format("{:.2f}", f.gamma), fmt::format("{:.2f}", f.tokens_per_pass), Sources(f),
+         percent(f.gate), percent(f.early), percent(f.adopted), fmt::format("{:.2f}", f.rows_mean),
+         std::to_string(f.rows_peak), percent(f.floor_share),
+         fmt::format("{:.2f}x", f.memory_allows), way.comparable ? Equal(way) : "–",
+         t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"});
+  }
+  return table;
+}
+
+std::string SpeedBars(const BenchResult& result) {
+  BarPlot plot;
+  plot.title = "Tokens per second";
+  plot.y.label = "tokens/s";
+  BarSeries series{"median; the line is the spread over repeats", {}};
+  for (const BenchWay& way : result.ways) {
+    const WayFigures f = result.Figures(way);
+    plot.categories.push_back(way.name);
+    series.values.push_back(BarValue{f.rate, f.rate_low, f.rate_high});
+  }
+  plot.series = {series};
+  return BarSvg(plot);
+}
+
+std::string RowsPlot(const BenchResult& result) {
+  Plot plot;
+  plot.title = "Rows of a recurrent pass";
+  plot.x.label = "rows";
+  plot.y.label = "share of passes, %";
+  for (const BenchWay& way : result.ways) {
+    const DecodeStatistics& s = way.totals.statistics;
+    PlotSeries series{way.name, PlotMark::kLineAndPoints, {}, -1};
+    for (size_t rows = 1; rows < s.rows_histogram.size() && s.steps > 0; ++rows) {
+      const auto share =
+          100.0 * static_cast<double>(s.rows_histogram[rows]) / static_cast<double>(s.steps);
+      if (share > 0) series.points.push_back({static_cast<double>(rows), share, ""});
+    }
+    plot.series.push_back(std::move(series));
+  }
+  return PlotSvg(plot);
+}
+
+}  // namespace
+
+WayFigures BenchResult::Figures(const BenchWay& way) const {
+  return FiguresOf(way.totals, ways[0].totals, way.depths, recurrence, bandwidth);
+}
+
+std::string ExplainShare(double share) {
+  if (share <= 1.0) return "";
+  return "over 100 %: part of what is read stays in the caches, which are faster than memory";
+}
+
+OrderedJson BenchJson(const BenchResult& result) {
+  OrderedJson list = OrderedJson::array();
+  for (const BenchWay& way : result.ways) list.push_back(WayJson(result, way));
+  OrderedJson out = {{"model", result.model},
+                     {"device", result.device},
+                     {"chip", result.chip},
+                     {"compute", result.compute},
+                     {"recurrence", result.recurrence},
+                     {"bandwidth", result.bandwidth},
+                     {"what", result.what},
+                     {"prompts", result.prompts},
+                     {"repeat", result.repeats},
+                     {"results", list}};
+  if (result.interrupted) out["interrupted"] = true;
+  if (!result.simulation.empty()) {
+    out["timing_simulation"] =
+        "verification outcomes drawn at rates " + result.simulation + ", not decided by the model";
+  }
+  return out;
+}
+
+std::string BenchCsv(const BenchResult& result) {
+  std::string text =
+      "decode,sampler,second_proposal,depths,tokens_per_second,tokens_per_second_min,"
+      "tokens_per_second_max,speedup,gamma,tokens_per_pass,";
+  for (size_t i = 1; i <= kCsvProposals; ++i) text += fmt::format("accepted_{},", i);
+  text +=
+      "fallback,gate_rate,early,adoption_rate,rows_mean,rows_peak,floor_share,memory_allows,"
+      "prelude_share,recur_share,readout_share,host_share,texts,decoded_tokens,equal,correct,"
+      "answered,simulation\n";
+  for (const BenchWay& way : result.ways) {
+    const WayFigures f = result.Figures(way);
+    const RunTotals& t = way.totals;
+    const TimeShares shares = SharesOf(t);
+    std::vector<std::string> fields = {way.name,
+                                       way.sampler,
+                                       way.second_proposal,
+                                       fmt::format("{}", fmt::join(way.depths, " ")),
+                                       CsvNumber(f.rate),
+                                       CsvNumber(f.rate_low),
+                                       CsvNumber(f.rate_high),
+                                       CsvNumber(f.speedup),
+                                       CsvNumber(f.gamma),
+                                       CsvNumber(f.tokens_per_pass)};
+    for (size_t i = 0; i < kCsvProposals; ++i)
+      fields.push_back(i < f.accepted.size() ? CsvNumber(f.accepted[i]) : "");
+    for (const auto& value :
+         {std::optional(f.fallback), f.gate, std::optional(f.early), f.adopted,
+          std::optional(f.rows_mean), std::optional(static_cast<double>(f.rows_peak)),
+          f.floor_share, std::optional(f.memory_allows), std::optional(shares.prelude),
+          std::optional(shares.recur), std::optional(shares.readout), std::optional(shares.host)})
+      fields.push_back(CsvNumber(value));
+    fields.push_back(std::to_string(t.runs));
+    fields.push_back(std::to_string(t.tokens));
+    fields.push_back(way.comparable ? (t.equal == t.compared ? "true" : "false") : "");
+    fields.push_back(t.answered > 0 ? std::to_string(t.correct) : "");
+    fields.push_back(t.answered > 0 ? std::to_string(t.answered) : "");
+    fields.push_back(result.simulation);
+    for (std::string& field : fields) field = CsvField(field);
+    text += fmt::format("{}\n", fmt::join(fields, ","));
+  }
+  return text;
+}
+
+std::string BenchTable(const BenchResult& result) {
+  std::string text = Heading(result);
+  if (result.ways.empty()) return text;
+  size_t width = 18;
+  for (const BenchWay& way : result.ways) width = std::max(width, way.name.size() + 2);
+  text += fmt::format("{:<{}}{:>10}{:>18}{:>9}{:>9}{:>8}{:>10}{:>18}{:>8}{:>6}{:>14}{:>7}\n",
+                      "decode", width, "tokens/s", "(min-max)", "speedup", "floor", "gamma",
+                      "tok/pass", "1st/2nd/.../fall", "rows", "peak", "P/B/C/host %", "equal");
+  for (const BenchWay& way : result.ways) {
+    const WayFigures f = result.Figures(way);
+    const TimeShares shares = SharesOf(way.totals);
+    text += fmt::format(
+        "{:<{}}{:>10.1f}{:>18}{:>8.2f}x{:>9}{:>8.2f}{:>10.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
+        way.name, width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high), f.speedup,
+        f.floor_share ? fmt::format("{:.1f} %", 100 * *f.floor_share) : "-", f.gamma,
+        f.tokens_per_pass, Sources(f), f.rows_mean, f.rows_peak,
+        fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * shares.prelude, 100 * shares.recur,
+                    100 * shares.readout, 100 * shares.host),
+        Equal(way));
+    for (const std::string& line : Remarks(result, way))
+      text += fmt::format("{:<{}}{}\n", "", width, line);
+  }
+  return text;
+}
+
+std::string BenchHtml(const BenchResult& result) {
+  HtmlPage page(fmt::format("Ways of decoding {}", result.model));
+  page.AddParagraph(Heading(result));
+  if (result.ways.empty()) return page.Text();
+  page.BeginRow();
+  page.AddFigure(SpeedBars(result), "Tokens after the first ones, over the time they took.");
+  page.AddFigure(RowsPlot(result), "How many branches advance together in a pass.");
+  page.EndRow();
+  page.AddTable(PageTable(result));
+  page.AddNote(
+      "speedup: over the first way. gamma: tokens for every R recurrences by the paper's formula, "
+      "which counts accepted drafts alone; tokens/pass: as they happened. drafts / fallback: "
+      "tokens that were the first, second, ... draft, or the last depth's own choice. gate opens: "
+      "readouts at later depths that made a draft. early: tokens whose computation began on a "
+      "guess before they were drafted; adopted: guesses that the draft confirmed. memory bound: "
+      "the time that reading weights, keys and values alone takes, over the time of the steps. "
+      "memory allows: the speedup if reading were all that takes time. equal: the same tokens as "
+      "the first way of the same sampler, where they must be.");
+  HtmlTable limits;
+  limits.columns = {{"decoding", false}, {"what holds it back", false}};
+  for (const BenchWay& way : result.ways) {
+    std::string name = way.name;  // on the first of its lines
+    for (const std::string& line : Remarks(result, way))
+      limits.rows.push_back({std::exchange(name, ""), line});
+  }
+  if (!limits.rows.empty()) page.AddTable(limits);
+  return page.Text();
+}
+
+}  // namespace loopspec::measure

@@ -1,0 +1,45 @@
+// What `loopspec bench` shows: one table in four forms.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "experiments/run_totals.h"
+
+namespace loopspec::measure {
+
+// One way of decoding.
+struct BenchWay {
+  std::string name;  // as it was given
+  std::vector<int> depths;
+  std::string sampler;          // "greedy", "cascade", "coupled"
+  std::string second_proposal;  // "gated", "residual", "non-residual"
+  bool comparable = false;      // its tokens must be those of the first way of its sampler
+  RunTotals totals;
+};
+
+struct BenchResult {
+  std::string model, device, chip, compute;
+  std::string what;        // what was decoded: "8 prompts of p.txt", "task gsm8k_cot"
+  std::string simulation;  // assumed rates; empty: the model decided
+  int recurrence = 1;
+  double bandwidth = 0;  // bytes per second that memory gives; 0: unknown
+  size_t prompts = 0;
+  int repeats = 1;
+  bool interrupted = false;
+  std::vector<BenchWay> ways;  // that were run; the first is the baseline
+
+  WayFigures Figures(const BenchWay& way) const;
+};
+
+OrderedJson BenchJson(const BenchResult& result);
+// A line of names and one for each way.
+std::string BenchCsv(const BenchResult& result);
+std::string BenchTable(const BenchResult& result);
+std::string BenchHtml(const BenchResult& result);
+
+// Why reading faster than memory is no mistake; nothing for shares up to 1.
+std::string ExplainShare(double share);
+
+}  // namespace loopspec::measure

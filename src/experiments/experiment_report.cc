@@ -1,0 +1,129 @@
+#include "experiments/experiment_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "experiments/experiment_run.h"
+#include "experiments/experiment_tables.h"
+#include "experiments/record_log.h"
+
+namespace loopspec::measure {
+namespace {
+
+// In the order of the paper: speed, what drafts are made of, what they rest on.
+constexpr ExperimentKind kOrder[] = {ExperimentKind::kSpeedup,  ExperimentKind::kSources,
+                                     ExperimentKind::kGate,     ExperimentKind::kRows,
+                                     ExperimentKind::kDistance, ExperimentKind::kDepths};
+
+ExperimentResult ReadResult(const std::filesystem::path& path) {
+  const RecordFile file = ReadRecords(path);
+  const std::string what = path.string();
+  const Json& settings = file.settings;
+  if (!settings.is_object() || !settings.contains("experiment"))
+    Fail("{} holds no records of an experiment", what);
+  ExperimentResult result;
+  result.experiment = ParseExperiment(settings["experiment"], what);
+  if (settings.contains("paper") && settings["paper"].is_object())
+    result.paper = ParseExperiment(settings["paper"], what);
+  const auto text = [&](const char* key) { return FindString(settings, key, what).value_or(""); };
+  result.model = text("model");
+  result.device = text("device");
+  result.chip = text("chip");
+  result.compute = text("compute");
+  result.version = text("version");
+  result.recurrence = static_cast<int>(FindInt(settings, "recurrence", what, 1, 4096).value_or(1));
+  result.threads = static_cast<int>(FindInt(settings, "threads", what, 0, 1 << 20).value_or(0));
+  result.max_tokens =
+      static_cast<int>(FindInt(settings, "max_tokens", what, 0, INT32_MAX).value_or(0));
+  result.bandwidth = FindNumber(settings, "bandwidth", what).value_or(0);
+  std::set<std::string> seen;
+  for (size_t i = 0; i < file.records.size(); ++i) {
+    const Json& json = file.records[i];
+    const std::string line = fmt::format("{}, line {}", what, i + 2);
+    if (IsDistance(json)) {
+      const std::string group = FindString(json, "group", line).value_or("");
+      result.distances[group].Add(ParseDistance(json, line));
+      continue;
+    }
+    const RunRecord record = ParseRunRecord(json, line);
+    if (seen.insert(record.Key()).second) result.runs[record.group][record.way].Add(record);
+  }
+  return result;
+}
+
+bool IsRecords(const std::filesystem::path& path) {
+  return path.extension() == ".jsonl" && std::filesystem::is_regular_file(path);
+}
+
+std::map<std::string, std::vector<ExperimentResult>> ReadAll(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (IsRecords(entry.path())) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::map<std::string, std::vector<ExperimentResult>> results;
+  for (const std::filesystem::path& path : paths) {
+    ExperimentResult result = ReadResult(path);
+    std::vector<ExperimentResult>& same = results[result.experiment.name];
+    if (!same.empty() && same[0].experiment.declaration != result.experiment.declaration)
+      Fail("{}: experiment {} is declared otherwise than in another file of {}", path.string(),
+           result.experiment.name, folder.string());
+    same.push_back(std::move(result));
+  }
+  if (results.empty())
+    Fail("{} holds no records, expected files that loopspec experiment run has written",
+         folder.string());
+  return results;
+}
+
+void AddMachines(const std::map<std::string, std::vector<ExperimentResult>>& results,
+                 HtmlPage& page) {
+  std::set<std::string> machines;
+  for (const auto& [name, all] : results) {
+    for (const ExperimentResult& r : all) {
+      machines.insert(fmt::format(
+          "{} on {} ({}{}), {} activations, loopspec {}", r.model, r.chip, r.device,
+          r.device == "cpu" ? fmt::format(", {} threads", r.threads) : "", r.compute, r.version));
+    }
+  }
+  page.AddParagraph(fmt::format("Measured: {}.", fmt::join(machines, "; ")));
+  std::map<int, std::set<std::string>> shortened;  // experiments by the tokens they were cut at
+  for (const auto& [name, all] : results) {
+    for (const ExperimentResult& r : all) {
+      if (r.max_tokens > 0) shortened[r.max_tokens].insert(name);
+    }
+  }
+  for (const auto& [tokens, names] : shortened) {
+    page.AddParagraph(
+        fmt::format("Shorter than declared, at most {} new tokens, so that longer answers count as "
+                    "wrong: {}.",
+                    tokens, fmt::join(names, ", ")));
+  }
+}
+
+}  // namespace
+
+std::string ReportExperiments(const std::filesystem::path& folder) {
+  const auto results = ReadAll(folder);
+  HtmlPage page("LoopSpec: the paper's experiments, repeated");
+  page.AddParagraph(
+      "A looped transformer runs the same blocks R times for every token. LoopSpec lets an early "
+      "recurrence draft the next token, starts on it at once, and lets the last recurrence decide: "
+      "the text is exactly the model's own, sooner. This page repeats the measurements of the "
+      "paper, with the paper's figures beside them where it has any for the same model.");
+  AddMachines(results, page);
+  for (const ExperimentKind kind : kOrder) {
+    for (const auto& [name, all] : results) {
+      if (all[0].experiment.kind == kind) AddExperiment(all, page);
+    }
+  }
+  return page.Text();
+}
+
+}  // namespace loopspec::measure

@@ -1,0 +1,151 @@
+#include "experiments/measurement.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "calibrate/memory_bound.h"
+#include "engine/run_request.h"
+
+namespace loopspec::measure {
+namespace {
+
+constexpr int kWarmUpTokens = 16;
+
+std::string KeyOf(const Measurement& m, size_t way, size_t job, int repeat) {
+  RunRecord name;
+  name.group = m.group;
+  name.way = m.ways[way].name;
+  name.item = m.jobs[job].item;
+  name.repeat = repeat;
+  return name.Key();
+}
+
+// The first way whose text `way` must have; nothing when it is free.
+std::optional<size_t> ReferenceOf(const Measurement& m, size_t way) {
+  if (m.ways[way].same_text.empty()) return std::nullopt;
+  for (size_t i = 0; i < m.ways.size(); ++i) {
+    if (m.ways[i].same_text == m.ways[way].same_text) return i;
+  }
+  return std::nullopt;
+}
+
+// Ways in the order in which they run for a prompt: those that others are compared with first, the
+// others beginning with another one each time.
+std::vector<size_t> Order(const Measurement& m, size_t job, int repeat) {
+  std::vector<size_t> first, others;
+  for (size_t i = 0; i < m.ways.size(); ++i) {
+    (repeat == 0 && ReferenceOf(m, i) == i ? first : others).push_back(i);
+  }
+  if (!others.empty()) {
+    const auto shift =
+        static_cast<std::ptrdiff_t>((job + static_cast<size_t>(repeat)) % others.size());
+    std::rotate(others.begin(), others.begin() + shift, others.end());
+  }
+  first.insert(first.end(), others.begin(), others.end());
+  return first;
+}
+
+// Decodes one text; nothing when interrupted.
+std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
+                                const MeasuredJob& job, const Model& model, const Backend& backend,
+                                const MeasureHooks& hooks) {
+  Submission submission{.request = way.request, .tokenizer = m.tokenizer};
+  submission.request.prompt = job.tokens;
+  submission.request.seed += job.seed;
+  submission.text.stop = m.stop;
+  submission.report_prefill = true;  // so that a long prompt can be broken off
+  const RequestResult result = RunRequest(*way.scheduler, submission,
+                                          [&](const StreamEvent&) { return !hooks.interrupted(); });
+  if (hooks.interrupted()) return std::nullopt;
+  RunRecord record;
+  record.text = result.text;
+  record.group = m.group;
+  record.way = way.name;
+  record.item = job.item;
+  record.prompt_tokens = static_cast<int64_t>(job.tokens.size());
+  for (const CommittedToken& token : result.tokens) record.tokens.push_back(token.token);
+  record.finish = NameOf(result.finish_reason);
+  record.times = result.times;
+  record.statistics = result.statistics;
+  record.bytes_read = BytesRead(model, backend.options(), result.statistics);
+  if (job.score) {
+    const TaskScore score = job.score(record.text);
+    record.correct = score.correct;
+    record.metrics = score.metrics;
+    record.extracted = score.extracted;
+  }
+  return record;
+}
+
+}  // namespace
+
+void Records::Restore(RunRecord record) {
+  const std::string key = record.Key();
+  if (!by_key_.emplace(key, all_.size()).second) return;  // the first one counts
+  all_.push_back(std::move(record));
+}
+
+void Records::Add(RunRecord record) {
+  if (sink_) sink_(record);
+  Restore(std::move(record));
+}
+
+const RunRecord* Records::Find(const std::string& key) const {
+  const auto found = by_key_.find(key);
+  return found == by_key_.end() ? nullptr : &all_[found->second];
+}
+
+int64_t CountRuns(const Measurement& m) {
+  return static_cast<int64_t>(m.ways.size() * m.jobs.size()) * m.repeats;
+}
+
+int64_t CountDone(const Measurement& m, const Records& records) {
+  int64_t done = 0;
+  for (int repeat = 0; repeat < m.repeats; ++repeat) {
+    for (size_t job = 0; job < m.jobs.size(); ++job) {
+      for (size_t way = 0; way < m.ways.size(); ++way)
+        done += records.Find(KeyOf(m, way, job, repeat)) != nullptr ? 1 : 0;
+    }
+  }
+  return done;
+}
+
+bool RunMeasurement(const Measurement& m, const Model& model, const Backend& backend,
+                    const MeasureHooks& hooks, Records& records) {
+  const int64_t total = CountRuns(m);
+  int64_t done = CountDone(m, records);
+  if (done == total) return true;
+  // Once for nothing: the first run meets cold caches, and it would always be the same way's.
+  MeasuredWay warm_up = m.ways[0];
+  warm_up.request.max_tokens = std::min(warm_up.request.max_tokens, kWarmUpTokens);
+  RunOne(m, warm_up, {"", m.jobs[0].tokens}, model, backend, hooks);
+  for (int repeat = 0; repeat < m.repeats; ++repeat) {
+    for (size_t job = 0; job < m.jobs.size(); ++job) {
+      for (const size_t way : Order(m, job, repeat)) {
+        if (records.Find(KeyOf(m, way, job, repeat)) != nullptr) continue;
+        hooks.progress(done, total);
+        std::optional<RunRecord> record =
+            hooks.interrupted() ? std::nullopt
+                                : RunOne(m, m.ways[way], m.jobs[job], model, backend, hooks);
+        if (!record) return false;
+        record->repeat = repeat;
+        if (const auto reference = ReferenceOf(m, way);
+            reference && !(reference == way && repeat == 0)) {
+          const RunRecord* other = records.Find(KeyOf(m, *reference, job, 0));
+          record->equal = other != nullptr && other->tokens == record->tokens;
+        }
+        records.Add(std::move(*record));
+        hooks.progress(++done, total);
+      }
+    }
+  }
+  return true;
+}
+
+void CutPrompt(int max_length, int max_tokens, std::vector<int32_t>& tokens) {
+  const auto room = static_cast<size_t>(std::max(1, max_length - 1 - max_tokens));
+  if (tokens.size() > room)
+    tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(room));
+}
+
+}  // namespace loopspec::measure

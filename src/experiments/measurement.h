@@ -1,0 +1,82 @@
+// Several ways of decoding the same prompts, interleaved, so that a slow moment of the machine does
+// not always meet the same one. Every finished text is recorded at once; what is recorded already
+// is not run again.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/schedule/scheduler.h"
+#include "experiments/run_record.h"
+#include "experiments/tasks/tasks.h"
+#include "text/tokenizer.h"
+
+namespace loopspec::measure {
+
+// One way of decoding.
+struct MeasuredWay {
+  std::string name;
+  DecodeRequest request;           // all but the prompt
+  Scheduler* scheduler = nullptr;  // that runs it
+  // Ways of the same non-empty word must decode the same tokens: the first of them is run first and
+  // the others are compared with it.
+  std::string same_text = {};
+};
+
+struct MeasuredJob {
+  std::string item;
+  std::vector<int32_t> tokens;                                   // the prompt
+  uint64_t seed = 0;                                             // added to the request's
+  std::function<TaskScore(const std::string& text)> score = {};  // judges the answer
+};
+
+struct Measurement {
+  std::string group;
+  std::vector<MeasuredWay> ways;
+  std::vector<MeasuredJob> jobs;
+  int repeats = 1;
+  const Tokenizer* tokenizer = nullptr;  // for texts, stop strings and scores
+  std::vector<std::string> stop;         // strings that end a text
+};
+
+// All finished runs by name, and where they are written.
+class Records {
+ public:
+  using Sink = std::function<void(const RunRecord&)>;
+  explicit Records(Sink sink = {}) : sink_(std::move(sink)) {}
+
+  // A run that was finished before: not written again.
+  void Restore(RunRecord record);
+  void Add(RunRecord record);
+  const RunRecord* Find(const std::string& key) const;
+  // In the order in which they were finished.
+  const std::vector<RunRecord>& all() const { return all_; }
+
+ private:
+  Sink sink_;
+  std::vector<RunRecord> all_;
+  std::map<std::string, size_t> by_key_;
+};
+
+struct MeasureHooks {
+  std::function<bool()> interrupted = [] { return false; };
+  // Called before each run and after the last, with what is done of all, found ones included.
+  std::function<void(int64_t done, int64_t total)> progress = [](int64_t, int64_t) {};
+};
+
+// The number of runs that a measurement consists of, and how many of them are recorded.
+int64_t CountRuns(const Measurement& measurement);
+int64_t CountDone(const Measurement& measurement, const Records& records);
+
+// Runs what is missing. False when interrupted: the text in work is dropped, the others are kept.
+// Throws Error.
+bool RunMeasurement(const Measurement& measurement, const Model& model, const Backend& backend,
+                    const MeasureHooks& hooks, Records& records);
+
+// Prompts longer than max_length - 1 - max_tokens lose their beginning, as the paper's authors cut
+// them.
+void CutPrompt(int max_length, int max_tokens, std::vector<int32_t>& tokens);
+
+}  // namespace loopspec::measure

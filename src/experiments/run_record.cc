@@ -1,0 +1,183 @@
+#include "experiments/run_record.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace loopspec::measure {
+namespace {
+
+// Counts that are written as they are, by name.
+struct Counter {
+  const char* name;
+  int64_t DecodeStatistics::*value;
+};
+constexpr Counter kCounters[] = {{"fallback", &DecodeStatistics::fallback},
+                                 {"gate_evaluated", &DecodeStatistics::gate_evaluated},
+                                 {"gate_opened", &DecodeStatistics::gate_opened},
+                                 {"guesses", &DecodeStatistics::guesses},
+                                 {"adopted", &DecodeStatistics::adopted},
+                                 {"early", &DecodeStatistics::early},
+                                 {"steps", &DecodeStatistics::steps},
+                                 {"row_steps", &DecodeStatistics::row_steps},
+                                 {"readouts", &DecodeStatistics::readouts},
+                                 {"preludes", &DecodeStatistics::preludes},
+                                 {"readout_steps", &DecodeStatistics::readout_steps},
+                                 {"prelude_steps", &DecodeStatistics::prelude_steps},
+                                 {"planes", &DecodeStatistics::planes},
+                                 {"kv_positions", &DecodeStatistics::kv_positions}};
+
+struct Clock {
+  const char* name;
+  double RequestTimes::*value;
+};
+constexpr Clock kClocks[] = {
+    {"prefill", &RequestTimes::prefill}, {"first_token", &RequestTimes::first_token},
+    {"decode", &RequestTimes::decode},   {"prelude", &RequestTimes::prelude},
+    {"recur", &RequestTimes::recur},     {"readout", &RequestTimes::readout},
+    {"host", &RequestTimes::host}};
+
+constexpr int64_t kMost = int64_t{1} << 60;
+constexpr int kMostRows = 1 << 16;
+
+OrderedJson StatisticsJson(const DecodeStatistics& s) {
+  OrderedJson out = {{"accepted", s.accepted}, {"rows_peak", s.rows_peak}};
+  for (const Counter& counter : kCounters) out[counter.name] = s.*counter.value;
+  OrderedJson rows = OrderedJson::array();  // [rows, steps] pairs
+  for (size_t i = 0; i < s.rows_histogram.size(); ++i) {
+    if (s.rows_histogram[i] > 0) rows.push_back({i, s.rows_histogram[i]});
+  }
+  out["rows"] = rows;
+  return out;
+}
+
+// Reads an object whose keys must be there.
+class RecordReader {
+ public:
+  RecordReader(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
+    if (!json.is_object()) Fail("{}: expected an object", what_);
+  }
+  const Json& Get(const char* key) const {
+    if (!json_.contains(key)) Fail("{}: no \"{}\"", what_, key);
+    return json_[key];
+  }
+  int64_t Count(const char* key, int64_t most = kMost) const {
+    Get(key);
+    return FindInt(json_, key, what_, 0, most).value_or(0);
+  }
+  double Number(const char* key) const {
+    Get(key);
+    return FindNumber(json_, key, what_).value_or(0);
+  }
+  std::string String(const char* key) const {
+    Get(key);
+    return FindString(json_, key, what_).value_or("");
+  }
+  template <typename Value>
+  std::vector<Value> Integers(const char* key) const {
+    std::vector<Value> values;
+    if (!Get(key).is_array()) Fail("{}: \"{}\" must be a list", what_, key);
+    for (const Json& value : json_[key]) {
+      if (!value.is_number_integer()) Fail("{}: \"{}\" must hold whole numbers", what_, key);
+      values.push_back(value.get<Value>());
+    }
+    return values;
+  }
+
+ private:
+  const Json& json_;
+  std::string what_;
+};
+
+DecodeStatistics ParseStatistics(const Json& json, const std::string& what) {
+  const RecordReader reader(json, what + ", statistics");
+  DecodeStatistics s;
+  s.accepted = reader.Integers<int64_t>("accepted");
+  s.rows_peak = static_cast<int>(reader.Count("rows_peak", kMostRows));
+  for (const Counter& counter : kCounters) s.*counter.value = reader.Count(counter.name);
+  if (!reader.Get("rows").is_array()) Fail("{}: \"rows\" must be a list", what);
+  for (const Json& pair : reader.Get("rows")) {
+    const bool good = pair.is_array() && pair.size() == 2 && pair[0].is_number_unsigned() &&
+                      pair[1].is_number_unsigned() && pair[0].get<uint64_t>() <= kMostRows;
+    if (!good) Fail("{}: \"rows\" must hold pairs of rows and steps", what);
+    const auto rows = pair[0].get<size_t>();
+    if (s.rows_histogram.size() <= rows) s.rows_histogram.resize(rows + 1);
+    s.rows_histogram[rows] = pair[1].get<int64_t>();
+  }
+  return s;
+}
+
+}  // namespace
+
+std::string RunRecord::Key() const {
+  return fmt::format("{}\n{}\n{}\n{}", group, way, item, repeat);
+}
+
+OrderedJson ToJson(const RunRecord& record) {
+  OrderedJson out = {{"group", record.group},
+                     {"way", record.way},
+                     {"item", record.item},
+                     {"repeat", record.repeat},
+                     {"prompt_tokens", record.prompt_tokens},
+                     {"finish", record.finish},
+                     {"bytes_read", record.bytes_read}};
+  if (record.equal) out["equal"] = *record.equal;
+  if (record.correct) {
+    out["correct"] = *record.correct;
+    out["metrics"] = record.metrics;
+    out["extracted"] = record.extracted;
+  }
+  OrderedJson times;
+  for (const Clock& clock : kClocks) times[clock.name] = record.times.*clock.value;
+  out["seconds"] = times;
+  out["statistics"] = StatisticsJson(record.statistics);
+  out["text"] = record.text;
+  out["tokens"] = record.tokens;
+  return out;
+}
+
+RunRecord ParseRunRecord(const Json& json, const std::string& what) {
+  const RecordReader reader(json, what);
+  RunRecord record;
+  record.group = reader.String("group");
+  record.way = reader.String("way");
+  record.item = reader.String("item");
+  record.repeat = static_cast<int>(reader.Count("repeat", 1 << 20));
+  record.prompt_tokens = reader.Count("prompt_tokens");
+  record.finish = reader.String("finish");
+  record.bytes_read = reader.Number("bytes_read");
+  record.equal = FindBool(json, "equal", what);
+  record.correct = FindBool(json, "correct", what);
+  if (record.correct) {
+    record.extracted = reader.String("extracted");
+    if (!reader.Get("metrics").is_object()) Fail("{}: \"metrics\" must be an object", what);
+    for (const auto& [name, value] : reader.Get("metrics").items()) {
+      if (!value.is_boolean()) Fail("{}: metric \"{}\" must be true or false", what, name);
+      record.metrics[name] = value.get<bool>();
+    }
+  }
+  const RecordReader seconds(reader.Get("seconds"), what + ", seconds");
+  for (const Clock& clock : kClocks) record.times.*clock.value = seconds.Number(clock.name);
+  record.statistics = ParseStatistics(reader.Get("statistics"), what);
+  record.text = reader.String("text");
+  record.tokens = reader.Integers<int32_t>("tokens");
+  return record;
+}
+
+void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
+  const auto add_each = [](std::vector<int64_t>& to, const std::vector<int64_t>& from) {
+    to.resize(std::max(to.size(), from.size()));
+    for (size_t i = 0; i < from.size(); ++i) to[i] += from[i];
+  };
+  add_each(sum.accepted, add.accepted);
+  add_each(sum.rows_histogram, add.rows_histogram);
+  for (const Counter& counter : kCounters) sum.*counter.value += add.*counter.value;
+  sum.rows_peak = std::max(sum.rows_peak, add.rows_peak);
+}
+
+void Accumulate(RequestTimes& sum, const RequestTimes& add) {
+  for (const Clock& clock : kClocks) sum.*clock.value += add.*clock.value;
+}
+
+}  // namespace loopspec::measure

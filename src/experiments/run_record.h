@@ -1,0 +1,47 @@
+// What one decoded text showed, as measurements keep it: one line of JSON each, so that a run can
+// be taken up again after a break.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "engine/schedule/token_stream.h"
+
+namespace loopspec::measure {
+
+struct RunRecord {
+  // Which run it was: these four are its name.
+  std::string group;  // what is compared with each other: task and sampling of an experiment
+  std::string way;    // of decoding
+  std::string item;   // prompt
+  int repeat = 0;
+
+  int64_t prompt_tokens = 0;
+  std::vector<int32_t> tokens;  // as decoded
+  std::string finish;           // "stop", "length"
+  RequestTimes times;
+  DecodeStatistics statistics;
+  double bytes_read = 0;  // see BytesRead
+  // Whether the tokens are those of the group's first way, where they must be: greedy decoding and
+  // the coupled sampler.
+  std::optional<bool> equal;
+  std::optional<bool> correct;          // where the answer can be judged
+  std::map<std::string, bool> metrics;  // every judgement by its name
+  std::string extracted;                // the answer as it was understood
+  std::string text;                     // up to the stop string
+
+  std::string Key() const;
+};
+
+OrderedJson ToJson(const RunRecord& record);
+// Throws Error naming what is missing or wrong; `what` names the source.
+RunRecord ParseRunRecord(const Json& json, const std::string& what);
+
+void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add);
+void Accumulate(RequestTimes& sum, const RequestTimes& add);
+
+}  // namespace loopspec::measure

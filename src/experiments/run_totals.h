@@ -1,0 +1,65 @@
+// Records added up: what a way of decoding showed over all its texts, and the figures that reports
+// give for it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "experiments/run_record.h"
+
+namespace loopspec::measure {
+
+struct RunTotals {
+  int64_t runs = 0;
+  std::map<int, double> seconds, counted;  // by repeat: of decoding, and tokens after the first
+  // Of the first repeat: the others decode the same again.
+  int64_t tokens = 0;
+  DecodeStatistics statistics;
+  double first_bytes_read = 0;
+  int64_t compared = 0, equal = 0;    // texts, over all repeats
+  int64_t answered = 0, correct = 0;  // texts of the first repeat
+  // Over all repeats.
+  RequestTimes times;
+  double bytes_read = 0;
+
+  void Add(const RunRecord& record);
+  // Tokens per second of each repeat: all tokens after the first ones over all seconds.
+  std::vector<double> Rates() const;
+};
+
+double Median(std::vector<double> values);
+
+// The figures of one way of decoding beside the baseline's.
+struct WayFigures {
+  double rate = 0, rate_low = 0, rate_high = 0;  // tokens per second: median, smallest, largest
+  double speedup = 0;                            // over the baseline
+  double gamma = 0;               // the paper's formula: from accepted proposals alone
+  double tokens_per_pass = 0;     // per R recurrences as they happened
+  std::vector<double> accepted;   // shares of tokens by proposal
+  double fallback = 0;            // share of the rest
+  std::optional<double> gate;     // share of later readouts whose gate opened
+  std::optional<double> adopted;  // share of guesses that the draft confirmed
+  double early = 0;               // share of tokens whose branch had started on a guess
+  double rows_mean = 0;
+  int rows_peak = 0;
+  // Time that reading alone takes over the time of the steps; nothing where the bandwidth is
+  // unknown.
+  std::optional<double> floor_share;
+  // How much faster than the baseline reading alone would let it be: the baseline's bytes per
+  // token over its own.
+  double memory_allows = 0;
+  double acceptance_share = 0;  // gamma over its bound R / d1
+  double schedule_share = 0;    // tokens per pass over gamma
+
+  // The part that costs most of what memory and depth would allow, in one sentence.
+  std::string Verdict(bool baseline) const;
+};
+
+WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
+                     std::span<const int> depths, int recurrence, double bandwidth);
+
+}  // namespace loopspec::measure

@@ -1,0 +1,160 @@
+// The decoder on a backend that only counts, against figures of an independent simulation.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "calibrate/cost_pace.h"
+#include "calibrate/simulate.h"
+
+namespace loopspec {
+namespace {
+
+SimulationRequest Ouro() {
+  SimulationRequest request;
+  request.recurrence = 4;
+  request.depths = {1, 2};
+  request.assumed.rates = {0.90, 0.075};
+  request.assumed.gate = 0.10;
+  request.cost = CostOfReading({2.47e9, 0, 0.20e9, 196.6e3}, 1e12);
+  return request;
+}
+
+SimulationRequest Raven() {
+  SimulationRequest request = Ouro();
+  request.recurrence = 32;
+  request.depths = {2, 8};
+  request.assumed.rates = {0.92, 0.075};
+  request.assumed.gate = 0.20;
+  request.cost = CostOfReading({0.75e9, 0.49e9, 1.01e9, 12.3e3}, 1e12);
+  return request;
+}
+
+double Speedup(SimulationRequest request) {
+  const double with = Simulate(request).seconds;
+  request.depths.clear();
+  request.assumed = {};
+  request.group = 1;
+  return Simulate(request).seconds / with;
+}
+
+// Bytes over autoregressive decoding, from a simulation that was written apart from the decoder
+// (first come, first served; its own random numbers; 4,000 tokens).
+TEST(Simulation, GivesTheFiguresOfAnIndependentOne) {
+  const std::tuple<SimulationRequest, int64_t, double> cases[] = {
+      {Ouro(), 1024, 2.75}, {Ouro(), 4096, 2.02}, {Ouro(), 8192, 1.63}, {Ouro(), 16384, 1.34},
+      {Raven(), 1024, 6.0}, {Raven(), 4096, 4.7}, {Raven(), 8000, 3.7}};
+  for (auto [request, context, expected] : cases) {
+    request.context = context;
+    EXPECT_NEAR(Speedup(request), expected, 0.06 * expected)
+        << "R " << request.recurrence << ", context " << context;
+  }
+}
+
+TEST(Simulation, CountsWhatAutoregressiveDecodingReads) {
+  SimulationRequest request = Ouro();
+  request.depths.clear();
+  request.assumed = {};
+  request.tokens = 100;
+  const SimulationResult result = Simulate(request);
+  EXPECT_DOUBLE_EQ(result.steps, 4);
+  EXPECT_DOUBLE_EQ(result.readouts, 1);
+  EXPECT_DOUBLE_EQ(result.rows, 1);
+  EXPECT_DOUBLE_EQ(result.tokens_per_pass, 1);
+  const double bytes = BytesPerToken(result, {2.47e9, 0, 0.20e9, 196.6e3}, 1024);
+  EXPECT_NEAR(bytes, 4 * 2.47e9 + 0.20e9 + 4 * 1024 * 196.6e3, 1);
+  EXPECT_NEAR(result.seconds, bytes / 1e12, 1e-9);  // reading is all that costs
+}
+
+TEST(Simulation, EveryDraftAcceptedIsOneTokenEachFirstDepth) {
+  SimulationRequest request = Raven();
+  request.assumed.rates = {1, 0};
+  request.assumed.gate = 0;
+  request.cost = CostOfReading({1, 0, 0, 0}, 1);
+  const SimulationResult result = Simulate(request);
+  EXPECT_NEAR(result.steps, 2, 0.02);  // but for the start
+  EXPECT_NEAR(result.rows, 16, 0.5);
+}
+
+// Texts that begin and end anew: once the first token is there the pipeline is full.
+TEST(Simulation, ShortTextsCountAfterTheirFirstToken) {
+  SimulationRequest request = Raven();
+  request.assumed.rates = {1, 0};
+  request.assumed.gate = 0;
+  request.cost = CostOfReading({1, 0, 0, 0}, 1);
+  request.text_tokens = 20;
+  request.tokens = 200;
+  SimulationResult result = Simulate(request);
+  EXPECT_NEAR(result.steps, 2, 1e-9);
+  EXPECT_NEAR(result.seconds, 2, 1e-9);
+  request.depths.clear();
+  request.assumed = {};
+  result = Simulate(request);
+  EXPECT_NEAR(result.steps, 32, 1e-9);
+  EXPECT_NEAR(result.readouts, 1, 1e-9);
+  // With drafts that fail, a text of its own has no more to lose than a long one.
+  request = Raven();
+  const double together = Simulate(request).tokens_per_pass;
+  request.text_tokens = 60;
+  EXPECT_NEAR(Simulate(request).tokens_per_pass, together, 0.1 * together);
+}
+
+// ---- Costs as texts meet them
+
+StepCost SomeCosts() {
+  StepCost cost;
+  cost.recurrence = {1.0, 1.1, 1.2, 1.5, 2.0, 3.5, 7.0, 14.0, 28.0};
+  cost.prelude = 0.5;
+  cost.readout = 2;
+  cost.readout_row = 0.1;
+  cost.row_position = 0.001;
+  cost.step = 0.1;
+  return cost;
+}
+
+StepPlan PlanOf(int rows, bool fresh, int readouts) {
+  StepPlan plan;
+  plan.recurrences = 2;
+  for (int i = 0; i < rows; ++i) plan.rows.push_back({0, i, 0, 100, fresh ? 0 : 1, 0, 0});
+  plan.readouts.resize(static_cast<size_t>(readouts));
+  return plan;
+}
+
+TEST(CostPace, GivesTheTimeThatTextsTook) {
+  const StepCost cost = SomeCosts();
+  CostPace pace(cost);
+  EXPECT_EQ(pace.Corrected().recurrence, cost.recurrence);  // nothing seen
+  const StepPlan plans[] = {PlanOf(1, true, 0), PlanOf(1, false, 1), PlanOf(8, false, 3)};
+  std::vector<char> seen;
+  double inside = 0;
+  for (int i = 0; i < 30; ++i) {
+    const StepPlan& plan = plans[i % 3];
+    const StepSeconds expected = SecondsOf(plan, cost, 100, seen);
+    StepResult result;
+    result.prelude_seconds = 3 * expected.prelude;
+    result.recur_seconds = (plan.rows.size() == 1 ? 1.2 : 1.5) * expected.recur;
+    result.readout_seconds = 2 * expected.readout;
+    inside += result.prelude_seconds + result.recur_seconds + result.readout_seconds;
+    pace.Observe(plan, result);
+  }
+  RequestTimes times;
+  times.prefill = 7;
+  times.first_token = 10;
+  times.decode = inside + 30 * 0.25 - 3;  // a quarter of a second between steps
+  pace.ObserveText(times);
+  const StepCost corrected = pace.Corrected();
+  EXPECT_NEAR(corrected.recurrence[0], 1.2 * cost.recurrence[0], 1e-9);
+  EXPECT_NEAR(corrected.recurrence[3], 1.5 * cost.recurrence[3], 1e-9);
+  EXPECT_NEAR(corrected.prelude, 3 * cost.prelude, 1e-9);
+  EXPECT_NEAR(corrected.readout, 2 * cost.readout, 1e-9);
+  EXPECT_NEAR(corrected.readout_row, 2 * cost.readout_row, 1e-9);
+  EXPECT_NEAR(corrected.step, 0.25, 1e-9);
+  // Row counts that were not seen follow the rest.
+  EXPECT_GT(corrected.recurrence[6], 1.2 * cost.recurrence[6]);
+  EXPECT_LT(corrected.recurrence[6], 1.5 * cost.recurrence[6]);
+  double total = 0, taken = inside + 30 * 0.25;
+  for (int i = 0; i < 30; ++i) total += SecondsOf(plans[i % 3], corrected, 100, seen).total();
+  EXPECT_NEAR(total, taken, 0.02 * taken);
+}
+
+}  // namespace
+}  // namespace loopspec

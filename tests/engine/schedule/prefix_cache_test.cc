@@ -1,0 +1,147 @@
+// The cache of prefixes: what is found is what was put in, and what is in use is never given away.
+#include "engine/schedule/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace loopspec {
+namespace {
+
+// A text of `pages` pages, the first `shared` of which are those of every text.
+std::vector<int32_t> Text(int pages, int shared, int32_t own) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < pages * kPageSize; ++i)
+    tokens.push_back(i < shared * kPageSize ? i : 1000 * own + i);
+  return tokens;
+}
+
+TEST(PrefixCache, FindsTheLongestBeginningInWholePages) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 20);
+  std::vector<int32_t> text = Text(3, 1, 1);
+  text.push_back(5);  // a page that is not whole is not kept
+  {
+    SequencePages pages(ledger, 4 * kPageSize);
+    cache.Insert(text, pages.pages());
+    EXPECT_EQ(cache.size(), 3);
+    for (const auto& [prompt, found] : std::vector<std::pair<std::vector<int32_t>, int64_t>>{
+             {text, 192}, {Text(5, 1, 1), 192}, {Text(5, 1, 2), 64}, {Text(1, 0, 3), 0}, {{}, 0}}) {
+      SequencePages hit(ledger);
+      EXPECT_EQ(cache.Find(prompt, hit), found);
+      EXPECT_TRUE(std::equal(hit.pages().begin(), hit.pages().end(), pages.pages().begin()));
+      EXPECT_EQ(hit.pages().size(), static_cast<size_t>(found / kPageSize));
+    }
+    // 127 tokens are one page and a bit.
+    SequencePages hit(ledger);
+    EXPECT_EQ(cache.Find(std::span(text).first(127), hit), 64);
+  }
+  EXPECT_EQ(ledger.pages().available(), 17);
+}
+
+TEST(PrefixCache, GivesUpTheLeastRecentlyUsedThatNobodyReads) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 20);
+  for (const int own : {1, 2, 3}) {
+    const SequencePages pages(ledger, 2 * kPageSize);
+    cache.Insert(Text(2, 0, own), pages.pages());
+  }
+  SequencePages reader(ledger);
+  EXPECT_EQ(cache.Find(Text(2, 0, 1), reader), 128);
+  {
+    SequencePages touched(ledger);
+    EXPECT_EQ(cache.Find(Text(2, 0, 2), touched), 128);
+  }
+  // 3 is the oldest, its end before its beginning; then 2. 1 is being read.
+  const auto known = [&](int own) {
+    SequencePages hit(ledger);
+    std::vector<int32_t> text = Text(2, 0, own);
+    return cache.Find(text, hit);
+  };
+  EXPECT_TRUE(cache.EvictOne());
+  EXPECT_EQ(known(3), 64);
+  EXPECT_EQ(known(2), 128);
+  while (cache.EvictOne()) {
+  }
+  EXPECT_EQ(cache.size(), 2);
+  EXPECT_EQ(known(1), 128);
+  EXPECT_EQ(known(2), 0);
+  reader.Clear();
+  while (cache.EvictOne()) {
+  }
+  EXPECT_EQ(ledger.pages().available(), 20);
+}
+
+TEST(PrefixCache, KeepsToItsLimit) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 3);
+  {
+    const SequencePages pages(ledger, 5 * kPageSize);
+    cache.Insert(Text(5, 0, 1), pages.pages());
+    EXPECT_EQ(cache.size(), 3);  // all of them in use: none can go
+  }
+  const SequencePages pages(ledger, 2 * kPageSize);
+  cache.Insert(Text(2, 0, 2), pages.pages());
+  EXPECT_EQ(cache.size(), 3);
+  SequencePages hit(ledger);
+  EXPECT_EQ(cache.Find(Text(2, 0, 2), hit), 128);
+}
+
+// Random texts over few tokens, so that they share beginnings, against a plain map of texts.
+TEST(PrefixCache, RandomHistories) {
+  std::mt19937 random(3);
+  KvLedger ledger(60, 1);
+  PrefixCache cache(ledger.pages(), 40);
+  // What each page holds: written once, when its sequence took it.
+  std::map<int32_t, std::vector<int32_t>> contents;
+  struct Live {
+    std::unique_ptr<SequencePages> pages;
+    std::vector<int32_t> text;
+  };
+  std::vector<Live> live;
+  for (int step = 0; step < 4000; ++step) {
+    if (random() % 2 == 0) {
+      std::vector<int32_t> text;
+      const auto blocks = 1 + random() % 6;
+      for (size_t b = 0; b < blocks; ++b) text.insert(text.end(), kPageSize, random() % 2);
+      auto pages = std::make_unique<SequencePages>(ledger);
+      const int64_t found = cache.Find(text, *pages);
+      for (size_t i = 0; i < static_cast<size_t>(found / kPageSize); ++i) {
+        const std::vector<int32_t> prefix(text.begin(),
+                                          text.begin() + static_cast<int64_t>(i + 1) * kPageSize);
+        ASSERT_EQ(contents[pages->pages()[i]], prefix);
+      }
+      while (!pages->Grow(static_cast<int64_t>(text.size()))) {
+        if (!cache.EvictOne()) break;
+      }
+      if (pages->pages().size() < blocks) continue;
+      for (size_t i = static_cast<size_t>(found / kPageSize); i < blocks; ++i)
+        contents[pages->pages()[i]].assign(text.begin(),
+                                           text.begin() + static_cast<int64_t>(i + 1) * kPageSize);
+      cache.Insert(text, pages->pages());
+      ASSERT_LE(cache.size(), 40);
+      live.push_back({std::move(pages), std::move(text)});
+    } else if (!live.empty()) {
+      std::swap(live[random() % live.size()], live.back());
+      live.pop_back();
+    }
+    for (const Live& l : live) {
+      for (size_t i = 0; i < l.pages->pages().size(); ++i) {
+        const std::vector<int32_t> prefix(l.text.begin(),
+                                          l.text.begin() + static_cast<int64_t>(i + 1) * kPageSize);
+        ASSERT_EQ(contents[l.pages->pages()[i]], prefix) << "a page in use was given away";
+      }
+    }
+  }
+  live.clear();
+  while (cache.EvictOne()) {
+  }
+  EXPECT_EQ(ledger.pages().available(), 60);
+}
+
+}  // namespace
+}  // namespace loopspec

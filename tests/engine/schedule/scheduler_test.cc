@@ -1,0 +1,789 @@
+// Many requests over one backend, on a model of five tokens: everybody gets the text that it gets
+// alone, whatever else runs, and everything is given back.
+#include "engine/schedule/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "tests/support/fake_backend.h"
+
+namespace loopspec {
+namespace {
+
+constexpr int kRecurrence = 4;
+
+// Watches what a scheduler asks of its backend, and fails when told to.
+class WatchedBackend : public FakeBackend {
+ public:
+  WatchedBackend(FakeModel& model, int cells, int positions)
+      : FakeBackend(model, {1, 2}, cells, positions) {
+    set_decider(DecideLikeTheCpu());
+  }
+
+  bool prefill_equals_decode() const override { return equal; }
+  int PrefillChunk() const override { return 32; }
+  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
+    if (fail_prefill-- == 0) throw Error("the prompt went wrong");
+    for (const PrefillPlan& part : parts) {
+      prefilled_since_step += static_cast<int>(part.tokens.size());
+      prefilled += static_cast<int>(part.tokens.size());
+    }
+    const Ticket ticket = FakeBackend::SubmitPrefill(parts);
+    asked = 0;
+    return ticket;
+  }
+  bool PrefillDone(Ticket) override { return !starved && (!slow || asked++ > 0); }
+  Ticket Submit(const StepPlan& plan) override {
+    if (!plan.rows.empty()) {
+      if (fail_step-- == 0) throw Error("the device went wrong");
+      most_between_steps = std::max(most_between_steps, prefilled_since_step);
+      prefilled_since_step = 0;
+      most_rows = std::max(most_rows, static_cast<int>(plan.rows.size()));
+    }
+    return FakeBackend::Submit(plan);
+  }
+
+  bool equal = true;
+  bool slow = false;     // a chunk takes as long as a step
+  bool starved = false;  // a chunk gets nowhere unless it is waited for
+  int asked = 0;
+  int fail_step = -1, fail_prefill = -1;  // after so many more
+  int prefilled = 0, prefilled_since_step = 0, most_between_steps = 0, most_rows = 0;
+};
+
+struct Outcome {
+  std::vector<int32_t> ids;
+  ChoiceResult result;
+};
+
+// Everything that a stream has, without waiting for more.
+std::vector<Outcome> Read(TokenStream& stream) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(stream.choices()));
+  StreamEvent event;
+  while (stream.Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
+    Outcome& outcome = outcomes[static_cast<size_t>(event.choice)];
+    if (event.kind == StreamEvent::Kind::kToken) outcome.ids.push_back(event.token.token);
+    if (event.kind == StreamEvent::Kind::kEnd) outcome.result = stream.result(event.choice);
+  }
+  return outcomes;
+}
+
+std::vector<int32_t> Alone(FakeModel& model, const DecodeRequest& request) {
+  FakeBackend backend(model, {1, 2}, 64, 1024);
+  backend.set_decider(DecideLikeTheCpu());
+  KvLedger ledger(backend.pages(), 64);
+  LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+  StepPlan plan;
+  Drive(backend, decoder, plan);
+  std::vector<int32_t> ids;
+  for (const CommittedToken& token : decoder.output()) ids.push_back(token.token);
+  return ids;
+}
+
+std::vector<int32_t> Tokens(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % kFakeVocab);
+  return tokens;
+}
+
+DecodeRequest Plain(size_t prompt, int max_tokens, uint32_t seed) {
+  DecodeRequest request;
+  request.prompt = Tokens(prompt, seed);
+  request.depths = {1, 2};
+  request.max_tokens = max_tokens;
+  return request;
+}
+
+// Requests of all kinds and lengths; every third begins like others.
+DecodeRequest Mixed(uint32_t i) {
+  std::mt19937 random(i);
+  DecodeRequest request = Plain(1 + random() % 200, 1 + static_cast<int>(random() % 150), i);
+  if (i % 3 == 0) {
+    std::vector<int32_t> prompt = Tokens(64 * (1 + i % 2), 77);
+    prompt.insert(prompt.end(), request.prompt.begin(), request.prompt.end());
+    request.prompt = prompt;
+  }
+  const std::vector<std::vector<int>> depths = {{1, 2}, {}, {2}, {1}};
+  request.depths = depths[random() % depths.size()];
+  request.early = random() % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+  request.group = static_cast<int>(random() % 3);
+  request.seed = i;
+  if (i % 4 != 0) request.sampling.temperature = 0.9f;
+  if (i % 4 == 1) request.sampling.sampler = Sampler::kCoupled;
+  if (i % 4 == 2) request.sampling.frequency_penalty = 0.3f;
+  if (i % 5 == 0) request.stop_tokens = {static_cast<int32_t>(i % kFakeVocab)};
+  return request;
+}
+
+// Eight rows cost little more than one, every further one as much as those.
+StepCost RowsCost() {
+  StepCost cost;
+  cost.recurrence = {1, 1, 1, 1, 2, 4, 8, 16, 32};
+  cost.readout = 0.1;
+  cost.readout_row = 0.02;
+  return cost;
+}
+
+void ExpectNothingHeld(const Scheduler& scheduler) {
+  const SchedulerState state = scheduler.state();
+  EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.set_aside, 0);
+  EXPECT_EQ(state.cells_free, state.cells);
+  EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
+}
+
+// 64 streams, cancellations among them, with room for all and with little.
+TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
+  bool costly = false;
+  for (const int positions : {64 * 300, 64 * 9}) {
+    for (const int cells : {256, 24}) {
+      FakeModel model(5, FakeShape::kNear, kRecurrence);
+      WatchedBackend backend(model, cells, positions);
+      backend.slow = cells == 24;
+      SchedulerOptions options;
+      options.max_running = 12;
+      // Where rows cost, drafts come and go with the number of requests.
+      if (costly) options.cost = RowsCost();
+      costly = !costly;
+      Scheduler scheduler(backend, options);
+      std::mt19937 random(9);
+      std::vector<std::shared_ptr<TokenStream>> streams;
+      std::vector<std::vector<int32_t>> got(64);
+      std::vector<ChoiceResult> results(64);
+      const auto read = [&](size_t i) {
+        const Outcome more = Read(*streams[i])[0];
+        got[i].insert(got[i].end(), more.ids.begin(), more.ids.end());
+        if (more.result.finish_reason != FinishReason::kNone) results[i] = more.result;
+      };
+      bool busy = true;
+      for (int turn = 0; busy || streams.size() < 64; ++turn) {
+        ASSERT_LT(turn, 100000);
+        if (streams.size() < 64 && random() % 2 == 0)
+          streams.push_back(scheduler.Submit({.request = Mixed(streams.size())}));
+        if (random() % 50 == 0 && !streams.empty()) {
+          const size_t which = random() % streams.size();
+          if (which % 6 == 1) streams[which]->Cancel();
+        }
+        busy = scheduler.Turn();
+        if (random() % 2 == 0 && !streams.empty()) read(random() % streams.size());
+      }
+      int64_t cancelled = 0, cached = 0;
+      for (size_t i = 0; i < streams.size(); ++i) {
+        read(i);
+        std::vector<int32_t> alone = Alone(model, Mixed(static_cast<uint32_t>(i)));
+        ASSERT_NE(results[i].finish_reason, FinishReason::kNone);
+        ASSERT_NE(results[i].finish_reason, FinishReason::kError) << results[i].error;
+        if (results[i].finish_reason == FinishReason::kCancelled) {
+          ++cancelled;
+          alone.resize(std::min(alone.size(), got[i].size()));
+        }
+        EXPECT_EQ(got[i], alone) << "request " << i;
+        EXPECT_EQ(results[i].decoded_tokens, static_cast<int64_t>(got[i].size()));
+        cached += results[i].cached_tokens;
+      }
+      EXPECT_GT(cancelled, 0);
+      EXPECT_GT(cached, 0);
+      if (positions > 64 * 100) {
+        EXPECT_EQ(scheduler.state().times_set_aside, 0);
+      }
+      ExpectNothingHeld(scheduler);
+    }
+  }
+}
+
+// Short prompts and long answers in a few pages: most are set aside and taken up again, some of
+// them while their prompt is being prefilled.
+TEST(Scheduler, SetAsideAndTakenUpAgainWithTheSameText) {
+  for (const int cells : {128, 12}) {
+    FakeModel model(4, FakeShape::kNear, kRecurrence);
+    WatchedBackend backend(model, cells, 64 * 9);
+    backend.equal = cells == 12;
+    Scheduler scheduler(backend);
+    const auto request = [](uint32_t i) {
+      DecodeRequest made = Mixed(i);
+      made.stop_tokens.clear();
+      made.prompt = Tokens(i % 3 == 2 ? 300 : 40, i);
+      made.max_tokens = 200 + static_cast<int>(i);
+      return made;
+    };
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+    int turns = 0;
+    while (scheduler.Turn()) ASSERT_LT(++turns, 100000);
+    int times = 0;
+    for (uint32_t i = 0; i < 12; ++i) {
+      const Outcome outcome = Read(*streams[i])[0];
+      EXPECT_EQ(outcome.result.finish_reason, FinishReason::kLength) << outcome.result.error;
+      EXPECT_EQ(outcome.ids, Alone(model, request(i))) << "request " << i;
+      times += outcome.result.set_aside;
+      if (i == 0) {
+        EXPECT_EQ(times, 0);  // the oldest never is
+      }
+    }
+    EXPECT_GE(times, 6);
+    EXPECT_EQ(times, scheduler.state().times_set_aside);
+    ExpectNothingHeld(scheduler);
+  }
+}
+
+TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  Scheduler scheduler(backend);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 8; ++i) {
+    DecodeRequest request = Plain(2, 400, i);
+    request.depths = {};
+    streams.push_back(scheduler.Submit({.request = request}));
+  }
+  while (scheduler.state().decoding < 8) scheduler.Turn();
+  std::vector<size_t> tokens(8);
+  for (auto& stream : streams) Read(*stream);
+  // Two long prompts arrive: 64 chunks to prefill in turns, each beside a step.
+  const auto long_one = [](uint32_t seed) {
+    DecodeRequest request = Plain(1025, 1, seed);
+    request.depths = {};
+    return request;
+  };
+  const auto first = scheduler.Submit({.request = long_one(100)});
+  const auto second = scheduler.Submit({.request = long_one(101)});
+  backend.most_between_steps = 0;
+  for (int turn = 0; turn < 64; ++turn) {
+    const int before = backend.prefilled;
+    scheduler.Turn();
+    EXPECT_EQ(backend.prefilled - before, 32);
+    for (size_t i = 0; i < streams.size(); ++i) tokens[i] += Read(*streams[i])[0].ids.size();
+    // In turns: both are nearly there at the end.
+    EXPECT_EQ(scheduler.state().prefilling, turn < 62 ? 2 : 63 - turn) << turn;
+  }
+  EXPECT_EQ(backend.most_between_steps, 32);
+  // A token each in nearly every step, which goes through all R recurrences at once.
+  EXPECT_GE(*std::min_element(tokens.begin(), tokens.end()), 60u);
+  EXPECT_EQ(*std::min_element(tokens.begin(), tokens.end()),
+            *std::max_element(tokens.begin(), tokens.end()));
+  while (scheduler.Turn()) {
+  }
+  EXPECT_EQ(Read(*first)[0].ids.size(), 1u);
+  EXPECT_EQ(Read(*second)[0].ids.size(), 1u);
+  ExpectNothingHeld(scheduler);
+}
+
+// A device that prefers steps to prompts does not keep a new request from its first token.
+TEST(Scheduler, PromptsAreWaitedForAfterOneStep) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 32, 4096);
+  backend.starved = true;
+  Scheduler scheduler(backend);
+  DecodeRequest request = Plain(20, 400, 1);
+  request.depths = {};
+  const auto first = scheduler.Submit({.request = request});
+  for (int i = 0; i < 8; ++i) scheduler.Turn();
+  const size_t before = Read(*first)[0].ids.size();
+  ASSERT_GT(before, 0u);
+  request.prompt = Tokens(60, 2);  // two chunks
+  const auto second = scheduler.Submit({.request = request});
+  size_t turns = 0;
+  while (Read(*second)[0].ids.empty() && turns < 100) {
+    scheduler.Turn();
+    ++turns;
+  }
+  EXPECT_LE(turns, 3u * kRecurrence + 4);
+  EXPECT_GT(Read(*first)[0].ids.size(), 0u);  // which went on meanwhile
+}
+
+TEST(Scheduler, SpeculationFadesUnderLoadAndComesBack) {
+  FakeModel model(6, FakeShape::kEqual, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.max_rows = 8;
+  Scheduler scheduler(backend, options);
+  struct Seen {
+    int64_t steps = 0, drafted = 0;  // drafted: tokens that were
+    bool operator==(const Seen&) const = default;
+  };
+  const auto run = [&](uint32_t streams, float temperature) {
+    const int64_t steps = scheduler.state().steps;
+    std::vector<std::shared_ptr<TokenStream>> all;
+    const auto request = [&](uint32_t i) {
+      DecodeRequest made = Plain(3, 100, i);
+      made.sampling.temperature = temperature;
+      return made;
+    };
+    for (uint32_t i = 0; i < streams; ++i) all.push_back(scheduler.Submit({.request = request(i)}));
+    backend.most_rows = 0;
+    while (scheduler.Turn()) {
+    }
+    EXPECT_LE(backend.most_rows, std::max(8, static_cast<int>(streams)));
+    Seen seen{scheduler.state().steps - steps, 0};
+    for (uint32_t i = 0; i < streams; ++i) {
+      const Outcome outcome = Read(*all[i])[0];
+      EXPECT_EQ(outcome.ids, Alone(model, request(i)));
+      for (const int64_t accepted : outcome.result.statistics.accepted) seen.drafted += accepted;
+    }
+    return seen;
+  };
+  const Seen alone = run(1, 0.0f);
+  EXPECT_LE(alone.steps, 110);  // every draft is right: a token a step
+  EXPECT_GE(alone.drafted, 95);
+  // A row each: drafts would gain nothing. They are left out, and a token is a step of R.
+  const Seen loaded = run(16, 0.0f);
+  EXPECT_LE(loaded.steps, 200);
+  EXPECT_LE(loaded.drafted, 16 * 20);
+  // Where the text is drawn from drafts they stay: R steps a token.
+  const Seen cascade = run(16, 1.0f);
+  EXPECT_GE(cascade.steps, 390);
+  EXPECT_GE(cascade.drafted, 16 * 90);
+  EXPECT_EQ(run(1, 0.0f), alone);  // and back
+}
+
+// Greedy requests leave their drafts out at a load at which rows are dear, and make them again when
+// it falls: the text is the same throughout.
+TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.cost = RowsCost();
+  Scheduler scheduler(backend, options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  const auto request = [](uint32_t i) { return Plain(3, 40 + 40 * static_cast<int>(i), i); };
+  for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+  while (scheduler.Turn()) {
+  }
+  std::vector<int64_t> drafted;
+  for (uint32_t i = 0; i < 12; ++i) {
+    const Outcome outcome = Read(*streams[i])[0];
+    EXPECT_EQ(outcome.ids, Alone(model, request(i))) << i;
+    drafted.push_back(outcome.result.statistics.accepted[0]);
+  }
+  // The last runs alone for a while, the first never did.
+  EXPECT_LE(drafted[0], 10);
+  EXPECT_GE(drafted[11], 100);
+}
+
+// Drafts of others make the steps long that a first token waits for: until it is there few advance.
+TEST(Scheduler, FewDraftsAdvanceWhileAFirstTokenIsAwaited) {
+  FakeModel model(6, FakeShape::kEqual, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.cost.recurrence = {1, 1, 1, 1.5, 3, 6, 12, 24, 48};  // six rows cost a quarter more
+  Scheduler scheduler(backend, options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 2; ++i)
+    streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
+  const auto rows_of = [&](int turns) {
+    backend.most_rows = 0;
+    for (int turn = 0; turn < turns; ++turn) scheduler.Turn();
+    return backend.most_rows;
+  };
+  rows_of(10);
+  EXPECT_EQ(rows_of(10), 8);  // every draft is right: four rows each
+  streams.push_back(scheduler.Submit({.request = Plain(2, 400, 2)}));
+  std::vector<int32_t> first;
+  for (int turn = 0; first.empty(); ++turn) {
+    ASSERT_LT(turn, kRecurrence + 2);
+    EXPECT_LE(rows_of(1), 6);
+    first = Read(*streams[2])[0].ids;
+  }
+  rows_of(10);
+  EXPECT_GT(rows_of(10), 6);
+}
+
+// Streams whose drafts hold get a token in less than R recurrences, and then it is a prompt's turn.
+TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
+  FakeModel model(6, FakeShape::kEqual, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  Scheduler scheduler(backend);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 4; ++i)
+    streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
+  while (scheduler.state().decoding < 4) scheduler.Turn();
+  for (int turn = 0; turn < 10; ++turn) scheduler.Turn();  // until drafts are accepted in every one
+  for (auto& stream : streams) Read(*stream);
+  constexpr int kChunks = 16;
+  const auto prompt = scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, 100)});
+  const int before = backend.prefilled;
+  int turns = 0;
+  for (; backend.prefilled - before < 32 * kChunks; ++turns) {
+    ASSERT_LT(turns, 10 * kChunks);
+    scheduler.Turn();
+  }
+  EXPECT_LE(turns, 2 * kChunks);  // a token takes one or two steps, all R recurrences four
+  size_t tokens = 0;
+  for (auto& stream : streams) tokens += Read(*stream)[0].ids.size();
+  EXPECT_GE(tokens, 4u * (kChunks - 1));
+}
+
+// Short prompts that keep coming go first at most in turn: a long one gets through.
+TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  SchedulerOptions options;
+  options.max_running = 4;
+  Scheduler scheduler(backend, options);
+  const auto longest = scheduler.Submit({.request = Plain(32 * 20 + 1, 1, 100)});
+  std::vector<std::shared_ptr<TokenStream>> others;
+  int turns = 0;
+  for (; Read(*longest)[0].ids.empty(); ++turns) {
+    ASSERT_LT(turns, 400);
+    others.push_back(scheduler.Submit({.request = Plain(30, 1, 200 + turns)}));
+    scheduler.Turn();
+  }
+  EXPECT_GE(turns, 20);
+  // And a short one is never behind the whole of the long one.
+  EXPECT_EQ(Read(*others[0])[0].ids.size(), 1u);
+  while (scheduler.Turn()) {
+  }
+}
+
+// Prompts that begin alike and come together: what one has prefilled the next does not again.
+TEST(Scheduler, PromptsThatComeTogetherShareTheirBeginning) {
+  for (const bool slow : {false, true}) {
+    FakeModel model(3, FakeShape::kNear, kRecurrence);
+    WatchedBackend backend(model, 64, 64 * 100);
+    backend.equal = false;
+    backend.slow = slow;
+    SchedulerOptions options;
+    options.prefill_chunk = kPageSize;
+    Scheduler scheduler(backend, options);
+    const auto request = [](uint32_t i) {
+      DecodeRequest made = Plain(20, 10, i);
+      const std::vector<int32_t> shared = Tokens(64 * 4, 9);
+      made.prompt.insert(made.prompt.begin(), shared.begin(), shared.end());
+      return made;
+    };
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 8; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+    while (scheduler.Turn()) {
+    }
+    int64_t cached = 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+      const Outcome outcome = Read(*streams[i])[0];
+      EXPECT_EQ(outcome.ids, Alone(model, request(i))) << i;
+      cached += outcome.result.cached_tokens;
+    }
+    EXPECT_EQ(cached, scheduler.state().cached_tokens);
+    EXPECT_EQ(backend.prefilled + cached, 8 * (64 * 4 + 19));
+    EXPECT_EQ(cached, 7 * 64 * 4);
+    ExpectNothingHeld(scheduler);
+  }
+}
+
+TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {
+  FakeModel model(7, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 100);
+  SchedulerOptions options;
+  options.max_running = 2;
+  Scheduler scheduler(backend, options);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < 4; ++i)
+    streams.push_back(scheduler.Submit({.request = Plain(10, 50, i)}));
+  backend.fail_step = 20;
+  while (scheduler.Turn()) {
+  }
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Outcome outcome = Read(*streams[i])[0];
+    std::vector<int32_t> alone = Alone(model, Plain(10, 50, i));
+    if (i < 2) {
+      EXPECT_EQ(outcome.result.finish_reason, FinishReason::kError);
+      EXPECT_EQ(outcome.result.error, "the device went wrong");
+      ASSERT_LT(outcome.ids.size(), alone.size());
+      alone.resize(outcome.ids.size());
+    } else {
+      EXPECT_EQ(outcome.result.finish_reason, FinishReason::kLength);
+    }
+    EXPECT_EQ(outcome.ids, alone);
+  }
+  ExpectNothingHeld(scheduler);
+
+  // A prompt that fails takes nobody along.
+  const auto running = scheduler.Submit({.request = Plain(10, 50, 10)});
+  scheduler.Turn();
+  const auto failing = scheduler.Submit({.request = Plain(100, 50, 11)});
+  backend.fail_prefill = 1;
+  while (scheduler.Turn()) {
+  }
+  EXPECT_EQ(Read(*failing)[0].result.error, "the prompt went wrong");
+  EXPECT_EQ(Read(*running)[0].ids, Alone(model, Plain(10, 50, 10)));
+  ExpectNothingHeld(scheduler);
+}
+
+TEST(Scheduler, AReadersOwnMistakeHurtsNobody) {
+  FakeModel model(7, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 100);
+  Scheduler scheduler(backend);
+  const auto first = scheduler.Submit({.request = Plain(10, 50, 1)});
+  const auto second = scheduler.Submit({.request = Plain(10, 50, 2)});
+  int called = 0;
+  first->OnReady([&] {
+    ++called;
+    throw Error("no");
+  });
+  while (scheduler.Turn()) {
+  }
+  EXPECT_EQ(called, 51);
+  EXPECT_EQ(Read(*first)[0].ids, Alone(model, Plain(10, 50, 1)));
+  EXPECT_EQ(Read(*second)[0].ids, Alone(model, Plain(10, 50, 2)));
+}
+
+TEST(Scheduler, CancellationFreesEverythingWithinATurn) {
+  FakeModel model(8, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 20);
+  SchedulerOptions options;
+  options.max_running = 2;
+  options.cache_bytes = 0;
+  Scheduler scheduler(backend, options);
+  for (int turns = 0; turns < 60; ++turns) {
+    const auto prefilled = scheduler.Submit({.request = Plain(500, 50, 1)});
+    const auto decoded = scheduler.Submit({.request = Plain(10, 50, 2)});
+    const auto queued = scheduler.Submit({.request = Plain(10, 50, 3)});
+    for (int i = 0; i < turns; ++i) scheduler.Turn();
+    for (const auto& stream : {prefilled, decoded, queued}) stream->Cancel();
+    scheduler.Turn();
+    ExpectNothingHeld(scheduler);
+    EXPECT_EQ(scheduler.state().pages_free, 20);
+    for (const auto& stream : {prefilled, decoded, queued}) {
+      const FinishReason reason = Read(*stream)[0].result.finish_reason;
+      EXPECT_TRUE(reason == FinishReason::kCancelled || reason == FinishReason::kLength);
+      stream->Cancel();  // harmless
+    }
+  }
+}
+
+TEST(Scheduler, CancelsARequestThatIsSetAside) {
+  FakeModel model(8, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 5);
+  Scheduler scheduler(backend);
+  const auto older = scheduler.Submit({.request = Plain(60, 250, 1)});
+  const auto younger = scheduler.Submit({.request = Plain(60, 250, 2)});
+  while (scheduler.state().set_aside == 0) ASSERT_TRUE(scheduler.Turn());
+  younger->Cancel();
+  scheduler.Turn();
+  EXPECT_EQ(scheduler.state().set_aside, 0);
+  EXPECT_EQ(Read(*younger)[0].result.finish_reason, FinishReason::kCancelled);
+  while (scheduler.Turn()) {
+  }
+  EXPECT_EQ(Read(*older)[0].ids, Alone(model, Plain(60, 250, 1)));
+  ExpectNothingHeld(scheduler);
+}
+
+TEST(Scheduler, RefusesWhatItCannotServeAndSaysWhenItIsFull) {
+  FakeModel model(1, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 16, 64 * 4);
+  SchedulerOptions options;
+  options.max_queued = 3;
+  Scheduler scheduler(backend, options);
+  const auto refusal = [&](const Submission& submission) -> std::string {
+    try {
+      scheduler.Submit(submission);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(refusal({.request = DecodeRequest{}}).find("prompt is empty"), std::string::npos);
+  EXPECT_NE(refusal({.request = Plain(10, -1, 1)}).find("max-tokens"), std::string::npos);
+  EXPECT_EQ(refusal({.request = Plain(200, 57, 1)}),
+            "a prompt of 200 tokens and 57 new ones make 257 positions, the key/value memory holds "
+            "256");
+  EXPECT_NE(refusal({.request = Plain(10, 10, 1), .choices = 0}).find("n is 0"), std::string::npos);
+  DecodeRequest wrong = Plain(10, 10, 1);
+  wrong.prompt[3] = kFakeVocab;
+  EXPECT_NE(refusal({.request = wrong}).find("token 5"), std::string::npos);
+
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int i = 0; i < 3; ++i) streams.push_back(scheduler.Submit({.request = Plain(200, 56, 1)}));
+  EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1)}), QueueFull);
+  EXPECT_EQ(scheduler.state().waiting, 3);
+  scheduler.Turn();
+  EXPECT_EQ(scheduler.state().waiting, 2);
+  streams.push_back(scheduler.Submit({.request = Plain(10, 10, 1)}));
+  EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1), .choices = 2}), QueueFull);
+  EXPECT_EQ(refusal({.request = Plain(10, 10, 1), .choices = 1 << 30}),
+            "n is 1073741824, expected 1 to 3");
+  while (scheduler.Turn()) {
+  }
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(Read(*streams[static_cast<size_t>(i)])[0].ids, Alone(model, Plain(200, 56, 1)));
+  ExpectNothingHeld(scheduler);
+}
+
+// A prompt that is only scored may fill the memory and the context to the last position; nothing
+// follows it.
+TEST(Scheduler, ScoresAPromptThatFillsTheMemory) {
+  FakeModel model(1, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 16, 64 * 4);
+  Scheduler scheduler(backend);
+  EXPECT_THROW(scheduler.Submit({.request = Plain(257, 0, 1), .prompt_logprobs = 0}), Error);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  streams.push_back(scheduler.Submit({.request = Plain(256, 0, 1), .prompt_logprobs = 0}));
+  streams.push_back(scheduler.Submit({.request = Plain(1, 0, 2), .prompt_logprobs = 2}));
+  streams.push_back(scheduler.Submit({.request = Plain(255, 1, 3)}));
+  streams.push_back(
+      scheduler.Submit({.request = Plain(200, 0, 4), .choices = 3, .prompt_logprobs = 1}));
+  while (scheduler.Turn()) {
+  }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    for (const Outcome& outcome : Read(*streams[i])) {
+      EXPECT_EQ(outcome.result.finish_reason, FinishReason::kLength) << outcome.result.error;
+      EXPECT_EQ(outcome.ids.size(), i == 2 ? 1u : 0u);
+    }
+  }
+  EXPECT_EQ(streams[0]->prompt_logprobs().size(), 255u);
+  EXPECT_EQ(streams[1]->prompt_logprobs().size(), 0u);
+  ExpectNothingHeld(scheduler);
+}
+
+TEST(Scheduler, ChoicesShareTheirPromptsPages) {
+  FakeModel model(3, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 40);
+  SchedulerOptions options;
+  options.cache_bytes = 0;
+  Scheduler scheduler(backend, options);
+  DecodeRequest request = Plain(64 * 6 + 21, 30, 4);
+  request.sampling.temperature = 1.0f;
+  request.seed = 11;
+  const auto stream = scheduler.Submit({.request = request, .choices = 4});
+  while (scheduler.state().decoding < 4) ASSERT_TRUE(scheduler.Turn());
+  // Six shared pages, and one or two of each choice's own.
+  EXPECT_GE(scheduler.state().pages_free, 40 - 6 - 8);
+  EXPECT_EQ(backend.prefilled, 64 * 6 + 20);
+  while (scheduler.Turn()) {
+  }
+  const std::vector<Outcome> outcomes = Read(*stream);
+  for (uint32_t i = 0; i < 4; ++i) {
+    request.choice = i;
+    EXPECT_EQ(outcomes[i].ids, Alone(model, request)) << i;
+  }
+  EXPECT_NE(outcomes[0].ids, outcomes[1].ids);
+  EXPECT_EQ(scheduler.state().pages_free, 40);
+
+  // When the first is cancelled with its stream, nothing of the others is left either.
+  const auto cancelled = scheduler.Submit({.request = request, .choices = 4});
+  scheduler.Turn();
+  cancelled->Cancel();
+  scheduler.Turn();
+  ExpectNothingHeld(scheduler);
+}
+
+// The rule of the prefix cache: pages that steps wrote are for others only where prefill would have
+// written the same.
+// More choices than the memory has pages: they take turns.
+TEST(Scheduler, ManyChoicesInLittleMemory) {
+  FakeModel model(1, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 256, 64 * 4);
+  Scheduler scheduler(backend);
+  DecodeRequest request = Plain(100, 3, 1);
+  request.sampling.temperature = 0.9f;
+  const auto stream = scheduler.Submit({.request = request, .choices = 64});
+  int turns = 0;
+  while (scheduler.Turn()) ASSERT_LT(++turns, 64 * 3 * kRecurrence);
+  const std::vector<Outcome> outcomes = Read(*stream);
+  for (uint32_t i = 0; i < 64; ++i) {
+    request.choice = i;
+    EXPECT_EQ(outcomes[i].ids, Alone(model, request)) << i;
+    EXPECT_EQ(outcomes[i].result.finish_reason, FinishReason::kLength);
+  }
+  ExpectNothingHeld(scheduler);
+}
+
+TEST(Scheduler, ConversationsReuseWhatTheBackendAllows) {
+  for (const bool equal : {true, false}) {
+    FakeModel model(3, FakeShape::kNear, kRecurrence);
+    WatchedBackend backend(model, 64, 64 * 40);
+    backend.equal = equal;
+    Scheduler scheduler(backend);
+    DecodeRequest request = Plain(101, 200, 4);
+    const auto first = scheduler.Submit({.request = request});
+    while (scheduler.Turn()) {
+    }
+    const std::vector<int32_t> answer = Read(*first)[0].ids;
+    ASSERT_EQ(answer.size(), 200u);
+    request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
+    request.prompt.push_back(1);
+    const auto second = scheduler.Submit({.request = request});
+    while (scheduler.Turn()) {
+    }
+    const Outcome outcome = Read(*second)[0];
+    // 301 tokens and a question: of these 299 are committed, four pages; the prompt filled one.
+    EXPECT_EQ(outcome.result.cached_tokens, equal ? 256 : 64);
+    EXPECT_EQ(outcome.ids, Alone(model, request));
+    // The whole prompt again: its last token is never taken from the cache.
+    DecodeRequest again = Plain(129, 20, 6);
+    for (const int64_t cached : {0, 128}) {
+      const auto stream = scheduler.Submit({.request = again});
+      while (scheduler.Turn()) {
+      }
+      EXPECT_EQ(Read(*stream)[0].result.cached_tokens, cached);
+    }
+    again.prompt.pop_back();
+    const auto shorter = scheduler.Submit({.request = again});
+    while (scheduler.Turn()) {
+    }
+    EXPECT_EQ(Read(*shorter)[0].result.cached_tokens, 64);
+  }
+}
+
+// Readers and submitters in threads of their own; the scheduler in its own.
+TEST(Scheduler, ManyThreads) {
+  FakeModel model(2, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 128, 64 * 40);
+  std::map<uint32_t, std::vector<int32_t>> alone;
+  for (uint32_t i = 0; i < 32; ++i) alone[i] = Alone(model, Mixed(i));
+  std::atomic<int> wrong{0}, full{0}, notified{0};
+  std::shared_ptr<TokenStream> left;
+  {
+    SchedulerOptions options;
+    options.max_queued = 6;
+    Scheduler scheduler(backend, options);
+    scheduler.Start();
+    std::vector<std::thread> clients;
+    for (uint32_t client = 0; client < 8; ++client) {
+      clients.emplace_back([&, client] {
+        for (uint32_t i = client; i < 32; i += 8) {
+          std::shared_ptr<TokenStream> stream;
+          for (int tries = 0; !stream && tries < 100000; ++tries) {
+            try {
+              stream = scheduler.Submit({.request = Mixed(i)});
+            } catch (const QueueFull&) {
+              ++full;
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+          }
+          if (i % 3 == 0) stream->OnReady([&] { ++notified; });
+          std::vector<int32_t> ids;
+          StreamEvent event;
+          while (stream->Next(event) == TokenStream::Status::kEvent) {
+            if (event.kind == StreamEvent::Kind::kToken) ids.push_back(event.token.token);
+            if (i % 7 == 3 && ids.size() == 3) stream->Cancel();
+          }
+          std::vector<int32_t> expected = alone.at(i);
+          if (stream->result(0).finish_reason == FinishReason::kCancelled)
+            expected.resize(std::min(expected.size(), ids.size()));
+          wrong += ids == expected ? 0 : 1;
+          (void)scheduler.state();
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    left = scheduler.Submit({.request = Plain(100, 1000, 1)});
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(notified, 0);
+  // A stream outlives its engine, and is told.
+  StreamEvent event;
+  while (left->Next(event) == TokenStream::Status::kEvent) {
+  }
+  EXPECT_EQ(left->result(0).finish_reason, FinishReason::kCancelled);
+  left->Cancel();
+}
+
+}  // namespace
+}  // namespace loopspec

@@ -1,0 +1,155 @@
+// Figures of a bench run, and the forms in which they are shown.
+#include "experiments/bench_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/json.h"
+
+namespace loopspec::measure {
+namespace {
+
+RunRecord Record(int repeat, double seconds, int64_t steps, std::vector<int64_t> accepted) {
+  RunRecord record;
+  record.repeat = repeat;
+  record.tokens.assign(41, 1);
+  record.times.decode = seconds;
+  record.times.recur = seconds;
+  record.statistics.steps = steps;
+  record.statistics.row_steps = 2 * steps;
+  record.statistics.rows_peak = 3;
+  record.statistics.rows_histogram = {0, 0, steps};
+  int64_t drafted = 0;
+  for (const int64_t count : accepted) drafted += count;
+  record.statistics.accepted = std::move(accepted);
+  record.statistics.fallback = 41 - drafted;
+  record.bytes_read = static_cast<double>(steps) * 1e6;
+  return record;
+}
+
+BenchResult Sample() {
+  BenchResult result;
+  result.model = "m<1>";
+  result.device = "cpu";
+  result.what = "1 prompt of p.txt";
+  result.recurrence = 4;
+  result.bandwidth = 1e9;
+  result.prompts = 1;
+  result.repeats = 3;
+  BenchWay ar{"ar", {}, "greedy", "gated", true, {}};
+  BenchWay spec{"loopspec:1,2", {1, 2}, "greedy", "gated", true, {}};
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    ar.totals.Add(Record(repeat, 0.4 + 0.1 * repeat, 164, {}));
+    RunRecord record = Record(repeat, 0.2, 60, {30, 6});
+    record.equal = true;
+    record.correct = true;
+    record.statistics.gate_evaluated = 40;
+    record.statistics.gate_opened = 10;
+    record.statistics.guesses = 8;
+    record.statistics.adopted = 2;
+    record.statistics.early = 2;
+    spec.totals.Add(record);
+  }
+  result.ways = {ar, spec};
+  return result;
+}
+
+TEST(BenchFigures, AreWhatTheRecordsSay) {
+  const BenchResult result = Sample();
+  const WayFigures ar = result.Figures(result.ways[0]);
+  EXPECT_DOUBLE_EQ(ar.rate, 40 / 0.5);  // the median repeat, first tokens not counted
+  EXPECT_DOUBLE_EQ(ar.rate_low, 40 / 0.6);
+  EXPECT_DOUBLE_EQ(ar.rate_high, 40 / 0.4);
+  EXPECT_DOUBLE_EQ(ar.tokens_per_pass, 1);
+  const WayFigures f = result.Figures(result.ways[1]);
+  EXPECT_DOUBLE_EQ(f.speedup, 2.5);
+  EXPECT_DOUBLE_EQ(f.tokens_per_pass, 41.0 * 4 / 60);
+  EXPECT_DOUBLE_EQ(f.gamma, 41.0 * 4 / (30 * 1 + 6 * 2 + 5 * 4));  // the paper's formula
+  EXPECT_DOUBLE_EQ(f.accepted[0], 30.0 / 41);
+  EXPECT_DOUBLE_EQ(f.fallback, 5.0 / 41);
+  EXPECT_DOUBLE_EQ(*f.gate, 0.25);
+  EXPECT_DOUBLE_EQ(*f.adopted, 0.25);
+  EXPECT_DOUBLE_EQ(f.early, 2.0 / 41);
+  EXPECT_DOUBLE_EQ(*f.floor_share, 60e6 / 1e9 / 0.2);
+  EXPECT_DOUBLE_EQ(f.memory_allows, 164.0 / 60);
+  EXPECT_DOUBLE_EQ(f.acceptance_share, f.gamma / 4);
+  EXPECT_NE(f.Verdict(false).find("lost in the kernels"), std::string::npos) << f.Verdict(false);
+}
+
+TEST(BenchFigures, CsvHasOneLineForEachWay) {
+  std::istringstream lines(BenchCsv(Sample()));
+  std::string names, ar, spec, more;
+  ASSERT_TRUE(std::getline(lines, names) && std::getline(lines, ar) && std::getline(lines, spec));
+  EXPECT_FALSE(std::getline(lines, more));
+  const auto commas = [](const std::string& line) {
+    bool quoted = false;
+    int count = 0;
+    for (const char c : line) {
+      if (c == '"') quoted = !quoted;
+      if (c == ',' && !quoted) ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(commas(names), commas(ar));
+  EXPECT_EQ(commas(names), commas(spec));
+  EXPECT_TRUE(spec.starts_with("\"loopspec:1,2\",greedy,gated,1 2,200,")) << spec;
+  EXPECT_NE(names.find("tokens_per_pass"), std::string::npos);
+}
+
+TEST(BenchFigures, JsonHasBothGammasAndEverythingElse) {
+  const OrderedJson json = BenchJson(Sample());
+  ASSERT_EQ(json["results"].size(), 2u);
+  const OrderedJson& way = json["results"][1];
+  for (const char* key : {"decode",
+                          "depths",
+                          "sampler",
+                          "second_proposal",
+                          "tokens_per_second",
+                          "speedup",
+                          "gamma",
+                          "tokens_per_pass",
+                          "floor_share",
+                          "memory_allows",
+                          "acceptance_share",
+                          "schedule_share",
+                          "accepted",
+                          "fallback",
+                          "gate_rate",
+                          "adoption_rate",
+                          "early",
+                          "rows_mean",
+                          "rows_peak",
+                          "rows_histogram",
+                          "time_shares",
+                          "equal",
+                          "accuracy"})
+    EXPECT_TRUE(way.contains(key)) << key;
+  EXPECT_FALSE(json.contains("interrupted"));
+}
+
+TEST(BenchFigures, ThePageNeedsNothingFromOutside) {
+  std::string page = BenchHtml(Sample());
+  // The name of SVG's vocabulary looks like an address; nobody goes there.
+  const std::string name = "http://www.w3.org/2000/svg";
+  for (size_t at = page.find(name); at != std::string::npos; at = page.find(name))
+    page.erase(at, name.size());
+  for (const char* part : {"http:", "https:", "src=", "href=", "@import", "url("})
+    EXPECT_EQ(page.find(part), std::string::npos) << part;
+  EXPECT_NE(page.find("m&lt;1&gt;"), std::string::npos);
+  for (const char* part : {"<svg", "tokens/pass", "memory allows", "loopspec:1,2"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+TEST(BenchFigures, UnequalTextsAreShown) {
+  BenchResult result = Sample();
+  RunRecord wrong = Record(0, 0.2, 60, {30, 6});
+  wrong.equal = false;
+  result.ways[1].totals.Add(wrong);
+  EXPECT_NE(BenchTable(result).find("NO\n"), std::string::npos);
+  EXPECT_EQ(BenchJson(result)["results"][1]["equal"], false);
+}
+
+}  // namespace
+}  // namespace loopspec::measure
