@@ -1,23 +1,28 @@
 // Many requests over one backend.
 //
 // One thread drives: it alone touches the backend, the ledger and the decoders. Others submit and
-// read streams. A turn takes in what was submitted or cancelled, admits what fits, prefills one
-// chunk of one prompt, and makes one step with rows of all requests that decode. So between two
-// steps of a stream lie at most one chunk and one step; and between two chunks every stream gets a
-// token, on average, so that many prompts do not hold up the streams either.
+// read streams. Each choice of a request is a Sequence (sequence.h), and these are the parts:
 //
-// Room. A request is admitted when its prompt has pages and a page is left for every other one;
-// then it takes pages as it grows. When none are left, cached prefixes go first, then the youngest
-// request is set aside: its keys and values wait in host memory, and it goes on with the same bits
-// before any new request is admitted. The oldest is never set aside, so everybody gets through.
+//   schedule.h     the policy: what comes next, as a pure function of a view of all sequences
+//   admission.h    sequences are admitted, preempted (swapped out) and resumed (swapped in)
+//   prefill.h      chunked prefill of one prompt at a time
+//   decode_step.h  one step with rows of all sequences that decode
+//   kv_pages.h     KV pages of sequences, and prefix hits (prefix_cache.h)
+//   token_stream.h what a reader gets
 //
-// No request can fail another: what it may ask for is checked in Submit, by its own thread.
+// A scheduling step (Turn) takes in what was submitted or cancelled and asks the policy what comes
+// next until that is a step: first those are resumed and admitted that fit, then a chunk of one
+// prompt is begun, then sequences are preempted until the others have pages for whatever the step
+// may commit. Then it makes the step and delivers the tokens. So between two steps of a stream lies
+// at most one chunk; and between two chunks every stream gets a token, on average, so that many
+// prompts do not hold up the streams either.
+//
+// No request can fail another: what it may ask for is checked in Submit, by its own thread, and
+// what goes wrong with a sequence ends that one alone.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,32 +31,25 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "base/timer.h"
-#include "decode/loopspec.h"
-#include "decode/row_choice.h"
 #include "decode/step_cost.h"
-#include "engine/load/step_cost.h"
-#include "engine/schedule/page_room.h"
+#include "engine/schedule/admission.h"
+#include "engine/schedule/decode_step.h"
+#include "engine/schedule/kv_pages.h"
+#include "engine/schedule/prefill.h"
+#include "engine/schedule/schedule.h"
+#include "engine/schedule/sequence.h"
 #include "engine/schedule/token_stream.h"
 #include "kv/ledger.h"
 #include "loopspec/queue_full.h"
 
 namespace loopspec {
 
-// For tests and calibrations, which look at steps and meddle with them.
-struct SchedulerHooks {
-  // Before each step is planned, for every decoder in it: may choose other rows or evict branches.
-  std::function<void(LoopSpec& decoder)> before_step = {};
-  // After each step, while the backend still has its logits.
-  std::function<void(const StepPlan& plan, const StepResult& result)> after_step = {};
-};
-
 struct SchedulerOptions {
-  int max_running = 0;  // requests admitted at once; 0: a quarter of the backend's cells
+  int max_running = 0;  // sequences admitted at once; 0: a quarter of the backend's cells
   int max_queued = 1024;
   int max_rows = 0;          // rows of a step at most; 0: as many as the backend holds
   int prefill_chunk = 0;     // positions; 0: what the backend prefers
-  int64_t cache_bytes = -1;  // see PageRoom
+  int64_t cache_bytes = -1;  // see KvPages
   StepCost cost;             // of the backend's steps; without it rows are taken as free
 };
 
@@ -70,14 +68,14 @@ struct Submission {
 
 // Where the engine stands, for people and for metrics. Counters run from the start.
 struct SchedulerState {
-  int waiting = 0, prefilling = 0, decoding = 0, set_aside = 0;  // choices now
+  int waiting = 0, prefilling = 0, decoding = 0, set_aside = 0;  // sequences now
   int pages = 0, pages_free = 0, pages_cached = 0;               // cached ones may be in use too
   int cells = 0, cells_free = 0;
   int64_t steps = 0, rows = 0;  // steps made, rows in them
   int64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0;
-  int64_t finished = 0, cancelled = 0, failed = 0;  // choices
+  int64_t finished = 0, cancelled = 0, failed = 0;  // sequences
   int64_t times_set_aside = 0;
-  std::vector<int64_t> accepted;  // decoded tokens by proposal, of choices that have ended
+  std::vector<int64_t> accepted;  // decoded tokens by proposal, of sequences that have ended
   int64_t fallback = 0;
 };
 
@@ -91,88 +89,65 @@ class Scheduler {
   std::shared_ptr<TokenStream> Submit(const Submission& submission);
   SchedulerState state() const;
 
-  // Starts the thread that drives. Without it, whoever calls Turn does.
+  // Starts the thread that drives. Without it, the thread that calls Turn does.
   void Start();
-  // One turn; false when there was nothing to do.
+  // One scheduling step; false when there was nothing to do.
   bool Turn();
-  // Between two turns.
+  // Between two scheduling steps.
   void set_hooks(SchedulerHooks hooks) { hooks_ = std::move(hooks); }
 
  private:
-  struct Task;
-  using Tasks = std::vector<std::unique_ptr<Task>>;
-
   void Check(const Submission& submission) const;
   void TakeIn();
   void DropCancelled();
 
-  // Admission.
-  void Admit();
-  bool TryAdmit(Task& task);
-  bool TryResume(Task& task);
-  const Task* Sibling(const Task& task) const;  // another choice of its submission, if admitted
-  static void InsertByAge(std::unique_ptr<Task> task, Tasks& tasks);
+  // Asks the policy, and does what it says.
+  NextAction Next();
+  void Do(const NextAction& next);
+  void Admit(Sequence& sequence);
+  void Resume(Sequence& sequence);
+  void BeginChunk(Sequence& sequence);
+  void CheckChunk();
+  void FinishChunk();  // waits
+  void Preempt(Sequence& sequence);
 
-  // Cells: shared out anew when the number of requests has changed.
-  bool HaveCell();
-  void ShareCells();
-  void LimitBranches(size_t requests);
-
-  // Prompts.
-  void StartPrefill();
-  bool PrefillDone();
-  void FinishPrefill();  // waits
-  void EndPrefill(Task& task);
-
-  // Steps.
-  void MakeRoom();
-  bool MakeRoom(Task& task);
-  void SetAside(Task& task);
-  void Choose();
-  void ChooseDrafting();
-  void AwaitEachOther();
-  int RowLimit() const;
   void Step();
-  void Observe(const StepResult& step, int64_t planes);
-  void Deliver(Task& task);
-
-  void End(Task& task, FinishReason reason, const std::string& error = {});
+  void Deliver(Sequence& sequence);
+  void End(Sequence& sequence, FinishReason reason, const std::string& error = {});
+  // Calls part(), whose error ends the sequence. False when it did.
+  template <typename F>
+  bool Guard(Sequence& sequence, F part);
   void Sweep();
   void Publish();
 
   Backend& backend_;
   const SchedulerOptions options_;
-  const int max_running_, max_rows_, chunk_;
-  StepCostTracker cost_;
+  const int max_running_, max_rows_;
   KvLedger ledger_;
-  PageRoom room_;
-  RowChooser chooser_;
-  StepPlan plan_;
-  std::vector<RowState> rows_;
-  std::vector<char> advance_;
+  Sequences sequences_;
+  KvPages pages_;
+  DecodeStep step_;
+  Admission admission_;
+  Prefill prefill_;
 
-  std::deque<std::unique_ptr<Task>> queue_;
-  Tasks active_;                 // being prefilled or decoded, the oldest first
-  Tasks aside_;                  // the oldest first
-  std::vector<Task*> decoding_;  // the rows of the step at hand are theirs
-  Task* prefilling_ = nullptr;   // a chunk of it is in flight ...
-  Ticket prefill_ticket_ = 0;
-  int64_t chunk_end_ = 0;            // ... and ends here
-  Timer chunk_timer_;                // since it was begun
-  bool drafting_ = true;             // requests whose drafts are optional make them
-  bool in_phase_ = false;            // nobody drafts: all begin their tokens together
-  int64_t since_chunk_ = INT32_MAX;  // recurrences since a chunk was begun ...
-  int64_t decoded_at_chunk_ = 0;     // ... and tokens that had been decoded by then
-  int64_t turn_ = 0;
-  size_t sharing_ = 0;  // requests that the cells are divided between; 0: to be done anew
+  // Of the scheduling step at hand.
+  int64_t number_ = 0;
+  bool admission_closed_ = false, chunk_settled_ = false;
+  std::vector<SequenceView> views_;
+  std::vector<Sequence*> decoding_;
+
+  // Since the last chunk of prefill was begun.
+  int64_t recurrences_ = INT32_MAX;
+  int64_t tokens_ = 0;
+
   SchedulerState counters_;
   SchedulerHooks hooks_;
 
   // ---- Between threads ----
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
   mutable std::mutex mutex_;  // of what follows
-  std::vector<std::unique_ptr<Task>> inbox_;
-  int waiting_ = 0;  // in inbox_ and queue_
+  Sequences inbox_;
+  int waiting_ = 0;  // in inbox_ and sequences_
   uint64_t submissions_ = 0;
   SchedulerState published_;
 

@@ -1,0 +1,110 @@
+#include "engine/schedule/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace loopspec {
+
+Admission::Admission(Backend& backend, KvLedger& ledger, KvPages& pages, const Sequences& sequences,
+                     int max_running, const StepCost& cost)
+    : backend_(backend),
+      ledger_(ledger),
+      pages_(pages),
+      sequences_(sequences),
+      max_running_(max_running),
+      cost_(cost) {}
+
+bool Admission::Admit(Sequence& sequence) {
+  if (!HaveCell()) return false;
+  SequencePages pages(ledger_);
+  pages.Reserve(std::ssize(sequence.request.prompt) + sequence.request.max_tokens);
+  const std::span<const int32_t> prompt = sequence.to_prefill();
+  const auto length = static_cast<int64_t>(prompt.size());
+  const Sequence* sibling = Sibling(sequence);
+  int64_t known = 0;
+  if (sibling != nullptr) {
+    known = pages_.ForkWhole(sibling->decoder->pages(), length, pages);
+  } else if (sequence.prompt_logprobs < 0) {  // scores come from computing every position
+    known = pages_.TakePrefixHit(prompt, pages);
+  }
+  if (!pages_.Grow(pages, length + 1, CountRunning(sequences_))) return false;
+  if (sibling != nullptr) {
+    pages_.ForkRest(sibling->decoder->pages(), length, pages);
+    known = length;
+  }
+  sequence.decoder = std::make_unique<LoopSpec>(
+      sequence.request, backend_.spec(), backend_.options(), ledger_, std::move(pages), cost_);
+  sequence.prefilled = sequence.committed = sequence.result.cached_tokens = known;
+  sequence.stage = known < length ? Stage::kPrefill : Stage::kDecode;
+  sequence.result.queue_seconds = sequence.waited.Seconds();
+  sequence.admitted.Reset();
+  ShareCells();
+  return true;
+}
+
+bool Admission::Resume(Sequence& sequence) {
+  if (!HaveCell()) return false;
+  const int64_t prompt = std::ssize(sequence.request.prompt);
+  SequencePages& pages = sequence.decoder->pages();
+  if (!pages_.Grow(pages, std::max(prompt, sequence.decoder->decided() + 1),
+                   CountRunning(sequences_)))
+    return false;
+  pages_.SwapIn(sequence.swapped, pages);
+  sequence.swapped = {};
+  LOOPSPEC_CHECK(sequence.decoder->Resume());
+  const bool prefilled = sequence.prefilled == std::ssize(sequence.to_prefill());
+  sequence.stage = prefilled ? Stage::kDecode : Stage::kPrefill;
+  ShareCells();
+  return true;
+}
+
+void Admission::Preempt(Sequence& sequence) {
+  LoopSpec& decoder = *sequence.decoder;
+  if (decoder.commits_due()) {
+    commits_.Clear();
+    decoder.PlanCommits(commits_);
+    backend_.Wait(backend_.Submit(commits_));
+  }
+  if (sequence.stage == Stage::kDecode) sequence.committed = decoder.decided();
+  sequence.swapped = pages_.SwapOut(decoder.pages(), sequence.committed);
+  decoder.Suspend();
+  sequence.stage = Stage::kPreempted;
+  ++sequence.result.set_aside;
+}
+
+// Another choice of its submission that runs.
+const Sequence* Admission::Sibling(const Sequence& sequence) const {
+  for (const auto& other : sequences_) {
+    if (other->submission == sequence.submission && other->running()) return other.get();
+  }
+  return nullptr;
+}
+
+// ---- Cells ----
+
+// An equal share, less one: so many cells are left for those that come next. After a sequence that
+// is always alone none does.
+void Admission::LimitBranches(int sequences) {
+  sharing_ = sequences;
+  const int share = backend_.options().cells / std::max(1, sequences);
+  const int most = max_running_ == 1 ? share : share - 1;
+  for (const auto& sequence : sequences_) {
+    if (sequence->running()) sequence->decoder->LimitBranches(std::max(1, most));
+  }
+}
+
+void Admission::ShareCells() {
+  const int running = CountRunning(sequences_);
+  if (sharing_ != running) LimitBranches(running);
+}
+
+// A cell for one sequence more: where there is none, the others give up branches.
+bool Admission::HaveCell() {
+  if (ledger_.cells().available() > 0) return true;
+  LimitBranches(CountRunning(sequences_) + 1);
+  return ledger_.cells().available() > 0;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,120 @@
+#include "engine/schedule/decode_step.h"
+
+#include <algorithm>
+
+#include "base/timer.h"
+
+namespace loopspec {
+
+DecodeStep::DecodeStep(Backend& backend, int max_running, int max_rows, const StepCost& cost)
+    : backend_(backend),
+      max_rows_(max_rows),
+      cost_(cost),
+      chooser_(backend.spec().recurrence, static_cast<int>(backend.options().readout_depths.size()),
+               backend.options().cells) {
+  // As much as the largest step there can be, so that few allocate.
+  const auto rows = static_cast<size_t>(backend.options().cells);
+  plan_.sequences.reserve(static_cast<size_t>(max_running));
+  plan_.commits.reserve(rows);
+  plan_.rows.reserve(rows);
+  plan_.readouts.reserve(rows);
+  plan_.chains.reserve(rows * std::min<size_t>(64, rows));
+  views_.reserve(static_cast<size_t>(max_running));
+  rows_.reserve(rows);
+  advance_.reserve(rows);
+}
+
+void DecodeStep::Run(std::span<Sequence* const> sequences, const SchedulerHooks& hooks) {
+  const Timer host;
+  sequences_ = sequences;
+  ChooseRows();
+  if (hooks.before_step) {
+    for (Sequence* sequence : sequences_) hooks.before_step(*sequence->decoder);
+  }
+  const int64_t planes = Plan();
+  planning_ = host.Seconds();
+  result_ = &backend_.Wait(backend_.Submit(plan_));
+  if (hooks.after_step) hooks.after_step(plan_, *result_);
+  Observe(planes);
+}
+
+void DecodeStep::ChooseRows() {
+  views_.clear();
+  for (const Sequence* sequence : sequences_) {
+    const LoopSpec& decoder = *sequence->decoder;
+    const size_t drafts = decoder.depths().size();
+    views_.push_back({decoder.depths(), drafts > 0 ? decoder.DraftShare(0) : 0.0,
+                      drafts > 1 ? decoder.DraftShare(1) : 0.0, decoder.decided(),
+                      decoder.drafts_are_optional(), sequence->reported == 0});
+  }
+  const RowSchedule schedule =
+      ScheduleRows({views_, backend_.spec().recurrence, max_rows_, drafting_}, cost_.cost());
+  drafting_ = schedule.drafting;
+  for (Sequence* sequence : sequences_) {  // what has been begun goes on either way
+    if (sequence->decoder->drafts_are_optional()) sequence->decoder->set_drafting(drafting_);
+  }
+  if (sequences_.size() < 2) return;  // alone in the step, it has chosen already
+  rows_.clear();
+  for (size_t i = 0; i < sequences_.size(); ++i)
+    sequences_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
+  if (schedule.in_phase) AwaitEachOther();
+  chooser_.Choose(rows_, schedule.limit, cost_.cost(), advance_);
+  size_t at = 0;
+  for (Sequence* sequence : sequences_) {
+    const auto count = static_cast<size_t>(sequence->decoder->tree().size());
+    sequence->decoder->Choose(std::span(advance_).subspan(at, count));
+    at += count;
+  }
+}
+
+// Without drafts a token is one step of R recurrences if all begin together. So a row that is about
+// to begin waits for those under way, R - 1 recurrences at most; and none waits for a group.
+void DecodeStep::AwaitEachOther() {
+  const bool wait =
+      std::any_of(rows_.begin(), rows_.end(), [](const RowState& row) { return row.depth > 0; });
+  for (RowState& row : rows_) row.held = wait && row.depth == 0;
+}
+
+// Returns how many planes the step reads.
+int64_t DecodeStep::Plan() {
+  plan_.Clear();
+  plan_.recurrences = backend_.spec().recurrence;
+  for (const Sequence* sequence : sequences_)
+    plan_.recurrences = std::min(plan_.recurrences, sequence->decoder->StepsToReadout());
+  int64_t planes = 0;
+  for (Sequence* sequence : sequences_) {
+    LoopSpec& decoder = *sequence->decoder;
+    sequence->first_readout = plan_.readouts.size();
+    sequence->committed = decoder.decided();
+    planes -= decoder.statistics().planes;
+    decoder.Plan(plan_.recurrences, plan_);
+    planes += decoder.statistics().planes;
+  }
+  return planes;
+}
+
+// What the step took, as a step of as many rows at their mean context.
+void DecodeStep::Observe(int64_t planes) {
+  if (plan_.rows.empty()) return;
+  int64_t context = 0;
+  for (const RowPlan& row : plan_.rows) context += row.position - row.chain_length;
+  const auto rows = static_cast<int64_t>(plan_.rows.size());
+  cost_.Observe(static_cast<int>(rows), static_cast<int>(planes / plan_.recurrences),
+                context / rows, result_->recur_seconds / plan_.recurrences);
+}
+
+void DecodeStep::Absorb(size_t i) {
+  Sequence& sequence = *sequences_[i];
+  const size_t begin = sequence.first_readout;
+  const size_t end =
+      i + 1 < sequences_.size() ? sequences_[i + 1]->first_readout : plan_.readouts.size();
+  RequestTimes& times = sequence.result.times;
+  times.prelude += result_->prelude_seconds;
+  times.recur += result_->recur_seconds;
+  times.readout += result_->readout_seconds;
+  const Timer host;
+  sequence.decoder->Absorb(std::span(result_->decisions).subspan(begin, end - begin));
+  times.host += planning_ + host.Seconds();
+}
+
+}  // namespace loopspec

@@ -1,0 +1,57 @@
+// One step of all sequences that decode: rows are chosen, planned, run and absorbed.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "backends/backend.h"
+#include "decode/row_choice.h"
+#include "engine/load/step_cost.h"
+#include "engine/schedule/schedule.h"
+#include "engine/schedule/sequence.h"
+
+namespace loopspec {
+
+// For tests and calibrations, which look at steps and meddle with them.
+struct SchedulerHooks {
+  // Before each step is planned, for every decoder in it: may choose other rows or evict branches.
+  std::function<void(LoopSpec& decoder)> before_step = {};
+  // After each step, while the backend still has its logits.
+  std::function<void(const StepPlan& plan, const StepResult& result)> after_step = {};
+};
+
+class DecodeStep {
+ public:
+  DecodeStep(Backend& backend, int max_running, int max_rows, const StepCost& cost);
+
+  // The backend's part of a step. Throws what the backend throws.
+  void Run(std::span<Sequence* const> sequences, const SchedulerHooks& hooks);
+  // Then, for sequences[i], what was decided about it.
+  void Absorb(size_t i);
+
+  const StepPlan& plan() const { return plan_; }
+  const StepCost& cost() const { return cost_.cost(); }  // follows what steps take
+
+ private:
+  void ChooseRows();
+  void AwaitEachOther();
+  int64_t Plan();
+  void Observe(int64_t planes);
+
+  Backend& backend_;
+  const int max_rows_;
+  StepCostTracker cost_;
+  RowChooser chooser_;
+  std::span<Sequence* const> sequences_;
+  bool drafting_ = true;
+  std::vector<DecodeView> views_;
+  std::vector<RowState> rows_;
+  std::vector<char> advance_;
+  StepPlan plan_;
+  const StepResult* result_ = nullptr;
+  double planning_ = 0;  // seconds
+};
+
+}  // namespace loopspec

@@ -1,0 +1,68 @@
+#include "engine/schedule/prefill.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/schedule/prompt_scores.h"
+
+namespace loopspec {
+namespace {
+
+// Stands for a chunk that was scored, which waits for itself.
+constexpr Ticket kScored = ~Ticket{0};
+
+// Chunks of a prompt whose progress is reported double until one takes so long.
+constexpr double kReportSeconds = 0.1;
+
+}  // namespace
+
+void Prefill::Begin(Sequence& sequence) {
+  const std::span<const int32_t> prompt = sequence.to_prefill();
+  const bool scored = sequence.prompt_logprobs >= 0;
+  if (!scored) {
+    const int64_t known =
+        pages_.ExtendPrefixHit(prompt, sequence.prefilled, sequence.decoder->pages());
+    sequence.result.cached_tokens += known - sequence.prefilled;
+    sequence.prefilled = sequence.committed = known;
+    if (known == std::ssize(prompt)) return EndOfPrompt(sequence);
+  }
+  const auto start = static_cast<size_t>(sequence.prefilled);
+  const int most = sequence.report_prefill ? sequence.part : chunk_;
+  const size_t length = std::min(static_cast<size_t>(most), prompt.size() - start);
+  const PrefillPlan plan{{sequence.decoder->pages().pages().data()},
+                         static_cast<int32_t>(start),
+                         prompt.subspan(start, length)};
+  end_ = static_cast<int64_t>(start + length);
+  timer_.Reset();
+  if (scored) {
+    ScorePrompt(backend_, plan, sequence.request.prompt, sequence.prompt_logprobs, sequence.scores);
+    ticket_ = kScored;
+  } else {
+    ticket_ = backend_.SubmitPrefill({&plan, 1});
+  }
+  sequence_ = &sequence;
+}
+
+bool Prefill::Done() {
+  return sequence_ != nullptr && (ticket_ == kScored || backend_.PrefillDone(ticket_));
+}
+
+void Prefill::Finish() {
+  Sequence& sequence = *std::exchange(sequence_, nullptr);
+  if (ticket_ != kScored) backend_.WaitPrefill(ticket_);
+  sequence.prefilled = sequence.committed = end_;
+  const std::span<const int32_t> prompt = sequence.to_prefill();
+  // At once, not at the prompt's end: others with the same beginning may wait for their chunk.
+  pages_.CachePrefix(prompt.first(static_cast<size_t>(end_)), sequence.decoder->pages());
+  if (end_ == std::ssize(prompt)) return EndOfPrompt(sequence);
+  if (!sequence.report_prefill) return;
+  if (timer_.Seconds() < kReportSeconds) sequence.part *= 2;
+  sequence.stream->PushPrefilled(end_, std::ssize(prompt));
+}
+
+void Prefill::EndOfPrompt(Sequence& sequence) {
+  sequence.result.times.prefill = sequence.admitted.Seconds();
+  sequence.stage = Stage::kDecode;
+}
+
+}  // namespace loopspec

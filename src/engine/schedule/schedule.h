@@ -1,0 +1,94 @@
+// The policy: every choice that the scheduler makes between requests, as pure functions of a view.
+//
+// `Schedule` says what comes next. A scheduling step asks it again after everything it has done,
+// until the answer is kStep; `ScheduleRows` then says how the rows of the step are shared out. What
+// is fair, who waits and who is preempted is decided here and nowhere else; whether keys and values
+// fit, and how anything is done, is known to the other parts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "decode/step_cost.h"
+
+namespace loopspec {
+
+enum class Stage { kWaiting, kPrefill, kDecode, kPreempted, kEnded };
+
+// ---- What comes next ----
+
+struct SequenceView {
+  Stage stage = Stage::kWaiting;
+  uint64_t submission = 0;  // choices of one submission have the same prompt
+  int64_t last_chunk = 0;   // scheduling step of its last chunk, or the one before its admission
+  int pages_missing = 0;    // KV pages that its next step may need beyond those that it holds
+
+  bool running() const { return stage == Stage::kPrefill || stage == Stage::kDecode; }
+};
+
+struct ScheduleView {
+  std::span<const SequenceView> sequences;  // the oldest first
+  int max_running = 1;
+  int pages_free = 0;
+  int recurrence = 1;  // R
+
+  // Of this scheduling step:
+  bool admission_closed = false;  // a sequence did not fit, and nobody may pass it
+  enum class Chunk {
+    kNone,      // nothing is in flight, and none was begun in this step
+    kInFlight,  // and not looked at in this step
+    kSettled,   // nothing more about chunks in this step
+  } chunk = Chunk::kNone;
+
+  // Since the last chunk of prefill was begun:
+  int64_t recurrences = INT32_MAX;  // that steps have made ...
+  int64_t tokens = 0;               // ... and tokens that all streams got from them
+};
+
+enum class Action {
+  kResume,      // a preempted sequence gets its pages back and goes on
+  kAdmit,       // a waiting sequence begins
+  kBeginChunk,  // the next chunk of a prompt is prefilled
+  kCheckChunk,  // the chunk in flight, if it is done
+  kPreempt,     // a sequence gives its pages up for others
+  kStep,        // one step of all that decode
+};
+
+struct NextAction {
+  Action action = Action::kStep;
+  int sequence = -1;  // index into the view
+
+  bool operator==(const NextAction&) const = default;
+};
+
+NextAction Schedule(const ScheduleView& view);
+
+// ---- The rows of a step ----
+
+// One sequence that decodes.
+struct DecodeView {
+  std::span<const int> depths = {};  // of its proposals
+  double first = 0, second = 0;      // share of its tokens from the first draft, from the second
+  int64_t context = 0;               // committed positions
+  bool drafts_are_optional = false;  // its text is the same without drafts
+  bool awaits_first_token = false;
+};
+
+struct RowsView {
+  std::span<const DecodeView> sequences;
+  int recurrence = 1;  // R
+  int max_rows = 1;
+  bool drafting = true;  // in the step before
+};
+
+struct RowSchedule {
+  bool drafting = true;   // whether sequences whose drafts are optional make them
+  bool in_phase = false;  // nobody drafts: tokens begin together
+  int limit = 1;          // rows of the step at most
+
+  bool operator==(const RowSchedule&) const = default;
+};
+
+RowSchedule ScheduleRows(const RowsView& view, const StepCost& cost);
+
+}  // namespace loopspec
