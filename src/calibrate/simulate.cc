@@ -82,7 +82,6 @@ class CountingRun {
 
 StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context,
                       std::vector<char>& seen) {
-  const int rows = static_cast<int>(plan.rows.size());
   std::fill(seen.begin(), seen.end(), char{0});
   int planes = 0, fresh = 0;
   for (const RowPlan& row : plan.rows) {
@@ -92,16 +91,13 @@ StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context
     seen[depth] = 1;
     fresh += row.depth == 0 ? 1 : 0;
   }
-  const auto readouts = static_cast<double>(plan.readouts.size());
-  StepSeconds seconds;
-  seconds.rest = cost.step;
-  if (fresh > 0) seconds.prelude = cost.prelude + fresh * cost.prelude_row;
-  if (readouts > 0) seconds.readout = cost.readout + readouts * cost.readout_row;
-  if (rows > 0)
-    seconds.recur =
-        plan.recurrences * (cost.Recurrence(rows) +
-                            context * (planes * cost.plane_position + rows * cost.row_position));
-  return seconds;
+  const int rows = static_cast<int>(plan.rows.size());
+  return cost.Of({.recurrences = plan.recurrences,
+                  .rows = rows,
+                  .row_positions = rows * context,
+                  .plane_positions = planes * context,
+                  .preludes = static_cast<double>(fresh),
+                  .readouts = static_cast<double>(plan.readouts.size())});
 }
 
 SimulationResult Simulate(const SimulationRequest& request) {

@@ -27,13 +27,7 @@ struct SimulationRequest {
   StepCost cost;
 };
 
-// What a step should take.
-struct StepSeconds {
-  double prelude = 0, recur = 0, readout = 0;
-  double rest = 0;  // whatever it does
-  double total() const { return prelude + recur + readout + rest; }
-};
-// By `cost`, at `context` committed positions. `seen` is scratch.
+// What a planned step should take at `context` committed positions. `seen` is scratch.
 StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context,
                       std::vector<char>& seen);
 

@@ -6,20 +6,21 @@
 namespace loopspec {
 namespace {
 
-// One recurrence of `rows` rows, with attention to the committed positions.
-double Recurrence(const LoadQuestion& q, double rows, const StepCost& cost) {
-  const double planes = std::min<double>(rows, q.sequences * q.recurrence);
-  return cost.Recurrence(static_cast<int>(rows)) +
-         q.context * (rows * cost.row_position + planes * cost.plane_position);
+StepWork WorkOf(const LoadQuestion& q, int rows) {
+  StepWork work;
+  work.rows = rows;
+  work.row_positions = rows * q.context;
+  work.plane_positions = std::min(rows, q.sequences * q.recurrence) * q.context;
+  return work;
 }
 
 }  // namespace
 
 double PlainRate(const LoadQuestion& q, const StepCost& cost) {
-  const double n = q.sequences;
-  // All R recurrences of a token are one step.
-  return n / (cost.step + q.recurrence * Recurrence(q, n, cost) + cost.prelude +
-              n * cost.prelude_row + cost.readout + n * cost.readout_row);
+  StepWork work = WorkOf(q, q.sequences);
+  work.recurrences = q.recurrence;  // all of a token are one step
+  work.preludes = work.readouts = q.sequences;
+  return q.sequences / cost.Of(work).total();
 }
 
 double DraftingRate(const LoadQuestion& q, const StepCost& cost) {
@@ -35,11 +36,10 @@ double DraftingRate(const LoadQuestion& q, const StepCost& cost) {
     // and so on; no request is faster than its drafts let it be.
     const double useful = std::min((1.0 - std::pow(a, each)) / (1.0 - a), fastest);
     // Steps are short, since rows of different depths are read out at different times.
-    const double readouts = rows * (q.proposals + 1) / r, preludes = rows / r;
-    const double seconds = cost.step + Recurrence(q, rows, cost) +
-                           std::min(1.0, readouts) * cost.readout + readouts * cost.readout_row +
-                           std::min(1.0, preludes) * cost.prelude + preludes * cost.prelude_row;
-    best = std::max(best, n * useful / r / seconds);
+    StepWork work = WorkOf(q, rows);
+    work.preludes = rows / r;
+    work.readouts = rows * (q.proposals + 1) / r;
+    best = std::max(best, n * useful / r / cost.Of(work).total());
     if (useful >= fastest) break;
   }
   return best;

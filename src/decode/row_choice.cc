@@ -49,29 +49,23 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
   const auto needed = std::min<std::ptrdiff_t>(roots, limit);
   const auto allowed = std::min<std::ptrdiff_t>(std::ssize(order_), limit);
 
-  // Attention that a row adds to the step.
-  const auto attention = [&](const RowState& r) {
+  double useful = 0;
+  StepWork work;
+  // One row more. A token passes P once and is read out at every proposal depth and at R: of as
+  // many rows, so many are there in a step on average.
+  const auto add = [&](const RowState& r) {
     const auto context = static_cast<double>(r.context);
-    return context * cost.row_position + (ReadsNewPlane(r) ? context * cost.plane_position : 0.0);
-  };
-  // What a step costs besides attention. A token passes P once and is read out at every proposal
-  // depth and at R: of as many rows, so many are there in a step on average.
-  const auto step = [&](std::ptrdiff_t n) {
-    const double preludes = static_cast<double>(n) / recurrence_;
-    const double readouts = preludes * readouts_;
-    return cost.step + cost.Recurrence(static_cast<int>(n)) +
-           std::min(1.0, preludes) * cost.prelude + preludes * cost.prelude_row +
-           std::min(1.0, readouts) * cost.readout + readouts * cost.readout_row;
-  };
-  double useful = 0, read = 0;
-  for (std::ptrdiff_t i = 0; i < needed; ++i) {
-    const RowState& r = row(order_[static_cast<size_t>(i)]);
     useful += r.reach;
-    read += attention(r);
-  }
+    ++work.rows;
+    work.row_positions += context;
+    work.plane_positions += ReadsNewPlane(r) ? context : 0.0;
+    work.preludes = static_cast<double>(work.rows) / recurrence_;
+    work.readouts = work.preludes * readouts_;
+  };
+  for (std::ptrdiff_t i = 0; i < needed; ++i) add(row(order_[static_cast<size_t>(i)]));
   // Costs may jump where a tile is full, so the best number of rows need not be where another one
   // first stops paying: all are tried.
-  const double first = step(needed) + read;
+  const double first = cost.Of(work).total();
   const double worth = needed > 0 ? first / static_cast<double>(needed) : 0.0;
   // The larger the better: useful rows per second, or, with shared planes, seconds saved.
   const auto value = [&](double useful_rows, double seconds) {
@@ -80,10 +74,8 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
   std::ptrdiff_t best = needed;
   double most = value(useful, first);
   for (std::ptrdiff_t i = needed; i < allowed; ++i) {
-    const RowState& r = row(order_[static_cast<size_t>(i)]);
-    useful += r.reach;
-    read += attention(r);
-    const double now = value(useful, step(i + 1) + read);
+    add(row(order_[static_cast<size_t>(i)]));
+    const double now = value(useful, cost.Of(work).total());
     if (now <= most) continue;
     most = now;
     best = i + 1;
@@ -106,8 +98,11 @@ double SecondsPerToken(const GroupQuestion& q, int group, const StepCost& cost) 
   const double planes = steps + 1.06 * (r - d1) / group;
   const double rows = r / least;  // of a step, whatever the group
   const auto context = static_cast<double>(q.context);
-  return steps * (cost.step + cost.Recurrence(std::max(1, static_cast<int>(rows + 0.5)))) +
-         planes * context * cost.plane_position + r * context * cost.row_position;
+  StepWork work;  // of one step; groups change nothing about P and C
+  work.rows = std::max(1, static_cast<int>(rows + 0.5));
+  work.row_positions = r * context / steps;
+  work.plane_positions = planes * context / steps;
+  return steps * cost.Of(work).total();
 }
 
 int BestGroup(const GroupQuestion& question, const StepCost& cost) {

@@ -7,6 +7,22 @@
 
 namespace loopspec {
 
+// What a step does: of one that is planned, or on average of many.
+struct StepWork {
+  int recurrences = 1;         // that every row goes through
+  int rows = 0;                // that advance
+  double row_positions = 0;    // committed positions attended to, over the rows ...
+  double plane_positions = 0;  // ... and read, over the distinct planes of a recurrence
+  double preludes = 0;         // rows that pass P first; under 1: the share of steps with one
+  double readouts = 0;         // likewise of C
+};
+
+struct StepSeconds {
+  double prelude = 0, recur = 0, readout = 0;
+  double rest = 0;  // whatever it does
+  double total() const { return prelude + recur + readout + rest; }
+};
+
 struct StepCost {
   // Row counts at which a recurrence was measured; between them costs are linear.
   static constexpr std::array<int, 9> kRows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
@@ -20,6 +36,8 @@ struct StepCost {
 
   // One recurrence of `rows` rows, without attention to committed positions.
   double Recurrence(int rows) const;
+  // The cost of a step: the one place where it is worked out.
+  StepSeconds Of(const StepWork& work) const;
 };
 
 }  // namespace loopspec

@@ -277,8 +277,11 @@ StepCost LoadStepCost(Backend& backend) {
 void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {
   if (measured_.recurrence == StepCost{}.recurrence) return;
   const auto positions = static_cast<double>(context);
-  const double expected = cost_.Recurrence(rows) + planes * positions * cost_.plane_position +
-                          rows * positions * cost_.row_position;
+  const double expected = cost_
+                              .Of({.rows = rows,
+                                   .row_positions = rows * positions,
+                                   .plane_positions = planes * positions})
+                              .recur;
   if (!(seconds > 0) || !(expected > 0)) return;
   const double ratio = seconds / expected;
   if (pace_ == 0) pace_ = ratio;
