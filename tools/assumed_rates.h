@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "decode/request.h"
+#include "calibrate/assumed_backend.h"
 
 namespace loopspec::tools {
 

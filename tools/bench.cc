@@ -54,7 +54,7 @@ struct Ways {
 };
 
 Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const Model& model,
-              const AssumedAcceptance& assumed) {
+              const AssumedGuesses& guesses) {
   Ways ways;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
   for (const std::string& text : options.decode) {
@@ -66,7 +66,7 @@ Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const M
     way.Apply(own);
     if (options.assume.empty())
       own.prior = chosen.calibration.Prior(own.depths, own.sampling.greedy());
-    if (!options.assume.empty() && !way.depths.empty()) own.assume = &assumed;
+    if (!options.assume.empty() && !way.depths.empty()) own.guesses = &guesses;
     ways.requests.push_back(own);
     ways.depths.insert(ways.depths.end(), way.depths.begin(), way.depths.end());
     ways.parsed.push_back(way);
@@ -184,22 +184,30 @@ measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, co
   return result;
 }
 
+// The backend that all ways share; what drafts come to is drawn where that was asked for.
+std::unique_ptr<Backend> MakeBenchBackend(const BenchOptions& options, const Model& model,
+                                          const EngineOptions& engine, const Ways& ways,
+                                          const AssumedAcceptance& assumed) {
+  auto backend = MakeBackend(model, engine, ways.depths);
+  return options.assume.empty() ? std::move(backend) : AssumeOutcomes(std::move(backend), assumed);
+}
+
 // Several requests at a time.
 void RunConcurrently(const BenchOptions& options, const Model& model, const Ways& ways,
                      const DecodeRequest& request, const BenchJobs& jobs,
-                     const AssumedAcceptance& assumed) {
+                     const AssumedAcceptance& assumed, const AssumedGuesses& guesses) {
   ConcurrencyBench bench;
   bench.model = options.model.model;
   bench.concurrency = ParseConcurrency(options.concurrency);
   for (const measure::MeasuredJob& job : jobs.jobs) bench.prompts.push_back(job.tokens);
   bench.ways = ways.parsed;
   bench.request = request;
-  if (!options.assume.empty()) bench.assume = &assumed;
+  if (!options.assume.empty()) bench.assumed_guesses = &guesses;
   bench.repeat = options.repeat;
   bench.json = options.json;
   EngineOptions engine = options.model.ToEngineOptions();
   engine.kv_positions = PositionsFor(bench, model.spec.max_positions);
-  RunConcurrencyBench(bench, *MakeBackend(model, engine, ways.depths));
+  RunConcurrencyBench(bench, *MakeBenchBackend(options, model, engine, ways, assumed));
 }
 
 void RunBench(const BenchOptions& options) {
@@ -220,15 +228,16 @@ void RunBench(const BenchOptions& options) {
   request.seed = options.seed;
   if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = loaded.special().eos;
   // Ways first: a mistake in one of them needs no prompts to be read.
-  MakeWays(options, request, model, assumed);
+  const AssumedGuesses guesses(assumed, model.spec.vocab);
+  MakeWays(options, request, model, guesses);
   const BenchJobs jobs = MakeBenchJobs(options.source, loaded);
   request.max_tokens = jobs.max_tokens;
-  const Ways ways = MakeWays(options, request, model, assumed);
+  const Ways ways = MakeWays(options, request, model, guesses);
   if (!options.concurrency.empty())
-    return RunConcurrently(options, model, ways, request, jobs, assumed);
+    return RunConcurrently(options, model, ways, request, jobs, assumed, guesses);
   engine.kv_positions = std::min<int64_t>(
       static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens, model.spec.max_positions);
-  const auto backend = MakeBackend(model, engine, ways.depths);
+  const auto backend = MakeBenchBackend(options, model, engine, ways, assumed);
   const double bandwidth = backend->ReadBandwidth();
   const std::vector<measure::RunRecord> records = RunAll(options, ways, jobs, loaded, *backend);
   const measure::BenchResult result =

@@ -126,7 +126,7 @@ class Clients {
     way_.Apply(submission.request);
     submission.request.prompt =
         bench_.prompts[static_cast<size_t>(submitted_) % bench_.prompts.size()];
-    if (!way_.depths.empty()) submission.request.assume = bench_.assume;
+    if (!way_.depths.empty()) submission.request.guesses = bench_.assumed_guesses;
     streams_.push_back(scheduler_.Submit(submission));
     ++submitted_;
   }
@@ -172,7 +172,7 @@ OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeWay& way, c
                      {"step_seconds", Median(line.step)},
                      {"step_with_chunk_seconds", Median(line.chunk)},
                      {"longest_gap_seconds", line.gap}};
-  if (comparable && bench.assume == nullptr) out["equal"] = line.equal;
+  if (comparable && bench.assumed_guesses == nullptr) out["equal"] = line.equal;
   return out;
 }
 
@@ -241,10 +241,11 @@ void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend) {
     Fail("{} requests at a time need {} cells, there are {}", most, 2 * most,
          backend.options().cells);
   const StepCost cost = LoadStepCost(backend);
-  const bool comparable = bench.assume == nullptr && !bench.request.sampling.needs_distributions();
+  const bool comparable =
+      bench.assumed_guesses == nullptr && !bench.request.sampling.needs_distributions();
   OrderedJson list = OrderedJson::array();
   if (!bench.json) {
-    if (bench.assume != nullptr) {
+    if (bench.assumed_guesses != nullptr) {
       fmt::print(
           "TIMING SIMULATION: verification outcomes are drawn at given rates, not decided by the "
           "model\n");
@@ -288,7 +289,7 @@ void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend) {
                      {"repeat", bench.repeat},
                      {"results", list}};
   if (Interrupted()) out["interrupted"] = true;
-  if (bench.assume != nullptr)
+  if (bench.assumed_guesses != nullptr)
     out["timing_simulation"] = "verification outcomes drawn at given rates, not decided";
   fmt::print("{}\n", out.dump(2));
 }

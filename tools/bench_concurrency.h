@@ -23,7 +23,8 @@ struct ConcurrencyBench {
   std::vector<std::vector<int32_t>> prompts;  // taken by turns
   std::vector<DecodeWay> ways;                // the first is the baseline
   DecodeRequest request;                      // all but prompt and way
-  const AssumedAcceptance* assume = nullptr;  // for ways with drafts
+  // For ways with drafts, when the backend's outcomes are assumed.
+  const GuessSource* assumed_guesses = nullptr;
   int repeat = 1;
   bool json = false;
 };

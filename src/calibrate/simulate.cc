@@ -15,7 +15,9 @@ constexpr int kCells = 256;
 // what its steps would cost.
 class CountingRun {
  public:
-  CountingRun(const SimulationRequest& request, uint64_t seed, int tokens) : request_(request) {
+  CountingRun(const SimulationRequest& request, uint64_t seed, int tokens)
+      : request_(request), cost_(request.cost), guesses_(request.assumed, kVocab) {
+    cost_.context = request.context;
     spec_.vocab = kVocab;
     spec_.recurrence = request.recurrence;
     spec_.max_positions = 1 << 30;
@@ -28,24 +30,26 @@ class CountingRun {
     decode_.row_budget = request.row_budget;
     decode_.group = request.group;
     decode_.early = request.early ? EarlyChildren::kLookup : EarlyChildren::kOff;
-    decode_.assume = &request.assumed;
+    decode_.guesses = &guesses_;
     if (!request.depths.empty()) decode_.prior = {request.assumed.rates, request.assumed.gate};
     decode_.seed = seed;
-    decode_.assumed_context = request.context;
   }
 
   // Adds what the tokens cost, all of them or those after the first.
   void Run(bool all, SimulationResult& sum) {
     KvLedger ledger(PagesFor(decode_.max_tokens + 1), kCells);
-    LoopSpec decoder(decode_, spec_, backend_, ledger, request_.cost);
+    LoopSpec decoder(decode_, spec_, backend_, ledger, cost_);
     const auto context = static_cast<double>(request_.context);
     double seconds = 0;
     while (!decoder.finished()) {
       plan_.Clear();
       plan_.recurrences = decoder.StepsToReadout();
       decoder.Plan(plan_.recurrences, plan_);
-      seconds += SecondsOf(plan_, request_.cost, context, seen_).total();
-      decisions_.assign(plan_.readouts.size(), {});
+      seconds += SecondsOf(plan_, cost_, context, seen_).total();
+      Decision plain;  // of a readout whose outcome is not assumed
+      plain.token = 0;
+      decisions_.assign(plan_.readouts.size(), plain);
+      AssumeOutcomes(request_.assumed, plan_, kVocab, decisions_);
       const bool first = decoder.output().empty();
       decoder.Absorb(decisions_);
       if (first && !all && !decoder.output().empty()) {
@@ -70,6 +74,8 @@ class CountingRun {
   }
 
   const SimulationRequest& request_;
+  StepCost cost_;
+  const AssumedGuesses guesses_;
   ModelSpec spec_;
   BackendOptions backend_;
   DecodeRequest decode_;

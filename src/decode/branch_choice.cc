@@ -24,7 +24,6 @@ BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int cap
       budget_(request.row_budget == 0 ? capacity : std::min(request.row_budget, capacity)),
       fixed_group_(request.group),
       adapt_(request.adapt_rates),
-      assumed_context_(request.assumed_context),
       cost_(cost),
       rates_(static_cast<int>(request.depths.size()), request.prior),
       chooser_(recurrence, static_cast<int>(request.depths.size()) + 1, capacity) {
@@ -74,7 +73,7 @@ int32_t BranchChoice::Dispensable(const BranchTree& tree, double reach) const {
 }
 
 int64_t BranchChoice::Context(const BranchTree& tree) const {
-  return assumed_context_ >= 0 ? assumed_context_ : tree[tree.root()].position;
+  return cost_.context >= 0 ? cost_.context : tree[tree.root()].position;
 }
 
 void BranchChoice::ChooseGroup(const BranchTree& tree) {

@@ -28,7 +28,7 @@ class BranchChoice {
   double GuessRate(int match) const { return guesses_.Of(match); }
   // Works out the reach of every branch anew.
   void UpdateReach(BranchTree& tree) const;
-  // The leaf with the smallest reach below `reach`, to make room; kNoBranch when there is none.
+  // The leaf with the smallest reach below `reach`, to be evicted; kNoBranch when there is none.
   int32_t Dispensable(const BranchTree& tree, double reach) const;
 
   // ---- The next step ----
@@ -52,7 +52,6 @@ class BranchChoice {
   const int budget_;       // rows of a step
   const int fixed_group_;  // 0: by cost
   const bool adapt_;
-  const int64_t assumed_context_;
   const StepCost& cost_;
   AcceptanceRates rates_;
   GuessRates guesses_;

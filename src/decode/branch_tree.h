@@ -67,7 +67,7 @@ class BranchTree {
   // Frees every branch.
   void Clear();
 
-  // Takes the branch's cell out of the tree's hands: whoever calls gives it back to the ledger.
+  // Takes the branch's cell out of the tree's hands: the caller gives it back to the ledger.
   int32_t ReleaseCell(int32_t id);
 
   Branch& operator[](int32_t id) { return branches_[static_cast<size_t>(id)]; }

@@ -33,12 +33,11 @@ int32_t LoopSpec::Spawn(int32_t parent, int32_t token, int32_t position, int pro
 void LoopSpec::Absorb(std::span<const Decision> decisions) {
   LOOPSPEC_CHECK(decisions.size() == pending_.size());
   if (!AllFinite(decisions)) return Stop(FinishReason::kError);
-  if (request_.assume != nullptr) decisions = Assume(decisions);
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (pending_[i].proposal >= 0) Draft(pending_[i].branch, pending_[i].proposal, decisions[i]);
   }
   // Verdicts from the root down, as many as are on the committed path: no branch passes its parent,
-  // so whoever was verified below the root was verified in this step.
+  // so a branch that was verified below the root was verified in this step.
   for (size_t i = 0; i < pending_.size() && !finished(); ++i) {
     if (pending_[i].proposal < 0 && pending_[i].number == tree_[tree_.root()].number)
       Verify(decisions[i]);

@@ -31,7 +31,7 @@ class LoopSpec {
   // longest text that it may become.
   LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
            KvLedger& ledger, const StepCost& cost = kRowsAreFree);
-  // The same with pages that whoever drives the decoder takes care of: see positions().
+  // The same with pages that the caller takes care of: see positions().
   LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
            KvLedger& ledger, SequencePages pages, const StepCost& cost = kRowsAreFree);
   ~LoopSpec();
@@ -49,7 +49,7 @@ class LoopSpec {
 
   // ---- One step ----
   // Which branches advance has been chosen for a decoder that has the step to itself. Where several
-  // share one, whoever drives them lists all their rows, chooses, and says so here: ListRows
+  // share one, their driver lists all their rows, chooses, and says so here: ListRows
   // appends one row for each branch, Choose takes the choice over them.
   void ListRows(int32_t sequence, std::vector<RowState>& rows);
   void Choose(std::span<const char> advance);
@@ -59,7 +59,7 @@ class LoopSpec {
   void Plan(int recurrences, StepPlan& plan);
   // The decisions of the readouts that Plan added, in order.
   void Absorb(std::span<const Decision> decisions);
-  // Commits that are still due after the last token, for whoever keeps the sequence.
+  // Commits that are still due after the last token, for a sequence that is kept.
   void PlanCommits(StepPlan& plan);
 
   // Gives up a branch and its descendants, but not the root: their drafts stay on record.
@@ -131,13 +131,12 @@ class LoopSpec {
   bool PassesDraft(int depth, int recurrences) const;  // a proposal depth, without reading it out
   void DropCommits();
   bool AllFinite(std::span<const Decision> decisions);
-  std::span<const Decision> Assume(std::span<const Decision> decisions);
+  DrawKey DrawAfter(const Branch& branch) const;  // of the token after the branch's own
   void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
              int proposal);
 
   const DecodeRequest request_;
-  const int recurrence_;  // R
-  const int vocab_;
+  const int recurrence_;                   // R
   const std::vector<int> readout_depths_;  // the backend's
   KvLedger& ledger_;
   SequencePages pages_;
@@ -159,7 +158,6 @@ class LoopSpec {
   // else's before the step that reads them is planned.
   std::vector<CommitPlan> commits_;
   std::vector<int32_t> held_cells_;
-  std::vector<Decision> assumed_;
   std::vector<char> depth_seen_;
   bool drafting_ = true;
 

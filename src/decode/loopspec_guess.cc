@@ -1,6 +1,5 @@
 // Early children: begun on a guess, before the parent's first draft. A guess that the draft repeats
 // is adopted as the draft's child; another is dropped. No draw of the cascade moves.
-#include "decode/assume.h"
 #include "decode/loopspec.h"
 
 namespace loopspec {
@@ -46,10 +45,7 @@ bool LoopSpec::IsGuess(int32_t b) const {
 
 // What followed the last tokens of b's prefix when they stood in the text before.
 Guess LoopSpec::GuessAfter(int32_t b) const {
-  if (request_.assume != nullptr) {
-    const auto next = static_cast<uint32_t>(tree_[b].position + 1);
-    return AssumeGuess(*request_.assume, {request_.seed, request_.choice, next}, vocab_);
-  }
+  if (request_.guesses != nullptr) return request_.guesses->At(DrawAfter(tree_[b]));
   int32_t chain[GuessRates::kLongestMatch];
   size_t length = 0;
   for (int32_t a = b; a != tree_.root() && length < std::size(chain); a = tree_[a].parent)

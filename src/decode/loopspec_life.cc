@@ -1,12 +1,9 @@
-// How a request begins, pauses and ends; and what is told of it on the way.
-#include <fmt/format.h>
-
+// How a request begins, is suspended, resumes and ends.
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "decode/assume.h"
 #include "decode/loopspec.h"
 
 namespace loopspec {
@@ -50,7 +47,6 @@ LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
                    const StepCost& cost)
     : request_(Checked(request, spec, backend)),
       recurrence_(spec.recurrence),
-      vocab_(spec.vocab),
       readout_depths_(backend.readout_depths),
       ledger_(ledger),
       pages_(std::move(pages)),
@@ -132,41 +128,6 @@ void LoopSpec::LimitBranches(int most) {
     }
     Evict(least);
   }
-}
-
-// Logits that are no numbers decide nothing. They come from a damaged checkpoint, or from values
-// too large for the element type.
-bool LoopSpec::AllFinite(std::span<const Decision> decisions) {
-  for (size_t i = 0; i < decisions.size(); ++i) {
-    if (decisions[i].finite) continue;
-    const Branch& branch = tree_[pending_[i].branch];
-    error_ = fmt::format(
-        "the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
-        branch.position, branch.depth);
-    return false;
-  }
-  return true;
-}
-
-// Timing simulations only (request.assume).
-std::span<const Decision> LoopSpec::Assume(std::span<const Decision> decisions) {
-  assumed_.assign(decisions.begin(), decisions.end());
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    const Branch& branch = tree_[pending_[i].branch];
-    const DrawKey key{request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
-    AssumeOutcome(*request_.assume, key, pending_[i].proposal,
-                  std::span(branch.proposals, static_cast<size_t>(branch.proposal_count)), vocab_,
-                  assumed_[i]);
-  }
-  return assumed_;
-}
-
-void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
-                     int proposal) {
-  if (!request_.trace) return;
-  const int32_t parent = branch.parent == kNoBranch ? -1 : tree_[branch.parent].number;
-  trace_.push_back(
-      {kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});
 }
 
 }  // namespace loopspec

@@ -1,4 +1,6 @@
 // The next step of a request, as the backend takes it: which cells advance, and what is read out.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -103,13 +105,39 @@ void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {
   for (int i = 0; i < branch.proposal_count; ++i)
     out.recorded[i] = {branch.proposals[i].index, branch.proposals[i].token};
   out.sampling = &request_.sampling;
-  out.draw = {request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
+  out.draw = DrawAfter(branch);
   const std::span<const TokenCount> counts = counts_.Of(tree_, b);
   out.counts = counts.data();
   out.counts_length = static_cast<int32_t>(counts.size());
   out.logprobs = verify ? request_.logprobs : -1;
   plan.readouts.push_back(out);
   pending_.push_back({b, branch.number, out.proposal});
+}
+
+// Logits that are no numbers decide nothing. They come from a damaged checkpoint, or from values
+// too large for the element type.
+bool LoopSpec::AllFinite(std::span<const Decision> decisions) {
+  for (size_t i = 0; i < decisions.size(); ++i) {
+    if (decisions[i].finite) continue;
+    const Branch& branch = tree_[pending_[i].branch];
+    error_ = fmt::format(
+        "the logits at position {}, depth {} hold NaN or infinity: are the weights damaged?",
+        branch.position, branch.depth);
+    return false;
+  }
+  return true;
+}
+
+DrawKey LoopSpec::DrawAfter(const Branch& branch) const {
+  return {request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
+}
+
+void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
+                     int proposal) {
+  if (!request_.trace) return;
+  const int32_t parent = branch.parent == kNoBranch ? -1 : tree_[branch.parent].number;
+  trace_.push_back(
+      {kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});
 }
 
 }  // namespace loopspec

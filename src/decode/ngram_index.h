@@ -2,7 +2,7 @@
 //
 // Prompt and output are entered as they are committed. A look-up takes the end of any prefix (the
 // committed text and a branch's uncommitted chain) and returns what followed the most recent place
-// with the longest match, of 1 to 6 tokens. Room is made at the start; entering and looking up
+// with the longest match, of 1 to 6 tokens. Memory is taken at the start; entering and looking up
 // allocate nothing.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/philox.h"
 #include "decode/acceptance.h"
 
 namespace loopspec {
@@ -19,9 +20,17 @@ struct Guess {
   int32_t match = 0;   // tokens that matched
 };
 
+// Guesses from elsewhere.
+class GuessSource {
+ public:
+  virtual ~GuessSource() = default;
+  // For the token that is drawn with this key.
+  virtual Guess At(const DrawKey& token) const = 0;
+};
+
 class NgramIndex {
  public:
-  // Room for `capacity` tokens; none: the index stays empty.
+  // For `capacity` tokens at most; 0: the index stays empty.
   explicit NgramIndex(int64_t capacity);
 
   void Push(int32_t token);

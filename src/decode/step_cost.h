@@ -33,6 +33,7 @@ struct StepCost {
   double prelude = 0, prelude_row = 0;  // P in a step that has one; each row of it
   double readout = 0, readout_row = 0;  // C, head and sampling likewise
   double step = 0;                      // what every step costs whatever it does
+  int64_t context = -1;  // committed positions at which costs are taken; -1: of each sequence
 
   // One recurrence of `rows` rows, without attention to committed positions.
   double Recurrence(int rows) const;

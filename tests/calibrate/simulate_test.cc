@@ -98,6 +98,59 @@ TEST(Simulation, ShortTextsCountAfterTheirFirstToken) {
   EXPECT_NEAR(Simulate(request).tokens_per_pass, together, 0.1 * together);
 }
 
+// ---- Outcomes that are drawn
+
+ReadoutPlan Readout(ReadoutPurpose purpose, int proposal, uint32_t position) {
+  ReadoutPlan readout{};
+  readout.purpose = purpose;
+  readout.proposal = proposal;
+  readout.draw = {1, 0, position};
+  return readout;
+}
+
+TEST(AssumedOutcomes, ComeAtTheirRates) {
+  constexpr int kPositions = 20000, kTokens = 1000;
+  const AssumedAcceptance assumed = {{0.7, 0.2}, 0.4};
+  int accepted[3] = {0, 0, 0}, opened = 0;
+  for (uint32_t position = 0; position < kPositions; ++position) {
+    StepPlan plan;
+    plan.readouts = {Readout(ReadoutPurpose::kPropose, 0, position),
+                     Readout(ReadoutPurpose::kPropose, 1, position)};
+    std::vector<Decision> drafts(2);
+    AssumeOutcomes(assumed, plan, kTokens, drafts);
+    ASSERT_GE(drafts[0].token, 0);  // the first proposal is always there
+    opened += drafts[1].gate_open ? 1 : 0;
+    ASSERT_EQ(drafts[1].gate_open, drafts[1].token >= 0);
+    plan.readouts = {Readout(ReadoutPurpose::kVerify, -1, position)};
+    ReadoutPlan& verify = plan.readouts[0];
+    for (int i = 0; i < 2; ++i) {
+      if (drafts[static_cast<size_t>(i)].token < 0) continue;
+      verify.recorded[verify.recorded_count++] = {i, drafts[static_cast<size_t>(i)].token};
+    }
+    std::vector<Decision> verdict(1);
+    AssumeOutcomes(assumed, plan, kTokens, verdict);
+    const int winner = verdict[0].accepted;
+    ++accepted[winner < 0 ? 2 : verify.recorded[winner].proposal];
+    ASSERT_TRUE(winner < 0 || verdict[0].token == verify.recorded[winner].token);
+    for (int i = 0; i < verify.recorded_count && winner < 0; ++i)
+      ASSERT_NE(verdict[0].token, verify.recorded[i].token);
+  }
+  EXPECT_NEAR(accepted[0], 0.7 * kPositions, 0.01 * kPositions);
+  EXPECT_NEAR(accepted[1], 0.2 * kPositions, 0.01 * kPositions);
+  EXPECT_NEAR(accepted[2], 0.1 * kPositions, 0.01 * kPositions);
+  EXPECT_NEAR(opened, 0.4 * kPositions, 0.01 * kPositions);
+}
+
+TEST(AssumedOutcomes, AVerdictOverNoDraftsIsTheModelsOwn) {
+  StepPlan plan;
+  plan.readouts = {Readout(ReadoutPurpose::kVerify, -1, 7)};
+  std::vector<Decision> verdict(1);
+  verdict[0].token = 123;
+  AssumeOutcomes({{0.9}, 0}, plan, 1000, verdict);
+  EXPECT_EQ(verdict[0].token, 123);
+  EXPECT_EQ(verdict[0].accepted, -1);
+}
+
 // ---- Costs as texts meet them
 
 StepCost SomeCosts() {

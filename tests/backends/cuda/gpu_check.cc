@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/timer.h"
 #include "calibrate/agreement.h"
+#include "calibrate/assumed_backend.h"
 #include "calibrate/memory_bound.h"
 #include "decode/depths.h"
 #include "engine/run_request.h"
@@ -223,7 +224,8 @@ int Time(const Arguments& arguments) {
   options.readout_depths = depths;
   options.readout_depths.push_back(model.spec.recurrence);
   options.kv_positions = context + tokens + 64;
-  const auto backend = MakerFor(arguments)(model, options);
+  const auto backend = AssumeOutcomes(MakerFor(arguments)(model, options), assume);
+  const AssumedGuesses guesses(assume, model.spec.vocab);
   const double bandwidth = backend->ReadBandwidth();
   DecodeRequest request;
   request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
@@ -232,7 +234,7 @@ int Time(const Arguments& arguments) {
   fmt::print("step costs: {}", StepCostText(cost));
   const Timing plain = TimeDecoding(model, *backend, cost, request, repeat, bandwidth);
   request.depths = depths;
-  request.assume = &assume;
+  request.guesses = &guesses;
 
   Results results(arguments.Text("results"), folder);
   fmt::print(
