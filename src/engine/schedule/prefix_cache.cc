@@ -3,10 +3,9 @@
 #include <algorithm>
 
 namespace loopspec {
-namespace {
 
-// Mixes a page of tokens into the hash of the text before it (the finaliser of SplitMix64).
-uint64_t Chain(uint64_t hash, const int32_t* tokens) {
+// The finaliser of SplitMix64 for every token.
+uint64_t HashPage(uint64_t hash, const int32_t* tokens) {
   for (int i = 0; i < kPageSize; ++i) {
     hash += 0x9E3779B97F4A7C15u * (static_cast<uint64_t>(static_cast<uint32_t>(tokens[i])) + 1);
     hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9u;
@@ -15,8 +14,6 @@ uint64_t Chain(uint64_t hash, const int32_t* tokens) {
   }
   return hash;
 }
-
-}  // namespace
 
 PrefixCache::~PrefixCache() {
   for (const Entry& entry : entries_) pages_.Release(entry.page);
@@ -44,7 +41,7 @@ int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequen
   uint64_t hash = 0;
   int64_t found = 0;
   for (; found + kPageSize <= static_cast<int64_t>(tokens.size()); found += kPageSize) {
-    hash = Chain(hash, tokens.data() + found);
+    hash = hash_(hash, tokens.data() + found);
     const Place place = Look(hash, last, tokens.data() + found);
     if (place == entries_.end()) break;
     last = &*place;
@@ -59,7 +56,7 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_
   uint64_t hash = 0;
   for (size_t i = 0; i < pages.size() && (i + 1) * kPageSize <= tokens.size(); ++i) {
     const int32_t* block = tokens.data() + i * kPageSize;
-    hash = Chain(hash, block);
+    hash = hash_(hash, block);
     const Place known = Look(hash, parent, block);
     if (known != entries_.end()) {
       parent = &*known;

@@ -2,8 +2,8 @@
 //
 // A tree of whole pages: an entry is the kPageSize tokens of one page after the tokens of its
 // parents. Entries are found by a hash chained over the text and compared token by token, so a hit
-// is never a wrong one. The pages themselves are counted references: an entry is one holder among
-// others, and a page that a sequence still reads is never given away. Readout depths, state seed
+// is never a wrong one. Pages have reference counts: an entry is one holder among others, and a
+// page that a sequence still reads is never evicted. Readout depths, state seed
 // and compute mode belong to the backend, so a cache serves one backend only.
 #pragma once
 
@@ -17,10 +17,15 @@
 
 namespace loopspec {
 
+// The hash of a text that ends with a whole page, from the hash of the text before that page.
+using PageHash = uint64_t (*)(uint64_t before, const int32_t* tokens);
+uint64_t HashPage(uint64_t before, const int32_t* tokens);
+
 class PrefixCache {
  public:
-  // At most `limit` pages.
-  PrefixCache(PagePool& pages, int64_t limit) : pages_(pages), limit_(limit) {}
+  // At most `limit` pages. `hash` decides how fast entries are found, not which.
+  PrefixCache(PagePool& pages, int64_t limit, PageHash hash = HashPage)
+      : pages_(pages), limit_(limit), hash_(hash) {}
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -33,7 +38,7 @@ class PrefixCache {
   // for good. Where a beginning is known already, its own pages stay.
   void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
 
-  // Gives up the least recently used entry whose page nobody else holds. False when there is none.
+  // Evicts the least recently used entry whose page has no other holder. False when there is none.
   bool EvictOne();
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
@@ -56,6 +61,7 @@ class PrefixCache {
 
   PagePool& pages_;
   int64_t limit_;
+  PageHash hash_;
   std::list<Entry> entries_;  // the most recently used first
   std::unordered_multimap<uint64_t, Place> by_hash_;
 };

@@ -1,4 +1,4 @@
-// The cache of prefixes: what is found is what was put in, and what is in use is never given away.
+// The cache of prefixes: what is found is what was put in, and what is in use is never evicted.
 #include "engine/schedule/prefix_cache.h"
 
 #include <gtest/gtest.h>
@@ -91,11 +91,48 @@ TEST(PrefixCache, KeepsToItsLimit) {
   EXPECT_EQ(cache.Find(Text(2, 0, 2), hit), 128);
 }
 
+uint64_t AlwaysTheSame(uint64_t, const int32_t*) {
+  return 42;
+}
+
+// Where all hashes collide, tokens decide: one request must not read another's keys and values.
+TEST(PrefixCache, AHitIsTheSameTextWhateverTheHash) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 20, AlwaysTheSame);
+  const std::vector<int32_t> text = Text(2, 0, 1);
+  const SequencePages pages(ledger, 2 * kPageSize);
+  cache.Insert(text, pages.pages());
+  const auto hits = [&](const std::vector<int32_t>& prompt) {
+    SequencePages hit(ledger);
+    return cache.Find(prompt, hit);
+  };
+  EXPECT_EQ(hits(text), 128);
+  for (size_t at = 0; at < text.size(); ++at) {
+    std::vector<int32_t> other = text;
+    ++other[at];
+    EXPECT_EQ(hits(other), at < kPageSize ? 0 : 64) << "differs in token " << at;
+  }
+  // The second page alone, which stands after another text.
+  EXPECT_EQ(hits({text.begin() + kPageSize, text.end()}), 0);
+  // And what differs in one token is kept beside it, not in its place.
+  std::vector<int32_t> other = text;
+  ++other[kPageSize - 1];
+  const SequencePages others(ledger, 2 * kPageSize);
+  cache.Insert(other, others.pages());
+  EXPECT_EQ(cache.size(), 4);
+  for (const auto& [prompt, expected] :
+       {std::pair(text, pages.pages()), std::pair(other, others.pages())}) {
+    SequencePages hit(ledger);
+    EXPECT_EQ(cache.Find(prompt, hit), 128);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), hit.pages().begin()));
+  }
+}
+
 // Random texts over few tokens, so that they share beginnings, against a plain map of texts.
-TEST(PrefixCache, RandomHistories) {
+void RandomHistory(PageHash hash) {
   std::mt19937 random(3);
   KvLedger ledger(60, 1);
-  PrefixCache cache(ledger.pages(), 40);
+  PrefixCache cache(ledger.pages(), 40, hash);
   // What each page holds: written once, when its sequence took it.
   std::map<int32_t, std::vector<int32_t>> contents;
   struct Live {
@@ -141,6 +178,15 @@ TEST(PrefixCache, RandomHistories) {
   while (cache.EvictOne()) {
   }
   EXPECT_EQ(ledger.pages().available(), 60);
+}
+
+TEST(PrefixCache, RandomHistories) {
+  RandomHistory(HashPage);
+}
+
+TEST(PrefixCache, RandomHistoriesWhereHashesCollide) {
+  RandomHistory(AlwaysTheSame);
+  RandomHistory([](uint64_t, const int32_t* tokens) { return static_cast<uint64_t>(tokens[0]); });
 }
 
 }  // namespace

@@ -11,10 +11,10 @@ namespace {
 constexpr SequenceView Waiting(uint64_t submission) {
   return {Stage::kWaiting, submission};
 }
-constexpr SequenceView Prefill(uint64_t submission, int64_t last_chunk) {
+constexpr SequenceView Prefilling(uint64_t submission, int64_t last_chunk) {
   return {Stage::kPrefill, submission, last_chunk};
 }
-constexpr SequenceView Decode(uint64_t submission, int pages_missing = 0) {
+constexpr SequenceView Decoding(uint64_t submission, int pages_missing = 0) {
   return {Stage::kDecode, submission, 0, pages_missing};
 }
 constexpr SequenceView Preempted(uint64_t submission) {
@@ -59,23 +59,23 @@ TEST(Schedule, Admission) {
   Expect({
       {"nothing to do", {}, {Action::kStep}},
       {"in order of arrival", {Waiting(1), Waiting(2)}, {Action::kAdmit, 0}},
-      {"beside those that run", {Decode(1), Waiting(2)}, {Action::kAdmit, 1}},
+      {"beside those that run", {Decoding(1), Waiting(2)}, {Action::kAdmit, 1}},
       {"what has ended takes no place", {Ended(1), Waiting(2)}, {Action::kAdmit, 1}, 1},
-      {"as many as may run", {Decode(1), Decode(2), Waiting(3)}, {Action::kStep}, 2},
+      {"as many as may run", {Decoding(1), Decoding(2), Waiting(3)}, {Action::kStep}, 2},
       {"none may pass one that does not fit",
-       {Decode(1), Waiting(2), Waiting(3)},
+       {Decoding(1), Waiting(2), Waiting(3)},
        {Action::kStep},
        4,
        8,
        true},
       {"a preempted sequence comes before an older one that waits",
-       {Decode(1), Waiting(2), Preempted(3)},
+       {Decoding(1), Waiting(2), Preempted(3)},
        {Action::kResume, 2}},
       {"the oldest preempted one first",
-       {Decode(1), Preempted(2), Preempted(3)},
+       {Decoding(1), Preempted(2), Preempted(3)},
        {Action::kResume, 1}},
       {"and nobody new while one does not fit",
-       {Decode(1), Preempted(2), Waiting(3)},
+       {Decoding(1), Preempted(2), Waiting(3)},
        {Action::kStep},
        4,
        8,
@@ -86,35 +86,39 @@ TEST(Schedule, Admission) {
 TEST(Schedule, ChoicesOfOneSubmission) {
   Expect({
       {"wait for the prompt of the first",
-       {Prefill(1, 0), Waiting(1), Waiting(1)},
+       {Prefilling(1, 0), Waiting(1), Waiting(1)},
        {Action::kStep},
        4,
        8,
        false,
        Chunk::kSettled},
-      {"while others pass them", {Prefill(1, 0), Waiting(1), Waiting(2)}, {Action::kAdmit, 2}},
-      {"and come when it is there", {Decode(1), Waiting(1), Waiting(2)}, {Action::kAdmit, 1}},
+      {"while others pass them", {Prefilling(1, 0), Waiting(1), Waiting(2)}, {Action::kAdmit, 2}},
+      {"and come when it is there", {Decoding(1), Waiting(1), Waiting(2)}, {Action::kAdmit, 1}},
       {"even if the first has ended", {Ended(1), Waiting(1)}, {Action::kAdmit, 1}},
       {"another submission's prompt is none of theirs",
-       {Prefill(1, 0), Waiting(2), Waiting(2)},
+       {Prefilling(1, 0), Waiting(2), Waiting(2)},
        {Action::kAdmit, 1}},
   });
 }
 
 TEST(Schedule, ChunksOfPrompts) {
-  const std::vector<SequenceView> two = {Decode(1), Decode(2), Prefill(3, 5)};
+  const std::vector<SequenceView> two = {Decoding(1), Decoding(2), Prefilling(3, 5)};
   Expect({
-      {"the one that has waited longest", {Prefill(1, 7), Prefill(2, 5)}, {Action::kBeginChunk, 1}},
-      {"whatever its age", {Prefill(1, 5), Prefill(2, 7)}, {Action::kBeginChunk, 0}},
-      {"between equals the younger", {Prefill(1, 5), Prefill(2, 5)}, {Action::kBeginChunk, 1}},
-      {"one at a time", {Prefill(1, 5)}, {Action::kCheckChunk}, 4, 8, false, Chunk::kInFlight},
-      {"and one in a step", {Prefill(1, 5)}, {Action::kStep}, 4, 8, false, Chunk::kSettled},
-      {"admission comes first", {Prefill(1, 5), Waiting(2)}, {Action::kAdmit, 1}},
+      {"the one that has waited longest",
+       {Prefilling(1, 7), Prefilling(2, 5)},
+       {Action::kBeginChunk, 1}},
+      {"whatever its age", {Prefilling(1, 5), Prefilling(2, 7)}, {Action::kBeginChunk, 0}},
+      {"between equals the younger",
+       {Prefilling(1, 5), Prefilling(2, 5)},
+       {Action::kBeginChunk, 1}},
+      {"one at a time", {Prefilling(1, 5)}, {Action::kCheckChunk}, 4, 8, false, Chunk::kInFlight},
+      {"and one in a step", {Prefilling(1, 5)}, {Action::kStep}, 4, 8, false, Chunk::kSettled},
+      {"admission comes first", {Prefilling(1, 5), Waiting(2)}, {Action::kAdmit, 1}},
       {"the streams first get a token each", two, {Action::kStep}, 4, 8, false, Chunk::kNone, 3, 1},
       {"which both have", two, {Action::kBeginChunk, 2}, 4, 8, false, Chunk::kNone, 3, 2},
       {"or R recurrences", two, {Action::kBeginChunk, 2}, 4, 8, false, Chunk::kNone, 4, 1},
       {"without streams at once",
-       {Prefill(1, 5)},
+       {Prefilling(1, 5)},
        {Action::kBeginChunk, 0},
        4,
        8,
@@ -127,31 +131,35 @@ TEST(Schedule, ChunksOfPrompts) {
 
 TEST(Schedule, Preemption) {
   Expect({
-      {"none while pages suffice", {Decode(1, 1), Decode(2, 1)}, {Action::kStep}, 4, 2},
-      {"the youngest goes", {Decode(1, 1), Decode(2, 1)}, {Action::kPreempt, 1}, 4, 1},
-      {"also when it needs none itself", {Decode(1, 1), Decode(2)}, {Action::kPreempt, 1}, 4, 0},
+      {"none while pages suffice", {Decoding(1, 1), Decoding(2, 1)}, {Action::kStep}, 4, 2},
+      {"the youngest goes", {Decoding(1, 1), Decoding(2, 1)}, {Action::kPreempt, 1}, 4, 1},
+      {"also when it needs none itself",
+       {Decoding(1, 1), Decoding(2)},
+       {Action::kPreempt, 1},
+       4,
+       0},
       {"or is being prefilled",
-       {Decode(1, 1), Decode(2), Prefill(3, 0)},
+       {Decoding(1, 1), Decoding(2), Prefilling(3, 0)},
        {Action::kPreempt, 2},
        4,
        0,
        false,
        Chunk::kSettled},
       {"not one that is out already",
-       {Decode(1, 1), Decode(2), Preempted(3), Waiting(4)},
+       {Decoding(1, 1), Decoding(2), Preempted(3), Waiting(4)},
        {Action::kPreempt, 1},
        4,
        0,
        true},
       {"a prompt needs none for the step",
-       {Decode(1), Prefill(2, 0)},
+       {Decoding(1), Prefilling(2, 0)},
        {Action::kStep},
        4,
        0,
        false,
        Chunk::kSettled},
       {"the chunk in flight is looked at first",
-       {Decode(1, 1), Prefill(2, 0)},
+       {Decoding(1, 1), Prefilling(2, 0)},
        {Action::kCheckChunk},
        4,
        0,
