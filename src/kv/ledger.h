@@ -76,7 +76,7 @@ class SequencePages {
   SequencePages(SequencePages&& other) noexcept;
   SequencePages& operator=(SequencePages&& other) noexcept;
 
-  // Takes pages until there is room for `positions`. False, and nothing taken, when too few are
+  // Takes pages until they hold `positions`. False, and nothing taken, when too few are
   // left. Pages may move in memory: not while a step that names them is in flight.
   bool Grow(int64_t positions);
   // Growing up to `positions` allocates nothing from now on; no page is taken.
