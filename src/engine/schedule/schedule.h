@@ -33,7 +33,7 @@ struct ScheduleView {
   int recurrence = 1;  // R
 
   // Of this scheduling step:
-  bool admission_closed = false;  // a sequence did not fit, and nobody may pass it
+  bool admission_closed = false;  // one did not fit, and none may pass it; or its time is over
   enum class Chunk {
     kNone,      // nothing is in flight, and none was begun in this step
     kInFlight,  // and not looked at in this step

@@ -170,6 +170,8 @@ void Scheduler::Do(const NextAction& next) {
   const auto sequence = [&]() -> Sequence& {
     return *sequences_[static_cast<size_t>(next.sequence)];
   };
+  // Once per step: what is preempted in it, or prefilled, changes nothing before the next.
+  if (next.action != Action::kAdmit && next.action != Action::kResume) admission_closed_ = true;
   switch (next.action) {
     case Action::kAdmit:
       return Admit(sequence());
