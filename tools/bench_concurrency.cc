@@ -85,7 +85,7 @@ class Clients {
     enum { kFilling, kCounting, kEmptying } phase = kFilling;
     while (!Interrupted()) {
       const Timer turn;
-      if (!scheduler_.Turn()) break;
+      if (!scheduler_.Step()) break;
       const double seconds = turn.Seconds();
       const SchedulerState now = scheduler_.state();
       const int64_t ended = now.finished + now.failed;

@@ -29,7 +29,7 @@ RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
     const TokenStream::Status status = stream->Next(event, std::chrono::milliseconds(0));
     if (status == TokenStream::Status::kDone) break;
     if (status == TokenStream::Status::kTimeout) {
-      scheduler.Turn();
+      scheduler.Step();
       continue;
     }
     const bool token = event.kind == StreamEvent::Kind::kToken;

@@ -193,12 +193,12 @@ class LoadedEngine final : public CompletionEngine {
     const SchedulerState state = scheduler_.state();
     EngineMetrics metrics;
     metrics.running = state.prefilling + state.decoding;
-    metrics.waiting = state.waiting + state.set_aside;
+    metrics.waiting = state.waiting + state.preempted;
     if (state.pages > 0)
       metrics.kv_usage = 1.0 - static_cast<double>(state.pages_free) / state.pages;
     if (state.cells > 0)
       metrics.cells_usage = 1.0 - static_cast<double>(state.cells_free) / state.cells;
-    metrics.preemptions = state.times_set_aside;
+    metrics.preemptions = state.preemptions;
     metrics.prefix_queries = state.prompt_tokens;
     metrics.prefix_hits = state.cached_tokens;
     metrics.accepted = state.accepted;

@@ -81,7 +81,7 @@ DecodeRequest Request(const std::vector<std::vector<int32_t>>& prompts, const Mo
 }
 
 void StreamsUnderLoad(const std::string& name, int streams_count, int longest, int64_t positions,
-                      bool expect_set_aside) {
+                      bool expect_preemptions) {
   const Model model = LoadTestModel(name);
   const auto prompts = DemoPrompts(name);
   const auto alone_backend = MakeTestBackend(model, Options(model, 1024));
@@ -105,7 +105,7 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
       if (turn == came[i] + 4 + static_cast<int>(i)) streams[i]->Cancel();
     }
     ++turn;
-    busy = scheduler.Turn();
+    busy = scheduler.Step();
   }
   int64_t cancelled = 0, cached = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -124,7 +124,7 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
   }
   EXPECT_GT(cancelled, 0);
   EXPECT_GT(cached, 0);
-  EXPECT_EQ(scheduler.state().times_set_aside > 0, expect_set_aside);
+  EXPECT_EQ(scheduler.state().preemptions > 0, expect_preemptions);
   const SchedulerState state = scheduler.state();
   EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
   EXPECT_EQ(state.cells_free, state.cells);
@@ -155,7 +155,7 @@ TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
   request.logprobs = 3;
   Scheduler scheduler(*backend);
   const auto decoded = scheduler.Submit({.request = request});
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   std::vector<CommittedToken> tokens;
   StreamEvent event;
@@ -165,7 +165,7 @@ TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
   for (const CommittedToken& token : tokens) request.prompt.push_back(token.token);
   request.max_tokens = 0;
   const auto scored = scheduler.Submit({.request = request, .prompt_logprobs = 3});
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   std::vector<StreamEvent::Kind> kinds;
   while (scored->Next(event) == TokenStream::Status::kEvent) kinds.push_back(event.kind);

@@ -71,7 +71,7 @@ void Admission::Preempt(Sequence& sequence) {
   sequence.swapped = pages_.SwapOut(decoder.pages(), sequence.committed);
   decoder.Suspend();
   sequence.stage = Stage::kPreempted;
-  ++sequence.result.set_aside;
+  ++sequence.result.preemptions;
 }
 
 // Another choice of its submission that runs.

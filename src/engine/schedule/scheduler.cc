@@ -45,7 +45,7 @@ void Scheduler::Start() {
   LOOPSPEC_CHECK(!thread_.joinable());
   thread_ = std::thread([this] {
     while (!stopping_) {
-      if (!Turn()) wakeup_->Wait();
+      if (!Step()) wakeup_->Wait();
     }
   });
 }
@@ -113,7 +113,7 @@ SchedulerState Scheduler::state() const {
 
 // ---- A scheduling step ----
 
-bool Scheduler::Turn() {
+bool Scheduler::Step() {
   ++number_;
   admission_closed_ = chunk_settled_ = false;
   bool busy = true;
@@ -123,7 +123,7 @@ bool Scheduler::Turn() {
     admission_.ShareCells();
     for (NextAction next = Next(); next.action != Action::kStep; next = Next()) Do(next);
     busy = !sequences_.empty();
-    Step();
+    Decode();
     if (prefill_.sequence() != nullptr && (decoding_.empty() || prefill_.Done())) FinishChunk();
   } catch (const std::exception& error) {  // no memory
     if (prefill_.sequence() != nullptr) FinishChunk();
@@ -255,10 +255,10 @@ void Scheduler::FinishChunk() {
 void Scheduler::Preempt(Sequence& sequence) {
   if (prefill_.sequence() == &sequence) FinishChunk();
   if (sequence.stage == Stage::kEnded) return;
-  if (Guard(sequence, [&] { admission_.Preempt(sequence); })) ++counters_.times_set_aside;
+  if (Guard(sequence, [&] { admission_.Preempt(sequence); })) ++counters_.preemptions;
 }
 
-void Scheduler::Step() {
+void Scheduler::Decode() {
   decoding_.clear();
   for (const auto& sequence : sequences_) {
     if (sequence->stage != Stage::kDecode) continue;
@@ -363,11 +363,11 @@ void Scheduler::Sweep() {
 
 void Scheduler::Publish() {
   SchedulerState& state = counters_;
-  state.prefilling = state.decoding = state.set_aside = 0;
+  state.prefilling = state.decoding = state.preempted = 0;
   for (const auto& sequence : sequences_) {
     state.prefilling += sequence->stage == Stage::kPrefill ? 1 : 0;
     state.decoding += sequence->stage == Stage::kDecode ? 1 : 0;
-    state.set_aside += sequence->stage == Stage::kPreempted ? 1 : 0;
+    state.preempted += sequence->stage == Stage::kPreempted ? 1 : 0;
   }
   state.pages = backend_.pages();
   state.pages_free = pages_.free();

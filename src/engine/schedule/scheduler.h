@@ -10,7 +10,7 @@
 //   kv_pages.h     KV pages of sequences, and prefix hits (prefix_cache.h)
 //   token_stream.h what a reader gets
 //
-// A scheduling step (Turn) takes in what was submitted or cancelled and asks the policy what comes
+// A scheduling step (Step) takes in what was submitted or cancelled and asks the policy what comes
 // next until that is a step: first those are resumed and admitted that fit, then a chunk of one
 // prompt is begun, then sequences are preempted until the others have pages for whatever the step
 // may commit. Then it makes the step and delivers the tokens. So between two steps of a stream lies
@@ -68,13 +68,13 @@ struct Submission {
 
 // Where the engine stands, for people and for metrics. Counters run from the start.
 struct SchedulerState {
-  int waiting = 0, prefilling = 0, decoding = 0, set_aside = 0;  // sequences now
+  int waiting = 0, prefilling = 0, decoding = 0, preempted = 0;  // sequences now
   int pages = 0, pages_free = 0, pages_cached = 0;               // cached ones may be in use too
   int cells = 0, cells_free = 0;
   int64_t steps = 0, rows = 0;  // steps made, rows in them
   int64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0;
   int64_t finished = 0, cancelled = 0, failed = 0;  // sequences
-  int64_t times_set_aside = 0;
+  int64_t preemptions = 0;
   std::vector<int64_t> accepted;  // decoded tokens by proposal, of sequences that have ended
   int64_t fallback = 0;
 };
@@ -89,10 +89,10 @@ class Scheduler {
   std::shared_ptr<TokenStream> Submit(const Submission& submission);
   SchedulerState state() const;
 
-  // Starts the thread that drives. Without it, the thread that calls Turn does.
+  // Starts the thread that drives. Without it, the thread that calls Step does.
   void Start();
   // One scheduling step; false when there was nothing to do.
-  bool Turn();
+  bool Step();
   // Between two scheduling steps.
   void set_hooks(SchedulerHooks hooks) { hooks_ = std::move(hooks); }
 
@@ -111,7 +111,7 @@ class Scheduler {
   void FinishChunk();  // waits
   void Preempt(Sequence& sequence);
 
-  void Step();
+  void Decode();
   void Deliver(Sequence& sequence);
   void End(Sequence& sequence, FinishReason reason, const std::string& error = {});
   // Calls part(), whose error ends the sequence. False when it did.

@@ -57,7 +57,7 @@ struct ChoiceResult {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found computed
   int64_t decoded_tokens = 0;
-  int set_aside = 0;         // times that it made room for others
+  int preemptions = 0;       // times that it gave its pages up for others
   double queue_seconds = 0;  // from submission to admission
   RequestTimes times;
   DecodeStatistics statistics;

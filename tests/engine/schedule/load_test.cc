@@ -201,7 +201,7 @@ void NothingLeaks(int count, int64_t growth_kib) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     state = scheduler.state();
   }
-  EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.set_aside, 0);
+  EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.preempted, 0);
   EXPECT_EQ(state.cells_free, state.cells);
   EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
   EXPECT_EQ(state.failed, 0);

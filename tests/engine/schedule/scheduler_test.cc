@@ -135,7 +135,7 @@ StepCost RowsCost() {
 
 void ExpectNothingHeld(const Scheduler& scheduler) {
   const SchedulerState state = scheduler.state();
-  EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.set_aside, 0);
+  EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.preempted, 0);
   EXPECT_EQ(state.cells_free, state.cells);
   EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
 }
@@ -172,7 +172,7 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
           const size_t which = random() % streams.size();
           if (which % 6 == 1) streams[which]->Cancel();
         }
-        busy = scheduler.Turn();
+        busy = scheduler.Step();
         if (random() % 2 == 0 && !streams.empty()) read(random() % streams.size());
       }
       int64_t cancelled = 0, cached = 0;
@@ -192,16 +192,16 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
       EXPECT_GT(cancelled, 0);
       EXPECT_GT(cached, 0);
       if (positions > 64 * 100) {
-        EXPECT_EQ(scheduler.state().times_set_aside, 0);
+        EXPECT_EQ(scheduler.state().preemptions, 0);
       }
       ExpectNothingHeld(scheduler);
     }
   }
 }
 
-// Short prompts and long answers in a few pages: most are set aside and taken up again, some of
+// Short prompts and long answers in a few pages: most are preempted and resumed, some of
 // them while their prompt is being prefilled.
-TEST(Scheduler, SetAsideAndTakenUpAgainWithTheSameText) {
+TEST(Scheduler, PreemptedAndResumedWithTheSameText) {
   for (const int cells : {128, 12}) {
     FakeModel model(4, FakeShape::kNear, kRecurrence);
     WatchedBackend backend(model, cells, 64 * 9);
@@ -217,19 +217,19 @@ TEST(Scheduler, SetAsideAndTakenUpAgainWithTheSameText) {
     std::vector<std::shared_ptr<TokenStream>> streams;
     for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
     int turns = 0;
-    while (scheduler.Turn()) ASSERT_LT(++turns, 100000);
+    while (scheduler.Step()) ASSERT_LT(++turns, 100000);
     int times = 0;
     for (uint32_t i = 0; i < 12; ++i) {
       const Outcome outcome = Read(*streams[i])[0];
       EXPECT_EQ(outcome.result.finish_reason, FinishReason::kLength) << outcome.result.error;
       EXPECT_EQ(outcome.ids, Alone(model, request(i))) << "request " << i;
-      times += outcome.result.set_aside;
+      times += outcome.result.preemptions;
       if (i == 0) {
         EXPECT_EQ(times, 0);  // the oldest never is
       }
     }
     EXPECT_GE(times, 6);
-    EXPECT_EQ(times, scheduler.state().times_set_aside);
+    EXPECT_EQ(times, scheduler.state().preemptions);
     ExpectNothingHeld(scheduler);
   }
 }
@@ -244,7 +244,7 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
     request.depths = {};
     streams.push_back(scheduler.Submit({.request = request}));
   }
-  while (scheduler.state().decoding < 8) scheduler.Turn();
+  while (scheduler.state().decoding < 8) scheduler.Step();
   std::vector<size_t> tokens(8);
   for (auto& stream : streams) Read(*stream);
   // Two long prompts arrive: 64 chunks to prefill in turns, each beside a step.
@@ -258,7 +258,7 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   backend.most_between_steps = 0;
   for (int turn = 0; turn < 64; ++turn) {
     const int before = backend.prefilled;
-    scheduler.Turn();
+    scheduler.Step();
     EXPECT_EQ(backend.prefilled - before, 32);
     for (size_t i = 0; i < streams.size(); ++i) tokens[i] += Read(*streams[i])[0].ids.size();
     // In turns: both are nearly there at the end.
@@ -269,7 +269,7 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   EXPECT_GE(*std::min_element(tokens.begin(), tokens.end()), 60u);
   EXPECT_EQ(*std::min_element(tokens.begin(), tokens.end()),
             *std::max_element(tokens.begin(), tokens.end()));
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   EXPECT_EQ(Read(*first)[0].ids.size(), 1u);
   EXPECT_EQ(Read(*second)[0].ids.size(), 1u);
@@ -285,14 +285,14 @@ TEST(Scheduler, PromptsAreWaitedForAfterOneStep) {
   DecodeRequest request = Plain(20, 400, 1);
   request.depths = {};
   const auto first = scheduler.Submit({.request = request});
-  for (int i = 0; i < 8; ++i) scheduler.Turn();
+  for (int i = 0; i < 8; ++i) scheduler.Step();
   const size_t before = Read(*first)[0].ids.size();
   ASSERT_GT(before, 0u);
   request.prompt = Tokens(60, 2);  // two chunks
   const auto second = scheduler.Submit({.request = request});
   size_t turns = 0;
   while (Read(*second)[0].ids.empty() && turns < 100) {
-    scheduler.Turn();
+    scheduler.Step();
     ++turns;
   }
   EXPECT_LE(turns, 3u * kRecurrence + 4);
@@ -319,7 +319,7 @@ TEST(Scheduler, SpeculationFadesUnderLoadAndComesBack) {
     };
     for (uint32_t i = 0; i < streams; ++i) all.push_back(scheduler.Submit({.request = request(i)}));
     backend.most_rows = 0;
-    while (scheduler.Turn()) {
+    while (scheduler.Step()) {
     }
     EXPECT_LE(backend.most_rows, std::max(8, static_cast<int>(streams)));
     Seen seen{scheduler.state().steps - steps, 0};
@@ -355,7 +355,7 @@ TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
   std::vector<std::shared_ptr<TokenStream>> streams;
   const auto request = [](uint32_t i) { return Plain(3, 40 + 40 * static_cast<int>(i), i); };
   for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   std::vector<int64_t> drafted;
   for (uint32_t i = 0; i < 12; ++i) {
@@ -380,7 +380,7 @@ TEST(Scheduler, FewDraftsAdvanceWhileAFirstTokenIsAwaited) {
     streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
   const auto rows_of = [&](int turns) {
     backend.most_rows = 0;
-    for (int turn = 0; turn < turns; ++turn) scheduler.Turn();
+    for (int turn = 0; turn < turns; ++turn) scheduler.Step();
     return backend.most_rows;
   };
   rows_of(10);
@@ -404,8 +404,8 @@ TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
   std::vector<std::shared_ptr<TokenStream>> streams;
   for (uint32_t i = 0; i < 4; ++i)
     streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
-  while (scheduler.state().decoding < 4) scheduler.Turn();
-  for (int turn = 0; turn < 10; ++turn) scheduler.Turn();  // until drafts are accepted in every one
+  while (scheduler.state().decoding < 4) scheduler.Step();
+  for (int turn = 0; turn < 10; ++turn) scheduler.Step();  // until drafts are accepted in every one
   for (auto& stream : streams) Read(*stream);
   constexpr int kChunks = 16;
   const auto prompt = scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, 100)});
@@ -413,7 +413,7 @@ TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
   int turns = 0;
   for (; backend.prefilled - before < 32 * kChunks; ++turns) {
     ASSERT_LT(turns, 10 * kChunks);
-    scheduler.Turn();
+    scheduler.Step();
   }
   EXPECT_LE(turns, 2 * kChunks);  // a token takes one or two steps, all R recurrences four
   size_t tokens = 0;
@@ -434,12 +434,12 @@ TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
   for (; Read(*longest)[0].ids.empty(); ++turns) {
     ASSERT_LT(turns, 400);
     others.push_back(scheduler.Submit({.request = Plain(30, 1, 200 + turns)}));
-    scheduler.Turn();
+    scheduler.Step();
   }
   EXPECT_GE(turns, 20);
   // And a short one is never behind the whole of the long one.
   EXPECT_EQ(Read(*others[0])[0].ids.size(), 1u);
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
 }
 
@@ -461,7 +461,7 @@ TEST(Scheduler, PromptsThatComeTogetherShareTheirBeginning) {
     };
     std::vector<std::shared_ptr<TokenStream>> streams;
     for (uint32_t i = 0; i < 8; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
-    while (scheduler.Turn()) {
+    while (scheduler.Step()) {
     }
     int64_t cached = 0;
     for (uint32_t i = 0; i < 8; ++i) {
@@ -486,7 +486,7 @@ TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {
   for (uint32_t i = 0; i < 4; ++i)
     streams.push_back(scheduler.Submit({.request = Plain(10, 50, i)}));
   backend.fail_step = 20;
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   for (uint32_t i = 0; i < 4; ++i) {
     const Outcome outcome = Read(*streams[i])[0];
@@ -505,10 +505,10 @@ TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {
 
   // A prompt that fails takes nobody along.
   const auto running = scheduler.Submit({.request = Plain(10, 50, 10)});
-  scheduler.Turn();
+  scheduler.Step();
   const auto failing = scheduler.Submit({.request = Plain(100, 50, 11)});
   backend.fail_prefill = 1;
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   EXPECT_EQ(Read(*failing)[0].result.error, "the prompt went wrong");
   EXPECT_EQ(Read(*running)[0].ids, Alone(model, Plain(10, 50, 10)));
@@ -526,7 +526,7 @@ TEST(Scheduler, AReadersOwnMistakeHurtsNobody) {
     ++called;
     throw Error("no");
   });
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   EXPECT_EQ(called, 51);
   EXPECT_EQ(Read(*first)[0].ids, Alone(model, Plain(10, 50, 1)));
@@ -544,9 +544,9 @@ TEST(Scheduler, CancellationFreesEverythingWithinATurn) {
     const auto prefilled = scheduler.Submit({.request = Plain(500, 50, 1)});
     const auto decoded = scheduler.Submit({.request = Plain(10, 50, 2)});
     const auto queued = scheduler.Submit({.request = Plain(10, 50, 3)});
-    for (int i = 0; i < turns; ++i) scheduler.Turn();
+    for (int i = 0; i < turns; ++i) scheduler.Step();
     for (const auto& stream : {prefilled, decoded, queued}) stream->Cancel();
-    scheduler.Turn();
+    scheduler.Step();
     ExpectNothingHeld(scheduler);
     EXPECT_EQ(scheduler.state().pages_free, 20);
     for (const auto& stream : {prefilled, decoded, queued}) {
@@ -569,29 +569,29 @@ TEST(Scheduler, NoneIsResumedInTheStepThatPreemptsIt) {
       streams.push_back(
           scheduler.Submit({.request = Plain(30 + (seed * 7 + i * 13) % 50, 250, seed + i)}));
     SchedulerState before = scheduler.state();
-    while (scheduler.Turn()) {
+    while (scheduler.Step()) {
       const SchedulerState now = scheduler.state();
-      const auto more = static_cast<int>(now.times_set_aside - before.times_set_aside);
-      ASSERT_GE(now.set_aside, more);
+      const auto more = static_cast<int>(now.preemptions - before.preemptions);
+      ASSERT_GE(now.preempted, more);
       before = now;
     }
-    preemptions += before.times_set_aside;
+    preemptions += before.preemptions;
   }
   EXPECT_GT(preemptions, 10);
 }
 
-TEST(Scheduler, CancelsARequestThatIsSetAside) {
+TEST(Scheduler, CancelsAPreemptedRequest) {
   FakeModel model(8, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 5);
   Scheduler scheduler(backend);
   const auto older = scheduler.Submit({.request = Plain(60, 250, 1)});
   const auto younger = scheduler.Submit({.request = Plain(60, 250, 2)});
-  while (scheduler.state().set_aside == 0) ASSERT_TRUE(scheduler.Turn());
+  while (scheduler.state().preempted == 0) ASSERT_TRUE(scheduler.Step());
   younger->Cancel();
-  scheduler.Turn();
-  EXPECT_EQ(scheduler.state().set_aside, 0);
+  scheduler.Step();
+  EXPECT_EQ(scheduler.state().preempted, 0);
   EXPECT_EQ(Read(*younger)[0].result.finish_reason, FinishReason::kCancelled);
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   EXPECT_EQ(Read(*older)[0].ids, Alone(model, Plain(60, 250, 1)));
   ExpectNothingHeld(scheduler);
@@ -625,13 +625,13 @@ TEST(Scheduler, RefusesWhatItCannotServeAndSaysWhenItIsFull) {
   for (int i = 0; i < 3; ++i) streams.push_back(scheduler.Submit({.request = Plain(200, 56, 1)}));
   EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1)}), QueueFull);
   EXPECT_EQ(scheduler.state().waiting, 3);
-  scheduler.Turn();
+  scheduler.Step();
   EXPECT_EQ(scheduler.state().waiting, 2);
   streams.push_back(scheduler.Submit({.request = Plain(10, 10, 1)}));
   EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1), .choices = 2}), QueueFull);
   EXPECT_EQ(refusal({.request = Plain(10, 10, 1), .choices = 1 << 30}),
             "n is 1073741824, expected 1 to 3");
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(Read(*streams[static_cast<size_t>(i)])[0].ids, Alone(model, Plain(200, 56, 1)));
@@ -651,7 +651,7 @@ TEST(Scheduler, ScoresAPromptThatFillsTheMemory) {
   streams.push_back(scheduler.Submit({.request = Plain(255, 1, 3)}));
   streams.push_back(
       scheduler.Submit({.request = Plain(200, 0, 4), .choices = 3, .prompt_logprobs = 1}));
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   for (size_t i = 0; i < streams.size(); ++i) {
     for (const Outcome& outcome : Read(*streams[i])) {
@@ -674,11 +674,11 @@ TEST(Scheduler, ChoicesShareTheirPromptsPages) {
   request.sampling.temperature = 1.0f;
   request.seed = 11;
   const auto stream = scheduler.Submit({.request = request, .choices = 4});
-  while (scheduler.state().decoding < 4) ASSERT_TRUE(scheduler.Turn());
+  while (scheduler.state().decoding < 4) ASSERT_TRUE(scheduler.Step());
   // Six shared pages, and one or two of each choice's own.
   EXPECT_GE(scheduler.state().pages_free, 40 - 6 - 8);
   EXPECT_EQ(backend.prefilled, 64 * 6 + 20);
-  while (scheduler.Turn()) {
+  while (scheduler.Step()) {
   }
   const std::vector<Outcome> outcomes = Read(*stream);
   for (uint32_t i = 0; i < 4; ++i) {
@@ -690,9 +690,9 @@ TEST(Scheduler, ChoicesShareTheirPromptsPages) {
 
   // When the first is cancelled with its stream, nothing of the others is left either.
   const auto cancelled = scheduler.Submit({.request = request, .choices = 4});
-  scheduler.Turn();
+  scheduler.Step();
   cancelled->Cancel();
-  scheduler.Turn();
+  scheduler.Step();
   ExpectNothingHeld(scheduler);
 }
 
@@ -707,7 +707,7 @@ TEST(Scheduler, ManyChoicesInLittleMemory) {
   request.sampling.temperature = 0.9f;
   const auto stream = scheduler.Submit({.request = request, .choices = 64});
   int turns = 0;
-  while (scheduler.Turn()) ASSERT_LT(++turns, 64 * 3 * kRecurrence);
+  while (scheduler.Step()) ASSERT_LT(++turns, 64 * 3 * kRecurrence);
   const std::vector<Outcome> outcomes = Read(*stream);
   for (uint32_t i = 0; i < 64; ++i) {
     request.choice = i;
@@ -725,14 +725,14 @@ TEST(Scheduler, ConversationsReuseWhatTheBackendAllows) {
     Scheduler scheduler(backend);
     DecodeRequest request = Plain(101, 200, 4);
     const auto first = scheduler.Submit({.request = request});
-    while (scheduler.Turn()) {
+    while (scheduler.Step()) {
     }
     const std::vector<int32_t> answer = Read(*first)[0].ids;
     ASSERT_EQ(answer.size(), 200u);
     request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
     request.prompt.push_back(1);
     const auto second = scheduler.Submit({.request = request});
-    while (scheduler.Turn()) {
+    while (scheduler.Step()) {
     }
     const Outcome outcome = Read(*second)[0];
     // 301 tokens and a question: of these 299 are committed, four pages; the prompt filled one.
@@ -742,13 +742,13 @@ TEST(Scheduler, ConversationsReuseWhatTheBackendAllows) {
     DecodeRequest again = Plain(129, 20, 6);
     for (const int64_t cached : {0, 128}) {
       const auto stream = scheduler.Submit({.request = again});
-      while (scheduler.Turn()) {
+      while (scheduler.Step()) {
       }
       EXPECT_EQ(Read(*stream)[0].result.cached_tokens, cached);
     }
     again.prompt.pop_back();
     const auto shorter = scheduler.Submit({.request = again});
-    while (scheduler.Turn()) {
+    while (scheduler.Step()) {
     }
     EXPECT_EQ(Read(*shorter)[0].result.cached_tokens, 64);
   }
