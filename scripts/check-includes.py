@@ -40,6 +40,7 @@ OUTSIDE = {
     re.compile(r"^spdlog/"): {"src/base/log.cc"},
     re.compile(r"^(boost|prometheus)/"): {"src/serve"},
     re.compile(r"^hwy/"): {"src/backends/cpu"},
+    re.compile(r"^seccomp\.h"): {"src/experiments/scoring"},
     re.compile(r"^(histedit|editline)"): {"tools"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')

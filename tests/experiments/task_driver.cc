@@ -1,5 +1,6 @@
 // Tasks and scores for the comparisons with Python libraries. Reads one JSON request per line and
 // writes one JSON answer per line.
+#include <chrono>
 #include <iostream>
 #include <string>
 
@@ -30,7 +31,7 @@ Json DescribeItem(const TaskItem& item) {
           {"prompt", item.prompt},
           {"messages", messages},
           {"reference", item.reference},
-          {"entry_point", item.program.entry_point}};
+          {"entry_point", item.program.tests.entry_point}};
 }
 
 // {"task": name, "data": folder}: the task. With "answers": item number -> text, their scores.
@@ -47,9 +48,12 @@ Json AnswerTask(const Json& request) {
   }
   answer["scores"] = Json::array();
   for (const Json& given : request["answers"]) {
+    const auto start = std::chrono::steady_clock::now();
     const TaskScore score =
         ScoreAnswer(task, task.items.at(given[0].get<size_t>()), given[1].get<std::string>());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     answer["scores"].push_back({{"correct", score.correct},
+                                {"seconds", seconds.count()},
                                 {"extracted", score.extracted},
                                 {"metrics", score.metrics},
                                 {"reason", score.reason}});
@@ -73,11 +77,11 @@ Json Answer(const Json& request) {
   }
   if (request.contains("program")) {
     const ProgramResult result =
-        RunProgram(request["program"].get<std::string>(), request["tests"].get<std::string>());
+        RunProgram(request["program"].get<std::string>(), {request["tests"].get<std::string>()});
     return {{"passed", result.outcome == ProgramOutcome::kPassed},
             {"timeout", result.outcome == ProgramOutcome::kTimeout},
             {"reason", result.reason},
-            {"isolation", Describe(result.isolation)}};
+            {"isolation", Describe(Isolation::kSandbox)}};
   }
   Fail("a request needs \"task\", \"gold\", \"minerva\" or \"program\"");
 }

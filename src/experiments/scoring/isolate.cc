@@ -1,136 +1,155 @@
 #include "experiments/scoring/isolate.h"
 
-#include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/landlock.h>
-#include <linux/seccomp.h>
-#include <sched.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstddef>
-#include <iterator>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "experiments/scoring/seccomp_filter.h"
+#include "experiments/scoring/strings.h"
 
 namespace loopspec::measure {
 namespace {
 
-void Limit(int resource, rlim_t value, rlim_t beyond = 0) {
-  const rlimit limit{value, value + beyond};
-  setrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
+namespace fs = std::filesystem;
+
+[[noreturn]] void Refuse(const std::string& why) {
+  Fail(
+      "programs that a model wrote are run in a sandbox only, and there can be none here: {}; "
+      "--allow-unsandboxed-code runs them without one",
+      why);
 }
 
-// Reading is allowed everywhere, writing only beneath `folder`.
-bool RestrictFiles(const char* folder) {
-  constexpr __u64 kRead =
-      LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-  constexpr __u64 kWrite = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-                           LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-                           LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-                           LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                           LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
-  landlock_ruleset_attr attributes{};
-  attributes.handled_access_fs = kRead | kWrite;
-  const int rules = static_cast<int>(
-      syscall(SYS_landlock_create_ruleset, &attributes, sizeof attributes.handled_access_fs, 0));
-  if (rules < 0) return false;
-  bool ok = true;
-  const struct {
-    const char* path;
-    __u64 access;
-  } places[] = {{"/", kRead}, {folder, kRead | kWrite}};
-  for (const auto& place : places) {
-    landlock_path_beneath_attr beneath{};
-    beneath.allowed_access = place.access;
-    beneath.parent_fd = open(place.path, O_PATH | O_CLOEXEC);
-    ok = ok && beneath.parent_fd >= 0 &&
-         syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0) == 0;
-    if (beneath.parent_fd >= 0) close(beneath.parent_fd);
+std::string FindBubblewrap() {
+  const char* path = std::getenv("PATH");
+  for (const std::string_view folder : Split(path == nullptr ? "" : path, ":")) {
+    if (folder.empty() || folder[0] != '/') continue;
+    const std::string candidate = std::string(folder) + "/bwrap";
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  ok = ok && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
-  close(rules);
-  return ok;
+  Refuse("bwrap is not in the PATH (install the package bubblewrap)");
 }
 
-#if defined(__x86_64__)
-constexpr __u32 kArchitecture = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr __u32 kArchitecture = AUDIT_ARCH_AARCH64;
-#else
-constexpr __u32 kArchitecture = 0;
-#endif
+bool IsWithin(const fs::path& path, const fs::path& folder) {
+  const auto [end, _] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return end == folder.end();
+}
 
-// Threads stay allowed, since numerical libraries start them; processes do not, so that killing
-// the one process ends everything. clone3 hides its flags from the filter, so it is refused as
-// unknown, and the C library falls back on clone.
-bool FilterSystemCalls() {
-  if (kArchitecture == 0) return false;
-  constexpr __u32 kRefuse = SECCOMP_RET_ERRNO | EPERM;
-  constexpr __u32 kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
-#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, field))
-#define REFUSE(number, how) \
-  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), BPF_STMT(BPF_RET | BPF_K, (how))
-  sock_filter filter[] = {
-    LOAD(arch),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-    LOAD(nr),
-#if defined(__x86_64__)
-    // The x32 calls have numbers of their own.
-    BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1),
-    BPF_STMT(BPF_RET | BPF_K, kRefuse),
-    REFUSE(SYS_fork, kRefuse),
-    REFUSE(SYS_vfork, kRefuse),
-#endif
-    REFUSE(SYS_socket, kRefuse),
-    REFUSE(SYS_socketpair, kRefuse),
-    REFUSE(SYS_connect, kRefuse),
-    REFUSE(SYS_bind, kRefuse),
-    REFUSE(SYS_ptrace, kRefuse),
-    REFUSE(SYS_process_vm_readv, kRefuse),
-    REFUSE(SYS_process_vm_writev, kRefuse),
-    REFUSE(SYS_mount, kRefuse),
-    REFUSE(SYS_umount2, kRefuse),
-    REFUSE(SYS_unshare, kRefuse),
-    REFUSE(SYS_setns, kRefuse),
-    REFUSE(SYS_setsid, kRefuse),
-    REFUSE(SYS_setpgid, kRefuse),
-    REFUSE(SYS_kill, kRefuse),
-    REFUSE(SYS_bpf, kRefuse),
-    REFUSE(SYS_io_uring_setup, kRefuse),
-    REFUSE(SYS_clone3, kUnknown),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
-    LOAD(args[0]),
-    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0),
-    BPF_STMT(BPF_RET | BPF_K, kRefuse),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+// Folders of an interpreter that does not come with the system, to be shown at their own places.
+// One that holds the user's home as well would show all of it.
+std::vector<std::string> FoldersOutsideOfSystem(const Python& python) {
+  const char* home = std::getenv("HOME");
+  std::vector<std::string> folders;
+  for (const fs::path& given : python.folders) {
+    const fs::path folder = given.lexically_normal();
+    if (IsWithin(folder, "/usr")) continue;
+    if (folder == "/" || (home != nullptr && *home == '/' && IsWithin(home, folder))) {
+      Refuse(
+          fmt::format("{} is installed in {}, which holds more than Python (name another with "
+                      "LOOPSPEC_PYTHON)",
+                      python.program.string(), folder.string()));
+    }
+    if (std::find(folders.begin(), folders.end(), folder.string()) == folders.end())
+      folders.push_back(folder.string());
+  }
+  return folders;
+}
+
+// The folders of the system: links into /usr on most, folders of their own on others.
+void ShowSystem(std::vector<std::string>& arguments) {
+  const auto add = [&](std::initializer_list<std::string> more) {
+    arguments.insert(arguments.end(), more);
   };
-#undef REFUSE
-#undef LOAD
-  sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
-  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+  add({"--ro-bind", "/usr", "/usr"});
+  for (const char* folder : {"/bin", "/lib", "/lib64"}) {
+    std::error_code error;
+    if (fs::is_symlink(folder, error)) {
+      add({"--symlink", fs::read_symlink(folder, error).string(), folder});
+    } else if (fs::is_directory(folder, error)) {
+      add({"--ro-bind", folder, folder});
+    }
+  }
+  // Where libraries are, and links to chosen ones.
+  for (const char* file : {"/etc/ld.so.cache", "/etc/alternatives"})
+    add({"--ro-bind-try", file, file});
+  // Not --dev, which comes with a /dev/shm of any size. There is no /proc either.
+  for (const char* device : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
+    add({"--dev-bind", device, device});
+}
+
+std::string WhatHelps(const std::string& words) {
+  if (words.find("Can't find source path") != std::string::npos) {
+    return "name a Python that every user may read with LOOPSPEC_PYTHON";
+  }
+  return "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
+         "kernel.apparmor_restrict_unprivileged_userns=0, in a container --privileged";
+}
+
+// Starts Python in a sandbox, which shows whether the kernel allows it all.
+void Try(const SandboxParts& parts) {
+  ChildPlan plan;
+  plan.arguments = {parts.python.program.string(), "-s", "-S", "-B", "-c", "import json"};
+  plan.environment = PythonEnvironment(kSandboxFolder);
+  Pipe pipe = MakePipe();
+  plan.output = pipe.write.get();
+  const Descriptor filter = Isolate(parts, 1 << 20, plan);
+  const auto deadline = ChildProcess::Clock::now() + std::chrono::seconds(60);
+  ChildProcess child(std::move(plan));
+  pipe.write.Close();
+  const std::string words = ReadPipe(pipe.read.get(), 1000, deadline).text;
+  const ChildEnding ending = child.Finish(deadline);
+  if (ending.status == 0 && !ending.killed) return;
+  const std::string_view line = Strip(std::string_view(words).substr(0, words.find('\n')));
+  Refuse(fmt::format("bwrap ends with status {} ({}; {})", ending.status,
+                     line.empty() ? "it says nothing" : line, WhatHelps(words)));
+}
+
+SandboxParts MakeParts() {
+  if (!HasSeccomp()) {
+    Refuse(
+        "this program was built without libseccomp (install the package libseccomp-dev and "
+        "build it again)");
+  }
+  SandboxParts parts{FindBubblewrap(), MakeSeccompFilter(), DescribePython(FindPython())};
+  Try(parts);
+  return parts;
 }
 
 }  // namespace
 
-SandboxIsolation IsolateProcess(const SandboxLimits& limits, const char* folder) {
-  SandboxIsolation isolation;
-  Limit(RLIMIT_CORE, 0);
-  Limit(RLIMIT_AS, limits.memory_bytes);
-  Limit(RLIMIT_FSIZE, limits.file_bytes);
-  Limit(RLIMIT_NOFILE, 64);
-  // A signal of its own at the limit, so that it can be told from others.
-  Limit(RLIMIT_CPU, static_cast<rlim_t>(limits.cpu_seconds), 1);
-  // A user namespace gives the right to an empty network namespace.
-  isolation.network_namespace = unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
-    isolation.landlock = RestrictFiles(folder);
-    isolation.seccomp = FilterSystemCalls();
+const SandboxParts& NeedSandboxParts() {
+  static const SandboxParts parts = MakeParts();  // tried again when it has thrown
+  return parts;
+}
+
+Descriptor Isolate(const SandboxParts& parts, size_t writable_bytes, ChildPlan& plan) {
+  Descriptor filter = MakeMemoryFile(parts.filter);
+  plan.descriptors.push_back(filter.get());
+  std::vector<std::string> arguments = {
+      parts.bwrap,     "--unshare-user",       "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+      "--unshare-net", "--unshare-cgroup-try", "--uid",         "65534",         "--gid",
+      "65534",         "--hostname",           "sandbox",       "--cap-drop",    "ALL",
+      "--new-session", "--die-with-parent",    "--as-pid-1"};
+  const auto add = [&](std::initializer_list<std::string> more) {
+    arguments.insert(arguments.end(), more);
+  };
+  ShowSystem(arguments);
+  for (const std::string& folder : FoldersOutsideOfSystem(parts.python))
+    add({"--ro-bind", folder, folder});
+  if (writable_bytes > 0) {
+    add({"--size", std::to_string(writable_bytes), "--tmpfs", kSandboxFolder});
+  } else {
+    add({"--dir", kSandboxFolder});
   }
-  return isolation;
+  // The root is a file system in memory of its own, and may be written until it is closed.
+  add({"--remount-ro", "/", "--chdir", kSandboxFolder, "--seccomp",
+       std::to_string(2 + plan.descriptors.size()), "--"});
+  plan.arguments.insert(plan.arguments.begin(), arguments.begin(), arguments.end());
+  plan.as_nobody = geteuid() == 0;
+  plan.folder = "/";
+  return filter;
 }
 
 }  // namespace loopspec::measure

@@ -1,49 +1,56 @@
-// Runs a program that a model wrote, with tests, where it can do little harm: a Python process
-// without network or child processes, with a temporary folder as the only place to write, and with
-// limits on time, memory and files.
+// Judges a program that a model wrote by its tests. Two Python processes, each in a sandbox of its
+// own: one runs the program, the other the tests. The program's process never holds the tests or
+// the verdict; arguments and results cross in a closed encoding (python/wire.py).
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace loopspec::measure {
 
 struct SandboxLimits {
   int cpu_seconds = 5;       // of processor time, so that a busy machine changes no result
-  double wall_seconds = 30;  // for programs that sleep or wait
-  size_t memory_bytes = size_t{4} << 30;  // of address space
-  size_t file_bytes = size_t{16} << 20;   // of any file it writes
+  double wall_seconds = 60;  // for programs that sleep or wait
+  size_t memory_bytes = size_t{4} << 30;   // of address space
+  size_t file_bytes = size_t{16} << 20;    // of any file it writes
+  size_t folder_bytes = size_t{32} << 20;  // of all of them
+  int threads = 256;
 };
 
-// What held in this run. The kernel may refuse each of these to an ordinary user.
-struct SandboxIsolation {
-  bool network_namespace = false;  // its own empty network
-  bool seccomp = false;            // no sockets, processes, tracing, mounts
-  bool landlock = false;           // writes only in the temporary folder
+enum class Isolation {
+  kSandbox,  // refuses to run where there can be none
+  kNone,     // the processes, limits and a clean environment alone
 };
 
-// "network namespace, seccomp, landlock", or "a clean environment and limits only".
-std::string Describe(const SandboxIsolation& isolation);
+// Throws Error with one sentence, why programs cannot be run in a sandbox here and what helps. The
+// first call takes a moment.
+void NeedSandbox();
+// What holds where NeedSandbox does not throw, or "no sandbox".
+std::string Describe(Isolation isolation);
+
+struct ProgramTests {
+  std::string code;              // Python that raises when the program is wrong
+  std::string entry_point = {};  // the program's function that `code` finds as `candidate`
+  // Further names that `code` takes from the program. Those that it does not define and that are
+  // no builtins need not be named.
+  std::vector<std::string> names = {};
+};
 
 enum class ProgramOutcome { kPassed, kFailed, kTimeout };
 
 struct ProgramResult {
   ProgramOutcome outcome = ProgramOutcome::kFailed;
-  std::string reason;  // empty when passed; else the exception, the signal or the limit
-  double cpu_seconds = 0;
-  SandboxIsolation isolation;
+  std::string reason;      // empty when passed; else the exception, the signal or the limit
+  double cpu_seconds = 0;  // of the program's process
 };
 
-// A Python 3 interpreter: $LOOPSPEC_PYTHON, else the first python3 in the PATH that is a program
-// and not a shell script. Throws Error when there is none.
-std::filesystem::path FindPython();
-
-// Runs `program`, then `tests` in the same namespace; passed means that both ran to the end. The
-// program's __name__ is not "__main__". `tests` may import numpy where it is not installed, as far
-// as the tests of HumanEval+ and MBPP+ use it. Throws Error when no process can be started.
-ProgramResult RunProgram(std::string_view program, std::string_view tests,
-                         const SandboxLimits& limits = {});
+// Runs `program`, then the tests; passed means that both ran to the end. The program's __name__ is
+// not "__main__". Tests may import numpy where it is not installed, as far as those of HumanEval+
+// and MBPP+ use it. Throws Error when no process can be started.
+ProgramResult RunProgram(std::string_view program, const ProgramTests& tests,
+                         const SandboxLimits& limits = {},
+                         Isolation isolation = Isolation::kSandbox);
 
 }  // namespace loopspec::measure

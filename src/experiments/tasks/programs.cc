@@ -44,12 +44,20 @@ void AskForScript(TaskItem& item, std::string_view problem, bool chat) {
 
 // The released tests of HumanEval/32 hand the inputs of find_zero to the wrong function: the
 // benchmark's own evaluator checks that the polynomial is near zero at the result. Those of three
-// problems of MBPP+ whose results may be a match or None compare, and assert nothing.
-std::string RepairTests(std::string_view tests) {
+// problems of MBPP+ whose results may be a match or None compare, and assert nothing. Nine problems
+// compute what is expected from the inputs after the program had them: it gets a copy, as the
+// benchmark's own evaluator gives it, so that it cannot change what is expected.
+std::string RepairTests(std::string_view released) {
   constexpr std::string_view kCompared = "        exact_match = exp == (out is not None)\n";
-  return ReplaceAll(
-      ReplaceAll(tests, "_poly(*candidate(*inp), inp)", "abs(_poly(*inp, candidate(*inp)))"),
-      kCompared, std::string(kCompared) + "    assert exact_match\n");
+  constexpr std::string_view kCopy = "(*__import__('copy').deepcopy(inp))";
+  std::string tests(released);
+  const auto replace = [&tests](std::string_view from, const std::string& to) {
+    tests = ReplaceAll(tests, from, to);
+  };
+  replace("_poly(*candidate(*inp), inp)", fmt::format("abs(_poly(*inp, candidate{}))", kCopy));
+  replace("(*inp), ref_func(*inp)", fmt::format("{}, ref_func(*inp)", kCopy));
+  replace(kCompared, std::string(kCompared) + "    assert exact_match\n");
+  return tests;
 }
 
 // polar_rect (Mbpp/590) is judged by equality of floating-point numbers, whose last bits depend on
@@ -66,8 +74,22 @@ std::string ExpectFromReference(std::string_view tests, const std::string& entry
       tests.substr(0, begin), Json(reference).dump(), entry_point, tests.substr(end));
 }
 
-std::string CheckCall(const std::string& tests, const std::string& entry_point) {
-  return tests + "\ncheck(" + entry_point + ")\n";
+// Tests of HumanEval's form: a function `check` of the function asked for.
+ProgramTests CheckTests(const std::string& tests, const std::string& entry_point) {
+  return {tests + "\ncheck(candidate)\n", entry_point};
+}
+
+// The functions and classes that a program defines; tests may call one that is named as a builtin.
+std::vector<std::string> DefinedNames(std::string_view code) {
+  std::vector<std::string> names;
+  for (const std::string_view line : Split(code, "\n")) {
+    for (const std::string_view keyword : {"def ", "class "}) {
+      if (!line.starts_with(keyword)) continue;
+      const std::string_view rest = Strip(line.substr(keyword.size()));
+      names.emplace_back(Strip(rest.substr(0, rest.find_first_of("(: "))));
+    }
+  }
+  return names;
 }
 
 int NeedTaskNumber(const Json& entry, const std::string& where) {
@@ -121,9 +143,11 @@ Task MakeHumanEval(const TaskOptions& options) {
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     TaskItem item{.id = NeedString(entry, "task_id", path.string())};
     const std::string prompt = NeedString(entry, "prompt", item.id);
-    item.program.entry_point = NeedString(entry, "entry_point", item.id);
     item.program.prefix = prompt;
-    item.program.tests = CheckCall(NeedString(entry, "test", item.id), item.program.entry_point);
+    // Three prompts have helpers that the tests call: the tests get them from the prompt, not from
+    // the program.
+    item.program.tests = CheckTests(prompt + "    pass\n\n" + NeedString(entry, "test", item.id),
+                                    NeedString(entry, "entry_point", item.id));
     item.reference = NeedString(entry, "canonical_solution", item.id);
     SetPrompt(item, {}, {}, prompt, options.chat);
     task.items.push_back(std::move(item));
@@ -137,9 +161,8 @@ Task MakeHumanEvalPlus(const TaskOptions& options) {
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     TaskItem item{.id = NeedString(entry, "task_id", path.string())};
     const std::string prompt = NeedString(entry, "prompt", item.id);
-    item.program.entry_point = NeedString(entry, "entry_point", item.id);
-    item.program.tests =
-        CheckCall(RepairTests(NeedString(entry, "test", item.id)), item.program.entry_point);
+    item.program.tests = CheckTests(RepairTests(NeedString(entry, "test", item.id)),
+                                    NeedString(entry, "entry_point", item.id));
     item.reference = prompt + NeedString(entry, "canonical_solution", item.id);
     AskForScript(item, prompt, options.chat);
     task.items.push_back(std::move(item));
@@ -170,8 +193,8 @@ Task MakeMbpp(const TaskOptions& options) {
   for (const MbppProblem& problem : problems) {
     if (options.limit && task.items.size() == *options.limit) break;
     TaskItem item{.id = fmt::format("Mbpp/{}", problem.number), .reference = problem.code};
-    item.program.tests = problem.setup + "\n";
-    for (const std::string& test : problem.tests) item.program.tests += test + "\n";
+    item.program.tests = {problem.setup + "\n", "", DefinedNames(problem.code)};
+    for (const std::string& test : problem.tests) item.program.tests.code += test + "\n";
     SetPrompt(item, {"", ""}, examples, AskMbpp(problem), options.chat);
     task.items.push_back(std::move(item));
   }
@@ -192,12 +215,12 @@ Task MakeMbppPlus(const TaskOptions& options) {
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     TaskItem item{.id = NeedString(entry, "task_id", path.string())};
     if (!tests.contains(item.id)) Fail("{}: no tests in {}", item.id, tests_path.string());
-    item.program.entry_point = NeedString(entry, "entry_point", item.id);
-    item.program.tests = RepairTests(tests[item.id]);
+    const std::string entry_point = NeedString(entry, "entry_point", item.id);
+    item.program.tests = {RepairTests(tests[item.id]), entry_point, {entry_point}};
     item.reference = NeedString(entry, "canonical_solution", item.id);
-    if (item.program.entry_point == "polar_rect") {
-      item.program.tests =
-          ExpectFromReference(item.program.tests, item.program.entry_point, item.reference);
+    if (entry_point == "polar_rect") {
+      item.program.tests.code =
+          ExpectFromReference(item.program.tests.code, entry_point, item.reference);
     }
     AskForScript(item, NeedString(entry, "prompt", item.id), options.chat);
     task.items.push_back(std::move(item));

@@ -54,26 +54,27 @@ TaskScore ScoreMarked(const TaskItem& item, std::string_view answer) {
 
 // A program that runs out of time gets as much as four times what the reference solution takes, as
 // evalplus grants it: some tests take long by themselves.
-ProgramResult RunWithFairLimit(const TaskItem& item, const std::string& program) {
-  const ProgramResult result = RunProgram(program, item.program.tests);
+ProgramResult RunWithFairLimit(const TaskItem& item, const std::string& program,
+                               Isolation isolation) {
+  const ProgramResult result = RunProgram(program, item.program.tests, {}, isolation);
   if (result.outcome != ProgramOutcome::kTimeout) return result;
   const SandboxLimits patient{.cpu_seconds = 60, .wall_seconds = 300};
   const ProgramResult reference =
-      RunProgram(item.program.prefix + item.reference, item.program.tests, patient);
+      RunProgram(item.program.prefix + item.reference, item.program.tests, patient, isolation);
   SandboxLimits fair;
   fair.cpu_seconds = static_cast<int>(std::ceil(4 * reference.cpu_seconds));
   fair.wall_seconds = 6 * fair.cpu_seconds;
   const bool slow = fair.cpu_seconds > SandboxLimits().cpu_seconds;
   if (reference.outcome != ProgramOutcome::kPassed || !slow) return result;
-  return RunProgram(program, item.program.tests, fair);
+  return RunProgram(program, item.program.tests, fair, isolation);
 }
 
-TaskScore ScoreProgram(const TaskItem& item, std::string_view answer) {
+TaskScore ScoreProgram(const TaskItem& item, Isolation isolation, std::string_view answer) {
   TaskScore score;
   // A task whose prompt is the beginning of a function gets the continuation as it is.
   score.extracted =
       item.program.prefix.empty() ? ExtractCode(answer) : item.program.prefix + std::string(answer);
-  const ProgramResult result = RunWithFairLimit(item, score.extracted);
+  const ProgramResult result = RunWithFairLimit(item, score.extracted, isolation);
   score.correct = result.outcome == ProgramOutcome::kPassed;
   score.metrics["pass@1"] = score.correct;
   if (result.outcome == ProgramOutcome::kTimeout) score.reason = "timeout: ";
@@ -100,7 +101,7 @@ TaskScore ScoreAnswer(const Task& task, const TaskItem& item, std::string_view a
     case Scoring::kMarked:
       return ScoreMarked(item, answer);
     case Scoring::kProgram:
-      return ScoreProgram(item, answer);
+      return ScoreProgram(item, task.isolation, answer);
   }
   return {};
 }

@@ -45,7 +45,12 @@ std::vector<std::string> TaskNames() {
 
 Task MakeTask(const std::string& name, const TaskOptions& options) {
   for (const auto& [known, maker] : Makers()) {
-    if (known == name) return maker(options);
+    if (known != name) continue;
+    Task task = maker(options);
+    if (options.allow_unsandboxed_code) task.isolation = Isolation::kNone;
+    // Now, and not after hours of decoding.
+    if (task.scoring == Scoring::kProgram && task.isolation == Isolation::kSandbox) NeedSandbox();
+    return task;
   }
   std::vector<std::string> names = TaskNames();
   std::erase_if(names, [](const std::string& n) { return n.starts_with("bbh_cot_fewshot_"); });

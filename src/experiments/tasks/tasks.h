@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "experiments/scoring/sandbox.h"
+
 namespace loopspec::measure {
 
 struct TaskMessage {
@@ -30,9 +32,8 @@ enum class Scoring {
 
 // What a program is tested with.
 struct ProgramTest {
-  std::string entry_point;  // the function asked for; may be empty
-  std::string prefix;       // stands before the answer when it only continues a function
-  std::string tests;        // Python that raises when the program is wrong
+  std::string prefix;  // stands before the answer when it only continues a function
+  ProgramTests tests;
 };
 
 struct TaskItem {
@@ -53,6 +54,7 @@ struct Task {
   std::vector<std::string> stop;  // the model's end-of-text tokens stop too
   int max_tokens = 0;             // new tokens
   int max_length = 0;             // prompt and new tokens; longer prompts lose their beginning
+  Isolation isolation = Isolation::kSandbox;  // of programs
   std::vector<TaskItem> items;
 };
 
@@ -61,12 +63,14 @@ struct TaskOptions {
   std::optional<int> shots = {};     // else the task's own number
   bool chat = false;                 // few-shot examples as turns, the budgets of thinking models
   std::optional<size_t> limit = {};  // only the first items
+  bool allow_unsandboxed_code = false;  // programs run without a sandbox
 };
 
 // Names that MakeTask knows, bbh_cot_fewshot's parts included.
 std::vector<std::string> TaskNames();
 
-// Throws Error when the name is unknown, a file is missing or an entry lacks what the task needs.
+// Throws Error when the name is unknown, a file is missing or an entry lacks what the task needs,
+// and when programs are to be run in a sandbox that cannot be had.
 Task MakeTask(const std::string& name, const TaskOptions& options);
 
 // `metrics` has every judgement by its name; `correct` is the one that counts.
