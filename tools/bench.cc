@@ -274,6 +274,9 @@ void AddSourceOptions(Command command, BenchSource& source) {
                  "less the new tokens")
       .Range(3, 1 << 30)
       .TypeName("N");
+  command.AddFlag("--allow-unsandboxed-code", source.allow_unsandboxed_code,
+                  "Run programs that the model wrote where no sandbox can be had: they can do "
+                  "whatever you can");
   command.AddFlag("--chat", source.chat, "Put prompts into the model's chat template");
   command
       .AddOption("--template-arg", source.template_args,

@@ -48,11 +48,12 @@ void CheckLength(const BenchSource& source, int max_tokens) {
 void FromTask(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
   const ModelSpec& spec = loaded.spec();
   auto task = std::make_shared<measure::Task>(measure::MakeTask(
-      source.task, {.data = measure::TaskFolder(source.task, loaded.folder(), source.benchmarks),
-                    .shots = source.shots,
-                    .chat = source.chat,
-                    .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit))
-                                              : std::nullopt}));
+      source.task,
+      {.data = measure::TaskFolder(source.task, loaded.folder(), source.benchmarks),
+       .shots = source.shots,
+       .chat = source.chat,
+       .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit)) : std::nullopt,
+       .allow_unsandboxed_code = source.allow_unsandboxed_code}));
   task->max_tokens = source.max_tokens.value_or(task->max_tokens);
   task->max_length = source.max_length.value_or(task->max_length);
   CheckLength(source, task->max_tokens);
@@ -80,6 +81,8 @@ void FromTask(const BenchSource& source, const LoadedModel& loaded, BenchJobs& o
   out.max_tokens = task->max_tokens;
   out.stop = task->stop;
   out.what = fmt::format("{} of task {}", Plural(out.jobs.size(), "prompt"), source.task);
+  if (task->scoring == measure::Scoring::kProgram && task->isolation == measure::Isolation::kNone)
+    out.what += ", programs run without a sandbox";
   out.task = task;
 }
 

@@ -12,12 +12,13 @@
 namespace loopspec::tools {
 
 struct BenchSource {
-  std::string prompts;           // a file
-  std::string task, benchmarks;  // or a task
-  int prompt_tokens = 0;         // or made ones of this length
-  std::optional<int> shots;      // of a task
-  int limit = 0;                 // 0: all
-  bool chat = false;             // in the model's chat template
+  std::string prompts;                  // a file
+  std::string task, benchmarks;         // or a task
+  int prompt_tokens = 0;                // or made ones of this length
+  std::optional<int> shots;             // of a task
+  int limit = 0;                        // 0: all
+  bool chat = false;                    // in the model's chat template
+  bool allow_unsandboxed_code = false;  // of tasks whose answers are programs
   std::vector<std::string> template_args, stop;
   std::optional<int> max_tokens;  // else the task's, or kBenchTokens
   std::optional<int> max_length;  // of prompt and answer; longer prompts lose their beginning

@@ -89,6 +89,7 @@ struct RunOptions {
   std::vector<std::string> names;
   std::string experiments, benchmarks, output = "loopspec-results", as;
   int limit = 0, max_tokens = 0;
+  bool allow_unsandboxed_code = false;
 };
 
 // What a task showed, a line for each way of decoding.
@@ -134,8 +135,13 @@ void RunExperiments(const RunOptions& options) {
         engine.kv_positions = std::min<int64_t>(positions, model.spec.max_positions);
         return MakeBackend(model, engine, depths);
       }};
-  measure::ExperimentOptions how{options.output,     options.benchmarks, {},
-                                 options.max_tokens, options.as,         LOOPSPEC_VERSION};
+  measure::ExperimentOptions how{.output = options.output,
+                                 .benchmarks = options.benchmarks,
+                                 .limit = {},
+                                 .max_tokens = options.max_tokens,
+                                 .allow_unsandboxed_code = options.allow_unsandboxed_code,
+                                 .as = options.as,
+                                 .version = LOOPSPEC_VERSION};
   if (options.limit > 0) how.limit = static_cast<size_t>(options.limit);
   int64_t compared = 0, equal = 0;
   std::string unequal;
@@ -224,6 +230,9 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       .ShowDefault();
   command.AddOption("--benchmarks", options->benchmarks,
                     "Folder of benchmark files, as scripts/fetch-benchmarks.py makes it");
+  command.AddFlag("--allow-unsandboxed-code", options->allow_unsandboxed_code,
+                  "Run programs that the model wrote (HumanEval+, MBPP+) where no sandbox can be "
+                  "had: they can do whatever you can");
   command.AddOption("--output,-o", options->output, "Folder for records, one file for each run")
       .ShowDefault();
   command.AddOption(
@@ -234,7 +243,10 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
   command.SetFooter(
       "\nExamples:\n"
       "  loopspec experiment run demo --model models/ouro-demo --limit 4\n"
-      "  loopspec experiment run base-models --model ByteDance/Ouro-1.4B --benchmarks benchmarks");
+      "  loopspec experiment run base-models --model ByteDance/Ouro-1.4B --benchmarks benchmarks\n"
+      "\nPrograms that the model writes are run in a sandbox (bubblewrap, seccomp); where there "
+      "can\n"
+      "be none, tasks with programs are refused.");
   command.SetAction([options] { RunExperiments(*options); });
 }
 

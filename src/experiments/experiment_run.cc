@@ -44,7 +44,8 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
                            {.data = TaskFolder(declared.name, subject.folder, options.benchmarks),
                             .shots = declared.shots,
                             .chat = declared.chat,
-                            .limit = options.limit});
+                            .limit = options.limit,
+                            .allow_unsandboxed_code = options.allow_unsandboxed_code});
   Task& task = prepared.task;
   task.max_tokens = declared.max_tokens;
   task.max_length = declared.max_length;
@@ -179,6 +180,14 @@ OrderedJson SettingsOf(const Experiment& experiment, const Experiment* paper,
   if (options.max_tokens > 0) settings["max_tokens"] = options.max_tokens;
   if (paper != nullptr) settings["paper"] = OrderedJson::parse(paper->declaration);
   return settings;
+}
+
+// Programs without a sandbox are said in the records, and so in the report.
+bool RunsProgramsUnsandboxed(const std::vector<PreparedTask>& tasks) {
+  return std::any_of(tasks.begin(), tasks.end(), [](const PreparedTask& prepared) {
+    return prepared.task.scoring == Scoring::kProgram &&
+           prepared.task.isolation == Isolation::kNone;
+  });
 }
 
 int64_t LongestText(const std::vector<PreparedTask>& tasks) {
@@ -399,10 +408,10 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   ExperimentOutcome outcome;
   outcome.file = RecordPath(options, experiment, as);
   auto backend = subject.make_backend(DepthsOf(ways), LongestText(tasks));
-  RecordLog log(
-      outcome.file,
-      SettingsOf(experiment, paper, as, subject, *backend, backend->ReadBandwidth(), options),
-      {"bandwidth", "paper"});
+  OrderedJson settings =
+      SettingsOf(experiment, paper, as, subject, *backend, backend->ReadBandwidth(), options);
+  if (RunsProgramsUnsandboxed(tasks)) settings["sandbox"] = Describe(Isolation::kNone);
+  RecordLog log(outcome.file, settings, {"bandwidth", "paper"});
   Records records([&](const RunRecord& record) { log.Append(ToJson(record)); });
   std::set<std::string> distances = Restore(log, outcome.file.string(), records);
 

@@ -36,9 +36,10 @@ struct ExperimentOptions {
   std::filesystem::path output;      // folder of records; made where it is missing
   std::filesystem::path benchmarks;  // folder of benchmark files; may be empty
   std::optional<size_t> limit;       // texts of each task
-  int max_tokens = 0;   // new tokens at most, where fewer than declared; 0: as declared
-  std::string as;       // the declared model that it stands for; empty: by its name
-  std::string version;  // of this program, for the record
+  int max_tokens = 0;  // new tokens at most, where fewer than declared; 0: as declared
+  bool allow_unsandboxed_code = false;  // programs that a model wrote run without a sandbox
+  std::string as;                       // the declared model that it stands for; empty: by its name
+  std::string version;                  // of this program, for the record
 };
 
 struct ExperimentHooks {

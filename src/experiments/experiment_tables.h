@@ -21,7 +21,8 @@ struct ExperimentResult {
   int recurrence = 0;
   std::string device, chip, compute, version;
   int threads = 0;
-  int max_tokens = 0;  // texts were cut at so many new tokens; 0: as declared
+  int max_tokens = 0;        // texts were cut at so many new tokens; 0: as declared
+  bool unsandboxed = false;  // programs of the model ran without a sandbox
   double bandwidth = 0;
   // By group, then by way of decoding.
   std::map<std::string, std::map<std::string, RunTotals>> runs;

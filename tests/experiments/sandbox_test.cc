@@ -1,6 +1,8 @@
 #include "experiments/scoring/sandbox.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -8,133 +10,214 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "experiments/scoring/control_group.h"
+#include "experiments/scoring/python.h"
+#include "sandbox_run.h"
 
 namespace loopspec::measure {
 namespace {
 
 constexpr const char* kAdd = "def add(a, b):\n    return a + b\n";
 
-std::string ReasonOf(const std::string& program, const std::string& tests = "pass") {
-  const ProgramResult result = RunProgram(program, tests);
-  EXPECT_EQ(result.outcome, ProgramOutcome::kFailed) << result.reason;
-  return result.reason;
+class Sandbox : public SandboxTest {};
+LOOPSPEC_AS_BOTH_USERS(Sandbox);
+
+TEST_P(Sandbox, PassesWhatIsRight) {
+  As([] {
+    const ProgramResult result = RunProgram(kAdd, {"assert add(2, 3) == 5"});
+    EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
+    EXPECT_EQ(result.reason, "");
+    std::printf("here: %s\n", Describe(Isolation::kSandbox).c_str());
+  });
 }
 
-TEST(Sandbox, PassesWhatIsRight) {
-  const ProgramResult result = RunProgram(kAdd, "assert add(2, 3) == 5");
-  EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
-  EXPECT_EQ(result.reason, "");
-  std::printf("isolation here: %s\n", Describe(result.isolation).c_str());
+TEST_P(Sandbox, FailsWithTheReason) {
+  As([] {
+    EXPECT_EQ(ReasonOf(kAdd, {"assert add(2, 3) == 6"}), "AssertionError");
+    EXPECT_EQ(ReasonOf(kAdd, {"assert add(2, 3) == 6, 'wrong'"}), "AssertionError: wrong");
+    EXPECT_EQ(ReasonOf(kAdd, {"add(2, 'x')"}).substr(0, 10), "TypeError:");
+    EXPECT_TRUE(ReasonOf("def f(:\n").starts_with("SyntaxError"));
+    EXPECT_TRUE(ReasonOf("import no_such_module").starts_with("ModuleNotFoundError"));
+    EXPECT_TRUE(ReasonOf("def f(n):\n    return f(n)\nf(1)").starts_with("RecursionError"));
+    EXPECT_TRUE(ReasonOf(kAdd, {"def f(:\n"}).starts_with("SyntaxError"));
+    EXPECT_EQ(ReasonOf("\xff\xfe"), ReasonOf("\xff\xfe"));  // no text at all
+  });
 }
 
-TEST(Sandbox, FailsWithTheReason) {
-  EXPECT_EQ(ReasonOf(kAdd, "assert add(2, 3) == 6"), "AssertionError");
-  EXPECT_EQ(ReasonOf(kAdd, "assert add(2, 3) == 6, 'wrong'"), "AssertionError: wrong");
-  EXPECT_TRUE(ReasonOf("def f(:\n").starts_with("SyntaxError"));
-  EXPECT_TRUE(ReasonOf("import no_such_module").starts_with("ModuleNotFoundError"));
-  EXPECT_TRUE(ReasonOf("def f(n):\n    return f(n)\nf(1)").starts_with("RecursionError"));
-  EXPECT_TRUE(ReasonOf("x = [0] * (1 << 40)").starts_with("MemoryError"));
+TEST_P(Sandbox, StopsWhatTakesTooLong) {
+  As([] {
+    SandboxLimits limits{.cpu_seconds = 1, .wall_seconds = 120};
+    ProgramResult result = RunProgram("while True: pass", {""}, limits);
+    EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
+    EXPECT_EQ(result.reason, "over 1 s of processor time");
+    EXPECT_NEAR(result.cpu_seconds, 1, 0.5);
+    result = RunProgram("def f():\n    while True: pass", {"f()"}, limits);
+    EXPECT_EQ(result.reason, "over 1 s of processor time");
+    // Ignoring the signal of the limit does not help.
+    result =
+        RunProgram("import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+                   {""}, limits);
+    EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
+    limits = {.cpu_seconds = 5, .wall_seconds = 2};
+    const auto start = std::chrono::steady_clock::now();
+    result = RunProgram("import time\ntime.sleep(100)", {""}, limits);
+    EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
+    EXPECT_EQ(result.reason, "over 2 s");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+    // Nor does it end the wait when the program does not listen.
+    result = RunProgram("import time\ndef f(): time.sleep(100)", {"f()"}, limits);
+    EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
+  });
 }
 
-// The tests were not reached, whatever the exit status says.
-TEST(Sandbox, DoesNotTrustExits) {
-  EXPECT_TRUE(ReasonOf("import sys\nsys.exit(0)").starts_with("SystemExit"));
-  EXPECT_EQ(ReasonOf("import os\nos._exit(0)"), "ended with 0 before its tests");
-  EXPECT_EQ(ReasonOf("import os, signal\nos.abort()"), "ended by signal 6");
-  EXPECT_EQ(ReasonOf("import os\nos.write(3, b'token')\nos._exit(0)"), "token");
-}
-
-TEST(Sandbox, StopsWhatTakesTooLong) {
-  SandboxLimits limits{.cpu_seconds = 1, .wall_seconds = 60};
-  ProgramResult result = RunProgram("while True: pass", "", limits);
-  EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
-  EXPECT_EQ(result.reason, "over 1 s of processor time");
-  EXPECT_NEAR(result.cpu_seconds, 1, 0.5);
-  limits = {.cpu_seconds = 5, .wall_seconds = 1};
-  const auto start = std::chrono::steady_clock::now();
-  result = RunProgram("import time\ntime.sleep(100)", "", limits);
-  EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
-  EXPECT_EQ(result.reason, "over 1 s");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
-  // Closing the channel of results does not end the wait.
-  result = RunProgram("import os, time\nos.close(3)\ntime.sleep(100)", "", limits);
-  EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
-  // Nor does ignoring the signal of the processor limit.
-  limits = {.cpu_seconds = 1, .wall_seconds = 60};
-  result = RunProgram(
-      "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", "", limits);
-  EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
-}
-
-TEST(Sandbox, HasNoNetwork) {
-  const ProgramResult probe = RunProgram("pass", "pass");
-  if (!probe.isolation.seccomp && !probe.isolation.network_namespace) {
-    GTEST_SKIP() << "the kernel allows neither seccomp nor network namespaces here";
-  }
-  const std::string reason =
-      ReasonOf("import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=1)");
-  // Refused before any connection: no socket at all, or no loopback in an empty network.
-  EXPECT_TRUE(reason.find("PermissionError") != std::string::npos ||
-              reason.find("unreachable") != std::string::npos)
-      << reason;
-}
-
-TEST(Sandbox, StartsNoProcesses) {
-  if (!RunProgram("pass", "pass").isolation.seccomp) GTEST_SKIP() << "no seccomp here";
-  EXPECT_TRUE(ReasonOf("import os\nos.fork()").starts_with("PermissionError"));
-  EXPECT_TRUE(
-      ReasonOf("import subprocess\nsubprocess.run(['true'])").starts_with("PermissionError"));
-  EXPECT_TRUE(ReasonOf("import os\nos.kill(os.getppid(), 9)").starts_with("PermissionError"));
-  const ProgramResult threads =
-      RunProgram("import threading\nt = threading.Thread(target=print)\nt.start()\nt.join()", "");
-  EXPECT_EQ(threads.outcome, ProgramOutcome::kPassed) << threads.reason;
-}
-
-TEST(Sandbox, WritesOnlyInItsFolder) {
-  const auto outside = std::filesystem::path(LOOPSPEC_BINARY_DIR) / "sandbox_test_outside.txt";
-  std::ofstream(outside) << "as it was";
-  const ProgramResult inside =
-      RunProgram("open('x.txt', 'w').write('y')\nassert open('x.txt').read() == 'y'", "");
-  EXPECT_EQ(inside.outcome, ProgramOutcome::kPassed) << inside.reason;
-  if (!inside.isolation.landlock) GTEST_SKIP() << "no landlock here";
-  EXPECT_TRUE(ReasonOf("open('" + outside.string() + "', 'w')").starts_with("PermissionError"));
-  EXPECT_TRUE(
-      ReasonOf("import os\nos.remove('" + outside.string() + "')").starts_with("PermissionError"));
-  std::string text;
-  std::getline(std::ifstream(outside), text);
-  EXPECT_EQ(text, "as it was");
-}
-
-TEST(Sandbox, LimitsFiles) {
-  EXPECT_TRUE(ReasonOf("open('x', 'wb').write(b'0' * (64 << 20))").find("OSError") == 0);
-}
-
-TEST(Sandbox, HasACleanEnvironmentAndIsNotMain) {
-  setenv("LOOPSPEC_SECRET", "42", 1);
-  const ProgramResult result = RunProgram(
-      "import os\nassert 'LOOPSPEC_SECRET' not in os.environ\nassert __name__ != '__main__'",
-      "import sys\nassert len(sys.argv) == 1");
-  unsetenv("LOOPSPEC_SECRET");
-  EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
+TEST_P(Sandbox, WritesInItsFolder) {
+  As([] {
+    const ProgramResult result = RunProgram(
+        "import os, tempfile\nopen('x.txt', 'w').write('y')\nassert open('/tmp/x.txt').read() == "
+        "'y'\n"
+        "os.mkdir('a')\nos.rename('x.txt', 'a/x')\nassert os.listdir('a') == ['x']\n"
+        "with tempfile.TemporaryDirectory() as folder: open(folder + '/z', 'w').write('z')\n"
+        "assert __name__ != '__main__'",
+        {"import sys\nassert len(sys.argv) == 1"});
+    EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
+  });
 }
 
 // As far as the tests of HumanEval+ and MBPP+ go, numpy or not.
-TEST(Sandbox, ProvidesWhatTestsNeedOfNumpy) {
-  const ProgramResult result =
-      RunProgram("def f(): return [1.0, 2.0]",
-                 "import numpy as np\n"
-                 "assert np.allclose(f(), [1.0, 2.0 + 1e-9], rtol=1e-7, atol=1e-6)\n"
-                 "assert not np.allclose(f(), [1.0, 2.1], rtol=1e-7, atol=1e-6)\n"
-                 "assert not isinstance(f(), np.ndarray)\n"
-                 "assert np.float64 is not None and np.float32 is not None\n");
-  EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
+TEST_P(Sandbox, ProvidesWhatTestsNeedOfNumpy) {
+  As([] {
+    const ProgramResult result =
+        RunProgram("def f(): return [1.0, 2.0]",
+                   {"import numpy as np\n"
+                    "assert np.allclose(f(), [1.0, 2.0 + 1e-9], rtol=1e-7, atol=1e-6)\n"
+                    "assert not np.allclose(f(), [1.0, 2.1], rtol=1e-7, atol=1e-6)\n"
+                    "assert not isinstance(f(), np.ndarray)\n"
+                    "assert np.float64 is not None and np.float32 is not None\n"});
+    EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
+  });
 }
 
-TEST(Sandbox, NamesAPythonThatIsNone) {
+// What programs commonly import works with the system calls that are allowed.
+TEST_P(Sandbox, HasTheStandardLibrary) {
+  As([] {
+    const ProgramResult result = RunProgram(
+        "import math, re, collections, itertools, functools, heapq, bisect, string, random, "
+        "datetime, "
+        "time, json, copy, operator, typing, decimal, fractions, statistics, hashlib, threading, "
+        "queue, os, sys, io, tempfile, struct, textwrap, calendar, enum, dataclasses, cmath, "
+        "array, "
+        "unicodedata, concurrent.futures\n"
+        "with concurrent.futures.ThreadPoolExecutor(4) as pool:\n"
+        "    total = sum(pool.map(lambda x: x * x, range(10)))\n"
+        "time.sleep(0.001)\nnow = datetime.datetime.now()\nrandom.random()\nos.urandom(4)\n"
+        "hashlib.sha256(b'x').hexdigest()\nos.getpid()\nos.cpu_count()\nprint('x', flush=True)\n"
+        "def f(): return total\n",
+        {"assert f() == 285"});
+    EXPECT_EQ(result.outcome, ProgramOutcome::kPassed) << result.reason;
+  });
+}
+
+// The names of the tests are theirs; what is left comes from the program.
+TEST_P(Sandbox, TestsTakeNamesFromTheProgram) {
+  As([] {
+    EXPECT_EQ(
+        RunProgram("def sum(a, b): return a - b", {"assert sum(3, 1) == 2", "", {"sum"}}).reason,
+        "");
+    EXPECT_TRUE(
+        ReasonOf("def sum(a): return 0", {"assert sum([3]) == 0"}).starts_with("AssertionError"));
+    EXPECT_EQ(RunProgram("def f(): return 1\ndef g(): return 2",
+                         {"def h(): return f() + g()\nassert h() == 3 and candidate() == 1", "f"})
+                  .reason,
+              "");
+  });
+}
+
+TEST(SandboxOff, RunsWithoutOne) {
+  const auto run = [](const std::string& program, const ProgramTests& tests,
+                      const SandboxLimits& limits = {}) {
+    return RunProgram(program, tests, limits, Isolation::kNone);
+  };
+  EXPECT_EQ(run(kAdd, {"assert add(2, 3) == 5"}).outcome, ProgramOutcome::kPassed);
+  EXPECT_EQ(run(kAdd, {"assert add(2, 3) == 6"}).reason, "AssertionError");
+  EXPECT_EQ(run("while True: pass", {""}, {.cpu_seconds = 1}).reason, "over 1 s of processor time");
+  EXPECT_EQ(run("import os\nopen('x', 'w').write('y')\nassert os.getcwd() != '/'", {"pass"}).reason,
+            "");
+  EXPECT_EQ(Describe(Isolation::kNone), "no sandbox");
+}
+
+// Each in a new process, which has not looked for a sandbox yet.
+class SandboxRefusal : public testing::Test {
+ protected:
+  SandboxRefusal() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+
+  [[noreturn]] static void Say() {
+    try {
+      RunProgram("pass", {"pass"});
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::exit(2);
+    }
+    std::exit(0);
+  }
+  // A bwrap that says `words` and fails.
+  static void UseBwrap(const std::string& words) {
+    std::string folder =
+        (std::filesystem::temp_directory_path() / "loopspec-bwrap-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) std::exit(3);
+    std::ofstream(folder + "/bwrap") << "#!/bin/sh\necho '" << words << "' >&2\nexit 1\n";
+    chmod(folder.c_str(), 0755);
+    chmod((folder + "/bwrap").c_str(), 0755);
+    setenv("PATH", (folder + ":/usr/bin:/bin").c_str(), 1);
+  }
+};
+
+TEST_F(SandboxRefusal, WithoutBubblewrap) {
+  EXPECT_EXIT(
+      {
+        setenv("PATH", "/nowhere", 1);
+        Say();
+      },
+      testing::ExitedWithCode(2),
+      "bwrap is not in the PATH .install the package bubblewrap.; --allow-unsandboxed-code");
+}
+
+TEST_F(SandboxRefusal, WhereNamespacesAreForbidden) {
+  EXPECT_EXIT(
+      {
+        UseBwrap("bwrap: No permissions to create new namespace");
+        Say();
+      },
+      testing::ExitedWithCode(2),
+      "bwrap: No permissions to create new namespace; allow user namespaces: sysctl");
+}
+
+TEST_F(SandboxRefusal, WithAPythonInAHome) {
+  EXPECT_EXIT(
+      {
+        setenv("HOME", "/usr/../home/me", 1);
+        setenv("LOOPSPEC_PYTHON", "/no/such/python", 1);
+        Say();
+      },
+      testing::ExitedWithCode(2), "LOOPSPEC_PYTHON=/no/such/python: not a program|bwrap");
+}
+
+TEST(SandboxPython, NamesAPythonThatIsNone) {
   setenv("LOOPSPEC_PYTHON", "/no/such/python", 1);
   EXPECT_THROW(FindPython(), Error);
   unsetenv("LOOPSPEC_PYTHON");
   EXPECT_FALSE(FindPython().empty());
+  EXPECT_FALSE(DescribePython(FindPython()).folders.empty());
+}
+
+TEST(SandboxControlGroup, GoesWhenItIsDone) {
+  std::vector<std::string> files;
+  {
+    const ControlGroup group(1 << 28, 64);
+    if (!group.holds()) GTEST_SKIP() << "no control group may be made here";
+    files = group.joins();
+    for (const std::string& file : files) EXPECT_EQ(access(file.c_str(), W_OK), 0) << file;
+  }
+  for (const std::string& file : files) EXPECT_NE(access(file.c_str(), F_OK), 0) << file;
 }
 
 }  // namespace

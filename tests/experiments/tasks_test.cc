@@ -67,11 +67,20 @@ class Tasks : public testing::Test {
     gzclose(file);
   }
   Task Make(const std::string& name, bool chat = false) {
-    return MakeTask(name, {.data = data_, .chat = chat});
+    return MakeTask(name, {.data = data_, .chat = chat, .allow_unsandboxed_code = !HasSandbox()});
+  }
+  // Scores are the same without one.
+  static bool HasSandbox() {
+    try {
+      NeedSandbox();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
   }
   std::string ErrorOf(const std::string& name, std::optional<int> shots = {}) {
     try {
-      MakeTask(name, {.data = data_, .shots = shots});
+      MakeTask(name, {.data = data_, .shots = shots, .allow_unsandboxed_code = !HasSandbox()});
     } catch (const Error& error) {
       return error.what();
     }
@@ -167,6 +176,38 @@ TEST_F(Tasks, Programs) {
   const Task mbpp = Make("mbpp_plus", true);
   EXPECT_EQ(mbpp.items[0].answer_prefix, "```python\n");
   EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return 2").correct);
+}
+
+// A program that changes its arguments does not change what is expected of it.
+TEST_F(Tasks, ExpectationsComeFromUnchangedInputs) {
+  const std::string tests =
+      "def assertion(out, exp, atol):\n    assert out == exp\n\n\ndef ref_func(x):\n    return "
+      "sorted(x)\n\n\ninputs = [[[3, 1]]]\nfor i, inp in enumerate(inputs):\n    "
+      "assertion(two(*inp), ref_func(*inp), 0)\n";
+  WriteGzip("mbppplus/MbppPlus-OriginFmt.jsonl.gz", Json{{"task_id", 7}, {"test", tests}}.dump());
+  const Task mbpp = Make("mbpp_plus");
+  EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(x): return sorted(x)").correct);
+  EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(x):\n    x.sort()\n    return x").correct);
+  EXPECT_FALSE(
+      ScoreAnswer(mbpp, mbpp.items[0], "def two(x):\n    x.clear()\n    return x").correct);
+}
+
+// Helpers of a prompt, which its tests call, are the prompt's and not the program's.
+TEST_F(Tasks, HelpersOfThePromptAreTrusted) {
+  WriteGzip(
+      "humaneval/HumanEval.jsonl.gz",
+      Json{{"task_id", "HumanEval/38"},
+           {"prompt", "def encode(x):\n    return -x\n\n\ndef decode(x):\n    \"\"\"Back.\"\"\"\n"},
+           {"entry_point", "decode"},
+           {"canonical_solution", "    return -x\n"},
+           {"test",
+            "def check(candidate):\n    assert candidate(encode(3)) == 3 == "
+            "decode(-3)\n"}}
+          .dump());
+  const Task task = Make("humaneval");
+  EXPECT_TRUE(ScoreAnswer(task, task.items[0], "    return -x\n").correct);
+  EXPECT_FALSE(
+      ScoreAnswer(task, task.items[0], "    return x\n\ndef encode(x):\n    return x\n").correct);
 }
 
 // As they were released, the tests of three problems compare a match or None with what is expected

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Clock = ChildProcess::Clock;
 
 constexpr std::string_view kPassed = "passed", kFailed = "failed:", kError = "error:";
-constexpr int kMostVerdict = 4096;                // bytes
+constexpr int kMostVerdict = 16384;               // bytes
 constexpr auto kGrace = std::chrono::seconds(2);  // for a program whose tests are done
 constexpr int kKilled = 128 + SIGKILL;
 
@@ -81,6 +81,7 @@ class Sides {
     const Descriptor setup = SetupOf(
         {{"tests", tests.code}, {"entry_point", tests.entry_point}, {"names", tests.names}});
     plan.descriptors = {requests.write.get(), replies.read.get(), setup.get(), verdict.write.get()};
+    plan.memory_bytes = 2 * limits_.memory_bytes;  // results and what is expected
     return Start(std::move(plan), 0);
   }
 

@@ -146,8 +146,10 @@ Task MakeHumanEval(const TaskOptions& options) {
     item.program.prefix = prompt;
     // Three prompts have helpers that the tests call: the tests get them from the prompt, not from
     // the program.
-    item.program.tests = CheckTests(prompt + "    pass\n\n" + NeedString(entry, "test", item.id),
-                                    NeedString(entry, "entry_point", item.id));
+    const std::string entry_point = NeedString(entry, "entry_point", item.id);
+    item.program.tests = CheckTests(fmt::format("{}    pass\n\n{} = candidate\n{}", prompt,
+                                                entry_point, NeedString(entry, "test", item.id)),
+                                    entry_point);
     item.reference = NeedString(entry, "canonical_solution", item.id);
     SetPrompt(item, {}, {}, prompt, options.chat);
     task.items.push_back(std::move(item));

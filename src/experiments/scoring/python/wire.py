@@ -1,12 +1,15 @@
 """Values between the process of a program and the process of its tests: JSON with tags for what JSON does not have. The encoding is
 closed: whatever comes in, decoding it makes plain values of the types below, and never runs code. It stands before program.py and
 tests.py, which are one script each with it."""
+import binascii
+import itertools
 import json
 import os
 
-LARGEST_FRAME = 64 << 20  # bytes
+LARGEST_FRAME = 256 << 20  # bytes
 LONGEST_ITERATOR = 100_000  # items
-PLAIN = (type(None), bool, str, float)
+PLAIN = {type(None), bool, str, float}  # as they are in JSON
+SCALARS = PLAIN | {int}
 EXACT_BELOW = 1 << 53  # larger integers are written in base 16, in time linear in their length
 
 
@@ -60,6 +63,27 @@ def _known(value):
     return None, None
 
 
+def _table(values):
+    """A long list of tuples of one length with at most 256 strings among all of them: its width, the strings, and which one each
+    element is. Lists of combinations have a hundred million elements. None for any other list."""
+    if len(values) < 1000 or set(map(type, values)) != {tuple}:
+        return None
+    width = len(values[0])
+    if width == 0 or set(map(type, values[0])) != {str} or set(map(len, values)) != {width}:
+        return None
+    strings = list(set(itertools.chain.from_iterable(values)))
+    if len(strings) > 256 or set(map(type, strings)) != {str}:
+        return None
+    numbers = {string: number for number, string in enumerate(strings)}
+    which = bytes(map(numbers.__getitem__, itertools.chain.from_iterable(values)))
+    return [width, strings, binascii.b2a_base64(which, newline=False).decode("ascii")]
+
+
+def _rows(width, strings, which):
+    elements = map(strings.__getitem__, binascii.a2b_base64(which))
+    return list(zip(*[elements] * width, strict=True))
+
+
 class Encoder:
     """`keep(value)` takes what cannot be encoded and returns its number; it may raise instead."""
 
@@ -67,7 +91,13 @@ class Encoder:
         self.keep = keep
 
     def many(self, values):
-        return [v if type(v) in PLAIN else self.one(v) for v in values]
+        values = list(values)
+        kinds = set(map(type, values))
+        if kinds <= PLAIN:
+            return values
+        if kinds <= SCALARS and all(-EXACT_BELOW < value < EXACT_BELOW for value in values if type(value) is int):
+            return values
+        return [self.one(value) for value in values]
 
     def pairs(self, pairs):
         return [self.many(pair) for pair in pairs]
@@ -89,28 +119,36 @@ class Encoder:
             return {tag: self.pairs(content)}
         if tag is not None:
             return {tag: self.many(content)}
-        # Of a class that inherits from one of these, only what that class holds: no method of its own crosses.
-        if isinstance(value, list):
+        # Of a class that inherits from one of these, only what that class holds: no method of its own crosses. Not
+        # isinstance, which an object can deceive.
+        if kind is list:
+            try:
+                table = _table(value)
+            except TypeError:  # what cannot be hashed
+                table = None
+            if table is not None:
+                return {"T": table}
+        if issubclass(kind, list):
             return self.many(list.__iter__(value))
-        if isinstance(value, tuple):
+        if issubclass(kind, tuple):
             return {"t": self.many(tuple.__iter__(value))}
-        if isinstance(value, dict):
+        if issubclass(kind, dict):
             return {"d": self.pairs(dict.items(value))}
-        if isinstance(value, set):
+        if issubclass(kind, set):
             return {"s": self.many(set.__iter__(value))}
-        if isinstance(value, frozenset):
+        if issubclass(kind, frozenset):
             return {"f": self.many(frozenset.__iter__(value))}
-        if isinstance(value, str):
+        if issubclass(kind, str):
             return str.__str__(value)
-        if isinstance(value, int):
+        if issubclass(kind, int):
             return self.one(int.__index__(value))
-        if isinstance(value, float):
+        if issubclass(kind, float):
             return float.__float__(value)
-        if isinstance(value, complex):
+        if issubclass(kind, complex):
             return {"c": [complex.real.__get__(value), complex.imag.__get__(value)]}
-        if isinstance(value, bytes):
+        if issubclass(kind, bytes):
             return {"b": bytes.hex(value)}
-        if isinstance(value, bytearray):
+        if issubclass(kind, bytearray):
             return {"B": bytearray.hex(value)}
         if kind is range:
             return {"r": self.many((value.start, value.stop, value.step))}
@@ -137,7 +175,9 @@ class Decoder:
         self.given = given
 
     def many(self, values):
-        return [v if type(v) in PLAIN or type(v) is int else self.one(v) for v in values]
+        if type(values) is list and set(map(type, values)) <= SCALARS:
+            return values
+        return [self.one(value) for value in values]
 
     def pairs(self, pairs):
         return [self.pair(pair) for pair in pairs]
@@ -163,6 +203,8 @@ class Decoder:
             return set(self.many(content))
         if tag == "f":
             return frozenset(self.many(content))
+        if tag == "T":
+            return _rows(*content)
         if tag == "i":
             return int(content, 16)
         if tag == "c":
