@@ -50,7 +50,8 @@ TEST_P(Sandbox, StopsWhatTakesTooLong) {
     ProgramResult result = RunProgram("while True: pass", {""}, limits);
     EXPECT_EQ(result.outcome, ProgramOutcome::kTimeout);
     EXPECT_EQ(result.reason, "over 1 s of processor time");
-    EXPECT_NEAR(result.cpu_seconds, 1, 0.5);
+    EXPECT_GE(result.cpu_seconds, 0.5);
+    EXPECT_LT(result.cpu_seconds, 3);
     result = RunProgram("def f():\n    while True: pass", {"f()"}, limits);
     EXPECT_EQ(result.reason, "over 1 s of processor time");
     // Ignoring the signal of the limit does not help.

@@ -111,6 +111,8 @@ class Candidate:
         try:
             sent = [what, name, self.encoder.many(arguments), [[key, self.encoder.one(value)] for key, value in named.items()]]
             send(REQUESTS, sent)
+        except BrokenPipeError:
+            fail("the program ended before its tests did")
         except BaseException as error:
             fail(f"the program cannot be called ({type(error).__name__}: {error})")
         answer = self.answer()

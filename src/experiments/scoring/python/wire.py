@@ -176,7 +176,7 @@ class Decoder:
 
     def many(self, values):
         if type(values) is list and set(map(type, values)) <= SCALARS:
-            return values
+            return list(values)
         return [self.one(value) for value in values]
 
     def pairs(self, pairs):
