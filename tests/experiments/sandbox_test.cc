@@ -216,6 +216,12 @@ TEST(SandboxControlGroup, GoesWhenItIsDone) {
     const ControlGroup group(1 << 28, 64);
     if (!group.holds()) GTEST_SKIP() << "no control group may be made here";
     files = group.joins();
+    // What a killed process left behind goes as well.
+    const auto parent = std::filesystem::path(files[0]).parent_path().parent_path();
+    const auto left = parent / fmt::format("loopspec-{}-1", 1 << 23);  // beyond any process
+    ASSERT_TRUE(std::filesystem::create_directory(left));
+    { const ControlGroup next(1 << 28, 64); }
+    EXPECT_FALSE(std::filesystem::exists(left));
     for (const std::string& file : files) EXPECT_EQ(access(file.c_str(), W_OK), 0) << file;
   }
   for (const std::string& file : files) EXPECT_NE(access(file.c_str(), F_OK), 0) << file;

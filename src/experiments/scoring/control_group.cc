@@ -1,9 +1,12 @@
 #include "experiments/scoring/control_group.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -69,9 +72,23 @@ bool HandsDown(const fs::path& group) {
          (" " + line + " ").find(" pids ") != std::string::npos;
 }
 
+constexpr std::string_view kPrefix = "loopspec-";  // and the process that made it
+
 std::string NextName() {
   static std::atomic<int> count = 0;
-  return fmt::format("loopspec-{}-{}", getpid(), ++count);
+  return fmt::format("{}{}-{}", kPrefix, getpid(), ++count);
+}
+
+// A process that was killed leaves its group behind: the next one removes it. One that is in use
+// cannot be removed.
+void RemoveLeftovers(const fs::path& parent) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    const int maker = std::atoi(name.c_str() + kPrefix.size());
+    if (maker > 0 && kill(maker, 0) != 0 && errno == ESRCH) rmdir(entry.path().c_str());
+  }
 }
 
 }  // namespace
@@ -120,6 +137,7 @@ void ControlGroup::MakeVersion2(const fs::path& mount, const fs::path& own, cons
         !fs::create_directory(parent / name, error)) {
       continue;
     }
+    RemoveLeftovers(parent);
     folders_ = {parent / name};
     WriteValue(parent / name / "memory.swap.max", "0");  // not there without swap
     if (WriteValue(parent / name / "memory.max", std::to_string(memory_bytes)) &&
@@ -135,7 +153,10 @@ void ControlGroup::MakeVersion1(const fs::path& own, const std::string& name,
   std::error_code error;
   const fs::path folder = own / name;
   const bool made = fs::create_directory(folder, error);
-  if (made) folders_.push_back(folder);
+  if (made) {
+    RemoveLeftovers(own);
+    folders_.push_back(folder);
+  }
   if (!made || !WriteValue(folder / file, value)) Remove();
 }
 
