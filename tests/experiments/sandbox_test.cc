@@ -192,14 +192,14 @@ TEST_F(SandboxRefusal, WhereNamespacesAreForbidden) {
       "bwrap: No permissions to create new namespace; allow user namespaces: sysctl");
 }
 
-TEST_F(SandboxRefusal, WithAPythonInAHome) {
+TEST_F(SandboxRefusal, WithoutThePythonThatWasNamed) {
   EXPECT_EXIT(
       {
-        setenv("HOME", "/usr/../home/me", 1);
+        UseBwrap("not reached");
         setenv("LOOPSPEC_PYTHON", "/no/such/python", 1);
         Say();
       },
-      testing::ExitedWithCode(2), "LOOPSPEC_PYTHON=/no/such/python: not a program|bwrap");
+      testing::ExitedWithCode(2), "^LOOPSPEC_PYTHON=/no/such/python: not a program\n$");
 }
 
 TEST(SandboxPython, NamesAPythonThatIsNone) {
