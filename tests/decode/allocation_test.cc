@@ -1,82 +1,37 @@
 // Once warm, a step of decoding allocates nothing: operator new is counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/run_request.h"
+#include "tests/support/counted_new.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment,
-                     size == 0 ? 1 : size) != 0) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace loopspec {
 namespace {
 
 TEST(Allocation, TheCounterCounts) {
-  const int64_t before = allocations.load();
+  const int64_t before = counted_allocations, bytes = held_bytes, blocks = held_blocks;
   auto something = std::make_unique<std::vector<int>>(100);
-  EXPECT_EQ(allocations.load() - before, 2);
+  EXPECT_EQ(counted_allocations - before, 2);
+  EXPECT_EQ(held_blocks - blocks, 2);
+  EXPECT_EQ(held_bytes - bytes, static_cast<int64_t>(sizeof(*something) + 100 * sizeof(int)));
   EXPECT_EQ(something->size(), 100u);
+  something.reset();
+  EXPECT_EQ(counted_allocations - before, 2);
+  EXPECT_EQ(held_blocks - blocks, 0);
+  EXPECT_EQ(held_bytes - bytes, 0);
 }
 
 // Allocations in steps after the first `warm` ones.
 void ExpectNone(Scheduler& scheduler, DecodeRequest request, int warm, const char* what) {
   int64_t steps = 0, baseline = 0, worst = 0, last = 0;
   scheduler.set_hooks({.after_step = [&](const StepPlan&, const StepResult&) {
-    const int64_t now = allocations.load();
+    const int64_t now = counted_allocations.load();
     if (steps == warm) baseline = last = now;
     if (steps > warm) worst = std::max(worst, now - last);
     last = now;
