@@ -2,7 +2,6 @@
 // code, and the demo models' greedy continuations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "tests/support/driver.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
@@ -103,11 +103,8 @@ INSTANTIATE_TEST_SUITE_P(All, TinyGolden,
 // A header of odd length puts every tensor across its own alignment; the logits are the same.
 TEST(OddlyPacked, SameLogits) {
   for (const char* name : {"ouro-tiny-f32", "raven-olmo-tiny-bf16"}) {
-    const auto folder =
-        std::filesystem::temp_directory_path() / fmt::format("loopspec-odd-{}-{}", getpid(), name);
-    std::filesystem::create_directories(folder);
-    std::filesystem::copy_file(kGoldens / name / "config.json", folder / "config.json",
-                               std::filesystem::copy_options::overwrite_existing);
+    const TemporaryFolder folder;
+    std::filesystem::copy_file(kGoldens / name / "config.json", folder / "config.json");
     std::string file = ReadFile(kGoldens / name / "model.safetensors");
     uint64_t header = 0;
     std::memcpy(&header, file.data(), 8);
@@ -116,7 +113,7 @@ TEST(OddlyPacked, SameLogits) {
     std::memcpy(file.data(), &header, 8);
     std::ofstream(folder / "model.safetensors", std::ios::binary) << file;
     std::vector<std::vector<float>> logits;
-    for (const auto& from : {kGoldens / name, folder}) {
+    for (const auto& from : {kGoldens / name, folder.path()}) {
       const Model model = Model::Load(from);
       BackendOptions options;
       options.compute = ComputeMode::kF32;
@@ -128,7 +125,6 @@ TEST(OddlyPacked, SameLogits) {
                     logits.emplace_back(row.begin(), row.end());
                   });
     }
-    std::filesystem::remove_all(folder);
     ASSERT_EQ(logits.size(), 10u);
     for (size_t i = 0; i < 5; ++i) EXPECT_EQ(logits[i], logits[i + 5]) << name;
   }

@@ -11,29 +11,21 @@
 
 #include "base/error.h"
 #include "engine/load/device.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
 
 constexpr int kPositions = 256;
 
-struct Folder {
-  Folder() {
-    std::string name = testing::TempDir() + "loopspec-twin-XXXXXX";
-    path = mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
-
-SynthRequest SmallTwin(const char* like, const Folder& folder) {
+SynthRequest SmallTwin(const char* like, const TemporaryFolder& folder) {
   SynthRequest request;
   request.like = like;
   request.agreement = 0.9;
   request.layers = 1;
   request.width = 256;
   request.vocab = 2000;
-  request.output = folder.path;
+  request.output = folder.path();
   return request;
 }
 
@@ -92,7 +84,7 @@ TEST(ShiftSearch, GoesOnWhereNoneOrAllAgree) {
 
 // Norms after the sublayers and on q and k, and weights that start far from what was asked.
 TEST(CalibrateTwin, OlmoLayoutAgreesAsOftenAsAsked) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const SynthRequest request = SmallTwin("raven-olmo", folder);
   SynthResult written = WriteSynthetic(request);
   written.shift *= 6;
@@ -103,7 +95,8 @@ TEST(CalibrateTwin, OlmoLayoutAgreesAsOftenAsAsked) {
   EXPECT_EQ(report.agreement.depths.at(0), 2);
   EXPECT_NEAR(report.agreement.shares.at(0), 0.9, 0.03);
   // Over tokens that the calibration did not see: 0.05, and what chance adds (0.019).
-  const SynthAgreement other = MeasureAgreement(Model::Load(folder.path), OnCpu, kPositions, 1000);
+  const SynthAgreement other =
+      MeasureAgreement(Model::Load(folder.path()), OnCpu, kPositions, 1000);
   EXPECT_NEAR(other.shares.at(0), 0.9, 0.05 + 0.03);
   EXPECT_GT(other.shares.at(1), other.shares.at(0));
 }
@@ -148,7 +141,7 @@ class WrongScores : public Backend {
 };
 
 TEST(CalibrateTwin, NamesADeviceThatComputesWrongly) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const SynthRequest request = SmallTwin("ouro-1.4b", folder);
   const SynthResult written = WriteSynthetic(request);
   const auto wrong = [](const Model& model, const BackendOptions& options) {

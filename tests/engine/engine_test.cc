@@ -15,6 +15,7 @@
 #include "engine/schedule/scheduler.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
+#include "tests/support/sanitized.h"
 
 namespace loopspec {
 namespace {
@@ -130,16 +131,17 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
   EXPECT_EQ(state.cells_free, state.cells);
 }
 
+// Under a sanitizer fewer streams, and shorter texts.
 TEST(Engine, OuroStreamsGetWhatEachGetsAlone) {
-  StreamsUnderLoad("ouro-demo", 64, 16, 64 * 200, false);
+  StreamsUnderLoad("ouro-demo", kSanitized ? 16 : 64, kSanitized ? 4 : 16, 64 * 200, false);
 }
 
 TEST(Engine, OuroStreamsGetWhatEachGetsAloneInLittleMemory) {
-  StreamsUnderLoad("ouro-demo", 12, 120, 64 * 5, true);
+  StreamsUnderLoad("ouro-demo", kSanitized ? 7 : 12, kSanitized ? 60 : 120, 64 * 5, true);
 }
 
 TEST(Engine, RavenStreamsGetWhatEachGetsAlone) {
-  StreamsUnderLoad("raven-demo", 12, 12, 64 * 100, false);
+  StreamsUnderLoad("raven-demo", kSanitized ? 7 : 12, kSanitized ? 3 : 12, 64 * 100, false);
 }
 
 // A scored prompt: the same numbers as decoding gives for the same tokens, and the likeliest token

@@ -14,24 +14,17 @@
 #include "engine/run_request.h"
 #include "experiments/record_log.h"
 #include "sampling/filters.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec::measure {
 namespace {
 
 const std::filesystem::path kProject = LOOPSPEC_SOURCE_DIR;
 
-// A file that goes away with the object.
-class TemporaryFile {
- public:
-  TemporaryFile() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "loopspec-records-XXXXXX").string();
-    close(mkstemp(name.data()));
-    path = name;
-    std::filesystem::remove(path);
-  }
-  ~TemporaryFile() { std::filesystem::remove(path); }
-  std::filesystem::path path;
+// A name for a file that goes away with the object.
+struct TemporaryFile {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder / "records";
 };
 
 std::string MessageOf(const std::function<void()>& work) {

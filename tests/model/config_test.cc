@@ -1,8 +1,6 @@
 // config.json: what is read, what is refused and in which words; tensors that are missing, unknown
 // or misshapen.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include "base/json.h"
 #include "model/model.h"
 #include "tests/support/models.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
@@ -244,14 +243,10 @@ TEST(Config, Llama3Frequencies) {
 class Tampered : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              fmt::format("loopspec-tampered-{}-{}", getpid(), GetParam());
-    std::filesystem::create_directories(folder_);
-    std::filesystem::copy_file(GoldenFolder() / GetParam() / "config.json", folder_ / "config.json",
-                               std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(GoldenFolder() / GetParam() / "config.json",
+                               folder_ / "config.json");
     original_ = std::make_unique<Checkpoint>(Checkpoint::Open(GoldenFolder() / GetParam()));
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // Writes the checkpoint with `change` applied to its list of tensors, and loads it.
   std::string LoadError(const std::function<void(std::vector<NamedTensor>&)>& change) {
@@ -259,10 +254,10 @@ class Tampered : public testing::TestWithParam<const char*> {
     for (const auto& [name, view] : original_->tensors()) tensors.push_back({name, view});
     change(tensors);
     WriteSafetensors(folder_ / "model.safetensors", tensors);
-    return ErrorOf([&] { Model::Load(folder_); });
+    return ErrorOf([&] { Model::Load(folder_.path()); });
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
   std::unique_ptr<Checkpoint> original_;
 };
 

@@ -2,7 +2,6 @@
 // names it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "tensor/safetensors.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
@@ -165,20 +165,12 @@ TEST(Safetensors, EveryTruncation) {
 
 class Folder : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              fmt::format("loopspec-safetensors-{}-{}", getpid(),
-                          testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void Write(const std::string& name, const std::string& content) {
     std::ofstream(folder_ / name, std::ios::binary) << content;
   }
   std::string OpenError() {
     try {
-      Checkpoint::Open(folder_);
+      Checkpoint::Open(folder_.path());
     } catch (const Error& error) {
       return error.what();
     }
@@ -189,7 +181,7 @@ class Folder : public testing::Test {
     EXPECT_NE(error.find(part), std::string::npos) << error;
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(Folder, MissingEmptyAndNotAFile) {
@@ -209,7 +201,7 @@ TEST_F(Folder, Shards) {
   };
   index(R"({"w":"a.safetensors","v":"b.safetensors"})");
   EXPECT_EQ(OpenError(), "no error");
-  EXPECT_EQ(Checkpoint::Open(folder_).tensors().size(), 2u);
+  EXPECT_EQ(Checkpoint::Open(folder_.path()).tensors().size(), 2u);
   index(R"({"w":"a.safetensors","u":"b.safetensors"})");
   ExpectOpenError("tensor u is not in b.safetensors");
   index(R"({"w":"c.safetensors"})");
@@ -250,7 +242,7 @@ TEST_F(Folder, WrittenFilesReadBack) {
   EXPECT_EQ(back.tensors().size(), 2u);
   EXPECT_EQ(LoadElement(back.tensors().at("x").data, DType::kF32, 2), 3.25f);
   EXPECT_EQ(LoadElement(back.tensors().at("y \"quoted\"").data, DType::kF32, 1), -2.5f);
-  EXPECT_THROW(WriteSafetensors(folder_ / "no" / "such" / "folder.safetensors", tensors), Error);
+  EXPECT_THROW(WriteSafetensors(folder_ / "no/such/folder.safetensors", tensors), Error);
 }
 
 // ---- Element types ----

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
@@ -18,22 +19,11 @@ namespace {
 const std::filesystem::path kSource = LOOPSPEC_SOURCE_DIR;
 
 // Folders made for one test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "chat_template_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+struct ModelFolder : TemporaryFolder {
   void Write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
+    std::filesystem::create_directories((*this / name).parent_path());
+    std::ofstream(*this / name, std::ios::binary) << text;
   }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 TEST(ChatTemplate, AgreesWithStoredResultsOfJinja2) {
@@ -77,7 +67,7 @@ TEST(ChatTemplate, AgreesWithStoredResultsOfJinja2) {
 }
 
 TEST(ChatTemplate, ChoosesTheTemplateOfAFolder) {
-  const TemporaryFolder folder;
+  const ModelFolder folder;
   EXPECT_FALSE(ChatTemplate::FromFolder(folder.path()).has_value());
   folder.Write("tokenizer_config.json",
                R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
@@ -96,10 +86,7 @@ TEST(ChatTemplate, ChoosesTheTemplateOfAFolder) {
 }
 
 TEST(ChatTemplate, RendersTheDemoModels) {
-  const auto dir = kSource / "../shared/models/ouro-demo";
-  if (!std::filesystem::exists(dir))
-    GTEST_SKIP() << "no ../shared/models: the demo's folder is not tried";
-  const auto chat_template = ChatTemplate::FromFolder(dir);
+  const auto chat_template = ChatTemplate::FromFolder(kSource / "models/ouro-demo");
   ASSERT_TRUE(chat_template.has_value());
   const OrderedJson messages = OrderedJson::parse(R"([{"role": "user", "content": "Hi"}])");
   EXPECT_EQ(chat_template->Render(messages, {}),

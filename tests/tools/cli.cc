@@ -59,7 +59,9 @@ struct Pipe {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  std::vector<std::string> settings = {"HOME=/nonexistent", "LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"};
+  // A home that not even root can make.
+  std::vector<std::string> settings = {"HOME=/dev/null/home", "LC_ALL=C.UTF-8",
+                                       "PATH=/usr/bin:/bin"};
   if (!options.colour) settings.push_back("NO_COLOR=1");
   for (const char* sanitizer : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(sanitizer); value != nullptr)
@@ -127,10 +129,9 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
     std::array<pollfd, 3> waits = {pollfd{out.read_end(), POLLIN, 0},
                                    {err.read_end(), POLLIN, 0},
                                    {in.write_end(), POLLOUT, 0}};
-    poll(waits.data(), waits.size(), 100);
+    poll(waits.data(), waits.size(), options.interrupt_after > 0 ? 10 : 100);
     if (waits[0].revents != 0) {
       Drain(out.read_end(), result.out);
-      if (!result.out.empty() && result.first_output == 0) result.first_output = Since(start);
     }
     if (waits[1].revents != 0) Drain(err.read_end(), result.err);
     if (waits[2].revents != 0) {
@@ -151,8 +152,9 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
       options.after_output();
       called = true;
     }
-    if (options.interrupt && caught == 0 && Catches(child, SIGINT)) caught = Since(start);
-    if (options.interrupt && caught > 0 && Since(start) > caught + 0.5 && !signalled) {
+    if (options.interrupt_after > 0 && caught == 0 && Catches(child, SIGINT)) caught = Since(start);
+    if (options.interrupt_after > 0 && caught > 0 &&
+        Since(start) > caught + options.interrupt_after && !signalled) {
       kill(child, SIGINT);
       signalled = true;
     }
@@ -174,6 +176,9 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
   if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   result.peak_bytes = static_cast<size_t>(usage.ru_maxrss) * 1024;
+  for (const timeval& part : {usage.ru_utime, usage.ru_stime})
+    result.cpu_seconds +=
+        static_cast<double>(part.tv_sec) + 1e-6 * static_cast<double>(part.tv_usec);
   return result;
 }
 
@@ -238,26 +243,15 @@ std::string Golden(const std::string& name) {
   return std::string(LOOPSPEC_BINARY_DIR) + "/goldens/" + name;
 }
 
-Scratch::Scratch() {
-  std::string name = (std::filesystem::temp_directory_path() / "loopspec_cli_XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = name;
-}
-
-Scratch::~Scratch() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 std::string Scratch::Write(const std::string& name, const std::string& text) const {
-  std::filesystem::create_directories((path_ / name).parent_path());
-  std::ofstream(path_ / name, std::ios::binary) << text;
-  return (path_ / name).string();
+  std::filesystem::create_directories((path() / name).parent_path());
+  std::ofstream(path() / name, std::ios::binary) << text;
+  return (path() / name).string();
 }
 
 std::vector<std::string> Scratch::Names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+  for (const auto& entry : std::filesystem::directory_iterator(path())) {
     names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec::test {
 
@@ -18,14 +19,14 @@ struct RunOptions {
   std::string output_file;             // standard output goes here instead
   bool close_output_early = false;     // the reader leaves after the first bytes
   int signal_after_output = 0;         // sent when the first bytes have come
-  bool interrupt = false;              // Ctrl-C, a moment after the program began to catch it
+  double interrupt_after = 0;          // Ctrl-C, these seconds after the program began to catch it
   bool interrupt_after_error = false;  // Ctrl-C when the first bytes are on standard error
   std::string interrupt_at;            // Ctrl-C once standard error has this
   std::function<void()> after_output;  // called when the first bytes have come
   bool error_terminal = false;         // standard error is a terminal
   bool colour = false;                 // leave NO_COLOR unset
   size_t file_limit = 0;               // writing more to a file fails, as on a full disk
-  double timeout = 60;                 // seconds
+  double timeout = 300;                // seconds, so that a test that hangs ends
 };
 
 struct RunResult {
@@ -33,8 +34,8 @@ struct RunResult {
   int signal = 0;  // that ended it
   bool timed_out = false;
   std::string out, err;
-  double first_output = 0;  // seconds until the first byte on standard output
-  size_t peak_bytes = 0;    // resident
+  double cpu_seconds = 0;  // of all its threads
+  size_t peak_bytes = 0;   // resident
 
   Json json() const;  // standard output as JSON; an empty object and a failed test when it is none
 };
@@ -57,19 +58,11 @@ std::string RavenDemo();
 std::string Golden(const std::string& name);
 
 // A folder that goes away with the object.
-class Scratch {
+class Scratch : public TemporaryFolder {
  public:
-  Scratch();
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string operator/(const std::string& name) const { return (path() / name).string(); }
   std::string Write(const std::string& name, const std::string& text) const;
   std::vector<std::string> Names() const;  // of what lies in it, sorted
-
- private:
-  std::filesystem::path path_;
 };
 
 std::string Slurp(const std::filesystem::path& file);

@@ -390,11 +390,12 @@ TEST(Chat, AtATerminal) {
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child < 0) GTEST_SKIP() << "no pseudo terminal to be had";
   if (child == 0) {
-    setenv("TERM", "dumb", 1);
     const std::string binary = Binary(), model = OuroDemo();
-    execl(binary.c_str(), binary.c_str(), "chat", "--model", model.c_str(), "-n", "1900",
-          "--logit-bias", "0=-100", "--logit-bias", "1=-100", "--logit-bias", "2=-100",
-          "--logit-bias", "3=-100", nullptr);
+    // Whoever runs the test has a home with an .editrc, and a locale.
+    const char* environment[] = {"HOME=/dev/null/home", "LC_ALL=C.UTF-8", "TERM=dumb", nullptr};
+    execle(binary.c_str(), binary.c_str(), "chat", "--model", model.c_str(), "-n", "1900",
+           "--logit-bias", "0=-100", "--logit-bias", "1=-100", "--logit-bias", "2=-100",
+           "--logit-bias", "3=-100", nullptr, environment);
     _exit(127);
   }
   std::string seen;
@@ -413,23 +414,23 @@ TEST(Chat, AtATerminal) {
   const auto type = [&](const std::string& keys) {
     EXPECT_EQ(write(terminal, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   };
-  EXPECT_TRUE(until("> ", 0, 20)) << seen;
+  EXPECT_TRUE(until("> ", 0, 120)) << seen;
   size_t mark = seen.size();
   type("half a line");
-  EXPECT_TRUE(until("half a line", mark, 20)) << seen;
+  EXPECT_TRUE(until("half a line", mark, 120)) << seen;
   usleep(300'000);  // as a person would: the program waits for keys again
   type("\x03");     // at the prompt: the line goes, the program stays
-  EXPECT_TRUE(until("> ", mark, 20)) << seen;
+  EXPECT_TRUE(until("> ", mark, 120)) << seen;
   mark = seen.size();
   type("Tell me a story about a dog.\r");
-  EXPECT_TRUE(until("Once", mark, 20)) << seen;
+  EXPECT_TRUE(until("Once", mark, 120)) << seen;
   mark = seen.size();
   type("\x03");  // during the answer: it ends, the prompt comes back
-  EXPECT_TRUE(until("> ", mark, 20)) << seen;
+  EXPECT_TRUE(until("> ", mark, 120)) << seen;
   mark = seen.size();
   type("/stats\r");
-  EXPECT_TRUE(until("tokens/s", mark, 20)) << seen;
-  EXPECT_TRUE(until("> ", seen.find("tokens/s", mark), 20)) << seen;
+  EXPECT_TRUE(until("tokens/s", mark, 120)) << seen;
+  EXPECT_TRUE(until("> ", seen.find("tokens/s", mark), 120)) << seen;
   usleep(300'000);  // as a person would
   int status = 0;
   pid_t ended = 0;

@@ -62,7 +62,7 @@ TEST(Files, OnlyRegularOnesAreRead) {
         fs::create_directory(file);
       }
       RunOptions soon;
-      soon.timeout = 30;
+      soon.timeout = 120;
       ExpectRefusal({"generate", "--model", folder, "--tokens", "1", "-n", "2"}, {name, kind},
                     soon);
     }
@@ -86,7 +86,7 @@ TEST(Files, SizesAreBounded) {
   const std::string folder = WholeModel(scratch);
   fs::resize_file(folder + "/config.json", uint64_t{1} << 40);  // takes no room on the disk
   RunOptions soon;
-  soon.timeout = 30;
+  soon.timeout = 120;
   ExpectRefusal({"inspect", "--model", folder}, {"config.json", "1099511627776", "limit"}, soon);
   TinyModel::Ouro().Save(scratch, "m");
   fs::resize_file(folder + "/tokenizer.json", uint64_t{1} << 40);
@@ -193,7 +193,7 @@ TEST(Memory, IsRefusedAtOnceWithTheSize) {
   const Scratch scratch;
   const std::string model = OuroDemo();
   RunOptions soon;
-  soon.timeout = 30;
+  soon.timeout = 120;
   const std::string context = "max_position_embeddings=1073741824";
   const auto refuse = [&](const std::vector<std::string>& arguments,
                           const std::vector<std::string>& words) {
@@ -216,9 +216,12 @@ TEST(Memory, IsRefusedAtOnceWithTheSize) {
   refuse(
       {"logits", "--model", model, "--recurrence", "4096", "--tokens", tokens, "-o", scratch / "l"},
       {"logits of 4096 depths, 2048 positions", "GB of memory"});
-  refuse({"synth", "--like", "ouro-2.6b", "--layers", "4096", "--output", scratch / "twin",
-          "--no-measure"},
-         {"GB", "disk"});
+  // 421 GB, which a disk may well have.
+  if (fs::space(scratch.path()).available < 400'000'000'000) {
+    refuse({"synth", "--like", "ouro-2.6b", "--layers", "4096", "--output", scratch / "twin",
+            "--no-measure"},
+           {"GB", "disk"});
+  }
   // A conversation takes the context it can get.
   RunOptions piped;
   piped.input = "Hello.\n";

@@ -494,18 +494,15 @@ TEST(GenerateMemory, StaysNearTheWeights) {
   EXPECT_LT(result.peak_bytes, weights + kv + 200'000'000);
 }
 
-TEST(GenerateSpeed, FirstTokenWithinASecond) {
-  // The best of three: the machine may be busy with something else.
+// Work, not time, which depends on who else uses the machine; the best of three, since a core that
+// is shared with others does less in a second.
+TEST(GenerateSpeed, FirstTokensTakeASecondOfWork) {
   double best = 1e9;
   for (int i = 0; i < 3 && best > 0.5; ++i) {
-    best = std::min(
-        best,
-        Call({"generate", "--model", OuroDemo(), "--prompt", kStory, "-n", "2"}).first_output);
-  }
-  double load = 0;
-  if (getloadavg(&load, 1) == 1 && load > 2.0 * std::thread::hardware_concurrency()) {
-    GTEST_SKIP() << "the machine is overloaded (load " << load << "), first token after " << best
-                 << " s";
+    const RunResult result =
+        Call({"generate", "--model", OuroDemo(), "--prompt", kStory, "-n", "2", "--threads", "1"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    best = std::min(best, result.cpu_seconds);
   }
   EXPECT_LT(best, 1.0);
 }
@@ -535,18 +532,24 @@ TEST(GenerateTrace, ThroughPipes) {
 TEST(GenerateInterrupt, JsonAndTraceShowWhatIsDone) {
   const Scratch scratch;
   const std::string file = scratch / "t.json";
-  RunOptions interrupt;
-  interrupt.interrupt = true;
   std::vector<std::string> endless = {"generate", "--model",      OuroDemo(),  "--prompt",
                                       kStory,     "--ignore-eos", "-n",        "2000",
                                       "--decode", "ar",           "--threads", "1"};
   auto with_json = endless;
   with_json.insert(with_json.end(), {"--json", "--trace", file});
-  const RunResult stopped = Call(with_json, interrupt);
-  EXPECT_EQ(stopped.code, 130) << stopped.err;
-  EXPECT_EQ(stopped.err, "");
-  const Json result = stopped.json();
-  EXPECT_EQ(result.at("finish_reason"), "cancelled");
+  // Nothing shows from outside when the first token has come: on a slow or busy machine it takes
+  // longer.
+  Json result;
+  for (double seconds = 0.1; seconds < 100 && (result.empty() || Ids(result).empty());
+       seconds *= 3) {
+    RunOptions interrupt;
+    interrupt.interrupt_after = seconds;
+    const RunResult stopped = Call(with_json, interrupt);
+    ASSERT_EQ(stopped.code, 130) << stopped.err;
+    EXPECT_EQ(stopped.err, "");
+    result = stopped.json();
+    EXPECT_EQ(result.at("finish_reason"), "cancelled");
+  }
   const auto ids = Ids(result);
   EXPECT_GE(ids.size(), 1u);
   EXPECT_LT(ids.size(), 2000u);
