@@ -37,18 +37,6 @@ function(loopspec_cold target)
   loopspec_precompile(${target} cold)
 endfunction()
 
-# loopspec_unity(TARGET [n]): compiles n files as one. Templates that they share are then instantiated once, which is most of
-# what the compiler does with them.
-function(loopspec_unity target)
-  if(LOOPSPEC_UNITY)
-    set(batch ${ARGN})
-    if(NOT batch)
-      set(batch 16)
-    endif()
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
-  endif()
-endfunction()
-
 # loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long] [COMPUTES]): a GoogleTest binary known to ctest.
 # COMPUTES: the test's own code takes long, so it is compiled with some optimisation.
 function(loopspec_test name)
