@@ -29,7 +29,7 @@ foreach(file IN LISTS FILES)
   math(EXPR index "${index} + 1")
 endforeach()
 file(WRITE "${OUTPUT}" "// Made by cmake/EmbedFiles.cmake.
-#include \"serve/page_assets.h\"
+#include \"serve/page/page_assets.h\"
 
 namespace loopspec::serve {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "serve/api_error.h"
-#include "serve/wire_parse.h"
-#include "serve/wire_text.h"
-#include "serve/wire_write.h"
+#include "serve/openai/error.h"
+#include "serve/openai/parse.h"
+#include "serve/openai/text.h"
+#include "serve/openai/write.h"
 #include "text/unicode.h"
 
 using namespace loopspec;
@@ -29,7 +29,7 @@ const WireParser& Parser() {
 void CheckRequest(const CompletionRequest& request) {
   const WireLimits& limits = Parser().limits();
   Check(request.n >= 1 && request.n <= limits.max_n);
-  Check(request.logprobs >= -1 && request.logprobs <= limits.max_logprobs);
+  Check(request.logprobs.value_or(0) >= 0 && request.logprobs.value_or(0) <= limits.max_logprobs);
   Check(request.stop.size() <= static_cast<size_t>(limits.max_stops));
   for (const std::string& stop : request.stop) {
     Check(!stop.empty() && stop.size() <= static_cast<size_t>(limits.max_stop_bytes));
@@ -78,24 +78,16 @@ void Parse(Endpoint endpoint, std::string_view body) {
 void Say(std::string_view bytes, size_t step, bool open) {
   std::string whole;
   AppendLossyUtf8(bytes, whole);
-  Utf8Gate gate;
   ReasoningSplitter in_pieces(open), at_once(open);
-  std::string gated, reasoning, content;
+  std::string reasoning, content;
   const auto add = [&](const ReasoningSplitter::Parts& parts) {
     reasoning += parts.reasoning;
     content += parts.content;
   };
-  for (size_t at = 0; at < bytes.size(); at += step) {
-    const std::string piece = gate.Push(bytes.substr(at, step));
-    Check(IsValidUtf8(piece));
-    gated += piece;
-    add(in_pieces.Push(piece));
+  for (size_t at = 0; at < whole.size(); at += step) {
+    add(in_pieces.Push(std::string_view(whole).substr(at, step)));
   }
-  const std::string rest = gate.Finish();
-  gated += rest;
-  add(in_pieces.Push(rest));
   add(in_pieces.Finish());
-  Check(gated == whole);
   ReasoningSplitter::Parts first = at_once.Push(whole);
   const ReasoningSplitter::Parts last = at_once.Finish();
   Check(reasoning == first.reasoning + last.reasoning && content == first.content + last.content);
@@ -103,13 +95,16 @@ void Say(std::string_view bytes, size_t step, bool open) {
   ChoicePart part;
   part.text = content;
   part.reasoning = reasoning;
-  TokenEvent token;
-  token.piece = std::string(bytes.substr(0, 20));
-  token.text = token.piece;
-  token.logprob = -1;
-  token.top = {{1, -1, token.piece}};
+  const std::string piece(bytes.substr(0, 20));
+  Token token;
+  token.text = piece;
+  token.logprob = -1.0f;
+  token.top = {{1, -1.0f}};
   part.tokens = {token};
-  const WriteOptions options{1, true, true};
+  WriteOptions options;
+  options.pieces = [&](int32_t) { return std::string_view(piece); };
+  options.logprobs = 1;
+  options.token_details = options.trace = true;
   for (const Endpoint endpoint : {kCompletions, kChat}) {
     const std::string event =
         ServerSentEvent(CompletionEvent({endpoint, "id", "model", 0}, part, nullptr, options));

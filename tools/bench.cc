@@ -193,11 +193,12 @@ std::unique_ptr<Backend> MakeBenchBackend(const BenchOptions& options, const Mod
 }
 
 // Several requests at a time.
-void RunConcurrently(const BenchOptions& options, const Model& model, const Ways& ways,
-                     const DecodeRequest& request, const BenchJobs& jobs,
+void RunConcurrently(const BenchOptions& options, const std::shared_ptr<const LoadedModel>& loaded,
+                     const Ways& ways, const DecodeRequest& request, const BenchJobs& jobs,
                      const AssumedAcceptance& assumed, const AssumedGuesses& guesses) {
   ConcurrencyBench bench;
   bench.model = options.model.model;
+  bench.loaded = loaded;
   bench.concurrency = ParseConcurrency(options.concurrency);
   for (const measure::MeasuredJob& job : jobs.jobs) bench.prompts.push_back(job.tokens);
   bench.ways = ways.parsed;
@@ -206,8 +207,8 @@ void RunConcurrently(const BenchOptions& options, const Model& model, const Ways
   bench.repeat = options.repeat;
   bench.json = options.json;
   EngineOptions engine = options.model.ToEngineOptions();
-  engine.kv_positions = PositionsFor(bench, model.spec.max_positions);
-  RunConcurrencyBench(bench, *MakeBenchBackend(options, model, engine, ways, assumed));
+  engine.kv_positions = PositionsFor(bench, loaded->spec().max_positions);
+  RunConcurrencyBench(bench, MakeBenchBackend(options, loaded->model(), engine, ways, assumed));
 }
 
 void RunBench(const BenchOptions& options) {
@@ -215,7 +216,8 @@ void RunBench(const BenchOptions& options) {
   if (!options.csv.empty()) CheckOutputFile(options.csv, "--csv");
   if (!options.html.empty()) CheckOutputFile(options.html, "--html");
   EngineOptions engine = options.model.ToEngineOptions();
-  const LoadedModel loaded(engine, options.tokenizer);
+  const auto shared = std::make_shared<const LoadedModel>(engine, options.tokenizer);
+  const LoadedModel& loaded = *shared;
   if (!options.tokenizer.empty() && !loaded.has_tokenizer())
     Fail("--tokenizer {} has no tokenizer.json", options.tokenizer);
   const Model& model = loaded.model();
@@ -234,7 +236,7 @@ void RunBench(const BenchOptions& options) {
   request.max_tokens = jobs.max_tokens;
   const Ways ways = MakeWays(options, request, model, guesses);
   if (!options.concurrency.empty())
-    return RunConcurrently(options, model, ways, request, jobs, assumed, guesses);
+    return RunConcurrently(options, shared, ways, request, jobs, assumed, guesses);
   engine.kv_positions = std::min<int64_t>(
       static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens, model.spec.max_positions);
   const auto backend = MakeBenchBackend(options, model, engine, ways, assumed);

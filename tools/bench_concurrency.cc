@@ -10,7 +10,8 @@
 #include "base/json.h"
 #include "base/timer.h"
 #include "engine/load/step_cost.h"
-#include "engine/schedule/scheduler.h"
+#include "engine/session.h"
+#include "loopspec/engine.h"
 #include "tools/interrupt.h"
 #include "tools/progress.h"
 
@@ -31,13 +32,13 @@ struct Measured {
   double tokens_per_second = 0;
   double rows = 0;            // of a step, on average
   std::vector<double> first;  // seconds from submission to the first token, others running
-  std::vector<double> step;   // of turns without a prompt: seconds of a step ...
+  std::vector<double> step;   // of scheduling steps without a prompt: seconds ...
   std::vector<double> chunk;  // ... and of those with a chunk of one
   std::vector<std::vector<int32_t>> texts;  // by request
   double gap() const {
     double longest = 0;
-    for (const auto* turns : {&step, &chunk}) {
-      for (const double seconds : *turns) longest = std::max(longest, seconds);
+    for (const auto* steps : {&step, &chunk}) {
+      for (const double seconds : *steps) longest = std::max(longest, seconds);
     }
     return longest;
   }
@@ -66,28 +67,40 @@ int64_t Total(const ConcurrencyBench& bench, int n) {
 
 class Clients {
  public:
-  Clients(const ConcurrencyBench& bench, Backend& backend, const StepCost& cost,
-          const DecodeWay& way, int n)
-      : bench_(bench), way_(way), n_(n), total_(Total(bench, n)), scheduler_(backend, [&] {
-          SchedulerOptions options;
+  Clients(const ConcurrencyBench& bench, const std::shared_ptr<Backend>& backend,
+          const StepCost& cost, const DecodeWay& way, int n)
+      : bench_(bench), n_(n), total_(Total(bench, n)), engine_([&] {
+          EngineOptions options;
+          options.depths = {way.depths};
           options.max_running = n;
           options.max_queued = n + 1;
           options.cache_bytes = 0;  // every prompt is computed
-          options.cost = cost;
-          return options;
+          options.background = false;
+          SessionParts parts;
+          parts.backend = backend;
+          parts.cost = cost;
+          parts.adjust = [&bench, &way](Submission& submission) {
+            std::vector<int32_t> prompt = std::move(submission.request.prompt);
+            submission.request = bench.request;
+            submission.request.prompt = std::move(prompt);
+            way.Apply(submission.request);
+            if (!way.depths.empty()) submission.request.guesses = bench.assumed_guesses;
+            submission.tokenizer = nullptr;  // ids alone
+          };
+          return std::make_unique<Session>(options, bench.loaded, std::move(parts));
         }()) {}
 
   Measured Run() {
     Measured out;
     while (submitted_ < n_) Submit();
-    SchedulerState before = scheduler_.state();
+    EngineMetrics before = engine_.metrics();
     double counted = 0, tokens = 0, rows = 0;
     enum { kFilling, kCounting, kEmptying } phase = kFilling;
     while (!Interrupted()) {
-      const Timer turn;
-      if (!scheduler_.Step()) break;
-      const double seconds = turn.Seconds();
-      const SchedulerState now = scheduler_.state();
+      const Timer timer;
+      if (!engine_.Step()) break;
+      const double seconds = timer.Seconds();
+      const EngineMetrics now = engine_.metrics();
       const int64_t ended = now.finished + now.failed;
       if (phase == kCounting && now.steps > before.steps)
         (Prefilled(before, now) ? out.chunk : out.step).push_back(seconds);
@@ -116,43 +129,39 @@ class Clients {
   }
 
  private:
-  static bool Prefilled(const SchedulerState& before, const SchedulerState& now) {
+  static bool Prefilled(const EngineMetrics& before, const EngineMetrics& now) {
     return before.prefilling > 0 || now.prefilling > 0 || now.prompt_tokens > before.prompt_tokens;
   }
 
   void Submit() {
-    Submission submission;
-    submission.request = bench_.request;
-    way_.Apply(submission.request);
-    submission.request.prompt =
-        bench_.prompts[static_cast<size_t>(submitted_) % bench_.prompts.size()];
-    if (!way_.depths.empty()) submission.request.guesses = bench_.assumed_guesses;
-    streams_.push_back(scheduler_.Submit(submission));
+    Request request;
+    request.tokens = bench_.prompts[static_cast<size_t>(submitted_) % bench_.prompts.size()];
+    streams_.push_back(engine_.Submit(request));
     ++submitted_;
   }
 
-  void Collect(Measured& out) const {
+  void Collect(Measured& out) {
     for (size_t i = 0; i < streams_.size(); ++i) {
       std::vector<int32_t>& ids = out.texts.emplace_back();
-      StreamEvent event;
-      while (streams_[i]->Next(event, std::chrono::milliseconds(0)) ==
-             TokenStream::Status::kEvent) {
-        if (event.kind == StreamEvent::Kind::kToken) ids.push_back(event.token.token);
+      Token token;
+      for (Stream::Status status;
+           (status = streams_[i].Next(token, std::chrono::milliseconds(0))) !=
+               Stream::Status::kDone &&
+           status != Stream::Status::kTimeout;) {
+        if (status == Stream::Status::kToken) ids.push_back(token.id);
       }
-      const ChoiceResult result = streams_[i]->result(0);
-      if (result.finish_reason == FinishReason::kError) throw Error(result.error);
+      const Statistics s = streams_[i].statistics();
+      if (s.finish_reason == FinishReason::kError) throw Error(s.error);
       // Those that came while the others ran.
-      if (static_cast<int>(i) >= n_)
-        out.first.push_back(result.queue_seconds + result.times.first_token);
+      if (static_cast<int>(i) >= n_) out.first.push_back(s.queue_seconds + s.first_token_seconds);
     }
   }
 
   const ConcurrencyBench& bench_;
-  const DecodeWay& way_;
   const int n_;
   const int64_t total_;
-  Scheduler scheduler_;
-  std::vector<std::shared_ptr<TokenStream>> streams_;
+  Engine engine_;
+  std::vector<Stream> streams_;
   int64_t submitted_ = 0;
 };
 
@@ -235,7 +244,9 @@ int64_t PositionsFor(const ConcurrencyBench& bench, int64_t context) {
   return std::min(each, 2 * context) * most;
 }
 
-void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend) {
+void RunConcurrencyBench(const ConcurrencyBench& bench,
+                         const std::shared_ptr<Backend>& shared_backend) {
+  Backend& backend = *shared_backend;
   const int most = *std::max_element(bench.concurrency.begin(), bench.concurrency.end());
   if (backend.options().cells < 2 * most)
     Fail("{} requests at a time need {} cells, there are {}", most, 2 * most,
@@ -263,7 +274,7 @@ void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend) {
     for (int repeat = 0; repeat < bench.repeat && !Interrupted(); ++repeat) {
       for (size_t i = 0; i < bench.ways.size() && !Interrupted(); ++i) {
         const size_t which = (i + static_cast<size_t>(repeat)) % bench.ways.size();
-        const Measured run = Clients(bench, backend, cost, bench.ways[which], n).Run();
+        const Measured run = Clients(bench, shared_backend, cost, bench.ways[which], n).Run();
         if (Interrupted()) break;
         progress.Show("bench", ++done, total, "runs");
         lines[which].Add(run);

@@ -1,12 +1,14 @@
-// loopspec bench --concurrency: several requests at a time through the scheduler, without a server.
+// loopspec bench --concurrency: several requests at a time through an engine, without a server.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "backends/backend.h"
 #include "decode/request.h"
+#include "engine/load/loaded_model.h"
 #include "tools/decode_way.h"
 
 namespace loopspec::tools {
@@ -19,8 +21,9 @@ std::vector<std::vector<int32_t>> MadePrompts(int count, int tokens, int vocab);
 
 struct ConcurrencyBench {
   std::string model;                          // its name, for the heading
+  std::shared_ptr<const LoadedModel> loaded;  // that the backend has
   std::vector<int> concurrency;               // numbers of requests to try
-  std::vector<std::vector<int32_t>> prompts;  // taken by turns
+  std::vector<std::vector<int32_t>> prompts;  // taken one after the other, again and again
   std::vector<DecodeWay> ways;                // the first is the baseline
   DecodeRequest request;                      // all but prompt and way
   // For ways with drafts, when the backend's outcomes are assumed.
@@ -35,6 +38,6 @@ int64_t PositionsFor(const ConcurrencyBench& bench, int64_t context);
 // Keeps n requests under way, for every n: when one ends the next is submitted, as n clients would.
 // Tokens per second are of the steps in which all n decode, from the n-th's first token until
 // nobody is left to take an ended one's place. The ways run in turn. Prints a table, or JSON.
-void RunConcurrencyBench(const ConcurrencyBench& bench, Backend& backend);
+void RunConcurrencyBench(const ConcurrencyBench& bench, const std::shared_ptr<Backend>& backend);
 
 }  // namespace loopspec::tools

@@ -16,6 +16,7 @@
 #include "engine/load/calibration.h"
 #include "engine/load/device.h"
 #include "engine/load/step_cost.h"
+#include "engine/memory_bound.h"
 #include "engine/run_request.h"
 #include "tools/bench_concurrency.h"
 #include "tools/commands.h"

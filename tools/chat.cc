@@ -14,9 +14,10 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "engine/load/device.h"
-#include "engine/run_request.h"
 #include "engine/session.h"
+#include "loopspec/engine.h"
 #include "tools/commands.h"
+#include "tools/follow.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -78,26 +79,25 @@ class Input {
   bool terminal_;
 };
 
-EngineOptions EngineFor(const ChatOptions& options, const Model& model) {
+Engine EngineFor(const ChatOptions& options) {
+  const auto loaded = std::make_shared<const LoadedModel>(options.model.ToEngineOptions());
+  const Model& model = loaded->model();
   EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
-  // A GPU sets its memory aside at once: no more of it than one text can use.
+  // A GPU takes its memory at once: no more of it than one text can use.
   if (!IsCpu(engine.device)) engine.kv_positions = model.spec.max_positions;
-  return engine;
+  auto session = std::make_unique<Session>(engine, loaded);
+  if (session->longest() < model.spec.max_positions)
+    LogWarning("memory holds {} tokens of the model's context of {}", session->longest(),
+               model.spec.max_positions);
+  loaded->tokenizer();  // who has none is told now
+  loaded->chat_template();
+  return Engine(std::move(session));
 }
 
 class Conversation {
  public:
   explicit Conversation(const ChatOptions& options)
-      : options_(options),
-        loaded_(std::make_shared<const LoadedModel>(options.model.ToEngineOptions())),
-        session_(EngineFor(options, loaded_->model()), loaded_),
-        context_(session_.longest()),
-        scheduler_(session_.backend(), session_.scheduler_options()) {
-    if (context_ < session_.spec().max_positions)
-      LogWarning("memory holds {} tokens of the model's context of {}", context_,
-                 session_.spec().max_positions);
-    loaded_->tokenizer();
-    loaded_->chat_template();
+      : options_(options), engine_(EngineFor(options)), context_(engine_.facts().context) {
     Clear();
   }
 
@@ -122,23 +122,21 @@ class Conversation {
 
   void Stats() const {
     if (last_.tokens.empty()) return fmt::print("nothing said yet\n");
-    const DecodeStatistics& s = last_.statistics;
+    const Statistics& s = last_.statistics;
     fmt::print(
         "{} tokens, {:.0f} tokens/s, first after {}; {:.1f} rows on average, {:.2f} tokens per "
         "pass of R; drafts taken",
-        last_.tokens.size(), last_.tokens_per_second(), HumanSeconds(last_.times.first_token),
-        s.rows_mean(),
-        static_cast<double>(last_.tokens.size()) * session_.spec().recurrence /
-            static_cast<double>(s.steps));
+        s.decoded_tokens, s.tokens_per_second, HumanSeconds(s.first_token_seconds), s.rows_mean,
+        s.tokens_per_pass);
     for (const int64_t accepted : s.accepted) fmt::print(" {}", accepted);
     fmt::print(", without {}\n", s.fallback);
   }
 
  private:
-  Submission Prepare() const {
+  Request MakeRequest() const {
     Request request;
-    request.tokens =
-        loaded_->EncodeMessages(messages_, ParseTemplateArguments(options_.template_args));
+    const OrderedJson arguments = ParseTemplateArguments(options_.template_args);
+    request.tokens = engine_.Encode(engine_.Render(messages_.dump(), arguments.dump()), false);
     const int64_t length = std::ssize(request.tokens);
     const int64_t room = context_ - length;
     if (room < 1 && messages_.size() <= (options_.system.empty() ? 1u : 2u)) {
@@ -150,15 +148,13 @@ class Conversation {
     request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
     request.sampling = options_.sampling.Get();
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
-    request.decoding = options_.decode.decoding();
-    Submission submission = session_.Prepare(request);
-    options_.decode.ApplyRows(submission.request);
-    submission.report_prefill = true;
-    return submission;
+    request.progress = true;
+    options_.decode.Apply(request);
+    return request;
   }
 
   std::string Answer() {
-    const Submission submission = Prepare();
+    Stream stream = engine_.Submit(MakeRequest());
     size_t shown = 0;  // bytes
     const auto show = [&](const std::string& piece) {
       shown += piece.size();
@@ -168,30 +164,29 @@ class Conversation {
     answer_stopped = false;
     const auto go_on = [] { return !answer_stopped.load(std::memory_order_relaxed); };
     ProgressLine progress(kQuietSeconds);
-    last_ = RunRequest(scheduler_, submission, [&](const StreamEvent& event) {
-      if (event.kind == StreamEvent::Kind::kPrefilled) {
-        progress.Show("reading the conversation", event.prefilled, event.to_prefill, "tokens");
+    last_ = Follow(stream, [&](Stream::Status status, const Token& token) {
+      if (status == Stream::Status::kProgress) {
+        const auto [done, total] = stream.progress();
+        progress.Show("reading the conversation", done, total, "tokens");
         return go_on();
       }
       progress.Clear();
-      return show(event.text) && go_on();
+      return show(token.text) && go_on();
     });
     progress.Clear();
     show(last_.text.substr(shown));
     fmt::print("\n");
     std::fflush(stdout);
-    if (last_.finish_reason == FinishReason::kLength)
+    if (last_.statistics.finish_reason == FinishReason::kLength)
       NoteCut(last_.tokens.size(), last_.tokens.size() == static_cast<size_t>(options_.max_tokens));
     return last_.text;
   }
 
   const ChatOptions& options_;
-  const std::shared_ptr<const LoadedModel> loaded_;
-  Session session_;
+  Engine engine_;
   const int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
-  Scheduler scheduler_;
   OrderedJson messages_;
-  RequestResult last_;
+  Followed last_;
 };
 
 void RunChat(const ChatOptions& options) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "engine/run_request.h"
 #include "engine/session.h"
+#include "loopspec/engine.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/report.h"
@@ -23,8 +23,7 @@ struct Row {
   double rate, bytes_per_second, rows;
 };
 
-void Show(const std::string& title, const std::string& prompt, Session& session,
-          Scheduler& scheduler, double bandwidth) {
+void Show(const std::string& title, const std::string& prompt, Engine& engine, double bandwidth) {
   const bool colour = ColourOnStdout();
   fmt::print("{}{}{}\n> {}\n", colour ? "\033[1m" : "", title, colour ? kPlain : "", prompt);
   Request request;
@@ -35,28 +34,24 @@ void Show(const std::string& title, const std::string& prompt, Session& session,
   std::vector<std::vector<int32_t>> ids;
   for (const bool speculative : {false, true}) {
     request.decoding = speculative ? Decoding::kLoopSpec : Decoding::kAutoregressive;
-    const Submission submission = session.Prepare(request);
-    RunRequest(scheduler, submission);  // once to warm up
-    const RequestResult result = RunRequest(scheduler, submission, [&](const StreamEvent& event) {
+    engine.Generate(request);  // once to warm up
+    const Result result = engine.Generate(request, [&](const Token& token) {
       if (!speculative) return true;
       if (colour)
-        fmt::print("{}{}{}", SourceColour(event.token.source, event.token.early), event.text,
-                   kPlain);
+        fmt::print("{}{}{}", SourceColour(token.source, token.early), token.text, kPlain);
       else
-        fmt::print("{}", event.text);
+        fmt::print("{}", token.text);
       std::fflush(stdout);
       return true;
     });
     if (speculative) fmt::print("\n\n");
-    const std::vector<int>& depths = submission.request.depths;
-    rows.push_back(
-        {speculative ? fmt::format("LoopSpec ({})", fmt::join(depths, ",")) : "autoregressive",
-         result.tokens_per_second(),
-         BytesRead(session.loaded().model(), session.backend().options(), result.statistics) /
-             result.times.busy(),
-         result.statistics.rows_mean()});
+    const Statistics& s = result.statistics();
+    rows.push_back({speculative
+                        ? fmt::format("LoopSpec ({})", fmt::join(engine.facts().depths[0], ","))
+                        : "autoregressive",
+                    s.tokens_per_second, s.bytes_read / s.busy_seconds(), s.rows_mean});
     std::vector<int32_t>& list = ids.emplace_back();
-    for (const CommittedToken& token : result.tokens) list.push_back(token.token);
+    for (const Token& token : result.choices[0].tokens) list.push_back(token.id);
   }
   fmt::print("  {:<18}{:>12}{:>12}{:>24}{:>8}\n", "", "tokens/s", "speedup",
              "read, of the bandwidth", "rows");
@@ -75,24 +70,23 @@ void Show(const std::string& title, const std::string& prompt, Session& session,
 }
 
 void RunDemo(const ModelOptions& options) {
-  EngineOptions engine = options.ToEngineOptions();
-  const auto loaded = std::make_shared<const LoadedModel>(engine);
+  EngineOptions engine_options = options.ToEngineOptions();
+  const auto loaded = std::make_shared<const LoadedModel>(engine_options);
   loaded->tokenizer();
   loaded->chat_template();
-  const Model& model = loaded->model();
-  engine.kv_positions = std::min(512, model.spec.max_positions);
-  engine.max_running = 1;
-  engine.cache_bytes = 0;  // both ways read the prompt
-  Session session(engine, loaded);
-  const double bandwidth = session.backend().ReadBandwidth();
-  const std::string device = session.backend().device();
+  engine_options.kv_positions = std::min(512, loaded->spec().max_positions);
+  engine_options.max_running = 1;
+  engine_options.cache_bytes = 0;  // both ways read the prompt
+  engine_options.background = false;
+  auto session = std::make_unique<Session>(engine_options, loaded);
+  const double bandwidth = session->backend().ReadBandwidth();
+  Engine engine(std::move(session));
+  const ModelFacts& facts = engine.facts();
   fmt::print("{}: {} parameters, {} recurrences per token, on {} ({} reads {:.1f} GB/s)\n\n",
-             options.model, HumanCount(static_cast<double>(model.weights.parameters)),
-             model.spec.recurrence, device, device == "cpu" ? "this machine" : "it",
-             bandwidth / 1e9);
-  Scheduler scheduler(session.backend(), session.scheduler_options());
-  Show("A word problem", kProblem, session, scheduler, bandwidth);
-  Show("A story", kStory, session, scheduler, bandwidth);
+             options.model, HumanCount(static_cast<double>(facts.parameters)), facts.recurrence,
+             facts.device, facts.device == "cpu" ? "this machine" : "it", bandwidth / 1e9);
+  Show("A word problem", kProblem, engine, bandwidth);
+  Show("A story", kStory, engine, bandwidth);
   if (ColourOnStdout()) {
     fmt::print(
         "Colours: {}first proposal{}, {}second proposal{}, {}restart at full depth{}; underlined: "

@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "base/error.h"
-#include "engine/run_request.h"
+#include "base/json.h"
 #include "engine/session.h"
+#include "loopspec/engine.h"
 #include "tools/commands.h"
+#include "tools/follow.h"
 #include "tools/input_file.h"
 #include "tools/interrupt.h"
 #include "tools/options.h"
@@ -33,7 +35,7 @@ struct GenerateOptions {
   std::vector<int32_t> stop_tokens;
   std::optional<int> max_tokens;  // unless given: kDefaultTokens, or what the context has room for
   uint64_t seed = 0;
-  int logprobs = -1;
+  std::optional<int> logprobs;
 };
 
 std::string PromptText(const GenerateOptions& options) {
@@ -53,13 +55,13 @@ std::vector<int32_t> PromptTokens(const GenerateOptions& options, const LoadedMo
   return loaded.EncodeMessages(messages, ParseTemplateArguments(options.template_args));
 }
 
-OrderedJson LogprobsJson(const RequestResult& result) {
+OrderedJson LogprobsJson(const Followed& result) {
   OrderedJson list = OrderedJson::array();
-  for (const CommittedToken& token : result.tokens) {
+  for (const Token& token : result.tokens) {
     OrderedJson top = OrderedJson::array();
-    for (const TokenLogprob& entry : token.top)
-      top.push_back({{"token", entry.token}, {"logprob", entry.logprob}});
-    list.push_back({{"token", token.token}, {"logprob", token.logprob}, {"top", top}});
+    for (const Alternative& entry : token.top)
+      top.push_back({{"token", entry.id}, {"logprob", entry.logprob}});
+    list.push_back({{"token", token.id}, {"logprob", token.logprob.value_or(0)}, {"top", top}});
   }
   return list;
 }
@@ -82,18 +84,20 @@ Request MakeRequest(const GenerateOptions& options, const LoadedModel& loaded) {
   request.ignore_eos = options.ignore_eos;
   request.show_special = options.show_special;
   request.logprobs = options.logprobs;
-  request.decoding = options.decode.decoding();
+  request.trace = !options.trace.empty();
+  request.progress = true;
+  options.decode.Apply(request);
   return request;
 }
 
-// An engine with key/value memory for one text alone.
-EngineOptions EngineFor(const GenerateOptions& options, const Request& request,
-                        const Model& model) {
-  EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
+// With key/value memory for one text alone.
+Engine EngineFor(const GenerateOptions& options, const Request& request,
+                 const std::shared_ptr<const LoadedModel>& loaded) {
+  EngineOptions engine = options.decode.ToEngineOptions(options.model, loaded->model());
   engine.kv_positions =
       std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens.value_or(kDefaultTokens),
-                        model.spec.max_positions);  // longer texts are refused anyway
-  return engine;
+                        loaded->spec().max_positions);  // longer texts are refused anyway
+  return Engine(std::make_unique<Session>(engine, loaded));
 }
 
 // Tokens to standard output as they come.
@@ -105,21 +109,20 @@ class Printer {
         coloured_(options.color && !(isatty(STDOUT_FILENO) != 0 && !CanErase(STDOUT_FILENO))) {}
 
   // False when nobody reads any more.
-  bool Push(const StreamEvent& event) {
-    if (text_) return Show(event.text, event.token);
-    if (printed_) fmt::print("{}{}", count_++ == 0 ? "" : ",", event.token.token);
+  bool Push(const Token& token) {
+    if (text_) return Show(token.text, token);
+    if (printed_) fmt::print("{}{}", count_++ == 0 ? "" : ",", token.id);
     return true;
   }
   // What was held back, if the text ended before its time.
-  void Finish(const RequestResult& result) {
-    Show(result.text.substr(shown_),
-         result.tokens.empty() ? CommittedToken{} : result.tokens.back());
+  void Finish(const Followed& result) {
+    Show(result.text.substr(shown_), result.tokens.empty() ? Token{} : result.tokens.back());
     if (printed_) fmt::print("\n");
     std::fflush(stdout);
   }
 
  private:
-  bool Show(const std::string& piece, const CommittedToken& token) {
+  bool Show(const std::string& piece, const Token& token) {
     shown_ += piece.size();
     if (!printed_ || piece.empty()) return true;
     if (coloured_)
@@ -134,33 +137,27 @@ class Printer {
   int count_ = 0;
 };
 
-void PrintJson(const GenerateOptions& options, Session& session, const Submission& submission,
-               const RequestResult& result) {
+void PrintJson(const GenerateOptions& options, const ModelFacts& facts, const Stream& stream,
+               const Followed& result) {
   std::vector<int32_t> ids;
-  for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
-  const bool text = submission.tokenizer != nullptr;
-  OrderedJson out = {{"text", text ? OrderedJson(result.text) : OrderedJson(nullptr)},
-                     {"token_ids", ids},
-                     {"prompt_tokens", result.prompt_tokens},
-                     {"finish_reason", NameOf(result.finish_reason)},
-                     {"stats", StatsJson(session.loaded().model(), session.backend(),
-                                         submission.request.depths, result)}};
-  if (options.logprobs >= 0) out["logprobs"] = LogprobsJson(result);
+  for (const Token& token : result.tokens) ids.push_back(token.id);
+  OrderedJson out = {
+      {"text", facts.has_tokenizer ? OrderedJson(result.text) : OrderedJson(nullptr)},
+      {"token_ids", ids},
+      {"prompt_tokens", result.statistics.prompt_tokens},
+      {"finish_reason", NameOf(result.statistics.finish_reason)},
+      {"stats", StatsJson(facts, stream.depths(), result)}};
+  if (options.logprobs) out["logprobs"] = LogprobsJson(result);
   fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-void PrintSummary(const RequestResult& result, int recurrence) {
+void PrintSummary(const Statistics& s) {
   if (!ColourOnStderr()) return;
-  const DecodeStatistics& s = result.statistics;
   fmt::print(stderr,
              "\033[2m{} tokens, {:.0f} tokens/s, first after {}; {:.1f} rows on average, {:.2f} "
              "tokens per pass of R{}\n",
-             result.tokens.size(), result.tokens_per_second(),
-             HumanSeconds(result.times.first_token), s.rows_mean(),
-             s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence /
-                               static_cast<double>(s.steps)
-                         : 0.0,
-             kPlain);
+             s.decoded_tokens, s.tokens_per_second, HumanSeconds(s.first_token_seconds),
+             s.rows_mean, s.tokens_per_pass, kPlain);
 }
 
 void RunGenerate(const GenerateOptions& options) {
@@ -168,32 +165,29 @@ void RunGenerate(const GenerateOptions& options) {
   if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
   const auto loaded = std::make_shared<const LoadedModel>(options.model.ToEngineOptions());
   const Request request = MakeRequest(options, *loaded);
-  Session session(EngineFor(options, request, loaded->model()), loaded);
-  Submission submission = session.Prepare(request);
-  options.decode.ApplyRows(submission.request);
-  submission.request.trace = !options.trace.empty();
-  submission.report_prefill = true;
-  Scheduler scheduler(session.backend(), session.scheduler_options());
-  Printer printer(options, submission.tokenizer != nullptr);
+  Engine engine = EngineFor(options, request, loaded);
+  const ModelFacts& facts = engine.facts();
+  Stream stream = engine.Submit(request);
+  Printer printer(options, facts.has_tokenizer);
   ProgressLine progress(kQuietSeconds);
-  RequestResult result = RunRequest(scheduler, submission, [&](const StreamEvent& event) {
-    if (event.kind == StreamEvent::Kind::kPrefilled) {
-      progress.Show("reading the prompt", event.prefilled, event.to_prefill, "tokens");
+  Followed result = Follow(stream, [&](Stream::Status status, const Token& token) {
+    if (status == Stream::Status::kProgress) {
+      const auto [done, total] = stream.progress();
+      progress.Show("reading the prompt", done, total, "tokens");
       return !Interrupted();
     }
     progress.Clear();
-    return printer.Push(event) && !Interrupted();
+    return printer.Push(token) && !Interrupted();
   });
   progress.Clear();
-  if (Interrupted()) result.finish_reason = FinishReason::kCancelled;
+  Statistics& s = result.statistics;
+  if (Interrupted()) s.finish_reason = FinishReason::kCancelled;
   printer.Finish(result);
-  const int recurrence = session.spec().recurrence;
-  if (submission.request.trace)
-    WriteTrace(options.trace, recurrence, submission.request.depths, result, submission.tokenizer);
-  if (options.json) return PrintJson(options, session, submission, result);
-  if (result.finish_reason == FinishReason::kLength)
+  if (request.trace) WriteTrace(options.trace, engine, stream.depths(), result);
+  if (options.json) return PrintJson(options, facts, stream, result);
+  if (s.finish_reason == FinishReason::kLength)
     NoteCut(result.tokens.size(), options.max_tokens.has_value());
-  PrintSummary(result, recurrence);
+  PrintSummary(s);
 }
 
 }  // namespace

@@ -166,18 +166,16 @@ EngineOptions DecodeOptions::ToEngineOptions(const ModelOptions& options,
   EngineOptions engine = options.ToEngineOptions();
   engine.depths = {Depths(options, model)};
   engine.max_running = 1;
+  engine.background = false;  // one reader, who takes the steps
   if (row_budget > 0) engine.cells = row_budget;
   return engine;
 }
 
-Decoding DecodeOptions::decoding() const {
-  return decode == "ar"       ? Decoding::kAutoregressive
-         : decode == "lookup" ? Decoding::kLookup
-                              : Decoding::kLoopSpec;
-}
-
-void DecodeOptions::ApplyRows(DecodeRequest& request) const {
-  request.row_budget = row_budget;
+void DecodeOptions::Apply(Request& request) const {
+  request.decoding = decode == "ar"       ? Decoding::kAutoregressive
+                     : decode == "lookup" ? Decoding::kLookup
+                                          : Decoding::kLoopSpec;
+  request.max_rows = row_budget;
   request.group = 0;
   if (group != "auto") {
     const std::vector<int> parsed = ParseDepths(group);
@@ -187,7 +185,7 @@ void DecodeOptions::ApplyRows(DecodeRequest& request) const {
   }
   if (decode == "lookup" && early == "off")
     Fail("--early off leaves nothing of --decode lookup, which is early children alone");
-  if (early == "off") request.early = EarlyChildren::kOff;
+  request.guesses = early != "off";
 }
 
 int64_t ParseBytes(const std::string& text, const char* option) {

@@ -58,9 +58,8 @@ struct DecodeOptions {
   std::vector<int> Depths(const ModelOptions& options, const Model& model) const;
   // An engine for a model, loaded already, that serves one text at a time in this way.
   EngineOptions ToEngineOptions(const ModelOptions& options, const Model& model) const;
-  Decoding decoding() const;
-  // Sets how `request` chooses its rows.
-  void ApplyRows(DecodeRequest& request) const;
+  // Sets how `request` is decoded and chooses its rows.
+  void Apply(Request& request) const;
 };
 
 // --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)

@@ -8,18 +8,15 @@
 #include <iterator>
 
 #include "base/json.h"
-#include "decode/depths.h"
 #include "tools/progress.h"
 
 namespace loopspec::tools {
 
-OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,
-                      const RequestResult& result) {
-  const DecodeStatistics& s = result.statistics;
-  const RequestTimes& t = result.times;
-  const int recurrence = model.spec.recurrence;
+OrderedJson StatsJson(const ModelFacts& facts, const std::vector<int>& depths,
+                      const Followed& result) {
+  const Statistics& s = result.statistics;
   OrderedJson sources = OrderedJson::array(), early = OrderedJson::array();
-  for (const CommittedToken& token : result.tokens) {
+  for (const Token& token : result.tokens) {
     sources.push_back(token.source);
     early.push_back(token.early);
   }
@@ -27,40 +24,38 @@ OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<cons
   for (size_t rows = 0; rows < s.rows_histogram.size(); ++rows) {
     if (s.rows_histogram[rows] > 0) histogram[std::to_string(rows)] = s.rows_histogram[rows];
   }
-  const double busy = t.busy();
+  const double busy = s.busy_seconds();
   const auto share = [&](double seconds) { return busy > 0 ? seconds / busy : 0.0; };
   return {{"decode", depths.empty() ? "ar" : "loopspec"},
-          {"device", backend.device()},
-          {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
-          {"depths", std::vector<int>(depths.begin(), depths.end())},
-          {"recurrence", recurrence},
-          {"prompt_tokens", result.prompt_tokens},
-          {"decoded_tokens", result.tokens.size()},
-          {"prefill_seconds", t.prefill},
-          {"first_token_seconds", t.first_token},
-          {"decode_seconds", t.decode},
-          {"tokens_per_second", result.tokens_per_second()},
+          {"device", facts.device},
+          {"compute", facts.compute},
+          {"depths", depths},
+          {"recurrence", facts.recurrence},
+          {"prompt_tokens", s.prompt_tokens},
+          {"decoded_tokens", s.decoded_tokens},
+          {"prefill_seconds", s.prefill_seconds},
+          {"first_token_seconds", s.first_token_seconds},
+          {"decode_seconds", s.decode_seconds},
+          {"tokens_per_second", s.tokens_per_second},
           {"accepted", s.accepted},
           {"fallback", s.fallback},
-          {"gamma", Gamma(s.accepted, s.fallback, depths, recurrence)},
-          {"tokens_per_pass", s.steps > 0 ? static_cast<double>(result.tokens.size()) * recurrence /
-                                                static_cast<double>(s.steps)
-                                          : 0.0},
+          {"gamma", s.gamma},
+          {"tokens_per_pass", s.tokens_per_pass},
           {"guesses", s.guesses},
-          {"guesses_adopted", s.adopted},
+          {"guesses_adopted", s.guesses_adopted},
           {"early_tokens", s.early},
           {"gate_evaluated", s.gate_evaluated},
           {"gate_opened", s.gate_opened},
-          {"steps", s.steps},
-          {"rows_mean", s.rows_mean()},
+          {"steps", s.recurrences},
+          {"rows_mean", s.rows_mean},
           {"rows_peak", s.rows_peak},
           {"rows_histogram", histogram},
           {"time_shares",
-           {{"prelude", share(t.prelude)},
-            {"recur", share(t.recur)},
-            {"readout", share(t.readout)},
-            {"host", share(t.host)}}},
-          {"bytes_read", BytesRead(model, backend.options(), s)},
+           {{"prelude", share(s.prelude_seconds)},
+            {"recur", share(s.recur_seconds)},
+            {"readout", share(s.readout_seconds)},
+            {"host", share(s.host_seconds)}}},
+          {"bytes_read", s.bytes_read},
           {"sources", sources},
           {"early", early}};
 }

@@ -2,17 +2,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json_fwd.h"
-#include "calibrate/memory_bound.h"
-#include "engine/run_request.h"
-#include "model/model.h"
+#include "loopspec/engine.h"
+#include "tools/follow.h"
 
 namespace loopspec::tools {
 
 // The `stats` object of --json.
-OrderedJson StatsJson(const Model& model, const Backend& backend, std::span<const int> depths,
-                      const RequestResult& result);
+OrderedJson StatsJson(const ModelFacts& facts, const std::vector<int>& depths,
+                      const Followed& result);
 
 // 12.3 tokens/s, 1.2 ms, 27.5 MB ...
 std::string HumanBytes(double bytes);

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "decode/depths.h"
-#include "serve/loaded_engine.h"
-#include "serve/run_server.h"
+#include "loopspec/engine.h"
+#include "serve/server/run_server.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 
@@ -88,10 +88,8 @@ void AddOptions(Command command, ServeOptions& options) {
   command.AddFlag("--log-prompts", options.log_prompts, "Prompts go into the log").Group("Log");
 }
 
-serve::LoadOptions ToLoadOptions(const ServeOptions& options) {
-  serve::LoadOptions load;
-  EngineOptions& engine = load.engine;
-  engine = options.model.ToEngineOptions();
+EngineOptions ToEngineOptions(const ServeOptions& options) {
+  EngineOptions engine = options.model.ToEngineOptions();
   for (const std::string& depths : options.depths) engine.depths.push_back(ParseDepths(depths));
   if (!options.prefix_cache.empty()) {
     engine.cache_bytes =
@@ -99,8 +97,13 @@ serve::LoadOptions ToLoadOptions(const ServeOptions& options) {
   }
   engine.max_running = options.max_running;
   engine.max_queued = options.max_queued;
-  load.warm_up = options.warm_up;
-  return load;
+  return engine;
+}
+
+std::shared_ptr<Engine> Load(const EngineOptions& options, bool warm_up) {
+  auto engine = std::make_shared<Engine>(options);
+  if (warm_up) engine->Generate({.tokens = {0, 0}, .max_tokens = 8, .ignore_eos = true});
+  return engine;
 }
 
 serve::RunOptions ToRunOptions(const ServeOptions& options) {
@@ -137,8 +140,8 @@ void AddServeCommand(Command app) {
   const auto options = std::make_shared<ServeOptions>();
   AddOptions(command, *options);
   command.SetAction([options] {
-    const serve::LoadOptions load = ToLoadOptions(*options);
-    serve::RunServer(ToRunOptions(*options), [&] { return serve::LoadCompletionEngine(load); });
+    const EngineOptions engine = ToEngineOptions(*options);
+    serve::RunServer(ToRunOptions(*options), [&] { return Load(engine, options->warm_up); });
   });
 }
 

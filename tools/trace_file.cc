@@ -12,24 +12,24 @@
 
 namespace loopspec::tools {
 
-void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths,
-                const RequestResult& result, const Tokenizer* tokenizer) {
+void WriteTrace(const std::string& path, const Engine& engine, const std::vector<int>& depths,
+                const Followed& result) {
   OrderedJson tokens = OrderedJson::array();
-  for (const CommittedToken& token : result.tokens) tokens.push_back(token.token);
+  for (const Token& token : result.tokens) tokens.push_back(token.id);
   OrderedJson events = OrderedJson::array();
   for (const TraceEvent& event : result.trace) {
     OrderedJson entry = {{"kind", NameOf(event.kind)}, {"step", event.step},
                          {"branch", event.branch},     {"parent", event.parent},
                          {"token", event.token},       {"position", event.position},
                          {"depth", event.depth},       {"proposal", event.proposal}};
-    if (tokenizer != nullptr && event.token >= 0) {
+    if (engine.facts().has_tokenizer && event.token >= 0) {
       const int32_t id[] = {event.token};
-      entry["text"] = tokenizer->Decode(id, false);
+      entry["text"] = engine.Decode(id, false);
     }
     events.push_back(std::move(entry));
   }
-  const OrderedJson trace = {{"recurrence", recurrence},
-                             {"depths", std::vector<int>(depths.begin(), depths.end())},
+  const OrderedJson trace = {{"recurrence", engine.facts().recurrence},
+                             {"depths", depths},
                              {"tokens", tokens},
                              {"events", events}};
   WriteTextFile(path, trace.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");

@@ -1,19 +1,19 @@
 // The timeline of branches as a file, and as a picture.
 #pragma once
 
-#include <span>
 #include <string>
+#include <vector>
 
 #include "base/json_fwd.h"
-#include "engine/run_request.h"
-#include "text/tokenizer.h"
+#include "loopspec/engine.h"
+#include "tools/follow.h"
 
 namespace loopspec::tools {
 
 // {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text,
 // position, depth, proposal}]}
-void WriteTrace(const std::string& path, int recurrence, std::span<const int> depths,
-                const RequestResult& result, const Tokenizer* tokenizer);
+void WriteTrace(const std::string& path, const Engine& engine, const std::vector<int>& depths,
+                const Followed& result);
 
 // Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's
 // Figure 1.

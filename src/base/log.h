@@ -14,10 +14,6 @@ void SetLogLevel(LogLevel level);
 void LogMessage(LogLevel level, std::string_view message);
 
 template <typename... Args>
-void LogInfo(fmt::format_string<Args...> format, Args&&... args) {
-  LogMessage(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
-}
-template <typename... Args>
 void LogWarning(fmt::format_string<Args...> format, Args&&... args) {
   LogMessage(LogLevel::kWarning, fmt::format(format, std::forward<Args>(args)...));
 }

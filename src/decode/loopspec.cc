@@ -65,6 +65,7 @@ void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   }
   Proposal& draft = branch.proposals[branch.proposal_count++];
   draft = {proposal, decision.token, kNoBranch};
+  ++statistics_.drafted;
   Trace(TraceEvent::Kind::kDraft, branch, draft.token, branch.position + 1, proposal + 1);
   // A child that began on this token before it was drafted is the draft's child.
   if (branch.guess != kNoBranch && tree_[branch.guess].token == draft.token) {

@@ -10,6 +10,7 @@
 #include "decode/ngram_index.h"
 #include "decode/statistics.h"
 #include "decode/trace.h"
+#include "loopspec/token.h"
 #include "sampling/params.h"
 
 namespace loopspec {
@@ -43,10 +44,6 @@ struct DecodeRequest {
 
 // Throws Error naming what the request asks for and this backend cannot do.
 void CheckLimits(const DecodeRequest& request, const BackendLimits& limits);
-
-// kError: decoding cannot go on; LoopSpec::error says why.
-enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
-std::string NameOf(FinishReason reason);
 
 struct CommittedToken {
   int32_t token = 0;

@@ -12,6 +12,7 @@ namespace loopspec {
 struct DecodeStatistics {
   std::vector<int64_t> accepted;  // tokens by proposal
   int64_t fallback = 0;           // tokens decided without an accepted draft
+  int64_t drafted = 0;            // drafts made, whether or not they were used
   int64_t gate_evaluated = 0;     // later proposals considered ...
   int64_t gate_opened = 0;        // ... and let through
   int64_t guesses = 0;            // children started before their parent's draft ...

@@ -23,9 +23,9 @@ using OnEvent = std::function<bool(const StreamEvent& event)>;
 // For schedulers that serve one request at a time and compute every prompt anew.
 SchedulerOptions OneAtATime(const StepCost& cost = {});
 
-// Submits and takes turns until it has ended; `submission` is for one choice, and nobody else
-// drives the scheduler meanwhile. Throws Error for a request that cannot be served, and for one
-// that fails.
+// Submits and takes scheduling steps until it has ended; `submission` is for one choice, and nobody
+// else drives the scheduler meanwhile. Throws Error for a request that cannot be served, and for
+// one that fails.
 RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
                          const OnEvent& on_event = {});
 

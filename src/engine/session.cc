@@ -3,25 +3,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random_seed.h"
 #include "decode/depths.h"
 #include "engine/load/device.h"
 #include "engine/load/step_cost.h"
 
 namespace loopspec {
-namespace {
-
-// 53 bits: a seed that survives every JSON reader.
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) >> 11;
-}
-
-}  // namespace
 
 Session::Session(const EngineOptions& options)
     : Session(options, std::make_shared<const LoadedModel>(options)) {
@@ -44,6 +35,17 @@ Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel
   backend_ = MakeBackend(loaded_->model(), options, all);
 }
 
+Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded,
+                 SessionParts parts)
+    : options_(options),
+      loaded_(std::move(loaded)),
+      depths_(options.depths),
+      backend_(std::move(parts.backend)),
+      cost_(parts.cost),
+      adjust_(std::move(parts.adjust)) {
+  defaults_.sampling = std::move(parts.sampling);
+}
+
 SchedulerOptions Session::scheduler_options() {
   SchedulerOptions scheduler;
   scheduler.max_running = options_.max_running;
@@ -51,12 +53,34 @@ SchedulerOptions Session::scheduler_options() {
   scheduler.max_rows = options_.max_rows;
   scheduler.prefill_chunk = options_.prefill_chunk;
   scheduler.cache_bytes = options_.cache_bytes;
-  scheduler.cost = LoadStepCost(*backend_);
+  scheduler.cost = cost_ ? *cost_ : LoadStepCost(*backend_);
   return scheduler;
 }
 
-double Session::GammaOf(const ChoiceResult& result, const std::vector<int>& depths) const {
-  return Gamma(result.statistics.accepted, result.statistics.fallback, depths, spec().recurrence);
+ModelFacts Session::Facts() const {
+  ModelFacts facts;
+  facts.name = options_.model;
+  facts.device = backend_->device();
+  facts.compute = backend_->options().compute == ComputeMode::kF32 ? "f32" : "bf16";
+  facts.context = longest();
+  facts.parameters = loaded_->model().weights.parameters;
+  facts.vocab = spec().vocab;
+  facts.recurrence = spec().recurrence;
+  facts.depths = depths_;
+  facts.sampling = defaults_.sampling;
+  const SpecialTokens& special = loaded_->special();
+  facts.eos_ids = special.eos;
+  if (loaded_->has_chat_template()) facts.chat_template = loaded_->chat_template().source();
+  facts.has_tokenizer = loaded_->has_tokenizer();
+  if (!facts.has_tokenizer) return facts;
+  const auto name = [&](std::optional<int32_t> id) -> std::optional<std::string> {
+    if (!id) return std::nullopt;
+    return std::string(loaded_->tokenizer().IdToToken(*id));
+  };
+  facts.bos_token = name(special.bos);
+  facts.pad_token = name(special.pad);
+  if (!special.eos.empty()) facts.eos_token = name(special.eos[0]);
+  return facts;
 }
 
 int64_t Session::longest() const {
@@ -88,12 +112,20 @@ Submission Session::Prepare(const Request& request) const {
   decode.sampling = request.sampling.value_or(defaults_.sampling);
   decode.depths = ChooseDepths(request);
   decode.prior = calibration_.Prior(decode.depths, decode.sampling.greedy());
-  decode.group = 0;
-  if (request.decoding != Decoding::kAutoregressive) decode.early = EarlyChildren::kLookup;
+  decode.row_budget = request.max_rows;
+  decode.group = request.group;
+  if (request.decoding == Decoding::kLookup && !request.guesses)
+    Fail("lookup decoding is guesses alone, and the request has them off");
+  if (request.decoding != Decoding::kAutoregressive && request.guesses)
+    decode.early = EarlyChildren::kLookup;
   decode.max_tokens = request.max_tokens.value_or(
       static_cast<int>(std::clamp<int64_t>(longest() - prompt, 1, kDefaultTokens)));
   decode.seed = request.seed ? *request.seed : RandomSeed();
-  decode.logprobs = request.logprobs;
+  for (const std::optional<int>& count : {request.logprobs, request.prompt_logprobs}) {
+    if (count && *count < 0) Fail("logprobs is {}, expected 0 or more", *count);
+  }
+  decode.logprobs = request.logprobs.value_or(-1);
+  decode.trace = request.trace;
   for (const int32_t token : request.stop_tokens) {
     if (token < 0 || token >= spec().vocab)
       Fail("stop token {} is outside the vocabulary of {}", token, spec().vocab);
@@ -103,12 +135,14 @@ Submission Session::Prepare(const Request& request) const {
     decode.stop_tokens.insert(decode.stop_tokens.end(), loaded_->special().eos.begin(),
                               loaded_->special().eos.end());
   submission.choices = request.choices;
-  submission.prompt_logprobs = request.prompt_logprobs;
+  submission.prompt_logprobs = request.prompt_logprobs.value_or(-1);
+  submission.report_prefill = request.progress;
   // Stop strings cannot do without: then it says why not.
   if (loaded_->has_tokenizer() || !request.stop.empty())
     submission.tokenizer = &loaded_->tokenizer();
   submission.text.skip_special = !request.show_special;
   submission.text.stop = request.stop;
+  if (adjust_) adjust_(submission);
   return submission;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backends/backend.h"
@@ -15,34 +17,47 @@
 
 namespace loopspec {
 
-// Tokens of an answer whose length is not given, where there is room.
+// Tokens of an answer whose length is not given, where the context holds so many.
 inline constexpr int kDefaultTokens = 256;
+
+// What a session can be given instead of making it.
+struct SessionParts {
+  std::shared_ptr<Backend> backend;
+  StepCost cost = {};  // of the backend's steps; default: rows are free
+  SamplingParams sampling = {};
+  // Has the last word on every request.
+  std::function<void(Submission& submission)> adjust = {};
+};
 
 class Session {
  public:
   // Throws Error when the model cannot be loaded or run there.
   explicit Session(const EngineOptions& options);
-  // The same with what is loaded already, for who must see prompts before memory is taken. What
-  // generation_config.json says is left aside: requests name their sampling, or are greedy.
+  // The same with what is loaded already, for those who must see prompts before memory is taken.
+  // What generation_config.json says is left out: requests name their sampling, or are greedy.
   Session(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded);
+  // The same over a given backend, for tests and measurements.
+  Session(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded,
+          SessionParts parts);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  const EngineOptions& options() const { return options_; }
   const LoadedModel& loaded() const { return *loaded_; }
+  const std::shared_ptr<const LoadedModel>& shared_loaded() const { return loaded_; }
   const ModelSpec& spec() const { return loaded_->spec(); }
   Backend& backend() { return *backend_; }
+  const Backend& backend() const { return *backend_; }
   const GenerationDefaults& defaults() const { return defaults_; }
   // Sets of proposal depths that requests may choose from; the first is the default.
   const std::vector<std::vector<int>>& depths() const { return depths_; }
   // Positions that one text can have: the model's context, or less where memory holds less.
   int64_t longest() const;
+  ModelFacts Facts() const;
 
   // What the scheduler is asked for. Throws Error naming what is wrong with the request. Any number
   // of threads may prepare at once.
   Submission Prepare(const Request& request) const;
-
-  // Tokens per R recurrences of a choice that was decoded with these depths, the paper's measure.
-  double GammaOf(const ChoiceResult& result, const std::vector<int>& depths) const;
 
   // For a scheduler over the backend, which must be idle: the costs of its steps are measured where
   // they are not known yet.
@@ -56,7 +71,9 @@ class Session {
   std::vector<std::vector<int>> depths_;
   Calibration calibration_;  // empty where there is none
   GenerationDefaults defaults_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Backend> backend_;
+  std::optional<StepCost> cost_;  // none: to be measured
+  std::function<void(Submission& submission)> adjust_;
 };
 
 }  // namespace loopspec

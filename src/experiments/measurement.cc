@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "calibrate/memory_bound.h"
+#include "engine/memory_bound.h"
 #include "engine/run_request.h"
 
 namespace loopspec::measure {

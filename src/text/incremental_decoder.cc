@@ -86,6 +86,7 @@ std::string IncrementalDecoder::Release() {
   for (size_t i = before; i < held_.size(); ++i) {
     if (const size_t length = matcher_.Step(static_cast<unsigned char>(held_[i]))) {
       stopped_ = true;
+      stop_string_ = held_.substr(i + 1 - length, length);
       held_.resize(i + 1 - length);
       return std::exchange(held_, {});
     }

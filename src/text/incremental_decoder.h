@@ -53,6 +53,8 @@ class IncrementalDecoder {
   std::string Push(int32_t id);
   // Whether a stop string has been met. Nothing more comes after it.
   bool stopped() const { return stopped_; }
+  // Which it was; empty: none.
+  const std::string& stop_string() const { return stop_string_; }
   // What is left at the end.
   std::string Finish();
 
@@ -65,6 +67,7 @@ class IncrementalDecoder {
   StopMatcher matcher_;
   std::string decoded_;  // text that came out of the pipeline and has not been looked at
   std::string held_;     // text that may be the beginning of a stop string
+  std::string stop_string_;
   bool stopped_ = false;
   bool finished_ = false;
   Decoder::Pipeline pipeline_;

@@ -126,7 +126,7 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
   EXPECT_GT(cancelled, 0);
   EXPECT_GT(cached, 0);
   EXPECT_EQ(scheduler.state().preemptions > 0, expect_preemptions);
-  const SchedulerState state = scheduler.state();
+  const EngineMetrics state = scheduler.state();
   EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
   EXPECT_EQ(state.cells_free, state.cells);
 }

@@ -30,7 +30,7 @@ class RunRequestTest : public testing::Test {
   }
 
   void ExpectEverythingGivenBack() const {
-    const SchedulerState state = scheduler_->state();
+    const EngineMetrics state = scheduler_->state();
     EXPECT_EQ(state.cells_free, state.cells);
     EXPECT_EQ(state.pages_free, state.pages);
   }

@@ -16,6 +16,7 @@
 namespace {
 
 using loopspec::Engine;
+using loopspec::FinishReason;
 using loopspec::Request;
 using loopspec::Result;
 using loopspec::Stream;
@@ -60,7 +61,7 @@ TEST_F(Api, EveryDecoderWritesTheSameText) {
   Request request{.prompt = "Once upon a time", .max_tokens = 40};
   const Result result = engine->Generate(request);
   EXPECT_EQ(result.choices[0].tokens.size(), 40u);
-  EXPECT_EQ(result.statistics().finish_reason, "length");
+  EXPECT_EQ(result.statistics().finish_reason, FinishReason::kLength);
   EXPECT_FALSE(result.text().empty());
   for (const auto decoding : {loopspec::Decoding::kAutoregressive, loopspec::Decoding::kLookup}) {
     request.decoding = decoding;
@@ -93,7 +94,17 @@ TEST_F(Api, StopsWhereItIsTold) {
   request.stop = {stop};
   const Result result = engine->Generate(request);
   EXPECT_EQ(result.text(), whole.substr(0, whole.find(stop)));
-  EXPECT_EQ(result.statistics().finish_reason, "stop");
+  EXPECT_EQ(result.statistics().finish_reason, FinishReason::kStop);
+  EXPECT_EQ(result.statistics().stop_string, stop);
+  EXPECT_FALSE(result.statistics().stop_token.has_value());
+  request.stop.clear();
+  const std::vector<Token> tokens = engine->Generate(request).choices[0].tokens;
+  request.stop_tokens = {tokens[9].id};
+  const Result ended = engine->Generate(request);
+  EXPECT_EQ(ended.statistics().stop_token, tokens[9].id);
+  EXPECT_FALSE(ended.statistics().stop_string.has_value());
+  EXPECT_LE(ended.choices[0].tokens.size(), 10u);
+  request.stop_tokens.clear();
 
   // A callback that has had enough is not called again.
   request.stop.clear();
@@ -101,7 +112,7 @@ TEST_F(Api, StopsWhereItIsTold) {
   const Result stopped = engine->Generate(request, [&](const Token&) { return ++calls < 5; });
   EXPECT_EQ(calls, 5);
   EXPECT_EQ(stopped.choices[0].tokens.size(), 5u);
-  EXPECT_EQ(stopped.statistics().finish_reason, "cancelled");
+  EXPECT_EQ(stopped.statistics().finish_reason, FinishReason::kCancelled);
 }
 
 TEST_F(Api, ChoicesAndSeeds) {
@@ -174,7 +185,7 @@ TEST_F(Api, StreamsAreCancelledAndOutliveTheirEngine) {
   stream.Cancel();
   while (stream.Next(token) == Stream::Status::kToken) {
   }
-  EXPECT_EQ(stream.statistics().finish_reason, "cancelled");
+  EXPECT_EQ(stream.statistics().finish_reason, FinishReason::kCancelled);
   EXPECT_LT(stream.statistics().decoded_tokens, 1500);
 
   auto brief = std::make_unique<Engine>(Options());
@@ -186,7 +197,115 @@ TEST_F(Api, StreamsAreCancelledAndOutliveTheirEngine) {
   EXPECT_GT(ready, 0);
   while (left.Next(token) != Stream::Status::kDone) {
   }
-  EXPECT_EQ(left.statistics().finish_reason, "cancelled");
+  EXPECT_EQ(left.statistics().finish_reason, FinishReason::kCancelled);
+}
+
+// Without a thread of the engine's own the readers take its steps: the same text.
+TEST_F(Api, ReadersMayTakeTheStepsThemselves) {
+  loopspec::EngineOptions options = Options();
+  options.background = false;
+  Engine own(options);
+  const Request story{.prompt = "Once upon a time", .seed = 1, .max_tokens = 40};
+  const Request ball{.prompt = "Tom had a red ball and", .seed = 1, .max_tokens = 30};
+  const std::string expected[] = {engine->Generate(story).text(), engine->Generate(ball).text()};
+  EXPECT_EQ(own.Generate(story).text(), expected[0]);
+  // Two streams, read by turns: one's steps are the other's too.
+  Stream first = own.Submit(story), second = own.Submit(ball);
+  Token token;
+  EXPECT_EQ(first.Next(token, std::chrono::milliseconds(0)), Stream::Status::kTimeout);
+  std::string text[2];
+  const auto read = [&](Stream& stream, std::string& to) {
+    const Stream::Status status = stream.Next(token);
+    if (status == Stream::Status::kToken) to += token.text;
+    return status != Stream::Status::kDone;
+  };
+  while (read(first, text[0])) {
+  }
+  EXPECT_EQ(second.Next(token, std::chrono::milliseconds(0)), Stream::Status::kToken);
+  text[1] += token.text;
+  while (read(second, text[1])) {
+  }
+  EXPECT_EQ(text[0], expected[0]);
+  EXPECT_EQ(text[1], expected[1]);
+  // Two threads.
+  std::thread other([&] { text[0] = own.Generate(story).text(); });
+  text[1] = own.Generate(ball).text();
+  other.join();
+  EXPECT_EQ(text[0], expected[0]);
+  EXPECT_EQ(text[1], expected[1]);
+  EXPECT_FALSE(own.Step());
+
+  // Nobody reads: steps by hand; and what is left when the engine goes is cancelled.
+  Stream left = own.Submit(story);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(own.Step());
+  EXPECT_EQ(left.Next(token, std::chrono::milliseconds(0)), Stream::Status::kToken);
+  own = Engine(options);
+  while (left.Next(token) != Stream::Status::kDone) {
+  }
+  EXPECT_EQ(left.statistics().finish_reason, FinishReason::kCancelled);
+}
+
+TEST_F(Api, TellsProgressTraceAndPieces) {
+  Request request;
+  request.tokens.assign(300, 5);
+  request.max_tokens = 12;
+  request.progress = request.trace = request.ignore_eos = true;
+  Stream stream = engine->Submit(request);
+  std::vector<int64_t> told;
+  std::vector<int32_t> decided, tokens;
+  Token token;
+  for (Stream::Status status; (status = stream.Next(token)) != Stream::Status::kDone;) {
+    if (status == Stream::Status::kProgress) {
+      EXPECT_EQ(stream.progress().total, 299);
+      told.push_back(stream.progress().done);
+    } else if (status == Stream::Status::kTrace) {
+      for (const loopspec::TraceEvent& event : stream.trace()) {
+        if (event.kind == loopspec::TraceEvent::Kind::kAccept ||
+            event.kind == loopspec::TraceEvent::Kind::kFallback)
+          decided.push_back(event.token);
+      }
+    } else if (status == Stream::Status::kToken) {
+      tokens.push_back(token.id);
+    }
+  }
+  EXPECT_GE(told.size(), 2u);
+  EXPECT_EQ(decided, tokens);
+  EXPECT_EQ(tokens.size(), 12u);
+  std::string pieces;
+  for (const int32_t id : engine->Encode("Once, \u20ac!")) pieces += engine->Piece(id);
+  EXPECT_EQ(pieces, "Once, \u20ac!");
+  const std::string prompt = engine->Render(R"([{"role": "user", "content": "Hello"}])");
+  EXPECT_NE(prompt.find("Hello"), std::string::npos);
+}
+
+TEST_F(Api, SaysWhereItStands) {
+  const loopspec::ModelFacts& facts = engine->facts();
+  EXPECT_EQ(facts.name, folder);
+  EXPECT_EQ(facts.device, "cpu");
+  EXPECT_EQ(facts.depths, Options().depths);
+  EXPECT_GT(facts.context, 0);
+  EXPECT_GT(facts.parameters, 0);
+  EXPECT_TRUE(facts.has_tokenizer && facts.chat_template && !facts.eos_ids.empty());
+  const loopspec::EngineMetrics before = engine->metrics();
+  const Result result = engine->Generate({.prompt = "Once upon a time", .max_tokens = 30});
+  loopspec::EngineMetrics after = engine->metrics();
+  for (int i = 0; i < 1000 && after.finished == before.finished;
+       ++i) {  // told after the last token
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    after = engine->metrics();
+  }
+  EXPECT_EQ(after.finished, before.finished + 1);
+  EXPECT_EQ(after.decoded_tokens, before.decoded_tokens + 30);
+  EXPECT_GT(after.drafted, before.drafted);
+  EXPECT_EQ(after.drafted - before.drafted, result.statistics().drafted);
+  EXPECT_EQ(after.early - before.early, result.statistics().early);
+  int64_t steps = 0, rows = 0;
+  for (size_t i = 0; i < after.steps_by_rows.size(); ++i) {
+    steps += after.steps_by_rows[i];
+    rows += after.steps_by_rows[i] * static_cast<int64_t>(i);
+  }
+  EXPECT_EQ(steps, after.steps);
+  EXPECT_EQ(rows, after.rows);
 }
 
 TEST_F(Api, RefusesBadRequestsByName) {

@@ -10,8 +10,8 @@
 #include <iostream>
 #include <thread>
 
-#include "serve/run_server.h"
-#include "tests/serve/fake_engine.h"
+#include "serve/server/run_server.h"
+#include "tests/support/scripted_engine.h"
 
 int main(int argc, char** argv) {
   using namespace loopspec;
@@ -19,18 +19,19 @@ int main(int argc, char** argv) {
   options.http.port = 0;
   options.service.log.file = "/dev/null";
   if (argc > 2) options.service.keys.Add(argv[2], "argument");
-  std::shared_ptr<test::FakeEngine> engine;
+  std::shared_ptr<Engine> engine;
   std::thread commands;
   const auto load = [&] {
-    test::FakeEngineOptions fake;
-    if (argc > 1) fake.token_seconds = std::atof(argv[1]);
-    engine = std::make_shared<test::FakeEngine>(fake);
+    test::ScriptedOptions script;
+    if (argc > 1) script.token_seconds = std::atof(argv[1]);
+    engine = test::MakeScriptedEngine(script);
     // "running", "cancelled" and "submitted" are answered with numbers.
     commands = std::thread([&] {
       for (std::string line; std::getline(std::cin, line);) {
-        std::printf("%d\n", line == "cancelled"   ? engine->cancelled()
-                            : line == "submitted" ? engine->submitted()
-                                                  : engine->running());
+        const int64_t number = line == "cancelled"   ? engine->metrics().cancelled
+                               : line == "submitted" ? test::Submitted(*engine)
+                                                     : test::Running(*engine);
+        std::printf("%d\n", static_cast<int>(number));
         std::fflush(stdout);
       }
       kill(getpid(), SIGTERM);

@@ -1,11 +1,15 @@
 #include "engine/load/loaded_model.h"
 
 #include <algorithm>
+#include <charconv>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "engine/load/model_path.h"
+#include "text/bpe.h"
+#include "text/unicode.h"
 
 namespace loopspec {
 namespace {
@@ -21,6 +25,30 @@ OrderedJson ToJson(const std::vector<Message>& messages) {
   for (const Message& message : messages)
     json.push_back({{"role", message.role}, {"content", message.content}});
   return json;
+}
+
+// Decoded by itself a token that is part of a character becomes U+FFFD; then its name in the
+// vocabulary says which bytes it stands for.
+std::string Piece(const Tokenizer& tokenizer, int32_t id) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  const std::string text = tokenizer.Decode(std::span(&id, 1), false);
+  if (text.find(kReplacement) == std::string::npos) return text;
+  const std::string_view name = tokenizer.IdToToken(id);
+  std::string bytes;
+  if (name.size() == 6 && name.substr(0, 3) == "<0x") {
+    unsigned byte = 0;
+    const auto [end, error] = std::from_chars(name.data() + 3, name.data() + 5, byte, 16);
+    if (error == std::errc() && end == name.data() + 5)
+      return std::string(1, static_cast<char>(byte));
+  }
+  for (size_t at = 0; at < name.size();) {
+    const CodePoint c = DecodeUtf8(name, at);
+    const int byte = ByteAlphabet::Get().Byte(c.value);
+    if (byte < 0) return text;
+    bytes.push_back(static_cast<char>(byte));
+    at += static_cast<size_t>(c.length);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -39,6 +67,13 @@ LoadedModel::LoadedModel(const EngineOptions& options, const std::string& text)
   chat_template_ = ChatTemplate::FromFolder(text_folder_);
 }
 
+LoadedModel::LoadedModel(Model model, std::optional<Tokenizer> tokenizer, SpecialTokens special,
+                         std::optional<ChatTemplate> chat_template)
+    : model_(std::move(model)),
+      tokenizer_(std::move(tokenizer)),
+      special_(std::move(special)),
+      chat_template_(std::move(chat_template)) {}
+
 const Tokenizer& LoadedModel::tokenizer() const {
   if (!tokenizer_)
     Fail("{} has no tokenizer.json: text cannot be read or written, token ids can",
@@ -52,8 +87,7 @@ const ChatTemplate& LoadedModel::chat_template() const {
   return *chat_template_;
 }
 
-std::vector<int32_t> LoadedModel::EncodeMessages(const OrderedJson& messages,
-                                                 const OrderedJson& arguments) const {
+std::string LoadedModel::Render(const OrderedJson& messages, const OrderedJson& arguments) const {
   if (!messages.is_array() || messages.empty() ||
       !std::all_of(messages.begin(), messages.end(),
                    [](const OrderedJson& message) { return message.is_object(); }))
@@ -61,8 +95,13 @@ std::vector<int32_t> LoadedModel::EncodeMessages(const OrderedJson& messages,
   if (!arguments.is_object()) Fail("template arguments: expected a JSON object");
   ChatTemplate::Options how;
   how.arguments = arguments;
+  return chat_template().Render(messages, how);
+}
+
+std::vector<int32_t> LoadedModel::EncodeMessages(const OrderedJson& messages,
+                                                 const OrderedJson& arguments) const {
   // The template writes the special tokens itself.
-  return tokenizer().Encode(chat_template().Render(messages, how), false);
+  return tokenizer().Encode(Render(messages, arguments), false);
 }
 
 std::vector<int32_t> LoadedModel::EncodePrompt(const Request& request) const {
@@ -79,6 +118,15 @@ std::vector<int32_t> LoadedModel::EncodePrompt(const Request& request) const {
                         request.template_arguments.empty()
                             ? OrderedJson::object()
                             : ParseOrderedJson(request.template_arguments, "template arguments"));
+}
+
+std::string_view LoadedModel::TokenPiece(int32_t id) const {
+  std::call_once(pieces_made_, [&] {
+    if (!tokenizer_) return;
+    for (int32_t i = 0; i < tokenizer_->vocab_size(); ++i) pieces_.push_back(Piece(*tokenizer_, i));
+  });
+  const auto index = static_cast<size_t>(id);
+  return index < pieces_.size() ? std::string_view(pieces_[index]) : std::string_view();
 }
 
 }  // namespace loopspec

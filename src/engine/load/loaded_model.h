@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json_fwd.h"
@@ -25,6 +27,9 @@ class LoadedModel {
   // `text`: a folder to take tokenizer and chat template from; empty: the model's own. Throws Error
   // when something cannot be loaded.
   explicit LoadedModel(const EngineOptions& options, const std::string& text = {});
+  // Of parts that come from elsewhere, for tests.
+  LoadedModel(Model model, std::optional<Tokenizer> tokenizer, SpecialTokens special,
+              std::optional<ChatTemplate> chat_template);
 
   const std::filesystem::path& folder() const { return folder_; }
   const Model& model() const { return model_; }
@@ -37,11 +42,17 @@ class LoadedModel {
   const Tokenizer& tokenizer() const;
   const ChatTemplate& chat_template() const;
 
-  // The ids of a conversation; `arguments` is an object of more variables for the template.
+  // The prompt that the template makes of a conversation; `arguments` is an object of more
+  // variables for it.
+  std::string Render(const OrderedJson& messages, const OrderedJson& arguments) const;
+  // Its ids.
   std::vector<int32_t> EncodeMessages(const OrderedJson& messages,
                                       const OrderedJson& arguments) const;
   // The ids of a request's prompt, in whichever form it comes.
   std::vector<int32_t> EncodePrompt(const Request& request) const;
+
+  // A token's own bytes, perhaps half a character; empty for an unknown id.
+  std::string_view TokenPiece(int32_t id) const;
 
  private:
   const std::filesystem::path folder_, text_folder_;
@@ -49,6 +60,8 @@ class LoadedModel {
   std::optional<Tokenizer> tokenizer_;
   SpecialTokens special_;
   std::optional<ChatTemplate> chat_template_;
+  mutable std::once_flag pieces_made_;
+  mutable std::vector<std::string> pieces_;  // bytes of each token, made when somebody asks
 };
 
 }  // namespace loopspec

@@ -40,7 +40,7 @@ std::optional<StepCost> ParseStepCost(const std::string& text);
 // Follows what steps take while running: the measured costs are those of an idle machine. Only the
 // proportions between row counts are followed. A machine that is slower for all of them changes no
 // choice; were it written into the row counts that happen to be run, the others would look cheap or
-// dear for no reason, and the dear ones would never be tried again. A default StepCost (rows are
+// expensive for no reason, and these would never be tried again. A default StepCost (rows are
 // free) stays as it is: choices then repeat exactly.
 class StepCostTracker {
  public:

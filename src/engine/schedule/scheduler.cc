@@ -29,6 +29,7 @@ Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
       step_(backend, max_running_, max_rows_, options.cost),
       admission_(backend, ledger_, pages_, sequences_, max_running_, step_.cost()),
       prefill_(backend, pages_, Default(options.prefill_chunk, backend.PrefillChunk())) {
+  counters_.steps_by_rows.resize(static_cast<size_t>(backend.options().cells) + 1);
   Publish();
 }
 
@@ -104,9 +105,9 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
   return stream;
 }
 
-SchedulerState Scheduler::state() const {
+EngineMetrics Scheduler::state() const {
   const std::lock_guard lock(mutex_);
-  SchedulerState state = published_;
+  EngineMetrics state = published_;
   state.waiting = waiting_;
   return state;
 }
@@ -279,6 +280,7 @@ void Scheduler::Decode() {
   }
   ++counters_.steps;
   counters_.rows += std::ssize(step_.plan().rows);
+  ++counters_.steps_by_rows[step_.plan().rows.size()];
   recurrences_ += step_.plan().recurrences;
   for (size_t i = 0; i < decoding_.size(); ++i) {
     step_.Absorb(i);
@@ -343,6 +345,8 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
     result.statistics = decoder.statistics();
     result.trace = decoder.trace();
     counters_.fallback += result.statistics.fallback;
+    counters_.early += result.statistics.early;
+    counters_.drafted += result.statistics.drafted;
     auto& accepted = counters_.accepted;
     accepted.resize(std::max(accepted.size(), result.statistics.accepted.size()));
     for (size_t i = 0; i < result.statistics.accepted.size(); ++i)
@@ -362,7 +366,7 @@ void Scheduler::Sweep() {
 }
 
 void Scheduler::Publish() {
-  SchedulerState& state = counters_;
+  EngineMetrics& state = counters_;
   state.prefilling = state.decoding = state.preempted = 0;
   for (const auto& sequence : sequences_) {
     state.prefilling += sequence->stage == Stage::kPrefill ? 1 : 0;

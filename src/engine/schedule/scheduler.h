@@ -40,6 +40,7 @@
 #include "engine/schedule/sequence.h"
 #include "engine/schedule/token_stream.h"
 #include "kv/ledger.h"
+#include "loopspec/metrics.h"
 #include "loopspec/queue_full.h"
 
 namespace loopspec {
@@ -66,19 +67,6 @@ struct Submission {
   bool report_prefill = false;
 };
 
-// Where the engine stands, for people and for metrics. Counters run from the start.
-struct SchedulerState {
-  int waiting = 0, prefilling = 0, decoding = 0, preempted = 0;  // sequences now
-  int pages = 0, pages_free = 0, pages_cached = 0;               // cached ones may be in use too
-  int cells = 0, cells_free = 0;
-  int64_t steps = 0, rows = 0;  // steps made, rows in them
-  int64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0;
-  int64_t finished = 0, cancelled = 0, failed = 0;  // sequences
-  int64_t preemptions = 0;
-  std::vector<int64_t> accepted;  // decoded tokens by proposal, of sequences that have ended
-  int64_t fallback = 0;
-};
-
 class Scheduler {
  public:
   explicit Scheduler(Backend& backend, const SchedulerOptions& options = {});
@@ -87,7 +75,7 @@ class Scheduler {
 
   // Any thread. Throws Error for what cannot be served here at all, QueueFull when too many wait.
   std::shared_ptr<TokenStream> Submit(const Submission& submission);
-  SchedulerState state() const;
+  EngineMetrics state() const;
 
   // Starts the thread that drives. Without it, the thread that calls Step does.
   void Start();
@@ -140,7 +128,7 @@ class Scheduler {
   int64_t recurrences_ = INT32_MAX;
   int64_t tokens_ = 0;
 
-  SchedulerState counters_;
+  EngineMetrics counters_;
   SchedulerHooks hooks_;
 
   // ---- Between threads ----
@@ -149,7 +137,7 @@ class Scheduler {
   Sequences inbox_;
   int waiting_ = 0;  // in inbox_ and sequences_
   uint64_t submissions_ = 0;
-  SchedulerState published_;
+  EngineMetrics published_;
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -18,7 +18,10 @@ void Wakeup::Wait() {
 
 TokenStream::TokenStream(int choices, std::shared_ptr<Wakeup> engine, const Tokenizer* tokenizer,
                          const IncrementalDecoder::Options& text)
-    : engine_(std::move(engine)), results_(static_cast<size_t>(choices)), unfinished_(choices) {
+    : engine_(std::move(engine)),
+      last_tokens_(static_cast<size_t>(choices), -1),
+      results_(static_cast<size_t>(choices)),
+      unfinished_(choices) {
   for (int i = 0; i < choices && tokenizer != nullptr; ++i)
     decoders_.push_back(std::make_unique<IncrementalDecoder>(*tokenizer, text));
 }
@@ -69,6 +72,7 @@ std::vector<PromptLogprob> TokenStream::prompt_logprobs() const {
 template <typename F>
 void TokenStream::Push(StreamEvent event, F change) {
   std::shared_ptr<const std::function<void()>> notify;
+  event.time = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
     change();
@@ -84,7 +88,10 @@ void TokenStream::Push(StreamEvent event, F change) {
 }
 
 void TokenStream::PushPrefilled(int64_t done, int64_t total) {
-  Push({StreamEvent::Kind::kPrefilled, 0, {}, {}, {}, done, total}, [] {});
+  StreamEvent event{StreamEvent::Kind::kPrefilled, 0, {}, {}};
+  event.prefilled = done;
+  event.to_prefill = total;
+  Push(std::move(event), [] {});
 }
 
 void TokenStream::PushPrompt(std::vector<PromptLogprob> logprobs) {
@@ -94,6 +101,7 @@ void TokenStream::PushPrompt(std::vector<PromptLogprob> logprobs) {
 bool TokenStream::PushToken(int choice, const CommittedToken& token, bool last) {
   StreamEvent event{StreamEvent::Kind::kToken, choice, token, {}};
   bool stopped = false;
+  last_tokens_[static_cast<size_t>(choice)] = token.token;
   if (!decoders_.empty()) {
     IncrementalDecoder& decoder = *decoders_[static_cast<size_t>(choice)];
     event.text = decoder.Push(token.token);
@@ -111,7 +119,12 @@ void TokenStream::PushSteps(int choice, std::vector<TraceEvent> steps) {
 
 void TokenStream::End(int choice, ChoiceResult result) {
   StreamEvent event{StreamEvent::Kind::kEnd, choice, {}, {}};
-  if (!decoders_.empty()) event.text = decoders_[static_cast<size_t>(choice)]->Finish();
+  result.last_token = last_tokens_[static_cast<size_t>(choice)];
+  if (!decoders_.empty()) {
+    IncrementalDecoder& decoder = *decoders_[static_cast<size_t>(choice)];
+    event.text = decoder.Finish();
+    result.stop_string = decoder.stop_string();
+  }
   Push(std::move(event), [&] {
     results_[static_cast<size_t>(choice)] = std::move(result);
     --unfinished_;

@@ -53,7 +53,9 @@ struct RequestTimes {
 // How one choice of a submission ended.
 struct ChoiceResult {
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;  // when the reason is kError: what went wrong
+  std::string error;        // when the reason is kError: what went wrong
+  std::string stop_string;  // kStop: the one that was met, or else ...
+  int32_t last_token = -1;  // ... the token that ended the text
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found computed
   int64_t decoded_tokens = 0;
@@ -86,6 +88,7 @@ struct StreamEvent {
   // was held back when the choice was cancelled.
   std::string text;
   std::vector<TraceEvent> steps = {};
+  std::chrono::steady_clock::time_point time = {};
   int64_t prefilled = 0, to_prefill = 0;  // kPrefilled: positions done, of all
 };
 
@@ -127,6 +130,7 @@ class TokenStream {
 
   const std::shared_ptr<Wakeup> engine_;
   std::vector<std::unique_ptr<IncrementalDecoder>> decoders_;  // by choice; the engine's alone
+  std::vector<int32_t> last_tokens_;                           // likewise
   std::atomic<bool> cancelled_{false};
 
   mutable std::mutex mutex_;

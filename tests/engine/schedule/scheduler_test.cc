@@ -134,7 +134,7 @@ StepCost RowsCost() {
 }
 
 void ExpectNothingHeld(const Scheduler& scheduler) {
-  const SchedulerState state = scheduler.state();
+  const EngineMetrics state = scheduler.state();
   EXPECT_EQ(state.waiting + state.prefilling + state.decoding + state.preempted, 0);
   EXPECT_EQ(state.cells_free, state.cells);
   EXPECT_EQ(state.pages_free + state.pages_cached, state.pages);
@@ -568,9 +568,9 @@ TEST(Scheduler, NoneIsResumedInTheStepThatPreemptsIt) {
     for (uint32_t i = 0; i < 3; ++i)
       streams.push_back(
           scheduler.Submit({.request = Plain(30 + (seed * 7 + i * 13) % 50, 250, seed + i)}));
-    SchedulerState before = scheduler.state();
+    EngineMetrics before = scheduler.state();
     while (scheduler.Step()) {
-      const SchedulerState now = scheduler.state();
+      const EngineMetrics now = scheduler.state();
       const auto more = static_cast<int>(now.preemptions - before.preemptions);
       ASSERT_GE(now.preempted, more);
       before = now;

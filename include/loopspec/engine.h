@@ -1,0 +1,123 @@
+// A loaded model that serves requests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loopspec/metrics.h"
+#include "loopspec/queue_full.h"
+#include "loopspec/request.h"
+#include "loopspec/stream.h"
+
+namespace loopspec {
+
+struct EngineOptions {
+  std::string model;             // folder of a checkpoint, or ORG/NAME in the Hugging Face cache
+  std::string device = "auto";   // auto, cpu, cuda, cuda:N
+  std::string compute = "auto";  // auto, f32, bf16
+  int threads = 0;               // CPU: 0 takes every usable core
+  int recurrence = 0;            // run this many recurrences instead of the model's own
+  std::vector<std::string> config = {};  // overrides of config.json: "key=value", dots descend
+  uint64_t state_seed = 0;               // of Raven's random initial states
+
+  // Proposal depths that requests may choose from; the first are used unless they say. None: chosen
+  // by the model's depth.
+  std::vector<std::vector<int>> depths = {};
+
+  // Key/value memory, over all requests. Neither: most of what is free on a GPU, a quarter of the
+  // machine's memory on a CPU, but no more than 32 texts of full length need.
+  int64_t kv_memory = 0;     // bytes
+  int64_t kv_positions = 0;  // or positions
+  // How much of it may hold prefixes for later requests while none uses them: -1 all, 0 none.
+  int64_t cache_bytes = -1;
+
+  int cells = 256;        // branches alive at once
+  int max_running = 0;    // requests decoded at once; 0: a quarter of the cells
+  int max_queued = 1024;  // more than these are refused with QueueFull
+  int max_rows = 0;       // branches computed together at most; 0: chosen by what they cost
+  int prefill_chunk = 0;  // positions of a prompt between two steps; 0: what the device does well
+
+  // A thread of the engine's own takes its steps. Off: those who read streams take them, which
+  // saves one reader the way from thread to thread for every token.
+  bool background = true;
+};
+
+// What is known of a loaded model.
+struct ModelFacts {
+  std::string name;  // as EngineOptions::model has it
+  std::string device, compute;
+  int64_t context = 0;     // positions of prompt and answer: the model's, or what memory holds
+  int64_t parameters = 0;  // numbers that it consists of
+  int vocab = 0;
+  int recurrence = 0;                    // R
+  std::vector<std::vector<int>> depths;  // sets of proposal depths that requests may choose from
+  SamplingParams sampling;  // what generation_config.json asks for; greedy where it has none
+  std::optional<std::string> bos_token, eos_token, pad_token;
+  std::vector<int32_t> eos_ids;
+  std::optional<std::string> chat_template;
+  bool has_tokenizer = false;  // without: ids alone
+};
+
+struct Choice {
+  std::string text;
+  std::vector<Token> tokens;
+  Statistics statistics;
+};
+
+struct Result {
+  std::vector<Choice> choices;
+  uint64_t seed = 0;
+  std::vector<Token> prompt_logprobs;  // where asked for
+
+  const std::string& text() const { return choices[0].text; }
+  const Statistics& statistics() const { return choices[0].statistics; }
+};
+
+// Called for every token; return false to stop. It is not called again then.
+using OnToken = std::function<bool(const Token&)>;
+
+class Session;
+
+class Engine {
+ public:
+  explicit Engine(const EngineOptions& options);
+  // Cancels what is under way; streams stay readable.
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  Stream Submit(const Request& request);
+  // Submits and waits. Throws what the request fails of.
+  Result Generate(const Request& request, const OnToken& on_token = {});
+  // With EngineOptions::background off: one scheduling step for all requests; false when there was
+  // nothing to do.
+  bool Step();
+
+  const ModelFacts& facts() const;
+  EngineMetrics metrics() const;
+
+  // Text. Any thread.
+  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = true) const;
+  std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
+  // A token's own bytes, perhaps half a character.
+  std::string_view Piece(int32_t id) const;
+  // The prompt that the model's template makes of a conversation, both as JSON.
+  std::string Render(std::string_view messages_json,
+                     std::string_view template_arguments = {}) const;
+
+  // For this repository: a session is no part of the library's interface.
+  explicit Engine(std::unique_ptr<Session> session);
+  Session& session();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace loopspec

@@ -1,0 +1,59 @@
+// What an engine is asked for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loopspec/sampling.h"
+
+namespace loopspec {
+
+struct Message {
+  std::string role;  // system, user, assistant, or what the model's template knows
+  std::string content;
+};
+
+enum class Decoding {
+  kLoopSpec,        // the paper's pipelined self-speculation
+  kAutoregressive,  // the same text, more slowly
+  kLookup,          // the same text, with guesses from what the text repeats instead of drafts
+};
+
+struct Request {
+  // The text to go on from, in one of these forms.
+  std::string prompt = {};
+  std::vector<Message> messages = {};  // put into the model's chat template
+  std::string messages_json = {};      // the same as JSON, for messages with more to them
+  std::vector<int32_t> tokens = {};    // ids as they are
+
+  std::string template_arguments = {};  // a JSON object: {"enable_thinking": false}
+  bool add_special_tokens = true;       // those that the tokenizer puts around a prompt
+
+  std::optional<SamplingParams> sampling = {};  // none: what generation_config.json says
+  std::optional<uint64_t> seed = {};            // none: a random one, see Stream::seed
+  int choices = 1;                              // texts, each with draws of its own
+
+  std::optional<int> max_tokens = {};     // none: 256, or what the context holds; 0: only score
+  std::vector<std::string> stop = {};     // end before any of these
+  std::vector<int32_t> stop_tokens = {};  // end with any of these
+  bool ignore_eos = false;
+  bool show_special = false;  // special tokens as text
+
+  std::optional<int> logprobs = {};         // n: of each token, and the n likeliest ones
+  std::optional<int> prompt_logprobs = {};  // the same for the prompt's own tokens
+  bool progress = false;                    // tell how far a long prompt is
+  bool trace = false;                       // tell what becomes of the branches
+
+  Decoding decoding = Decoding::kLoopSpec;
+  std::optional<std::vector<int>> depths = {};  // among EngineOptions::depths
+
+  // Which branches advance in a step. No text depends on these; they follow the decoder, and may
+  // change with it.
+  int max_rows = 0;     // branches computed together at most; 0: as many as are worth their time
+  int group = 0;        // tokens that pass the later depths together; 0: chosen by cost
+  bool guesses = true;  // begin tokens before they are drafted, on what the text repeats
+};
+
+}  // namespace loopspec

@@ -1,0 +1,16 @@
+#include "engine/memory_bound.h"
+
+namespace loopspec {
+
+double BytesRead(const Model& model, const BackendOptions& options,
+                 const DecodeStatistics& statistics) {
+  const ModelSpec& spec = model.spec;
+  const double kv_bytes = 2.0 * spec.kv_size() * (options.compute == ComputeMode::kF32 ? 4 : 2);
+  const auto times = [](int64_t count, double bytes) { return static_cast<double>(count) * bytes; };
+  return times(statistics.steps, static_cast<double>(model.weights.core_bytes())) +
+         times(statistics.prelude_steps, static_cast<double>(model.weights.prelude_bytes())) +
+         times(statistics.readout_steps, static_cast<double>(model.weights.coda_bytes())) +
+         times(statistics.kv_positions, kv_bytes * spec.core_layers);
+}
+
+}  // namespace loopspec

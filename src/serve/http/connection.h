@@ -1,0 +1,171 @@
+// One client's connection: requests one after the other, each with its answer.
+//
+// Everything here runs on the connection's strand, but for the Outbox, through which handlers on
+// other threads hand over their answers. While an answer is being made the connection keeps
+// reading, so that a client that hangs up is noticed at once.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "serve/http/server.h"
+
+namespace loopspec::serve {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+using Strand = asio::strand<asio::io_context::executor_type>;
+using Socket = asio::basic_stream_socket<asio::ip::tcp, Strand>;
+using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
+                                         asio::wait_traits<std::chrono::steady_clock>, Strand>;
+
+class Connection;
+
+// What all connections share.
+struct ServerContext {
+  ServerContext(const HttpServerOptions& given, HttpHandler& given_handler)
+      : options(given), handler(given_handler), io(given.io_threads), workers(given.workers) {}
+
+  const HttpServerOptions options;
+  HttpHandler& handler;
+  asio::io_context io;
+  asio::thread_pool workers;
+
+  std::atomic<int64_t> accepted{0}, refused{0};
+  std::atomic<size_t> body_bytes{0};  // of bodies that are being received or parsed
+  std::atomic<bool> draining{false};
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::unordered_map<Connection*, std::weak_ptr<Connection>> connections;
+};
+
+// Bytes of a body, counted against the budget of all bodies for as long as it is held.
+class BodyLease {
+ public:
+  explicit BodyLease(std::shared_ptr<ServerContext> context) : context_(std::move(context)) {}
+  ~BodyLease() { context_->body_bytes -= held_; }
+  BodyLease(const BodyLease&) = delete;
+  BodyLease& operator=(const BodyLease&) = delete;
+
+  // False when there is no room for that many.
+  bool Grow(size_t bytes) {
+    if (bytes <= held_) return true;
+    const size_t more = bytes - held_;
+    if ((context_->body_bytes += more) > context_->options.body_budget) {
+      context_->body_bytes -= more;
+      return false;
+    }
+    held_ = bytes;
+    return true;
+  }
+
+ private:
+  std::shared_ptr<ServerContext> context_;
+  size_t held_ = 0;
+};
+
+// An answer on its way from a handler to the socket.
+struct Outbox {
+  std::mutex mutex;
+  std::optional<HttpResponse> head;  // not yet written
+  bool whole = false;                // the head's body is all there is
+  std::string keep_alive;            // a piece for times of silence
+  std::string body;                  // pieces that wait
+  size_t writing = 0;                // bytes that the socket is at
+  bool answered = false;             // Send or Begin was called
+  bool ended = false;                // nothing more will come
+  bool gone = false;                 // the client has
+  bool was_full = false;             // `Write` said no and OnDrained is due
+  bool flush_posted = false;
+  ResponseWriter::Callback on_gone, on_drained;
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // `refused`: answer 503 and close.
+  Connection(std::shared_ptr<ServerContext> context, Socket socket, bool refused);
+  ~Connection();
+
+  void Start();
+  void Drain();  // close now if no request is being handled, else after its answer
+  void Abort();  // close now
+
+ private:
+  friend class ConnectionWriter;
+  enum class Phase { kIdle, kHeader, kBody, kAnswer, kLinger, kClosed };
+
+  void NextRequest();
+  void ReadHeader();
+  void OnHeader(boost::system::error_code error);
+  void ReadBody();
+  void OnBody(boost::system::error_code error);
+  void OnBadRequest(boost::system::error_code error);
+  void Dispatch();
+
+  void Watch();
+  void OnWatch(boost::system::error_code error, size_t bytes);
+  void Probe();
+
+  void Answer(int status, std::string_view message);
+  void Flush();
+  void Frame(std::string& out);
+  std::string HeadText(const HttpResponse& response, bool whole) const;
+  void WriteOut();
+  void OnWritten(boost::system::error_code error, size_t bytes);
+  void AnswerDone();
+
+  void SetDeadline(std::chrono::milliseconds delay);
+  void OnDeadline();
+  void Linger();
+  void Discard();
+  void ClientGone();
+  void Close();
+  void RunAfter(std::chrono::milliseconds delay, std::shared_ptr<Outbox> outbox,
+                ResponseWriter::Callback callback);
+
+  const std::shared_ptr<ServerContext> context_;
+  Socket socket_;
+  Timer deadline_;
+  uint64_t deadline_number_ = 0;
+  std::vector<std::unique_ptr<Timer>> timers_;  // of the request at hand
+  std::string remote_;
+  const bool refused_;
+  Phase phase_ = Phase::kIdle;
+
+  boost::beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::unique_ptr<BodyLease> lease_;
+  unsigned version_ = 11;  // of the request at hand: 10 or 11
+  bool head_only_ = false;
+  bool keep_ = false;      // the connection serves another request afterwards
+  bool watching_ = false;  // a read is under way while the answer is made
+  bool end_read_ = false;  // the client sends nothing more; it may still be reading
+  bool answer_done_ = false;
+
+  std::shared_ptr<Outbox> outbox_;
+  bool head_written_ = false;
+  bool streaming_ = false;
+  std::string out_;  // being written, from out_at_
+  size_t out_at_ = 0;
+  bool writing_ = false;
+  size_t discarded_ = 0;
+};
+
+}  // namespace loopspec::serve

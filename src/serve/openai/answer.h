@@ -1,0 +1,78 @@
+// Answers in OpenAI's and SGLang's forms, whole or as a stream. When several events have gathered,
+// what is new leaves as one event for each choice.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "serve/openai/text.h"
+#include "serve/openai/text_call.h"
+#include "serve/openai/types.h"
+#include "serve/openai/write.h"
+
+namespace loopspec::serve {
+
+class CompletionAnswer final : public AnswerWriter {
+ public:
+  struct Prompt {
+    int32_t first_token = 0;
+    int64_t tokens = 0;
+    std::string echo;  // its text, where it comes back before the answer
+  };
+  struct Setup {
+    Setup(const CompletionRequest& request, const CallContext& context);
+
+    ResponseHead head;
+    WriteOptions write;
+    std::vector<Prompt> prompts;
+    int n = 1;  // choices of each
+    uint64_t seed = 0;
+    bool batch = false;             // the prompts came as a list
+    bool split_reasoning = false;   // what stands between <think> and </think> comes apart
+    bool in_reasoning = false;      // the prompt ended with <think>
+    std::vector<int32_t> own_ends;  // tokens that end a text without being a reason to name
+  };
+  explicit CompletionAnswer(Setup setup);
+
+  void AddPrompt(size_t prompt, std::vector<Token> scores) override;
+  void AddToken(size_t prompt, Token token) override;
+  void AddTrace(size_t prompt, int choice, const std::vector<TraceEvent>& trace) override;
+  void AddEnd(size_t prompt, const Token& last, Statistics statistics) override;
+  bool complete() const override { return unfinished_ == 0; }
+
+  std::string Body(double seconds) override;
+  std::string Events(double seconds) override;
+  std::string ErrorEvents(const ApiError& error) const override;
+  AnswerCounts counts() const override;
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // What is known of one choice; `part` is what has not been written yet.
+  struct Choice {
+    explicit Choice(bool in_reasoning) : splitter(in_reasoning) {}
+    ChoicePart part;
+    ReasoningSplitter splitter;
+    size_t offset = 0;  // characters in tokens that were written
+    int64_t tokens = 0;
+    bool touched = false;
+  };
+
+  bool generate() const { return setup_.head.endpoint == kGenerate; }
+  Choice& At(size_t prompt, int choice);
+  void AddText(Choice& choice, const std::string& text, bool last);
+  Usage ChoiceUsage(size_t index) const;
+  Usage TotalUsage() const;
+  RunSummary Summary() const;
+
+  const Setup setup_;
+  std::vector<Choice> choices_;
+  int unfinished_;
+  std::optional<Time> first_token_, last_token_;
+};
+
+}  // namespace loopspec::serve

@@ -1,0 +1,426 @@
+#include "serve/openai/fields.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "serve/openai/error.h"
+#include "serve/openai/values.h"
+
+namespace loopspec::serve {
+namespace {
+
+constexpr unsigned kOpenAi = kCompletions | kChat;
+constexpr unsigned kText = kOpenAi | kGenerate;
+constexpr int kMaxInt = std::numeric_limits<int32_t>::max();
+
+using Entry = Field<CompletionRequest>;
+
+// Each of these makes a field whose schema and reader say the same.
+
+template <typename Request, typename Set>
+Field<Request> Bool(std::string name, unsigned endpoints, Set set, std::string description) {
+  return {std::move(name), endpoints, std::move(description), OrderedJson{{"type", "boolean"}},
+          [set](const Json& value, const std::string& path, Request& request) {
+            set(request, ReadBool(value, path));
+          }};
+}
+
+template <typename Set>
+Entry Int(std::string name, unsigned endpoints, int low, int high, Set set,
+          std::string description) {
+  return {std::move(name), endpoints, std::move(description),
+          OrderedJson{{"type", "integer"}, {"minimum", low}, {"maximum", high}},
+          [=](const Json& value, const std::string& path, CompletionRequest& request) {
+            set(request, static_cast<int>(ReadInt(value, path, low, high)));
+          }};
+}
+
+template <typename Set>
+Entry Number(std::string name, unsigned endpoints, double low, double high, bool above, Set set,
+             std::string description) {
+  OrderedJson schema = {
+      {"type", "number"}, {above ? "exclusiveMinimum" : "minimum", low}, {"maximum", high}};
+  return {std::move(name), endpoints, std::move(description), std::move(schema),
+          [=](const Json& value, const std::string& path, CompletionRequest& request) {
+            set(request, ReadNumber(value, path, low, high, above));
+          }};
+}
+
+template <typename Set>
+Entry Choice(std::string name, unsigned endpoints, std::vector<std::string> choices, Set set,
+             std::string description) {
+  OrderedJson schema = {{"type", "string"}, {"enum", choices}};
+  return {std::move(name), endpoints, std::move(description), std::move(schema),
+          [=](const Json& value, const std::string& path, CompletionRequest& request) {
+            set(request, ReadChoice(value, path, choices));
+          }};
+}
+
+// Taken as it comes and not looked at.
+Entry Ignored(std::string name, unsigned endpoints) {
+  return {std::move(name), endpoints, "Accepted and not used.", OrderedJson::object(),
+          [](const Json&, const std::string&, CompletionRequest&) {}};
+}
+
+// Known to the standard, not supported here but for values that ask for nothing.
+Entry Unsupported(std::string name, unsigned endpoints, std::vector<Json> harmless) {
+  OrderedJson allowed = OrderedJson::array();
+  for (const Json& value : harmless) allowed.push_back(OrderedJson(value));
+  OrderedJson schema = harmless.empty() ? OrderedJson{{"not", OrderedJson::object()}}
+                                        : OrderedJson{{"enum", allowed}};
+  return {std::move(name), endpoints, "Not supported, but for values that ask for nothing.",
+          std::move(schema),
+          [harmless](const Json& value, const std::string& path, CompletionRequest&) {
+            for (const Json& good : harmless) {
+              if (value == good) return;
+            }
+            Refuse(path, "{} is not supported by this server.", path);
+          }};
+}
+
+OrderedJson TokenIdsSchema() {
+  return {{"type", "array"},
+          {"minItems", 1},
+          {"items", {{"type", "integer"}, {"minimum", 0}, {"maximum", kMaxInt}}}};
+}
+
+OrderedJson PromptSchema() {
+  return {{"anyOf",
+           {{{"type", "string"}},
+            {{"type", "array"}, {"minItems", 1}, {"items", {{"type", "string"}}}},
+            TokenIdsSchema(),
+            {{"type", "array"}, {"minItems", 1}, {"items", TokenIdsSchema()}}}}};
+}
+
+OrderedJson MessagesSchema() {
+  const OrderedJson part = {
+      {"type", "object"},
+      {"properties",
+       {{"type", {{"type", "string"}, {"enum", {"text"}}}}, {"text", {{"type", "string"}}}}},
+      {"required", {"type", "text"}}};
+  const OrderedJson content = {
+      {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", part}}}}};
+  return {
+      {"type", "array"},
+      {"minItems", 1},
+      {"items",
+       {{"type", "object"},
+        {"properties",
+         {{"role", {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant"}}}},
+          {"content", content},
+          {"name", {{"type", "string"}}},
+          {"reasoning_content", {{"type", "string"}}}}},
+        {"required", {"role", "content"}},
+        {"additionalProperties", false}}}};
+}
+
+OrderedJson StopSchema(const WireLimits& limits) {
+  const OrderedJson one = {
+      {"type", "string"}, {"minLength", 1}, {"maxLength", limits.max_stop_bytes / 4}};
+  return {{"anyOf", {one, {{"type", "array"}, {"maxItems", limits.max_stops}, {"items", one}}}}};
+}
+
+Entry Messages(unsigned endpoints) {
+  return {"messages", endpoints,
+          "The conversation. Contents are text, or lists of parts of type text.", MessagesSchema(),
+          [](const Json& value, const std::string& path, CompletionRequest& request) {
+            request.messages = ReadMessages(value, path);
+          }};
+}
+
+Entry Stop(unsigned endpoints, const WireLimits& limits) {
+  return {"stop", endpoints, "The text ends before the first of these strings.", StopSchema(limits),
+          [limits](const Json& value, const std::string& path, CompletionRequest& request) {
+            request.stop = ReadStops(value, path, limits);
+          }};
+}
+
+Entry StopTokenIds(unsigned endpoints) {
+  OrderedJson schema = TokenIdsSchema();
+  schema.erase("minItems");
+  return {"stop_token_ids", endpoints, "The text ends before any of these tokens.",
+          std::move(schema),
+          [](const Json& value, const std::string& path, CompletionRequest& request) {
+            // Each once: one may be named a million times, and every prompt has a copy.
+            std::vector<int32_t>& ids = request.stop_token_ids = ReadTokenIds(value, path);
+            std::sort(ids.begin(), ids.end());
+            ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+          }};
+}
+
+Entry Prompts(std::string name, unsigned endpoints, const WireLimits& limits,
+              std::string description) {
+  return {std::move(name), endpoints, std::move(description), PromptSchema(),
+          [limits](const Json& value, const std::string& path, CompletionRequest& request) {
+            if (!request.prompts.empty()) Refuse(path, "{} is a second prompt.", path);
+            request.prompts = ReadPrompts(value, path, limits, request.batch);
+          }};
+}
+
+// How tokens are chosen: the same names and ranges in both forms.
+void AddSampling(unsigned e, const WireLimits& limits, std::vector<Entry>& fields) {
+  using R = CompletionRequest;
+  fields.push_back(Number(
+      "temperature", e, 0, 1000, false, [](R& r, double v) { r.sampling.temperature = v; },
+      "0 takes the likeliest token."));
+  fields.push_back(Number(
+      "top_p", e, 0, 1, true, [](R& r, double v) { r.sampling.top_p = v; },
+      "Keeps the likeliest tokens up to this probability in all."));
+  fields.push_back(Int(
+      "top_k", e, -1, kMaxInt, [](R& r, int v) { r.sampling.top_k = v < 0 ? 0 : v; },
+      "Keeps this many of the likeliest tokens; 0 or -1: all."));
+  fields.push_back(Number(
+      "min_p", e, 0, 1, false, [](R& r, double v) { r.sampling.min_p = v; },
+      "Keeps tokens with at least this share of the largest probability."));
+  fields.push_back(Number(
+      "repetition_penalty", e, 0, 1000, true,
+      [](R& r, double v) { r.sampling.repetition_penalty = v; },
+      "Above 1: tokens of prompt and answer become less likely."));
+  fields.push_back(Number(
+      "presence_penalty", e, -2, 2, false, [](R& r, double v) { r.sampling.presence_penalty = v; },
+      "Taken from the logits of tokens of the answer."));
+  fields.push_back(Number(
+      "frequency_penalty", e, -2, 2, false,
+      [](R& r, double v) { r.sampling.frequency_penalty = v; }, "Likewise, times their count."));
+  fields.push_back(Choice(
+      "sampler", e, {"cascade", "coupled"},
+      [](R& r, std::string v) { r.sampling.sampler = std::move(v); },
+      "coupled: sampled text is the same for every decoder and depth."));
+  fields.push_back(Int(
+      "n", e, 1, limits.max_n, [](R& r, int v) { r.n = v; }, "Answers to each prompt."));
+  fields.push_back({"seed", e, "The same seed gives the same text. Drawn when absent.",
+                    OrderedJson{{"type", "integer"}, {"format", "int64"}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.seed = ReadSeed(value, path);
+                    }});
+  fields.push_back(
+      {"logit_bias", e, "Token ids and what is added to their logits, -100 to 100.",
+       OrderedJson{{"type", "object"},
+                   {"maxProperties", limits.max_bias},
+                   {"patternProperties",
+                    {{"^[0-9]{1,9}$", {{"type", "number"}, {"minimum", -100}, {"maximum", 100}}}}},
+                   {"additionalProperties", false}},
+       [limits](const Json& value, const std::string& path, R& request) {
+         request.sampling.logit_bias = ReadBias(value, path, limits);
+       }});
+  fields.push_back(Stop(e, limits));
+  fields.push_back(StopTokenIds(e));
+  fields.push_back(Bool<R>(
+      "ignore_eos", e, [](R& r, bool v) { r.ignore_eos = v; },
+      "Goes on after the model's end of text."));
+}
+
+// What this engine adds to the standard.
+void AddExtensions(std::vector<Entry>& fields) {
+  using R = CompletionRequest;
+  fields.push_back(Choice(
+      "decode", kText, {"loopspec", "ar"}, [](R& r, std::string v) { r.decode = std::move(v); },
+      "ar: plain autoregressive decoding; the same text, more slowly."));
+  fields.push_back({"depths", kText,
+                    "Proposal depths, among those that the server was started with.",
+                    OrderedJson{{"anyOf",
+                                 {{{"type", "string"}, {"enum", {"auto"}}},
+                                  {{"type", "array"},
+                                   {"minItems", 1},
+                                   {"maxItems", 16},
+                                   {"items", {{"type", "integer"}, {"minimum", 1}}}}}}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.depths = ReadDepths(value, path);
+                    }});
+  fields.push_back(Bool<R>(
+      "token_details", kText, [](R& r, bool v) { r.token_details = v; },
+      "Lists each token with the proposal that it came from."));
+  fields.push_back(Bool<R>(
+      "trace", kText, [](R& r, bool v) { r.trace = v; },
+      "Lists what each step did to the branches: spawned, advanced, drafted, accepted, pruned."));
+}
+
+void AddChat(std::vector<Entry>& fields) {
+  using R = CompletionRequest;
+  fields.push_back(Messages(kChat));
+  fields.push_back({"chat_template_kwargs", kChat, "Variables for the model's chat template.",
+                    OrderedJson{{"type", "object"}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.template_arguments.update(ReadTemplateArguments(value, path));
+                    }});
+  fields.push_back(Bool<R>(
+      "enable_thinking", kChat, [](R& r, bool v) { r.template_arguments["enable_thinking"] = v; },
+      "Short for the chat template's variable of that name."));
+  fields.push_back(Choice(
+      "reasoning_format", kChat, {"none", "deepseek"},
+      [](R& r, const std::string& v) {
+        r.reasoning = v == "none" ? ReasoningFormat::kNone : ReasoningFormat::kReasoningContent;
+      },
+      "deepseek: what stands between <think> and </think> comes as "
+      "reasoning_content."));
+}
+
+void AskForLogprobs(CompletionRequest& request, bool asked) {
+  if (asked) request.logprobs = 0;
+}
+
+void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
+  using R = CompletionRequest;
+  const auto max_tokens = [](R& r, int v) {
+    if (r.max_tokens && *r.max_tokens != v) {
+      Refuse("max_tokens", "max_tokens and max_completion_tokens differ.");
+    }
+    r.max_tokens = v;
+  };
+  fields.push_back(Int("max_tokens", kOpenAi, 0, kMaxInt, max_tokens, "Tokens of an answer."));
+  fields.push_back(
+      Int("max_completion_tokens", kChat, 0, kMaxInt, max_tokens, "Tokens of an answer."));
+  fields.push_back(Bool<R>(
+      "stream", kText, [](R& r, bool v) { r.stream = v; },
+      "The answer comes as server-sent events."));
+  fields.push_back({"stream_options", kOpenAi, "Only with stream.",
+                    OrderedJson{{"type", "object"},
+                                {"properties",
+                                 {{"include_usage", {{"type", "boolean"}}},
+                                  {"include_obfuscation", {{"type", "boolean"}}}}},
+                                {"additionalProperties", false}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      if (!value.is_object()) {
+                        Refuse(path, "{} is {}, expected an object.", path, Shown(value));
+                      }
+                      for (const auto& [key, entry] : value.items()) {
+                        const std::string where = path + "." + key;
+                        if (key == "include_usage") {
+                          request.include_usage = ReadBool(entry, where);
+                        } else if (key != "include_obfuscation") {
+                          Refuse(where, "{} is not a known field.", where);
+                        }
+                      }
+                    }});
+  fields.push_back(Int(
+      "logprobs", kCompletions, 0, limits.max_logprobs, [](R& r, int v) { r.logprobs = v; },
+      "Log-probabilities of each token and of this many of the likeliest."));
+  fields.push_back(Bool<R>(
+      "echo", kCompletions, [](R& r, bool v) { r.echo = v; },
+      "The prompt comes back before the answer."));
+  fields.push_back(Int(
+      "best_of", kCompletions, 1, limits.max_n, [](R&, int) {},
+      "Supported only up to n, where it asks for nothing."));
+  // `logprobs` of a chat says whether, top_logprobs how many.
+  fields.push_back(Bool<R>("logprobs", kChat, AskForLogprobs, "Log-probabilities of each token."));
+  fields.push_back(Int(
+      "top_logprobs", kChat, 0, limits.max_logprobs, [](R& r, int v) { r.top_logprobs = v; },
+      "How many of the likeliest tokens; only with logprobs."));
+}
+
+}  // namespace
+
+std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits) {
+  using R = CompletionRequest;
+  std::vector<Entry> fields;
+  fields.push_back(Prompts("prompt", kCompletions, limits,
+                           "Text, token ids, or a list of either for several prompts at once."));
+  AddChat(fields);
+  AddSampling(kOpenAi, limits, fields);
+  AddOutput(limits, fields);
+  AddExtensions(fields);
+
+  for (const char* name : {"model", "user", "metadata", "store", "service_tier",
+                           "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) {
+    fields.push_back(Ignored(name, kOpenAi));
+  }
+  const Json none = Json::array();
+  for (const char* name : {"tools", "functions"}) {
+    fields.push_back(Unsupported(name, kChat, {none}));
+  }
+  for (const char* name : {"audio", "prediction", "web_search_options", "reasoning_effort",
+                           "verbosity", "function_call"}) {
+    fields.push_back(Unsupported(name, kChat, {}));
+  }
+  fields.push_back(Unsupported("tool_choice", kChat, {"none", "auto"}));
+  fields.push_back(Unsupported("parallel_tool_calls", kChat, {true, false}));
+  fields.push_back(Unsupported("modalities", kChat, {Json::array({"text"})}));
+  fields.push_back(Unsupported("response_format", kOpenAi, {Json{{"type", "text"}}}));
+  fields.push_back(Unsupported("suffix", kCompletions, {""}));
+
+  // SGLang's form.
+  fields.push_back(Prompts("text", kGenerate, limits, "A prompt or a list of prompts."));
+  fields.push_back(Prompts("input_ids", kGenerate, limits, "The same as token ids."));
+  fields.push_back({"rid", kGenerate, "A name for the request.", OrderedJson{{"type", "string"}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.id = ReadString(value, path);
+                    }});
+  fields.push_back(Bool<R>("return_logprob", kGenerate, AskForLogprobs,
+                           "Log-probabilities of the answer's tokens."));
+  fields.push_back(Int(
+      "top_logprobs_num", kGenerate, 0, limits.max_logprobs,
+      [](R& r, int v) { r.top_logprobs = v; }, "How many of the likeliest tokens."));
+  fields.push_back(Unsupported("return_text_in_logprobs", kGenerate, {true, false}));
+  fields.push_back(Unsupported("logprob_start_len", kGenerate, {-1}));
+  for (const char* name : {"image_data", "audio_data", "video_data", "lora_path", "input_embeds",
+                           "return_hidden_states"}) {
+    fields.push_back(Unsupported(name, kGenerate, {false}));
+  }
+  const auto inner = SamplingParamsFields(limits);
+  fields.push_back(
+      {"sampling_params", kGenerate, "How tokens are chosen.", BodySchema(inner, kGenerate, {}),
+       [inner](const Json& value, const std::string& path, R& request) {
+         if (!value.is_object()) {
+           Refuse(path, "{} is {}, expected an object.", path, Shown(value));
+         }
+         for (const auto& [key, entry] : value.items()) {
+           const std::string where = path + "." + key;
+           const auto field =
+               std::find_if(inner.begin(), inner.end(),
+                            [&name = key](const Entry& known) { return known.name == name; });
+           if (field == inner.end()) {
+             Refuse(where, "{} is not a field that this server knows.", where);
+           }
+           if (!entry.is_null()) field->read(entry, where, request);
+         }
+       }});
+  return fields;
+}
+
+std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& limits) {
+  using R = CompletionRequest;
+  std::vector<Entry> fields;
+  AddSampling(kGenerate, limits, fields);
+  fields.push_back(Int(
+      "max_new_tokens", kGenerate, 0, kMaxInt, [](R& r, int v) { r.max_tokens = v; },
+      "Tokens of an answer."));
+  fields.push_back(Unsupported("skip_special_tokens", kGenerate, {true}));
+  fields.push_back(Unsupported("spaces_between_special_tokens", kGenerate, {true}));
+  fields.push_back(Unsupported("no_stop_trim", kGenerate, {false}));
+  fields.push_back(Unsupported("min_new_tokens", kGenerate, {0}));
+  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag", "custom_params"}) {
+    fields.push_back(Unsupported(name, kGenerate, {}));
+  }
+  return fields;
+}
+
+std::vector<Field<TokenizeRequest>> TokenizeFields() {
+  using R = TokenizeRequest;
+  std::vector<Field<R>> fields;
+  fields.push_back({"prompt", kTokenize, "Text to cut into tokens.",
+                    OrderedJson{{"type", "string"}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.prompt = ReadString(value, path);
+                    }});
+  fields.push_back({"messages", kTokenize, "A conversation instead of text.", MessagesSchema(),
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.messages = ReadMessages(value, path);
+                    }});
+  fields.push_back({"chat_template_kwargs", kTokenize, "Variables for the chat template.",
+                    OrderedJson{{"type", "object"}},
+                    [](const Json& value, const std::string& path, R& request) {
+                      request.template_arguments = ReadTemplateArguments(value, path);
+                    }});
+  fields.push_back(Bool<R>(
+      "add_special_tokens", kTokenize, [](R& r, bool v) { r.add_special_tokens = v; },
+      "Begins the text as the model expects; default: for a prompt yes, for "
+      "a conversation no."));
+  fields.push_back(Bool<R>(
+      "return_token_strs", kTokenize, [](R& r, bool v) { r.return_token_strings = v; },
+      "Lists the text of each token as well."));
+  fields.push_back({"model", kTokenize, "Accepted and not used.", OrderedJson::object(),
+                    [](const Json&, const std::string&, R&) {}});
+  return fields;
+}
+
+}  // namespace loopspec::serve

@@ -1,0 +1,151 @@
+#include "serve/openai/openapi.h"
+
+namespace loopspec::serve {
+namespace {
+
+OrderedJson Json200(const char* description, const char* schema) {
+  return {{"description", description},
+          {"content",
+           {{"application/json",
+             {{"schema", {{"$ref", std::string("#/components/schemas/") + schema}}}}}}}};
+}
+
+OrderedJson ErrorResponses() {
+  const OrderedJson error = Json200("An error that names the field or the limit.", "Error");
+  OrderedJson responses;
+  for (const char* status :
+       {"400", "401", "404", "405", "408", "413", "415", "429", "431", "503"}) {
+    responses[status] = error;
+  }
+  return responses;
+}
+
+OrderedJson Operation(const char* summary, OrderedJson success, bool needs_key) {
+  OrderedJson responses = {{"200", std::move(success)}};
+  responses.update(ErrorResponses());
+  OrderedJson operation = {{"summary", summary}, {"responses", std::move(responses)}};
+  if (needs_key) operation["security"] = OrderedJson::array({{{"bearer", OrderedJson::array()}}});
+  return operation;
+}
+
+OrderedJson Post(const char* summary, OrderedJson body, const char* answer, bool streams) {
+  OrderedJson success = Json200("The answer.", answer);
+  if (streams) {
+    success["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  }
+  OrderedJson operation = Operation(summary, std::move(success), true);
+  operation["requestBody"] = {{"required", true},
+                              {"content", {{"application/json", {{"schema", std::move(body)}}}}}};
+  return {{"post", std::move(operation)}};
+}
+
+OrderedJson Get(const char* summary, OrderedJson success, bool needs_key) {
+  return {{"get", Operation(summary, std::move(success), needs_key)}};
+}
+
+OrderedJson ObjectSchema(OrderedJson properties) {
+  OrderedJson required = OrderedJson::array();
+  for (const auto& [name, schema] : properties.items()) required.push_back(name);
+  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", required}};
+}
+
+OrderedJson Type(const char* type) {
+  return {{"type", type}};
+}
+
+OrderedJson ListOf(OrderedJson items) {
+  return {{"type", "array"}, {"items", std::move(items)}};
+}
+
+OrderedJson NullOr(const char* type) {
+  return {{"type", OrderedJson::array({type, "null"})}};
+}
+
+OrderedJson Schemas() {
+  const OrderedJson usage = ObjectSchema({{"prompt_tokens", Type("integer")},
+                                          {"completion_tokens", Type("integer")},
+                                          {"total_tokens", Type("integer")}});
+  const OrderedJson loopspec = ObjectSchema({{"accepted", ListOf(Type("integer"))},
+                                             {"gamma", Type("number")},
+                                             {"tokens_per_second", Type("number")},
+                                             {"cached_tokens", Type("integer")},
+                                             {"seed", Type("integer")}});
+  const auto completion = [&](OrderedJson choice) {
+    choice["index"] = Type("integer");
+    choice["finish_reason"] = NullOr("string");
+    return ObjectSchema({{"id", Type("string")},
+                         {"object", Type("string")},
+                         {"created", Type("integer")},
+                         {"model", Type("string")},
+                         {"choices", ListOf(ObjectSchema(std::move(choice)))},
+                         {"usage", usage},
+                         {"loopspec", loopspec}});
+  };
+  const OrderedJson generated = ObjectSchema({{"text", Type("string")},
+                                              {"output_ids", ListOf(Type("integer"))},
+                                              {"meta_info", Type("object")}});
+  const OrderedJson model = ObjectSchema({{"id", Type("string")},
+                                          {"object", Type("string")},
+                                          {"created", Type("integer")},
+                                          {"owned_by", Type("string")},
+                                          {"max_model_len", Type("integer")}});
+  return {{"Error", ObjectSchema({{"error", ObjectSchema({{"message", Type("string")},
+                                                          {"type", Type("string")},
+                                                          {"param", NullOr("string")},
+                                                          {"code", NullOr("string")}})}})},
+          {"Completion", completion({{"text", Type("string")}})},
+          {"ChatCompletion",
+           completion({{"message",
+                        ObjectSchema({{"role", Type("string")}, {"content", Type("string")}})}})},
+          {"Generated", {{"anyOf", OrderedJson::array({generated, ListOf(generated)})}}},
+          {"Model", model},
+          {"Models", ObjectSchema({{"object", Type("string")}, {"data", ListOf(model)}})},
+          {"Tokens", ObjectSchema({{"count", Type("integer")},
+                                   {"max_model_len", Type("integer")},
+                                   {"tokens", ListOf(Type("integer"))}})},
+          {"Text", ObjectSchema({{"prompt", Type("string")}})},
+          {"Object", Type("object")}};
+}
+
+}  // namespace
+
+OrderedJson OpenApi(const WireParser& parser, const std::string& version) {
+  const auto& fields = parser.completion_fields();
+  const OrderedJson detokenize = {{"type", "object"},
+                                  {"properties",
+                                   {{"tokens", ListOf({{"type", "integer"}, {"minimum", 0}})},
+                                    {"model", OrderedJson::object()}}},
+                                  {"required", {"tokens"}},
+                                  {"additionalProperties", false}};
+  const OrderedJson text = {{"description", "Prometheus' text format."},
+                            {"content", {{"text/plain", {{"schema", Type("string")}}}}}};
+  OrderedJson paths;
+  paths["/v1/completions"] =
+      Post("Continues a text.", BodySchema(fields, kCompletions, {"prompt"}), "Completion", true);
+  paths["/v1/chat/completions"] = Post(
+      "Answers a conversation.", BodySchema(fields, kChat, {"messages"}), "ChatCompletion", true);
+  paths["/generate"] = Post("Continues a text, in SGLang's form.",
+                            BodySchema(fields, kGenerate, {}), "Generated", true);
+  paths["/tokenize"] = Post("Text or a conversation as token ids.",
+                            BodySchema(parser.tokenize_fields(), kTokenize, {}), "Tokens", false);
+  paths["/detokenize"] = Post("Token ids as text.", detokenize, "Text", false);
+  paths["/v1/models"] = Get("The model.", Json200("A list of one.", "Models"), true);
+  paths["/tokenizer_info"] = Get("The tokenizer's special tokens and the chat template.",
+                                 Json200("Facts.", "Object"), true);
+  paths["/health"] = Get("200 when requests can be served; 503 while loading or draining.",
+                         Json200("Ready.", "Object"), false);
+  paths["/metrics"] = Get("Counts and timings for Prometheus.", text, false);
+  paths["/openapi.json"] = Get("This document.", Json200("OpenAPI.", "Object"), false);
+  return {{"openapi", "3.1.0"},
+          {"info",
+           {{"title", "loopspec"},
+            {"version", version},
+            {"description",
+             "An OpenAI-compatible server for looped transformers, decoded by LoopSpec."}}},
+          {"paths", std::move(paths)},
+          {"components",
+           {{"schemas", Schemas()},
+            {"securitySchemes", {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+}
+
+}  // namespace loopspec::serve

@@ -1,0 +1,109 @@
+#include "serve/openai/parse.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "serve/openai/values.h"
+
+namespace loopspec::serve {
+namespace {
+
+Json ParseObject(std::string_view body) {
+  Json json;
+  try {
+    json = ParseJson(body, "the request's body");
+  } catch (const Error& error) {
+    Refuse("", "{}", error.what());
+  }
+  if (!json.is_object()) Refuse("", "The body is {}, expected a JSON object.", Shown(json));
+  return json;
+}
+
+// Every member of the body has to be a known field; null counts as absent.
+template <typename Request>
+void ReadFields(const Json& body, unsigned endpoint, const std::vector<Field<Request>>& fields,
+                Request& request) {
+  for (const auto& item : body.items()) {
+    const std::string& key = item.key();
+    const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field<Request>& known) {
+      return (known.endpoints & endpoint) != 0 && known.name == key;
+    });
+    if (field == fields.end()) {
+      const std::string name = key.size() > 60 ? key.substr(0, 40) + "..." : key;
+      Refuse(name, "{} is not a field that this server knows.", name);
+    }
+    if (!item.value().is_null()) field->read(item.value(), key, request);
+  }
+}
+
+bool Given(const Json& body, const char* name) {
+  const auto it = body.find(name);
+  return it != body.end() && !it->is_null();
+}
+
+// What depends on more than one field.
+void CheckTogether(const Json& body, const WireLimits& limits, CompletionRequest& request) {
+  if (request.endpoint == kChat) {
+    if (request.messages.is_null()) Refuse("messages", "messages is missing.");
+  } else if (request.prompts.empty()) {
+    const char* name = request.endpoint == kGenerate ? "text" : "prompt";
+    Refuse(name, "{} is missing.", name);
+  }
+  const auto choices =
+      static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1)) * request.n;
+  if (choices > limits.max_choices) {
+    Refuse("n", "The request asks for {} answers ({} prompts, n = {}), expected at most {}.",
+           choices, std::max<size_t>(request.prompts.size(), 1), request.n, limits.max_choices);
+  }
+  if (Given(body, "best_of") && body["best_of"].get<double>() > request.n) {
+    Refuse("best_of", "best_of is {}, more than n = {}; this server gives every answer it makes.",
+           Shown(body["best_of"]), request.n);
+  }
+  if (Given(body, "stream_options") && !request.stream) {
+    Refuse("stream_options", "stream_options goes with stream: true.");
+  }
+  if (request.endpoint == kChat && request.top_logprobs && !request.logprobs) {
+    Refuse("top_logprobs", "top_logprobs goes with logprobs: true.");
+  }
+  if (request.logprobs && request.top_logprobs) request.logprobs = request.top_logprobs;
+  if (request.max_tokens == 0 && !request.echo) {
+    Refuse("max_tokens", "max_tokens is 0, which only echo has a use for.");
+  }
+}
+
+}  // namespace
+
+WireParser::WireParser(const WireLimits& limits)
+    : limits_(limits), fields_(CompletionFields(limits)), tokenize_fields_(TokenizeFields()) {}
+
+CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view body) const {
+  const Json json = ParseObject(body);
+  CompletionRequest request;
+  request.endpoint = endpoint;
+  ReadFields(json, endpoint, fields_, request);
+  CheckTogether(json, limits_, request);
+  return request;
+}
+
+TokenizeRequest WireParser::Tokenize(std::string_view body) const {
+  const Json json = ParseObject(body);
+  TokenizeRequest request;
+  ReadFields(json, kTokenize, tokenize_fields_, request);
+  if (request.prompt.has_value() == !request.messages.is_null()) {
+    Refuse("prompt", "Expected either prompt or messages.");
+  }
+  return request;
+}
+
+std::vector<int32_t> WireParser::Detokenize(std::string_view body) const {
+  const Json json = ParseObject(body);
+  for (const auto& [key, value] : json.items()) {
+    if (key != "tokens" && key != "model") {
+      Refuse(key, "{} is not a field that this server knows.", key);
+    }
+  }
+  if (!Given(json, "tokens")) Refuse("tokens", "tokens is missing.");
+  return ReadTokenIds(json["tokens"], "tokens");
+}
+
+}  // namespace loopspec::serve

@@ -1,0 +1,309 @@
+#include "serve/openai/write.h"
+
+#include <cmath>
+
+#include "serve/openai/text.h"
+
+namespace loopspec::serve {
+namespace {
+
+// JSON has no infinity; the field writes this for the logarithm of nothing.
+double Logprob(double value) {
+  return std::isfinite(value) ? value : -9999.0;
+}
+
+OrderedJson OptionalText(const std::string& text) {
+  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+}
+
+template <typename T>
+OrderedJson OrNull(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+OrderedJson Bytes(std::string_view piece) {
+  OrderedJson bytes = OrderedJson::array();
+  for (const char byte : piece) bytes.push_back(static_cast<unsigned char>(byte));
+  return bytes;
+}
+
+// The token itself is listed even when it is not among the likeliest.
+std::vector<Alternative> Candidates(const Token& token, size_t count) {
+  std::vector<Alternative> all(
+      token.top.begin(),
+      token.top.begin() + static_cast<std::ptrdiff_t>(std::min(token.top.size(), count)));
+  for (const Alternative& candidate : all) {
+    if (candidate.id == token.id) return all;
+  }
+  all.push_back({token.id, token.logprob.value_or(0)});
+  return all;
+}
+
+OrderedJson CompletionLogprobs(const ChoicePart& part, const TokenPieces& pieces, int count) {
+  OrderedJson tokens = OrderedJson::array(), logprobs = OrderedJson::array();
+  OrderedJson top = OrderedJson::array(), offsets = OrderedJson::array();
+  size_t offset = part.text_offset;
+  for (const Token& token : part.tokens) {
+    tokens.push_back(TokenText(pieces(token.id)));
+    offsets.push_back(offset);
+    offset += CountStarts(pieces(token.id));
+    if (!token.logprob) {  // the first token of a prompt has no prefix to be likely on
+      logprobs.push_back(nullptr);
+      top.push_back(nullptr);
+      continue;
+    }
+    logprobs.push_back(Logprob(*token.logprob));
+    // Two tokens may look the same; the likelier one comes first and stays.
+    Json likeliest = Json::object();
+    for (const Alternative& candidate : Candidates(token, static_cast<size_t>(count))) {
+      likeliest.emplace(TokenText(pieces(candidate.id)), Logprob(candidate.logprob));
+    }
+    top.push_back(count > 0 ? OrderedJson(likeliest) : OrderedJson(nullptr));
+  }
+  return {{"tokens", tokens},
+          {"token_logprobs", logprobs},
+          {"top_logprobs", count > 0 ? top : OrderedJson(nullptr)},
+          {"text_offset", offsets}};
+}
+
+OrderedJson ChatLogprobs(const ChoicePart& part, const TokenPieces& pieces, int count) {
+  OrderedJson content = OrderedJson::array();
+  for (const Token& token : part.tokens) {
+    OrderedJson top = OrderedJson::array();
+    for (size_t i = 0; i < token.top.size() && i < static_cast<size_t>(count); ++i) {
+      const std::string_view piece = pieces(token.top[i].id);
+      top.push_back({{"token", TokenText(piece)},
+                     {"logprob", Logprob(token.top[i].logprob)},
+                     {"bytes", Bytes(piece)}});
+    }
+    const std::string_view piece = pieces(token.id);
+    content.push_back({{"token", TokenText(piece)},
+                       {"logprob", Logprob(token.logprob.value_or(0))},
+                       {"bytes", Bytes(piece)},
+                       {"top_logprobs", std::move(top)}});
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+OrderedJson LogprobsOf(const ResponseHead& head, const ChoicePart& part,
+                       const WriteOptions& options) {
+  if (!options.logprobs) return nullptr;
+  return head.endpoint == kChat ? ChatLogprobs(part, options.pieces, *options.logprobs)
+                                : CompletionLogprobs(part, options.pieces, *options.logprobs);
+}
+
+OrderedJson Details(const ChoicePart& part) {
+  OrderedJson list = OrderedJson::array();
+  for (const Token& token : part.tokens) {
+    list.push_back(
+        {{"id", token.id}, {"text", token.text}, {"source", token.source}, {"early", token.early}});
+  }
+  return list;
+}
+
+// Only what means something for the kind of event.
+OrderedJson StepJson(const TraceEvent& step, const TokenPieces& pieces) {
+  using Kind = TraceEvent::Kind;
+  OrderedJson json = {{"kind", NameOf(step.kind)}, {"step", step.step}, {"branch", step.branch}};
+  if (step.kind == Kind::kAdvance) {
+    json["depth"] = step.depth;
+    json["recurrences"] = step.proposal;
+    return json;
+  }
+  if (step.kind == Kind::kPrune) return json;
+  if (step.kind == Kind::kSpawn) json["parent"] = step.parent;
+  json["position"] = step.position;
+  json["proposal"] = step.proposal;
+  if (step.token < 0) return json;
+  json["token"] = step.token;
+  json["text"] = TokenText(pieces(step.token));
+  return json;
+}
+
+void AddDetails(const ChoicePart& part, const WriteOptions& options, OrderedJson& choice) {
+  if (options.token_details) choice["tokens"] = Details(part);
+  if (!options.trace) return;
+  OrderedJson& steps = choice["steps"] = OrderedJson::array();
+  for (const TraceEvent& step : part.steps) steps.push_back(StepJson(step, options.pieces));
+}
+
+// The string or the token that ended the text, null for the model's own end.
+OrderedJson StopReason(const Statistics& finish) {
+  if (finish.stop_string) return *finish.stop_string;
+  return OrNull(finish.stop_token);
+}
+
+void AddFinish(const ChoicePart& part, OrderedJson& choice) {
+  choice["finish_reason"] =
+      part.finish ? OrderedJson(NameOf(part.finish->finish_reason)) : OrderedJson(nullptr);
+  if (part.finish) choice["stop_reason"] = StopReason(*part.finish);
+}
+
+OrderedJson HeadJson(const ResponseHead& head, bool event) {
+  const char* object = head.endpoint != kChat ? "text_completion"
+                       : event                ? "chat.completion.chunk"
+                                              : "chat.completion";
+  return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
+}
+
+}  // namespace
+
+size_t CountStarts(std::string_view piece) {
+  size_t count = 0;
+  for (const char byte : piece) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+  return count;
+}
+
+OrderedJson UsageJson(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+OrderedJson SummaryJson(const RunSummary& summary) {
+  return {{"accepted", summary.accepted},
+          {"fallback", summary.fallback},
+          {"early", summary.early},
+          {"gamma", summary.gamma},
+          {"tokens_per_second", summary.tokens_per_second},
+          {"cached_tokens", summary.cached_tokens},
+          {"seed", summary.seed}};
+}
+
+OrderedJson ErrorJson(const ApiError& error) {
+  return {{"error",
+           {{"message", error.message},
+            {"type", error.type},
+            {"param", OptionalText(error.param)},
+            {"code", OptionalText(error.code)}}}};
+}
+
+OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart* const> choices,
+                           const Usage& usage, const RunSummary& summary,
+                           const WriteOptions& options) {
+  OrderedJson list = OrderedJson::array();
+  for (const ChoicePart* given : choices) {
+    const ChoicePart& part = *given;
+    OrderedJson choice = {{"index", part.index}};
+    if (head.endpoint == kChat) {
+      OrderedJson message = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
+      if (part.split_reasoning) message["reasoning_content"] = OptionalText(part.reasoning);
+      choice["message"] = std::move(message);
+    } else {
+      choice["text"] = part.text;
+    }
+    choice["logprobs"] = LogprobsOf(head, part, options);
+    AddFinish(part, choice);
+    AddDetails(part, options, choice);
+    list.push_back(std::move(choice));
+  }
+  OrderedJson body = HeadJson(head, false);
+  body["choices"] = std::move(list);
+  body["usage"] = UsageJson(usage);
+  body["loopspec"] = SummaryJson(summary);
+  return body;
+}
+
+OrderedJson CompletionEvent(const ResponseHead& head, const ChoicePart& part,
+                            const RunSummary* summary, const WriteOptions& options) {
+  OrderedJson choice = {{"index", part.index}};
+  if (head.endpoint == kChat) {
+    OrderedJson delta = OrderedJson::object();
+    if (part.first) delta["role"] = "assistant";
+    if (part.first || !part.text.empty()) delta["content"] = part.text;
+    if (!part.reasoning.empty()) delta["reasoning_content"] = part.reasoning;
+    choice["delta"] = std::move(delta);
+  } else {
+    choice["text"] = part.text;
+  }
+  choice["logprobs"] = part.tokens.empty() ? OrderedJson(nullptr) : LogprobsOf(head, part, options);
+  AddFinish(part, choice);
+  AddDetails(part, options, choice);
+  OrderedJson event = HeadJson(head, true);
+  event["choices"] = OrderedJson::array({std::move(choice)});
+  if (options.usage_in_stream) event["usage"] = nullptr;
+  if (summary != nullptr) event["loopspec"] = SummaryJson(*summary);
+  return event;
+}
+
+OrderedJson UsageEvent(const ResponseHead& head, const Usage& usage) {
+  OrderedJson event = HeadJson(head, true);
+  event["choices"] = OrderedJson::array();
+  event["usage"] = UsageJson(usage);
+  return event;
+}
+
+OrderedJson GenerateJson(const ResponseHead& head, const ChoicePart& choice, const Usage& usage,
+                         const RunSummary* summary, double seconds, const WriteOptions& options) {
+  OrderedJson finish = nullptr;
+  if (choice.finish && choice.finish->finish_reason == FinishReason::kLength) {
+    finish = {{"type", "length"}, {"length", usage.completion_tokens}};
+  } else if (choice.finish) {
+    finish = {{"type", NameOf(choice.finish->finish_reason)},
+              {"matched", StopReason(*choice.finish)}};
+  }
+  OrderedJson info = {{"id", head.id},
+                      {"finish_reason", std::move(finish)},
+                      {"prompt_tokens", usage.prompt_tokens},
+                      {"completion_tokens", usage.completion_tokens},
+                      {"cached_tokens", usage.cached_tokens},
+                      {"e2e_latency", seconds}};
+  if (options.logprobs) {
+    const auto triple = [&](double logprob, int32_t id) {
+      return OrderedJson::array({Logprob(logprob), id, TokenText(options.pieces(id))});
+    };
+    OrderedJson tokens = OrderedJson::array(), top = OrderedJson::array();
+    for (const Token& token : choice.all_tokens) {
+      tokens.push_back(triple(token.logprob.value_or(0), token.id));
+      OrderedJson list = OrderedJson::array();
+      for (const Alternative& candidate : token.top) {
+        list.push_back(triple(candidate.logprob, candidate.id));
+      }
+      top.push_back(std::move(list));
+    }
+    info["output_token_logprobs"] = std::move(tokens);
+    if (*options.logprobs > 0) info["output_top_logprobs"] = std::move(top);
+  }
+  if (summary != nullptr) info["loopspec"] = SummaryJson(*summary);
+  OrderedJson body = {{"text", choice.whole_text}, {"output_ids", choice.ids}};
+  AddDetails(choice, options, body);
+  body["meta_info"] = std::move(info);
+  return body;
+}
+
+OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t created) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "loopspec"},
+          {"root", facts.name},
+          {"parent", nullptr},
+          {"max_model_len", facts.context},
+          {"loopspec",
+           {{"recurrence", facts.recurrence},
+            {"depths", facts.depths},
+            {"sampling",
+             {{"temperature", facts.sampling.temperature},
+              {"top_p", facts.sampling.top_p},
+              {"top_k", facts.sampling.top_k},
+              {"min_p", facts.sampling.min_p},
+              {"repetition_penalty", facts.sampling.repetition_penalty}}}}}};
+}
+
+OrderedJson TokenizerInfoJson(const ModelFacts& facts) {
+  return {{"tokenizer_class", "loopspec"},        {"vocab_size", facts.vocab},
+          {"bos_token", OrNull(facts.bos_token)}, {"eos_token", OrNull(facts.eos_token)},
+          {"pad_token", OrNull(facts.pad_token)}, {"eos_token_ids", facts.eos_ids},
+          {"model_max_length", facts.context},    {"chat_template", OrNull(facts.chat_template)}};
+}
+
+std::string Dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string ServerSentEvent(const OrderedJson& json) {
+  return "data: " + Dump(json) + "\n\n";
+}
+
+}  // namespace loopspec::serve

@@ -1,0 +1,121 @@
+// The API: routes, limits, keys and the life of a request, over an engine.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "loopspec/engine.h"
+#include "serve/http/message.h"
+#include "serve/openai/error.h"
+#include "serve/openai/parse.h"
+#include "serve/openai/text_call.h"
+#include "serve/page/page_assets.h"
+#include "serve/server/api_keys.h"
+#include "serve/server/metrics.h"
+#include "serve/server/request_log.h"
+
+namespace loopspec::serve {
+
+struct ServiceOptions {
+  std::string version = "0";
+  std::string served_model_name;  // empty: the model's own
+  WireLimits limits;
+  int max_tokens_limit = 0;  // tokens of an answer at most; 0: what the context holds
+  std::chrono::milliseconds request_timeout{600'000};
+  // A streamed answer begins with its first token, so that an error before it has a status of its
+  // own; but nobody waits longer than this for the headers.
+  std::chrono::milliseconds begin_stream_after{5'000};
+  ApiKeys keys;                           // empty: everybody is let in
+  std::vector<std::string> cors_origins;  // empty: none; "*": any
+  std::vector<Asset> assets;
+  LogOptions log;
+};
+
+// What outlives the service while requests still hold it.
+struct ServiceCore {
+  explicit ServiceCore(const ServiceOptions& given)
+      : options(given), parser(given.limits), log(given.log) {}
+
+  const ServiceOptions options;
+  const WireParser parser;
+  RequestLog log;
+  ServiceMetrics metrics;
+
+  std::mutex mutex;
+  std::condition_variable idle;
+  int64_t running = 0;  // requests for text that are not over
+  bool draining = false;
+  std::shared_ptr<Engine> engine;  // null while the model loads
+  int64_t loaded_at = 0;           // seconds since 1970
+  std::function<HttpServerCounts()> http_counts;
+
+  // Counts a request in; throws ApiException (503) while loading or draining.
+  std::shared_ptr<Engine> Enter();
+  void Leave();
+};
+
+// The answer to a request that is refused or fails.
+HttpResponse ErrorAnswer(const ApiError& error, HttpHeaders headers = {});
+
+class Service : public HttpHandler {
+ public:
+  explicit Service(const ServiceOptions& options);
+  ~Service();
+
+  // Until then requests are answered with 503 and Retry-After.
+  void SetEngine(std::shared_ptr<Engine> engine);
+  void SetHttpCounts(std::function<HttpServerCounts()> counts);
+  // From now on new requests for text and /health get a 503; those that run go on.
+  void BeginDrain();
+  // Whether nothing runs any more, after at most `limit`.
+  bool WaitIdle(std::chrono::milliseconds limit);
+  int64_t running() const;
+  RequestLog& log() { return core_->log; }
+
+  void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) override;
+  HttpResponse ErrorResponse(int status, std::string_view message) override;
+
+ private:
+  struct Call;
+  using Route = void (Service::*)(Call& call);
+  struct RouteEntry {
+    const char* method;
+    const char* path;
+    bool needs_key;
+    bool logged;
+    Route run;
+  };
+  static const std::vector<RouteEntry>& Routes();
+
+  void Dispatch(Call& call);
+  bool ServeAsset(Call& call);
+  void Preflight(Call& call);
+  std::shared_ptr<const Engine> LoadedEngine() const;
+  std::string ModelName(const Engine& engine) const;
+
+  void Completions(Call& call);
+  void Chat(Call& call);
+  void Generate(Call& call);
+  void Answer(Call& call, const ResolveCall& resolve);
+  void Models(Call& call);
+  void Health(Call& call);
+  void Metrics(Call& call);
+  void OpenApiDocument(Call& call);
+  void Tokenize(Call& call);
+  void Detokenize(Call& call);
+  void TokenizerInfo(Call& call);
+
+  void Reply(Call& call, const OrderedJson& body);
+  void ReplyText(Call& call, HttpResponse response, std::string error = "");
+  void ReplyError(Call& call, const ApiError& error);
+
+  const std::shared_ptr<ServiceCore> core_;
+  const std::string openapi_;
+};
+
+}  // namespace loopspec::serve

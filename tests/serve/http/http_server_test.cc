@@ -1,0 +1,445 @@
+// The HTTP server against clients that behave badly, with a handler that knows nothing of models.
+#include "serve/http/server.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "tests/serve/client.h"
+
+namespace loopspec::test {
+namespace {
+
+using namespace std::chrono_literals;
+using serve::HttpRequest;
+using serve::HttpResponse;
+using serve::HttpServer;
+using serve::HttpServerOptions;
+using serve::ResponseWriter;
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class TestHandler : public serve::HttpHandler {
+ public:
+  void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) override {
+    ++requests;
+    if (request.path == "/echo") {
+      HttpResponse response;
+      response.content_type = "text/plain";
+      response.body = request.method + " " + request.path + " " + request.body;
+      writer->Send(std::move(response));
+    } else if (request.path == "/hold") {  // answers when told to
+      writer->OnGone([this] { ++gone; });
+      held = std::move(writer);
+      ++holding;
+    } else if (request.path == "/stream") {  // likewise, in pieces
+      writer->OnGone([this] { ++gone; });
+      writer->Begin({}, ":\n\n");
+      writer->Write("data: 1\n\n");
+      held = std::move(writer);
+      ++holding;
+    } else if (request.path == "/flood") {
+      Flood(std::move(writer));
+    } else if (request.path == "/throw") {
+      throw std::runtime_error("a handler failed");
+    } else if (request.path == "/half") {
+      writer->Begin({}, "");
+      writer->Write("half of it");  // and the writer is dropped
+    }                               // others are not answered at all
+  }
+
+  HttpResponse ErrorResponse(int status, std::string_view message) override {
+    HttpResponse response;
+    response.status = status;
+    response.body = fmt::format("{{\"error\": \"{}\"}}", message);
+    return response;
+  }
+
+  // Writes as much as the client takes, for ever, and stops where it is told to.
+  void Flood(std::shared_ptr<ResponseWriter> writer) {
+    writer->OnGone([this] { ++gone; });
+    writer->Begin({}, "");
+    const std::weak_ptr<ResponseWriter> weak = writer;
+    const auto pour = [this, weak] {
+      const auto target = weak.lock();
+      if (!target) return;
+      const std::string piece(1000, 'x');
+      do {
+        written += static_cast<int64_t>(piece.size());
+      } while (target->Write(piece));
+      ++stops;
+    };
+    writer->OnDrained(pour);
+    held = writer;
+    pour();
+  }
+
+  std::atomic<int> requests{0}, holding{0}, gone{0}, stops{0};
+  std::atomic<int64_t> written{0};
+  std::shared_ptr<ResponseWriter> held;  // one test holds one at a time
+};
+
+class HttpServerTest : public testing::Test {
+ protected:
+  void Start(HttpServerOptions options = {}) {
+    options.port = 0;
+    server_ = std::make_unique<HttpServer>(options, handler_);
+  }
+  int port() const { return server_->port(); }
+  // A request that the handler holds.
+  Client Hold(const char* path) {
+    Client client(port());
+    const int before = handler_.holding;
+    client.Send(GetText(path));
+    EXPECT_TRUE(Eventually([&] { return handler_.holding == before + 1; }));
+    return client;
+  }
+  void ExpectServes() { EXPECT_EQ(Get(port(), "/echo").status, 200); }
+
+  TestHandler handler_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, ServesManyRequestsOnOneConnection) {
+  Start();
+  Client client(port());
+  for (int i = 0; i < 20; ++i) {
+    client.Send(PostText("/echo?a=b", fmt::format("body {}", i)));
+    const Answer answer = client.ReadAnswer();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.body, fmt::format("POST /echo body {}", i));
+    EXPECT_EQ(answer.Header("Content-Type"), "text/plain");
+  }
+  EXPECT_EQ(server_->counts().accepted, 1);
+}
+
+TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
+  Start();
+  Client client(port());
+  std::string all;
+  for (int i = 0; i < 50; ++i) all += PostText("/echo", fmt::format("{}", i));
+  client.Send(all);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(client.ReadAnswer().body, fmt::format("POST /echo {}", i));
+  }
+}
+
+TEST_F(HttpServerTest, ReadsBodiesByteByByteAndInChunks) {
+  Start();
+  Client slow(port());
+  for (const char c : PostText("/echo", "drop by drop")) slow.Send(std::string(1, c));
+  EXPECT_EQ(slow.ReadAnswer().body, "POST /echo drop by drop");
+
+  Client chunked(port());
+  chunked.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  chunked.Send("3\r\nabc\r\n");
+  std::this_thread::sleep_for(20ms);
+  chunked.Send("5;note=1\r\ndefgh\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.ReadAnswer().body, "POST /echo abcdefgh");
+  chunked.Send(GetText("/echo"));  // what follows is a request of its own
+  EXPECT_EQ(chunked.ReadAnswer().status, 200);
+}
+
+TEST_F(HttpServerTest, LimitsBodies) {
+  HttpServerOptions options;
+  options.body_limit = 1 << 20;
+  Start(options);
+  Client whole(port());  // ten times the limit, all of it sent
+  whole.Send(PostText("/echo", std::string(10 << 20, 'x')));
+  Answer answer = whole.ReadAnswer();
+  EXPECT_EQ(answer.status, 413);
+  EXPECT_TRUE(answer.complete);
+  EXPECT_EQ(answer.Header("Connection"), "close");
+
+  Client chunked(port());
+  chunked.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = fmt::format("{:x}\r\n{}\r\n", 100'000, std::string(100'000, 'y'));
+  for (int i = 0; i < 20; ++i) chunked.Send(chunk);
+  answer = chunked.ReadAnswer();
+  EXPECT_EQ(answer.status, 413);
+
+  Client at_limit(port());
+  at_limit.Send(PostText("/echo", std::string(1 << 20, 'z')));
+  EXPECT_EQ(at_limit.ReadAnswer().status, 200);
+  EXPECT_EQ(handler_.requests, 1);
+}
+
+TEST_F(HttpServerTest, LimitsAllBodiesTogether) {
+  HttpServerOptions options;
+  options.body_limit = 1 << 20;
+  options.body_budget = 3 << 19;
+  Start(options);
+  Client first(port());
+  first.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n");
+  first.Send(std::string((1 << 20) - 1, 'x'));
+  std::this_thread::sleep_for(100ms);
+  Client second(port());
+  second.Send(PostText("/echo", std::string(1 << 20, 'y')));
+  EXPECT_EQ(second.ReadAnswer().status, 503);
+  first.Send("x");
+  EXPECT_EQ(first.ReadAnswer().status, 200);
+  EXPECT_TRUE(Eventually([&] {  // a body counts until its handler has returned
+    Client third(port());
+    third.Send(PostText("/echo", std::string(1 << 20, 'y')));
+    return third.ReadAnswer().status == 200;
+  }));
+}
+
+TEST_F(HttpServerTest, LimitsHeaders) {
+  Start();
+  Client bomb(port());
+  bomb.Send("GET /echo HTTP/1.1\r\n");
+  for (int i = 0; i < 100'000; ++i) {
+    if (!bomb.Send(fmt::format("X-{}: {}\r\n", i, std::string(50, 'x')), 1)) break;
+  }
+  EXPECT_EQ(bomb.ReadAnswer().status, 431);
+  Client line(port());
+  line.Send("GET /" + std::string(1 << 20, 'x'));
+  EXPECT_EQ(line.ReadAnswer().status, 431);
+  ExpectServes();
+}
+
+TEST_F(HttpServerTest, LimitsTime) {
+  HttpServerOptions options;
+  options.header_timeout = 200ms;
+  options.body_timeout = 200ms;
+  options.idle_timeout = 300ms;
+  Start(options);
+  Client header(port());
+  header.Send("GET /echo HT");
+  Client body(port());
+  body.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12");
+  Client idle(port());
+  Clock::time_point start = Clock::now();
+  EXPECT_EQ(header.ReadAnswer().status, 408);
+  EXPECT_EQ(body.ReadAnswer().status, 408);
+  EXPECT_TRUE(idle.closed(2));
+  EXPECT_LT(Since(start), 2);
+  EXPECT_EQ(handler_.requests, 0);
+}
+
+TEST_F(HttpServerTest, RefusesWhatIsNoHttp) {
+  Start();
+  for (const char* text :
+       {"\r\n\r\n\x01\x02\x03\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+        "GET /echo HTTP/1.1\r\nbroken header\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+        "POST /echo HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello\r\n\r\n"}) {
+    Client client(port());
+    client.Send(text);
+    EXPECT_EQ(client.ReadAnswer().status, 400) << text;
+    EXPECT_TRUE(client.closed(5)) << text;
+  }
+  Client gzip(port());
+  gzip.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n");
+  EXPECT_EQ(gzip.ReadAnswer().status, 501);
+  EXPECT_EQ(handler_.requests, 0);
+  ExpectServes();
+}
+
+TEST_F(HttpServerTest, ContinuesWhenAskedTo) {
+  Start();
+  Client client(port());
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_TRUE(client.ReadUntil("100 Continue\r\n\r\n", 2));
+  client.Send("ok");
+  EXPECT_EQ(client.ReadAnswer().body, "POST /echo ok");
+}
+
+TEST_F(HttpServerTest, SpeaksOlderFormsToo) {
+  Start();
+  Client old(port());
+  old.Send("GET /echo HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(old.ReadAnswer().status, 200);
+  EXPECT_TRUE(old.closed(5));
+  Client head(port());
+  head.Send("HEAD /echo HTTP/1.1\r\nHost: x\r\n\r\nGET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(head.ReadUntil("GET", 2)) << head.seen();
+  EXPECT_EQ(head.seen().find("HEAD"), std::string::npos);
+  Client absolute(port());
+  absolute.Send("GET http://localhost/echo?q=1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(absolute.ReadAnswer().body, "GET /echo ");
+}
+
+TEST_F(HttpServerTest, AnswersForHandlersThatDoNot) {
+  Start();
+  EXPECT_EQ(Get(port(), "/nothing").status, 500);
+  EXPECT_EQ(Get(port(), "/throw").status, 500);
+  const Answer half = Get(port(), "/half");
+  EXPECT_FALSE(half.complete);  // cut off, so that nobody takes it for the whole
+  ExpectServes();
+}
+
+TEST_F(HttpServerTest, NoticesClientsThatHangUp) {
+  Start();
+  for (const char* path : {"/hold", "/stream"}) {
+    for (const bool reset : {false, true}) {
+      Client client = Hold(path);
+      const int before = handler_.gone;
+      const Clock::time_point start = Clock::now();
+      reset ? client.Reset() : client.Close();
+      EXPECT_TRUE(Eventually([&] { return handler_.gone == before + 1; }, 1)) << path << reset;
+      EXPECT_LT(Since(start), 1);
+      handler_.held->Write("data: 2\n\n");  // nobody minds
+      handler_.held.reset();
+    }
+  }
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
+}
+
+TEST_F(HttpServerTest, AnswersClientsThatOnlyCloseTheirDirection) {
+  Start();
+  Client whole = Hold("/hold");
+  whole.HalfClose();
+  std::this_thread::sleep_for(300ms);
+  EXPECT_EQ(handler_.gone, 0);
+  HttpResponse response;
+  response.body = "late";
+  handler_.held->Send(std::move(response));
+  EXPECT_EQ(whole.ReadAnswer().body, "late");
+
+  Client stream = Hold("/stream");
+  stream.HalfClose();
+  std::this_thread::sleep_for(300ms);
+  EXPECT_EQ(handler_.gone, 0);
+  handler_.held->Write("data: 2\n\n");
+  handler_.held->End();
+  const Answer answer = stream.ReadAnswer();
+  EXPECT_TRUE(answer.complete);
+  EXPECT_EQ(answer.Events(), (std::vector<std::string>{"1", "2"}));
+
+  Client pipelined(port());  // two requests, then nothing more
+  pipelined.Send(GetText("/echo") + PostText("/echo", "last"));
+  pipelined.HalfClose();
+  EXPECT_EQ(pipelined.ReadAnswer().status, 200);
+  EXPECT_EQ(pipelined.ReadAnswer().body, "POST /echo last");
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
+}
+
+TEST_F(HttpServerTest, HoldsBackForSlowReadersAndGivesThemUp) {
+  HttpServerOptions options;
+  options.write_timeout = 700ms;
+  Start(options);
+  Client slow(port(), 4096);
+  slow.Send(GetText("/flood"));
+  EXPECT_TRUE(Eventually([&] { return handler_.stops > 0; }));
+  std::this_thread::sleep_for(100ms);
+  const int64_t written = handler_.written;
+  EXPECT_LT(written, 1 << 20);  // the sockets' buffers and one of ours
+  ExpectServes();
+  // It reads a little: the handler is told to go on.
+  for (int i = 0; i < 10'000 && handler_.written == written; ++i) slow.Receive(0.1);
+  EXPECT_TRUE(Eventually([&] { return handler_.written > written; }, 1));
+  // And then no more.
+  EXPECT_TRUE(Eventually([&] { return handler_.gone == 1; }, 5));
+  handler_.held.reset();
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
+}
+
+TEST_F(HttpServerTest, SendsSignsOfLifeInSilence) {
+  HttpServerOptions options;
+  options.keep_alive = 50ms;
+  Start(options);
+  Client client = Hold("/stream");
+  EXPECT_TRUE(client.ReadUntil(":\n\n", 2));
+  handler_.held->End();
+  EXPECT_EQ(client.ReadAnswer().Events(), std::vector<std::string>{"1"});
+}
+
+TEST_F(HttpServerTest, LimitsConnections) {
+  HttpServerOptions options;
+  options.max_connections = 3;
+  Start(options);
+  std::vector<Client> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back(port());
+    clients.back().Send(GetText("/echo"));
+    EXPECT_EQ(clients.back().ReadAnswer().status, 200);
+  }
+  Client refused(port());
+  refused.Send(PostText("/echo", std::string(100'000, 'x')));
+  const Answer answer = refused.ReadAnswer();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_TRUE(answer.complete);
+  refused.Close();
+  clients.pop_back();
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 2; }));
+  ExpectServes();
+  EXPECT_EQ(server_->counts().refused, 1);
+}
+
+TEST_F(HttpServerTest, ServesBesideAThousandIdleConnections) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+  setrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur < 2200) GTEST_SKIP() << "only " << files.rlim_cur << " descriptors allowed";
+  HttpServerOptions options;
+  options.idle_timeout = 20s;
+  Start(options);
+  std::vector<Client> idle;
+  for (int i = 0; i < 1000; ++i) {
+    idle.emplace_back(port());
+    if (i % 2 == 0) idle.back().Send("GET /ec");  // half of them have begun
+  }
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 1000; }));
+  for (int i = 0; i < 20; ++i) ExpectServes();
+  idle[0].Send("ho HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(idle[0].ReadAnswer().status, 200);
+  idle.clear();
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
+}
+
+TEST_F(HttpServerTest, DrainsAndThenCutsOff) {
+  Start();
+  Client idle(port());
+  idle.Send(GetText("/echo"));
+  EXPECT_EQ(idle.ReadAnswer().status, 200);
+  Client client = Hold("/hold");
+  std::thread later([&] {
+    EXPECT_TRUE(idle.closed(2));
+    HttpResponse response;
+    response.body = "done";
+    handler_.held->Send(std::move(response));
+    const Answer answer = client.ReadAnswer();
+    EXPECT_EQ(answer.body, "done");
+    EXPECT_EQ(answer.Header("Connection"), "close");
+    client.Close();
+  });
+  EXPECT_TRUE(server_->Stop(10s));
+  later.join();
+
+  Start();
+  Client cut = Hold("/stream");
+  const Clock::time_point start = Clock::now();
+  EXPECT_FALSE(server_->Stop(200ms));
+  EXPECT_LT(Since(start), 2);
+  EXPECT_EQ(handler_.gone, 1);
+  EXPECT_FALSE(cut.ReadAnswer(1).complete);
+}
+
+TEST_F(HttpServerTest, SaysWhyItCannotListen) {
+  Start();
+  HttpServerOptions taken;
+  taken.port = port();
+  EXPECT_THROW(HttpServer(taken, handler_), Error);
+  HttpServerOptions nowhere;
+  nowhere.host = "not an address";
+  EXPECT_THROW(HttpServer(nowhere, handler_), Error);
+}
+
+}  // namespace
+}  // namespace loopspec::test

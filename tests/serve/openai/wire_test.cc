@@ -1,0 +1,404 @@
+// The wire format alone: bodies to requests, answers to JSON, text in pieces.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "serve/openai/error.h"
+#include "serve/openai/openapi.h"
+#include "serve/openai/parse.h"
+#include "serve/openai/text.h"
+#include "serve/openai/write.h"
+#include "serve/server/api_keys.h"
+#include "text/unicode.h"
+
+namespace loopspec::test {
+namespace {
+
+using namespace serve;
+
+const WireParser& Parser() {
+  static const WireParser parser{WireLimits()};
+  return parser;
+}
+
+CompletionRequest Completion(const std::string& body) {
+  return Parser().Completion(kCompletions, body);
+}
+CompletionRequest ChatRequest(const std::string& fields) {
+  return Parser().Completion(kChat,
+                             R"({"messages":[{"role":"user","content":"hi"}])" + fields + "}");
+}
+
+// The 400 that a body gets.
+ApiError Refused(Endpoint endpoint, const std::string& body) {
+  try {
+    Parser().Completion(endpoint, body);
+  } catch (const ApiException& error) {
+    EXPECT_EQ(error.error().status, 400) << body;
+    EXPECT_EQ(error.error().type, "invalid_request_error") << body;
+    EXPECT_TRUE(IsValidUtf8(Dump(ErrorJson(error.error()))));
+    return error.error();
+  }
+  ADD_FAILURE() << "not refused: " << body;
+  return {};
+}
+
+TEST(WireParse, ReadsPromptsInEveryForm) {
+  EXPECT_EQ(Completion(R"({"prompt":"a"})").prompts[0].text, "a");
+  EXPECT_FALSE(Completion(R"({"prompt":"a"})").batch);
+  const CompletionRequest texts = Completion(R"({"prompt":["a","b"]})");
+  EXPECT_EQ(texts.prompts.size(), 2u);
+  EXPECT_TRUE(texts.batch);
+  EXPECT_EQ(Completion(R"({"prompt":[1,2,3]})").prompts[0].ids, (std::vector<int32_t>{1, 2, 3}));
+  const CompletionRequest lists = Completion(R"({"prompt":[[1,2],[3]]})");
+  EXPECT_EQ(lists.prompts[1].ids, std::vector<int32_t>{3});
+  EXPECT_EQ(lists.prompts.size(), 2u);
+}
+
+// Before they take memory: a body of 16 MiB holds millions of either.
+TEST(WireParse, RefusesOrFoldsLongLists) {
+  std::string prompts = R"({"prompt":[[1])", stops = R"({"prompt":"a","stop_token_ids":[7)";
+  for (int i = 0; i < 100'000; ++i) {
+    prompts += ",[1]";
+    stops += i % 2 == 0 ? ",7" : ",3";
+  }
+  const ApiError error = Refused(kCompletions, prompts + "]}");
+  EXPECT_EQ(error.param, "prompt");
+  EXPECT_EQ(error.message, "prompt has 100001 prompts, expected at most 128.");
+  EXPECT_EQ(Completion(stops + "]}").stop_token_ids, (std::vector<int32_t>{3, 7}));
+}
+
+TEST(WireParse, ReadsEveryField) {
+  const CompletionRequest r = Completion(R"({"prompt":"a","temperature":0.5,"top_p":0.9,"top_k":-1,
+      "min_p":0.1,"repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,
+      "sampler":"coupled","n":3,"seed":-1,"logit_bias":{"5":-100},"stop":["x","y"],
+      "stop_token_ids":[7],"ignore_eos":true,"max_tokens":9,"stream":true,
+      "stream_options":{"include_usage":true},"logprobs":2,"echo":true,"best_of":3,"decode":"ar",
+      "depths":"auto","token_details":true,"trace":true,"user":"u","model":"m","suffix":null})");
+  EXPECT_EQ(r.sampling.temperature, 0.5);
+  EXPECT_EQ(r.sampling.top_k, 0);
+  EXPECT_EQ(r.sampling.sampler, "coupled");
+  EXPECT_EQ(r.seed, UINT64_MAX);
+  EXPECT_EQ(r.sampling.logit_bias[0].first, 5);
+  EXPECT_EQ(r.stop.size(), 2u);
+  EXPECT_EQ(r.max_tokens, 9);
+  EXPECT_TRUE(r.stream && r.include_usage && r.echo && r.token_details && r.trace && r.ignore_eos);
+  EXPECT_EQ(r.logprobs, 2);
+  EXPECT_EQ(r.decode, "ar");
+  EXPECT_FALSE(r.depths.has_value());
+}
+
+TEST(WireParse, ReadsConversations) {
+  const CompletionRequest r = Parser().Completion(kChat, R"({"messages":[
+      {"role":"developer","content":"be brief"},
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"N"},
+      {"role":"assistant","content":null,"refusal":null,"tool_calls":[]}],
+      "logprobs":true,"top_logprobs":5,"max_completion_tokens":4,"enable_thinking":false,
+      "chat_template_kwargs":{"x":1},"reasoning_format":"deepseek"})");
+  EXPECT_EQ(r.messages[0]["role"], "system");
+  EXPECT_EQ(r.messages[1]["content"], "ab");
+  EXPECT_EQ(r.messages[1]["name"], "N");
+  EXPECT_EQ(r.messages[2]["content"], "");
+  EXPECT_EQ(r.logprobs, 5);
+  EXPECT_EQ(r.max_tokens, 4);
+  EXPECT_EQ(r.template_arguments["enable_thinking"], false);
+  EXPECT_EQ(r.template_arguments["x"], 1);
+  EXPECT_EQ(r.reasoning, ReasoningFormat::kReasoningContent);
+  EXPECT_EQ(ChatRequest("").logprobs, std::nullopt);
+  EXPECT_EQ(ChatRequest(R"(,"logprobs":true)").logprobs, 0);
+  EXPECT_EQ(ChatRequest(R"(,"logprobs":false)").logprobs, std::nullopt);
+}
+
+TEST(WireParse, ReadsSglangsForm) {
+  const CompletionRequest r = Parser().Completion(kGenerate, R"({"text":["a","b"],"rid":"me",
+      "sampling_params":{"max_new_tokens":5,"temperature":0,"stop":"x"},"return_logprob":true,
+      "top_logprobs_num":2})");
+  EXPECT_EQ(r.prompts.size(), 2u);
+  EXPECT_EQ(r.max_tokens, 5);
+  EXPECT_EQ(r.sampling.temperature, 0);
+  EXPECT_EQ(r.logprobs, 2);
+  EXPECT_EQ(r.id, "me");
+  EXPECT_EQ(Refused(kGenerate, R"({"text":"a","sampling_params":{"min_tokens":1}})").param,
+            "sampling_params.min_tokens");
+  EXPECT_EQ(Refused(kGenerate, R"({"text":"a","input_ids":[1]})").param, "text");
+}
+
+TEST(WireParse, NamesTheFieldAtFault) {
+  const struct {
+    const char* fields;
+    const char* param;
+  } cases[] = {
+      {R"("temperature":"hot")", "temperature"},
+      {R"("temperature":-0.1)", "temperature"},
+      {R"("top_p":0)", "top_p"},
+      {R"("top_k":1.5)", "top_k"},
+      {R"("n":0)", "n"},
+      {R"("n":17)", "n"},
+      {R"("n":99999999999999999999)", "n"},
+      {R"("max_tokens":-1)", "max_tokens"},
+      {R"("max_tokens":0)", "max_tokens"},
+      {R"("seed":1.5)", "seed"},
+      {R"("stop":[""])", "stop[0]"},
+      {R"("stop":[1])", "stop[0]"},
+      {R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])", "stop"},
+      {R"("logit_bias":{"x":1})", "logit_bias"},
+      {R"("logit_bias":{"5":101})", "logit_bias.5"},
+      {R"("logit_bias":[])", "logit_bias"},
+      {R"("stream":"yes")", "stream"},
+      {R"("stream_options":{"include_usage":true})", "stream_options"},
+      {R"("stream":true,"stream_options":{"x":1})", "stream_options.x"},
+      {R"("logprobs":21)", "logprobs"},
+      {R"("logprobs":true)", "logprobs"},
+      {R"("best_of":2)", "best_of"},
+      {R"("suffix":"end")", "suffix"},
+      {R"("response_format":{"type":"json_object"})", "response_format"},
+      {R"("sampler":"magic")", "sampler"},
+      {R"("decode":"fast")", "decode"},
+      {R"("depths":[])", "depths"},
+      {R"("depths":[2,1])", "depths[1]"},
+      {R"("depths":[0])", "depths[0]"},
+      {R"("messages":[])", "messages"},
+      {R"("surprise":1)", "surprise"},
+  };
+  for (const auto& entry : cases) {
+    const std::string body = std::string(R"({"prompt":"a",)") + entry.fields + "}";
+    EXPECT_EQ(Refused(kCompletions, body).param, entry.param) << body;
+  }
+  for (const char* name : {"tools", "functions"}) {
+    const std::string field = std::string(R"(,")") + name + R"(":)";
+    EXPECT_EQ(ChatRequest(field + "[]").n, 1);
+    try {
+      ChatRequest(field + "[{}]");
+      ADD_FAILURE() << name;
+    } catch (const ApiException& error) {
+      EXPECT_EQ(error.error().param, name);
+    }
+  }
+  const struct {
+    const char* fields;
+    const char* param;
+  } chats[] = {
+      {R"("messages":[])", "messages"},
+      {R"("messages":"hi")", "messages"},
+      {R"("messages":[1])", "messages[0]"},
+      {R"("messages":[{}])", "messages[0].role"},
+      {R"("messages":[{"role":"user"}])", "messages[0].content"},
+      {R"("messages":[{"role":"tool","content":"x"}])", "messages[0].role"},
+      {R"("messages":[{"role":"user","content":[{"type":"image_url"}]}])",
+       "messages[0].content[0]"},
+      {R"("messages":[{"role":"user","content":1}])", "messages[0].content"},
+      {R"("messages":[{"role":"assistant","content":"","tool_calls":[1]}])",
+       "messages[0].tool_calls"},
+      {R"("messages":[{"role":"user","content":"x"}],"top_logprobs":2)", "top_logprobs"},
+      {R"("messages":[{"role":"user","content":"x"}],"audio":{})", "audio"},
+      {R"("messages":[{"role":"user","content":"x"}],"max_tokens":1,"max_completion_tokens":2)",
+       "max_tokens"},
+      {R"("messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"messages":1})",
+       "chat_template_kwargs.messages"},
+      {R"("model":"m")", "messages"},
+  };
+  for (const auto& entry : chats) {
+    EXPECT_EQ(Refused(kChat, std::string("{") + entry.fields + "}").param, entry.param)
+        << entry.fields;
+  }
+}
+
+TEST(WireParse, RefusesWhatIsNoJson) {
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("nul"),
+        std::string("{\"prompt\":\"\xff\xfe\"}"), std::string("{\"prompt\":\"\\ud800\"}"),
+        std::string("{\"prompt\":\"a\",}"), std::string("{\"prompt\":1e999}"),
+        "{\"prompt\":" + std::string(600, '[') + std::string(600, ']') + "}",
+        std::string("{\"prompt\":\"a\"} {}"), std::string("\xef\xbb\xbf")}) {
+    Refused(kCompletions, body);
+  }
+  EXPECT_EQ(Refused(kCompletions, "{}").param, "prompt");
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt":[]})").param, "prompt");
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt":[1,"a"]})").param, "prompt[1]");
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt":[[1],"a"]})").param, "prompt[1]");
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt":[-1]})").param, "prompt[0]");
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt":[9999999999]})").param, "prompt[0]");
+}
+
+TEST(WireParse, LimitsAnswersOfOneRequest) {
+  std::string many = R"({"n":16,"prompt":["a")";
+  for (int i = 1; i < 9; ++i) many += R"(,"a")";
+  EXPECT_EQ(Refused(kCompletions, many + "]}").param, "n");
+}
+
+TEST(WireParse, ReadsTokenizeForms) {
+  EXPECT_EQ(Parser().Tokenize(R"({"prompt":"a"})").prompt, "a");
+  EXPECT_EQ(Parser().Tokenize(R"({"messages":[{"role":"user","content":"x"}]})").messages.size(),
+            1u);
+  EXPECT_THROW(Parser().Tokenize("{}"), ApiException);
+  EXPECT_THROW(Parser().Tokenize(R"({"prompt":"a","messages":[{"role":"user","content":"x"}]})"),
+               ApiException);
+  EXPECT_EQ(Parser().Detokenize(R"({"tokens":[1,2]})"), (std::vector<int32_t>{1, 2}));
+  EXPECT_THROW(Parser().Detokenize(R"({"tokens":"x"})"), ApiException);
+  EXPECT_THROW(Parser().Detokenize(R"({"tokens":[1],"x":1})"), ApiException);
+}
+
+TEST(OpenApi, HasEveryFieldThatIsRead) {
+  const OrderedJson document = OpenApi(Parser(), "1.2.3");
+  EXPECT_EQ(document["openapi"], "3.1.0");
+  const struct {
+    const char* path;
+    Endpoint endpoint;
+  } paths[] = {
+      {"/v1/completions", kCompletions}, {"/v1/chat/completions", kChat}, {"/generate", kGenerate}};
+  for (const auto& [path, endpoint] : paths) {
+    const OrderedJson& schema =
+        document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+    size_t known = 0;
+    for (const auto& field : Parser().completion_fields()) {
+      if ((field.endpoints & endpoint) == 0) continue;
+      ++known;
+      EXPECT_TRUE(schema["properties"].contains(field.name)) << path << " " << field.name;
+    }
+    EXPECT_EQ(schema["properties"].size(), known) << path;  // none twice
+    EXPECT_EQ(schema["additionalProperties"], false);
+  }
+}
+
+// ---- Text in pieces ----
+
+const char* kTricky = "a\u00e9\u20ac\U0001F600z \xff\xe2\x82 \xf0\x9f end \xe2\x82";
+
+ReasoningSplitter::Parts Split(std::string_view text, bool open, size_t step) {
+  ReasoningSplitter splitter(open);
+  ReasoningSplitter::Parts all;
+  const auto add = [&](const ReasoningSplitter::Parts& parts) {
+    all.reasoning += parts.reasoning;
+    all.content += parts.content;
+  };
+  for (size_t at = 0; at < text.size(); at += step) add(splitter.Push(text.substr(at, step)));
+  add(splitter.Finish());
+  return all;
+}
+
+TEST(WireText, DividesReasoningFromContent) {
+  const struct {
+    const char* text;
+    bool open;
+    const char* reasoning;
+    const char* content;
+  } cases[] = {
+      {"<think>\nwhy not\n\n</think>\n\nbecause", false, "why not", "because"},
+      {" \n<think>a < b </thin </think>c</think>", false, "a < b </thin", "c</think>"},
+      {"plain <think>text</think>", false, "", "plain <think>text</think>"},
+      {"  plain", false, "", "  plain"},
+      {"<thin", false, "", "<thin"},
+      {"inside \n</think> out", true, "inside", "out"},
+      {"never closed  ", true, "never closed", ""},
+      {"", true, "", ""},
+      {"   ", false, "", "   "},
+      {"<think></think>", false, "", ""},
+  };
+  for (const auto& entry : cases) {
+    for (size_t step = 1; step < 12; ++step) {
+      const ReasoningSplitter::Parts parts = Split(entry.text, entry.open, step);
+      EXPECT_EQ(parts.reasoning, entry.reasoning) << entry.text << " in " << step;
+      EXPECT_EQ(parts.content, entry.content) << entry.text << " in " << step;
+    }
+  }
+  EXPECT_TRUE(EndsInThink("user: hi\n<think>\n"));
+  EXPECT_FALSE(EndsInThink("<think></think>"));
+  EXPECT_FALSE(EndsInThink(""));
+}
+
+TEST(WireText, ShowsTokensThatAreNoText) {
+  EXPECT_EQ(TokenText("caf\u00e9"), "caf\u00e9");
+  EXPECT_EQ(TokenText("\xe2\x82"), "bytes:\\xe2\\x82");
+}
+
+// ---- Answers ----
+
+Token MakeToken(int32_t id, float logprob) {
+  Token token;
+  token.id = id;
+  token.logprob = logprob;
+  return token;
+}
+
+std::string_view Piece(int32_t id) {
+  static const std::map<int32_t, std::string> pieces = {
+      {1, "a"}, {2, "\xe2\x82"}, {3, "\xac"}, {4, "\xff\x80"}, {9, "z"}, {10, "z"}};
+  return pieces.at(id);
+}
+
+TEST(WireWrite, ListsLogprobsAsEachFormHasThem) {
+  ChoicePart part;
+  part.text = "a\u20ac";
+  part.tokens = {MakeToken(1, -0.5f), MakeToken(2, -std::numeric_limits<float>::infinity()),
+                 MakeToken(3, -1.25f)};
+  part.tokens[0].logprob.reset();
+  part.tokens[2].top = {{9, -0.125f}, {10, -3.0f}};
+  part.finish = Statistics();
+  part.finish->finish_reason = FinishReason::kLength;
+  WriteOptions options;
+  options.pieces = Piece;
+  options.logprobs = 2;
+  const ChoicePart* parts[] = {&part};
+  const ResponseHead head{kCompletions, "cmpl-1", "m", 7};
+  const OrderedJson body = CompletionBody(head, parts, {}, {}, options);
+  const OrderedJson& logprobs = body["choices"][0]["logprobs"];
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["token_logprobs"][1], -9999.0);
+  EXPECT_EQ(logprobs["token_logprobs"][2], -1.25);
+  EXPECT_EQ(logprobs["tokens"][1], "bytes:\\xe2\\x82");
+  EXPECT_EQ(logprobs["text_offset"], (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(logprobs["top_logprobs"][2]["z"], -0.125);  // the likelier of two that look the same
+  EXPECT_EQ(logprobs["top_logprobs"][2]["bytes:\\xac"], -1.25);
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+
+  const ResponseHead chat{kChat, "chatcmpl-1", "m", 7};
+  const OrderedJson answer = CompletionBody(chat, parts, {}, {}, options);
+  const OrderedJson& content = answer["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(content[1]["bytes"], (std::vector<int>{0xe2, 0x82}));
+  EXPECT_EQ(content[2]["top_logprobs"].size(), 2u);
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "a\u20ac");
+  EXPECT_EQ(answer["object"], "chat.completion");
+}
+
+TEST(WireWrite, IsValidWhateverTheBytes) {
+  ChoicePart part;
+  part.text = kTricky;
+  part.tokens = {MakeToken(4, -1)};
+  part.finish = Statistics();
+  part.finish->finish_reason = FinishReason::kStop;
+  part.finish->stop_string = "\xff";
+  WriteOptions options;
+  options.pieces = Piece;
+  options.logprobs = 1;
+  options.token_details = true;
+  part.tokens[0].text = "\xff";
+  const ChoicePart* parts[] = {&part};
+  for (const Endpoint endpoint : {kCompletions, kChat}) {
+    const ResponseHead head{endpoint, "\xff", "\xfe", 7};
+    const std::string text = Dump(CompletionBody(head, parts, {}, {}, options));
+    EXPECT_TRUE(IsValidUtf8(text));
+    EXPECT_NO_THROW(Json::parse(text));
+    const std::string event = ServerSentEvent(CompletionEvent(head, part, nullptr, options));
+    EXPECT_EQ(event.find('\n'), event.size() - 2);
+  }
+}
+
+TEST(ApiKeysTest, LetsKeysInAndNothingElse) {
+  ApiKeys keys;
+  keys.Add("secret-one", "test");
+  keys.Add("two", "test");
+  EXPECT_TRUE(keys.Allows("Bearer secret-one"));
+  EXPECT_TRUE(keys.Allows("bearer two"));
+  for (const char* header : {"", "Bearer", "Bearer ", "Bearer secret-on", "Bearer secret-one1",
+                             "Bearer twotwo", "Basic two", "two", "Bearer secret-onesecret-one"}) {
+    EXPECT_FALSE(keys.Allows(header)) << header;
+  }
+  EXPECT_ANY_THROW(keys.Add("", "test"));
+  EXPECT_ANY_THROW(keys.Add("a b", "test"));
+}
+
+}  // namespace
+}  // namespace loopspec::test
