@@ -14,7 +14,7 @@ namespace loopspec::test {
 
 // Whether the condition comes true within so many seconds.
 template <typename F>
-bool Eventually(F condition, double seconds = 5) {
+bool Eventually(F condition, double seconds = 60) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > limit) return false;
@@ -49,12 +49,12 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // False when the other side has closed. Both wait at most `seconds`.
-  bool Send(std::string_view bytes, double seconds = 10);
+  bool Send(std::string_view bytes, double seconds = 120);
   // Some bytes; empty when the other side closed or nothing came in time.
-  std::string Receive(double seconds = 10);
-  Answer ReadAnswer(double seconds = 10);
+  std::string Receive(double seconds = 120);
+  Answer ReadAnswer(double seconds = 120);
   // Reads on until `text` has come; false when it does not come in time.
-  bool ReadUntil(std::string_view text, double seconds = 10);
+  bool ReadUntil(std::string_view text, double seconds = 120);
   const std::string& seen() const { return buffer_; }
 
   void HalfClose();             // sends nothing more, still reads
