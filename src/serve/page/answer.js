@@ -1,51 +1,31 @@
-// One answer: its tokens as they come, its numbers, and the picture of its branches.
-// Whatever the model writes is put in as text, never as HTML.
-import { Branches, kindOf } from './branches.js';
+// One answer: its text as it comes, its thinking, its numbers, and the picture of its branches.
+import { Branches } from './branches.js';
+import { copyButton, count, element } from './dom.js';
+import { ORIGINS, originOf } from './origins.js';
 import { Pipeline } from './pipeline.js';
+import { LiveText } from './render.js';
+import { splitThinking, withoutThinking } from './thinking.js';
+import { scoresOf, Tokens } from './tokens.js';
 
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-const TITLES = {
-  early: 'early child: began on a guess',
-  s0: 'fallback: decided at full depth',
-  s1: 'first proposal',
-  s2: 'second proposal',
-  s3: 'third proposal',
-  s4: 'a later proposal',
-};
+export const TITLES = { loopspec: 'LoopSpec', ar: 'Autoregressive' };
+const REASONS = { length: 'token limit', stop: 'complete' };
+const REST = 4; // drawing may take one part in so many of the time
 
 export class Answer {
-  // `model`: {recurrence}; `depths`: those of the proposals, none for autoregressive decoding.
-  constructor({ title, model, depths, watch }) {
+  // `model`: {recurrence}; `depths`: those of the drafts, none for autoregressive decoding; `watch`: with the pipeline;
+  // `opened`: the prompt ends in <think>.
+  constructor({ decode, model, depths, watch, markdown, opened, tokens = new Tokens() }) {
+    this.decode = decode;
     this.model = model;
     this.depths = depths;
-    this.speculative = depths.length > 0;
-    this.text = '';
-    this.tokens = 0;
-    this.bySource = { s1: 0, s2: 0, s3: 0, s4: 0, early: 0, s0: 0 };
+    this.speculative = decode !== 'ar';
+    this.opened = opened;
+    this.tokens = tokens;
     this.recurrences = 0; // that the tokens so far took, for gamma
     this.first = null; // time of the first token
     this.last = null;
-
-    this.element = element('article', 'answer');
-    this.element.setAttribute('aria-label', `${title} answer`);
-    const head = element('header');
-    this.state = element('span', 'state', 'waiting');
-    head.append(element('h3', '', title), this.state);
-    this.body = element('div', 'text');
-    this.numbers = element('dl', 'numbers');
-    this.speed = this.number('tokens/s');
-    this.gamma = this.number('gamma');
-    this.count = this.number('tokens');
-    this.note = this.number('first token');
-    this.share = element('div', 'share');
-    this.share.setAttribute('role', 'img');
-    this.element.append(head, this.body, this.numbers, this.share);
+    this.thinkingEnd = null;
+    this.build(markdown);
     this.pipeline = null;
     if (watch) {
       const branches = new Branches();
@@ -56,24 +36,59 @@ export class Answer {
     this.started = performance.now();
   }
 
-  number(name) {
+  build(markdown) {
+    const title = TITLES[this.decode] ?? TITLES.loopspec;
+    this.element = element('article', 'answer');
+    this.element.setAttribute('aria-label', `${title} answer`);
+    const head = element('header');
+    this.state = element('span', 'state', 'waiting');
+    const tools = element('span', 'tools');
+    tools.append(copyButton(() => withoutThinking(this.text)));
+    head.append(element('h3', '', title), this.state, tools);
+
+    this.thinking = element('details', 'thinking');
+    this.thinkingTitle = element('summary', '', 'Thinking');
+    const thought = element('div', 'thought');
+    this.thinking.append(this.thinkingTitle, thought);
+    this.thinking.hidden = true;
+    this.thinkingTitle.addEventListener('click', () => { this.chosen = true; }); // not folded by itself any more
+    const body = element('div', 'text');
+    const how = { coloured: this.speculative, markdown };
+    this.liveThought = new LiveText(thought, this.tokens, how);
+    this.liveText = new LiveText(body, this.tokens, how);
+    this.body = body;
+    this.body.answer = this; // for the tooltip
+    thought.answer = this;
+
+    this.numbers = element('dl', 'numbers');
+    this.speed = this.number('tokens/s');
+    this.gamma = this.number('gamma', 'How many times fewer loops were needed than computing every token in full');
+    this.count = this.number('tokens');
+    this.note = this.number('first token');
+    this.share = element('div', 'share');
+    this.share.setAttribute('role', 'img');
+    this.element.append(head, this.thinking, body, this.numbers, this.share);
+  }
+
+  number(name, explanation) {
     const box = element('div');
     const value = element('dd', '', '–');
     box.append(element('dt', '', name), value);
+    if (explanation) box.title = explanation;
     this.numbers.append(box);
     return value;
   }
 
-  // An event of the stream.
+  get text() {
+    return this.tokens.text;
+  }
+
+  // ---- Events of the stream ----
+
   add(event) {
     const choice = event.choices?.[0];
     if (choice) {
-      const pieces = choice.tokens ?? [];
-      for (const token of pieces) this.addToken(token);
-      // What a stop string held back belongs to no token of the event.
-      const content = choice.delta ? choice.delta.content ?? '' : choice.text ?? '';
-      const rest = content.slice(pieces.reduce((length, token) => length + token.text.length, 0));
-      if (rest) this.addText(rest, '');
+      this.addText(choice);
       if (this.pipeline && choice.steps?.length) {
         for (const step of choice.steps) this.pipeline.branches.add(step);
         this.pipeline.request();
@@ -81,80 +96,165 @@ export class Answer {
       if (choice.finish_reason) this.reason = choice.finish_reason;
     }
     if (event.loopspec) this.summary = event.loopspec;
-    this.state.textContent = this.tokens > 0 ? 'writing' : 'reading the prompt';
-    this.showNumbers();
+    if (event.usage) this.usage = event.usage;
+    this.request();
   }
 
-  addToken(token) {
+  addText(choice) {
+    const pieces = choice.tokens ?? [];
+    const scores = scoresOf(choice);
+    pieces.forEach((token, i) => this.addToken(token, scores[i]));
+    const reasoning = choice.delta?.reasoning_content ?? '';
+    const content = choice.delta ? choice.delta.content ?? '' : choice.text ?? '';
+    if (pieces.length > 0 && reasoning === '') {
+      // What a stop string held back belongs to no token of the event.
+      this.tokens.addText(content.slice(pieces.reduce((length, token) => length + token.text.length, 0)));
+    } else if (pieces.length === 0) {
+      // A server that sets reasoning apart: put back together, for one way of telling them apart.
+      if (reasoning !== '' && !this.apart) this.tokens.addText('<think>');
+      if (reasoning !== '') this.apart = 'thinking';
+      this.tokens.addText(reasoning);
+      if (content !== '' && this.apart === 'thinking') {
+        this.tokens.addText('</think>');
+        this.apart = 'done';
+      }
+      this.tokens.addText(content);
+    }
+  }
+
+  addToken(token, score) {
     const now = performance.now();
     this.first ??= now;
     this.last = now;
-    this.tokens += 1;
-    const kind = kindOf(token);
-    this.bySource[kind] += 1;
     this.recurrences += token.source > 0 ? this.depths[token.source - 1] ?? this.model.recurrence : this.model.recurrence;
-    this.addText(token.text, this.speculative ? kind : '');
+    this.tokens.add(token, score);
   }
 
-  addText(text, kind) {
-    this.text += text;
-    if (!text) return;
-    if (!kind) {
-      this.body.append(text);
-      return;
+  // ---- Drawing ----
+
+  // Soon, but not so often that the browser does nothing else.
+  request() {
+    if (this.pending || this.how) return;
+    this.pending = true;
+    const wait = Math.max(0, (this.drawn ?? 0) + REST * (this.cost ?? 0) - performance.now());
+    setTimeout(() => requestAnimationFrame(() => {
+      this.pending = false;
+      if (!this.how) this.draw();
+    }), wait);
+  }
+
+  // Everything that changes with the text; `onDraw` scrolls, which is when the browser lays it out.
+  draw() {
+    const begin = performance.now();
+    if (!this.how) this.state.textContent = this.tokens.list.length > 0 ? 'writing' : 'reading the prompt';
+    this.showNumbers();
+    const { thinking, answer, open } = splitThinking(this.text, this.opened);
+    this.thinking.hidden = thinking === null || thinking[0] === thinking[1];
+    if (thinking) {
+      this.liveThought.show(...thinking);
+      this.showThinking(open);
     }
-    const span = element('span', `token ${kind}`, text);
-    span.title = TITLES[kind];
-    this.body.append(span);
+    this.liveText.show(...answer);
+    this.onDraw?.();
+    this.drawn = performance.now();
+    this.cost = this.drawn - begin;
+  }
+
+  // Open while the model thinks, folded afterwards, unless the reader chose otherwise.
+  showThinking(open) {
+    const running = open && !this.how;
+    if (!running) this.thinkingEnd ??= this.last ?? performance.now();
+    const seconds = this.first && !this.restored ? ((this.thinkingEnd ?? performance.now()) - this.first) / 1000 : 0;
+    const time = seconds > 0.05 ? ` ${running ? '…' : 'for'} ${seconds.toFixed(1)} s` : '';
+    this.thinkingTitle.textContent = `${running ? 'Thinking' : 'Thought'}${time}`;
+    if (!this.chosen) this.thinking.open = running;
+  }
+
+  setMarkdown(markdown) {
+    this.liveThought.setMarkdown(markdown);
+    this.liveText.setMarkdown(markdown);
+    this.draw();
   }
 
   showNumbers() {
+    const tokens = this.tokens.list.length;
     const seconds = this.last > this.first ? (this.last - this.first) / 1000 : 0;
-    const speed = this.summary?.tokens_per_second || (seconds > 0 ? (this.tokens - 1) / seconds : 0);
+    const speed = this.summary?.tokens_per_second || (seconds > 0 ? (tokens - 1) / seconds : 0);
     this.tokensPerSecond = speed;
     this.speed.textContent = speed > 0 ? speed.toFixed(speed < 100 ? 1 : 0) : '–';
-    const gamma = this.recurrences > 0 ? this.model.recurrence * this.tokens / this.recurrences : 0;
-    this.gamma.textContent = gamma > 0 ? `${(this.summary?.gamma || gamma).toFixed(2)}×` : '–';
-    this.count.textContent = String(this.tokens);
+    const gamma = this.summary?.gamma || (this.recurrences > 0 ? this.model.recurrence * tokens / this.recurrences : 0);
+    this.gammaShown = gamma;
+    this.gamma.textContent = gamma > 0 ? `${gamma.toFixed(2)}×` : '–';
+    this.count.textContent = String(tokens);
     if (this.first) this.note.textContent = `${Math.round(this.first - this.started)} ms`;
     this.showShare();
   }
 
   showShare() {
-    if (!this.speculative || this.tokens === 0) return;
-    const parts = [];
-    for (const [kind, count] of Object.entries(this.bySource)) {
-      if (count === 0) continue;
-      const name = `part ${kind}`;
-      let bar = this.share.querySelector(`.${kind}`);
-      if (!bar) {
-        bar = element('span', name);
-        this.share.append(bar);
-      }
-      bar.style.flexGrow = count;
-      parts.push(`${Math.round(100 * count / this.tokens)} % ${TITLES[kind].split(':')[0]}`);
+    const tokens = this.tokens.list;
+    if (!this.speculative || tokens.length === 0) return;
+    const counts = new Map(ORIGINS.map(({ kind }) => [kind, 0]));
+    for (const { kind } of tokens) counts.set(kind, counts.get(kind) + 1);
+    const bars = [];
+    const words = [];
+    for (const [kind, number] of counts) {
+      if (number === 0) continue;
+      const bar = element('span', `part ${kind}`);
+      bar.style.flexGrow = number;
+      bars.push(bar);
+      words.push(`${Math.round(100 * number / tokens.length)} % ${originOf(kind).name}`);
     }
-    this.share.title = parts.join(', ');
+    this.share.replaceChildren(...bars);
+    this.share.title = words.join(', ');
     this.share.setAttribute('aria-label', `Tokens by origin: ${this.share.title}`);
   }
 
-  // `how`: done, stopped or failed, with a message.
-  finish(how, message) {
-    const reasons = { length: 'token limit', stop: 'complete' };
+  // ---- The end ----
+
+  // `how`: done, stopped or failed, with a message and buttons.
+  finish(how, message, buttons = []) {
     this.how = how;
-    this.state.textContent = how === 'done' ? reasons[this.reason] ?? 'complete' : how;
+    this.state.textContent = how === 'done' ? REASONS[this.reason] ?? 'complete' : how;
     this.element.dataset.state = how;
     if (this.summary) {
       const details = [`seed ${this.summary.seed}`];
-      if (this.summary.cached_tokens > 0) details.push(`${this.summary.cached_tokens} prompt tokens cached`);
+      if (this.summary.cached_tokens > 0) details.push(`${count(this.summary.cached_tokens, 'prompt token')} cached`);
       this.state.title = details.join(', ');
     }
-    if (message) {
-      const line = element('p', 'error', message);
-      line.setAttribute('role', 'alert');
-      this.body.after(line);
-    }
+    if (message) this.say('error', message, buttons);
+    this.draw();
     this.pipeline?.finish();
-    this.showNumbers();
+    if (this.pipeline?.branches.all.length === 0) this.pipeline.element.hidden = true; // nothing happened
+  }
+
+  // A line below the text.
+  say(className, message, buttons = []) {
+    const line = element('p', className);
+    if (className === 'error') line.setAttribute('role', 'alert');
+    line.append(element('span', '', message), ...buttons);
+    this.numbers.before(line);
+  }
+
+  // ---- Storage ----
+
+  save() {
+    return {
+      decode: this.decode, how: this.how, reason: this.reason, depths: this.depths, text: this.text, tokens: this.tokens.save(),
+      tokens_per_second: this.tokensPerSecond, gamma: this.gammaShown,
+    };
+  }
+
+  // An answer as it was kept; without its pipeline, which is not.
+  static restore(saved, { model, markdown }) {
+    const answer = new Answer({
+      decode: saved.decode === 'ar' ? 'ar' : 'loopspec', model, markdown, watch: false, depths: saved.depths ?? [],
+      tokens: Tokens.load(saved.text, saved.tokens),
+    });
+    answer.restored = true;
+    answer.summary = { tokens_per_second: Number(saved.tokens_per_second) || 0, gamma: Number(saved.gamma) || 0 };
+    answer.reason = saved.reason;
+    answer.finish(['done', 'stopped', 'failed'].includes(saved.how) ? saved.how : 'done');
+    answer.state.title = '';
+    return answer;
   }
 }

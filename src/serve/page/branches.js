@@ -144,9 +144,3 @@ export class Branches {
     return false;
   }
 }
-
-// The class of colours that a branch, or a token, belongs to.
-export function kindOf({ source, early }) {
-  if (early) return 'early';
-  return `s${Math.min(source, 4)}`;
-}

@@ -1,23 +1,32 @@
 // The page: a conversation with the model behind this server.
 import { Answer } from './answer.js';
-import { ApiError, getJson, postStream } from './stream.js';
+import { answerTokens, ContextMeter, measurePrompt } from './context.js';
+import { Conversations, newConversation } from './conversations.js';
+import { $, button, count, element } from './dom.js';
+import { EXAMPLES } from './examples.js';
+import { showExplanation, showLegend } from './explain.js';
+import { Library } from './library.js';
+import { saidBubble } from './said.js';
+import { Server } from './server.js';
+import { checked, chosenDepths, decodeBody, decodings, promptBody, rememberChecks, seed, showDefaults, storage, wantedTokens } from './settings.js';
+import { postStream } from './stream.js';
+import { wireTheme } from './theme.js';
+import { withoutThinking } from './thinking.js';
+import { Tooltip } from './tooltip.js';
 
-const $ = (id) => document.getElementById(id);
-const SAMPLING = ['temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty'];
-const EXAMPLES = [
-  'Tell me a story about a cat and a boat.',
-  'Tom has 3 apples. He buys 5 more and eats 2. How many apples does Tom have?',
-  'Write about a rainy day.',
-];
-const THEMES = { auto: '◐ Auto', light: '○ Light', dark: '● Dark' };
+const LEAST_ROOM = 256; // tokens for an answer, when old messages are left out to make room
 
 const page = {
-  model: null, // {id, recurrence, depths, chat}
-  messages: [], // of the conversation so far
+  model: null, // {id, recurrence, depths, context, chat, thinks, canChoose}
+  conversation: newConversation(''),
   answers: [], // in sight
   running: null, // AbortController
   follow: true, // keep the end of the conversation in sight
+  limit: undefined, // tokens of an answer, as far as the server has told
 };
+const conversations = new Conversations(storage('localStorage'));
+const meter = new ContextMeter($('meter'));
+const server = new Server({ onModel: showModel, say });
 
 function say(text) {
   $('status').textContent = text;
@@ -25,176 +34,234 @@ function say(text) {
 
 // ---- The model ----
 
-function key() {
-  return $('key').value;
-}
-
-async function connect() {
-  for (;;) {
-    try {
-      const [models, tokenizer] = await Promise.all([getJson('/v1/models', key()), getJson('/tokenizer_info', key())]);
-      return showModel(models.data[0], tokenizer);
-    } catch (error) {
-      if (error instanceof ApiError && error.status === 401) return askForKey();
-      $('model').textContent = error instanceof ApiError ? error.message : 'The server cannot be reached.';
-      await new Promise((resolve) => { setTimeout(resolve, 1000); });
-    }
-  }
-}
-
-function askForKey() {
-  $('model').textContent = 'This server asks for a key.';
-  $('key-row').hidden = false;
-  openSettings(true);
-  $('key').focus();
-}
-
 function showModel(model, tokenizer) {
+  const template = tokenizer.chat_template ?? '';
   page.model = {
     id: model.id,
     recurrence: model.loopspec.recurrence,
     depths: model.loopspec.depths,
-    chat: Boolean(tokenizer.chat_template),
+    context: model.max_model_len,
+    chat: template !== '',
+    thinks: template.includes('<think>'),
+    canChoose: template.includes('enable_thinking'),
   };
   const name = model.id.split('/').pop();
   document.title = `${name} · loopspec`;
-  $('model').textContent = `${name} · ${page.model.recurrence} recurrences · ${model.max_model_len} tokens of context`;
-  for (const field of SAMPLING) {
-    const value = model.loopspec.sampling?.[field];
-    if (value !== undefined) $(field).placeholder = String(Number(value.toPrecision(6)));
-  }
-  $('depths').replaceChildren(...page.model.depths.map((depths) => new Option(depths.join(', '), depths.join(','))));
-  $('depths-row').hidden = page.model.depths.length < 2;
-  if (!page.model.chat) {
-    $('prompt').placeholder = 'Begin a text, the model continues it';
-    $('prompt-label').textContent = 'The beginning of a text';
-  }
+  $('model').textContent = `${name} · ${page.model.recurrence} recurrences · ${count(page.model.context, 'token')} of context`;
+  showDefaults(page.model, model.loopspec.sampling);
+  $('prompt').placeholder = page.model.chat ? 'Write a message' : 'Begin a text, the model continues it';
+  $('prompt-label').textContent = page.model.chat ? 'Your message' : 'The beginning of a text';
+  page.conversation.model ||= model.id;
   showDepths();
-}
-
-function chosenDepths() {
-  return $('depths').value.split(',').filter(Boolean).map(Number);
+  measure();
 }
 
 function showDepths() {
-  const depths = chosenDepths();
-  for (const note of document.querySelectorAll('[data-depth]')) {
-    const depth = depths[Number(note.dataset.depth)];
-    note.textContent = depth ? `at depth ${depth}` : '';
-    note.closest('.key').hidden = !depth;
-  }
+  const facts = { depths: chosenDepths(), recurrence: page.model.recurrence };
+  showLegend($('legend-keys'), facts);
+  showExplanation($('explanation'), facts);
 }
 
 // ---- A request ----
 
-function decodings() {
-  const chosen = document.querySelector('input[name=decode]:checked').value;
-  return chosen === 'both' ? ['ar', 'loopspec'] : [chosen];
+// What the model is told of the conversation.
+function sentMessages() {
+  const { messages, skipped } = page.conversation;
+  return messages.slice(skipped).map(({ role, content }) => ({ role, content: role === 'user' ? content : withoutThinking(content) }))
+    .filter(({ content }) => content !== ''); // an answer may have failed at once
 }
 
-function requestBody(decode, seed) {
-  const body = {
-    model: page.model.id, stream: true, token_details: true, trace: $('watch').checked, decode, seed,
-    sampler: $('sampler').value,
-  };
-  for (const field of SAMPLING) {
-    if ($(field).value !== '') body[field] = Number($(field).value);
-  }
-  if ($('max_tokens').value !== '') body.max_tokens = Number($('max_tokens').value);
-  if (decode === 'loopspec' && page.model.depths.length > 1) body.depths = chosenDepths();
-  if (page.model.chat) {
-    const system = $('system').value.trim();
-    const said = page.messages.filter((message) => message.content !== ''); // an answer may have failed at once
-    body.messages = [...(system ? [{ role: 'system', content: system }] : []), ...said];
-  } else {
-    body.prompt = page.messages.map((message) => message.content).join('');
-  }
-  return body;
+function showUse(tokens) {
+  meter.show(tokens, page.model.context);
 }
 
-async function run(answer, decode, seed, signal) {
-  const path = page.model.chat ? '/v1/chat/completions' : '/v1/completions';
+// Shows what the conversation takes; without one, nothing.
+async function measure() {
+  const { conversation } = page;
+  if (!page.model || page.running) return;
+  $('meter').hidden = conversation.messages.length === 0;
+  if (conversation.messages.length === 0) return;
   try {
-    for await (const event of postStream(path, requestBody(decode, seed), { key: key(), signal })) {
-      answer.add(event);
-      followLog();
-    }
-    answer.finish('done');
-  } catch (error) {
-    if (signal.aborted) answer.finish('stopped');
-    else answer.finish('failed', error.message);
+    const { count: tokens } = await measurePrompt(page.model, promptBody(page.model, sentMessages()), server.key);
+    if (page.conversation === conversation && !page.running) showUse(tokens);
+  } catch {
+    // not worth a word: the next answer will say it
   }
+}
+
+// One answer. Asks again once, for fewer tokens, when the server has a limit of its own.
+async function run(answer, { prompt, tokens, seed: number, signal }) {
+  const path = page.model.chat ? '/v1/chat/completions' : '/v1/completions';
+  const body = { ...prompt, ...decodeBody(page.model, answer.decode), seed: number };
+  answer.onDraw = () => {
+    showUse(tokens.count + answer.tokens.list.length);
+    followLog();
+  };
+  for (let again = false; ; again = true) {
+    body.max_tokens = answerTokens({ wanted: wantedTokens(), room: tokens.room, limit: page.limit, chat: page.model.chat });
+    try {
+      for await (const event of postStream(path, body, { key: server.key, signal })) {
+        answer.add(event);
+      }
+      answer.full = answer.reason === 'length' && body.max_tokens >= tokens.room;
+      answer.finish('done');
+      return;
+    } catch (error) {
+      const limit = error.param === 'max_tokens' ? Number((/at most (\d+)/).exec(error.message)?.[1]) : NaN;
+      if (limit > 0 && !again) {
+        page.limit = limit;
+        continue;
+      }
+      fail(answer, error, signal);
+      return;
+    }
+  }
+}
+
+function fail(answer, error, signal) {
+  if (signal.aborted) answer.finish('stopped');
+  else {
+    server.failed(error);
+    answer.finish('failed', error.message);
+  }
+}
+
+function makeAnswers(ways, opened) {
+  return ways.map((decode) => new Answer({
+    decode, model: page.model, depths: decode === 'ar' ? [] : chosenDepths(), watch: checked('watch'), markdown: checked('markdown'), opened,
+  }));
 }
 
 // Answers the conversation as it stands.
 async function answer() {
-  const ways = decodings();
-  const { messages } = page;
-  // The same seed for both: with the coupled sampler the texts are then equal too.
-  const seed = $('seed').value === '' ? Math.floor(Math.random() * 2 ** 48) : Number($('seed').value);
-  const turn = document.createElement('div');
-  turn.className = ways.length > 1 ? 'turn both' : 'turn';
-  const answers = ways.map((decode) => new Answer({
-    title: decode === 'ar' ? 'Autoregressive' : 'LoopSpec',
-    model: page.model,
-    depths: decode === 'ar' ? [] : chosenDepths(),
-    watch: $('watch').checked,
-  }));
+  const { conversation } = page;
+  const turn = element('div', decodings().length > 1 ? 'turn both' : 'turn');
+  turn.dataset.index = conversation.messages.length;
+  const answers = makeAnswers(decodings());
   turn.append(...answers.map((made) => made.element));
   page.answers = [...page.answers.filter((made) => made.element.isConnected), ...answers];
   $('log').append(turn);
   new ResizeObserver(() => followLog()).observe(turn); // pictures grow later than text
   followLog(true);
-
   page.running = new AbortController();
   setRunning(true);
-  const inTurn = $('in-turn').checked;
+  const inTurn = checked('in-turn');
   const { signal } = page.running;
-  const work = answers.map((made, i) => async () => {
-    made.started = performance.now();
-    await run(made, ways[i], seed, signal);
-  });
-  if (inTurn) {
-    for (const one of work) await one();
-  } else {
-    await Promise.all(work.map((one) => one()));
+  const prompt = promptBody(page.model, sentMessages());
+  try {
+    const tokens = await measurePrompt(page.model, prompt, server.key);
+    showUse(tokens.count);
+    if (tokens.room < 1) overfull(answers, tokens);
+    else await runAll(answers, { prompt, tokens, seed: seed(), signal }, inTurn);
+  } catch (error) {
+    for (const made of answers) fail(made, error, signal);
   }
   page.running = null;
   setRunning(false);
-  if (page.messages === messages) conclude(turn, answers, inTurn); // no new chat has begun meanwhile
+  if (page.conversation === conversation) conclude(turn, answers, inTurn); // no other has been opened meanwhile
 }
 
-// What both gave, and a button to try again.
+async function runAll(answers, request, inTurn) {
+  const work = answers.map((made) => async () => {
+    if (request.signal.aborted) return made.finish('stopped');
+    made.started = performance.now();
+    made.opened = request.tokens.opened;
+    return run(made, request);
+  });
+  // The same seed for both: with the coupled sampler the texts are then equal too.
+  if (!inTurn) await Promise.all(work.map((one) => one()));
+  else for (const one of work) await one();
+}
+
+// ---- A full context ----
+
+function overfull(answers, tokens) {
+  const alone = sentMessages().length < 2;
+  const message = alone
+    ? `Your message takes ${count(tokens.count, 'token')}, the model sees ${page.model.context.toLocaleString('en')} at most. Edit it to make it shorter.`
+    : `The conversation takes ${count(tokens.count, 'token')}, the model sees ${page.model.context.toLocaleString('en')} at most.`;
+  for (const made of answers) made.finish('failed', message);
+  answers[answers.length - 1].full = !alone;
+}
+
+// Leaves out messages from the beginning on until an answer fits, and answers the last question again.
+async function makeRoom() {
+  const { conversation } = page;
+  dropLastAnswer();
+  const enough = Math.min(LEAST_ROOM, page.model.context / 4);
+  const question = conversation.messages.length - 1;
+  try {
+    for (;;) {
+      let next = conversation.skipped + 1;
+      while (next < question && conversation.messages[next].role !== 'user') next += 1;
+      if (next > question) break;
+      conversation.skipped = next;
+      const { room } = await measurePrompt(page.model, promptBody(page.model, sentMessages()), server.key);
+      if (room >= enough) break;
+    }
+  } catch (error) {
+    server.failed(error);
+  }
+  showSkipped();
+  answer();
+}
+
+function showSkipped() {
+  for (const part of document.querySelectorAll('#log > [data-index]')) {
+    const gone = Number(part.dataset.index) < page.conversation.skipped;
+    part.classList.toggle('skipped', gone);
+    part.title = gone ? 'Not sent to the model any more' : '';
+  }
+}
+
+// ---- The end of an answer ----
+
 function conclude(turn, answers, inTurn) {
   const last = answers[answers.length - 1];
-  page.messages.push({ role: 'assistant', content: last.text });
-  const foot = document.createElement('p');
-  foot.className = 'foot';
-  if (answers.length > 1 && answers.every((made) => made.how === 'done')) {
-    const [plain, ours] = answers;
-    const ratio = plain.tokensPerSecond > 0 ? ours.tokensPerSecond / plain.tokensPerSecond : 0;
-    const same = plain.text === ours.text ? 'The same text, token for token.' : 'Two samples of the same distribution.';
-    const verdict = document.createElement('span');
-    verdict.className = 'verdict';
-    verdict.textContent = `${same} LoopSpec was ${ratio.toFixed(2)}× as fast${inTurn ? '.' : ', while both shared the engine.'}`;
-    foot.append(verdict);
-  }
-  const retry = document.createElement('button');
-  retry.type = 'button';
-  retry.className = 'quiet retry';
-  retry.textContent = 'Retry';
-  retry.addEventListener('click', () => {
-    if (page.running) return;
-    page.messages.pop();
-    turn.remove();
-    answer();
-  });
-  for (const old of document.querySelectorAll('.retry')) old.remove(); // only the last answer can be tried again
-  foot.append(retry);
-  turn.append(foot);
+  page.conversation.messages.push({ role: 'assistant', content: last.text, answers: answers.map((made) => made.save()) });
+  keep();
+  addFoot(turn, answers, inTurn);
   followLog();
   const words = { done: 'Answer complete', stopped: 'Stopped', failed: 'The answer failed' }[last.how];
-  say(`${words}: ${last.tokens} tokens.`);
+  say(`${words}: ${count(last.tokens.list.length, 'token')}.`);
+}
+
+// What both gave, and buttons for what comes next.
+function addFoot(turn, answers, inTurn) {
+  for (const old of document.querySelectorAll('.retry, .make-room')) old.remove(); // only the last answer can be tried again
+  const foot = element('p', 'foot');
+  if (answers.length > 1 && answers.every((made) => made.how === 'done')) foot.append(element('span', 'verdict', verdict(answers, inTurn)));
+  if (answers.some((made) => made.full)) {
+    if (answers[0].how === 'done') foot.append(element('span', 'verdict', 'The context is full.'));
+    foot.append(button('quiet make-room', 'Leave out the oldest messages and answer again', () => {
+      if (!page.running) makeRoom();
+    }));
+  }
+  foot.append(button('quiet retry', 'Retry', () => {
+    if (page.running || !server.ready()) return;
+    dropLastAnswer();
+    answer();
+  }));
+  turn.append(foot);
+}
+
+function verdict([plain, ours], inTurn) {
+  const ratio = plain.tokensPerSecond > 0 ? ours.tokensPerSecond / plain.tokensPerSecond : 0;
+  const same = plain.text === ours.text ? 'The same text, token for token.' : 'Two samples of the same distribution.';
+  return `${same} LoopSpec was ${ratio.toFixed(2)}× as fast${inTurn ? '.' : ', while both shared the engine.'}`;
+}
+
+function dropLastAnswer() {
+  truncate(page.conversation.messages.length - 1);
+}
+
+// Forgets message `index` and all after it.
+function truncate(index) {
+  page.conversation.messages.length = index;
+  page.conversation.skipped = Math.min(page.conversation.skipped, index);
+  for (const part of document.querySelectorAll('#log > [data-index]')) {
+    if (Number(part.dataset.index) >= index) part.remove();
+  }
 }
 
 // ---- The conversation ----
@@ -212,35 +279,79 @@ function setRunning(running) {
   if (!running && document.activeElement === document.body) $('prompt').focus();
 }
 
-function send() {
-  const text = $('prompt').value.trim();
-  if (!text || page.running || !page.model) return;
+function addSaid(index) {
+  const made = saidBubble(page.conversation.messages[index].content, {
+    busy: () => Boolean(page.running),
+    resend: (text) => {
+      if (page.running || !server.ready()) return;
+      truncate(index);
+      ask(text);
+    },
+  });
+  made.dataset.index = index;
+  $('log').append(made);
+}
+
+function ask(text) {
   $('welcome').hidden = true;
-  $('prompt').value = '';
-  grow();
-  page.messages.push({ role: 'user', content: text });
-  const said = document.createElement('div');
-  said.className = 'said';
-  const bubble = document.createElement('p');
-  bubble.textContent = text;
-  said.append(bubble);
-  $('log').append(said);
+  page.conversation.model = page.model.id;
+  page.conversation.messages.push({ role: 'user', content: text });
+  addSaid(page.conversation.messages.length - 1);
   openSettings(false);
   page.follow = true;
+  keep();
   answer();
+}
+
+function send() {
+  const text = $('prompt').value.trim();
+  if (!text || page.running || !server.ready()) return;
+  $('prompt').value = '';
+  grow();
+  ask(text);
 }
 
 function stop() {
   page.running?.abort();
 }
 
-function newChat() {
+function keep() {
+  if (!checked('keep')) return;
+  $('keep-note').hidden = conversations.save(page.conversation);
+}
+
+// Shows a conversation from its beginning.
+function show(conversation) {
   stop();
-  page.messages = [];
+  page.conversation = conversation;
+  page.answers = [];
   for (const part of [...$('log').children]) {
     if (part.id !== 'welcome') part.remove();
   }
-  $('welcome').hidden = false;
+  const { messages } = conversation;
+  $('welcome').hidden = messages.length > 0;
+  messages.forEach(({ role, content, answers }, index) => {
+    if (role === 'user') addSaid(index);
+    else restoreTurn(index, answers?.length ? answers : [{ decode: 'ar', text: content }]);
+  });
+  showSkipped();
+  measure();
+  page.follow = true;
+  followLog(true);
+}
+
+function restoreTurn(index, saved) {
+  const made = saved.map((one) => Answer.restore(one, { model: page.model, markdown: checked('markdown') }));
+  const turn = element('div', made.length > 1 ? 'turn both' : 'turn');
+  turn.dataset.index = index;
+  turn.append(...made.map((one) => one.element));
+  page.answers.push(...made);
+  $('log').append(turn);
+  addFoot(turn, made, true);
+}
+
+function newChat() {
+  show(newConversation(page.model?.id ?? ''));
   $('prompt').focus();
 }
 
@@ -257,77 +368,77 @@ function openSettings(open) {
   $('show-settings').setAttribute('aria-expanded', String(open));
 }
 
-function setTheme(theme) {
-  if (theme === 'auto') delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  $('theme').textContent = THEMES[theme];
-  $('theme').setAttribute('aria-label', `Colours: ${theme === 'auto' ? 'as the system has them' : theme}`);
-  localStorage.setItem('theme', theme);
-  redraw();
-}
-
 // Pictures have the colours of the theme.
 function redraw() {
   for (const made of page.answers) made.pipeline?.request();
 }
 
-function wire() {
+function wireConversation() {
+  const library = new Library(conversations, {
+    current: () => page.conversation,
+    open: (id) => {
+      const found = page.model && conversations.load(id);
+      if (found) show(found);
+    },
+    removed: (id) => {
+      if (id === undefined || id === page.conversation.id) newChat();
+    },
+  });
+  $('show-library').addEventListener('click', () => library.show());
+  $('new-chat').addEventListener('click', newChat);
+  $('stop').addEventListener('click', stop);
   $('composer').addEventListener('submit', (event) => {
     event.preventDefault();
     send();
   });
-  $('settings').addEventListener('submit', (event) => event.preventDefault());
   $('prompt').addEventListener('input', grow);
+  $('prompt').addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  });
   for (const type of ['wheel', 'touchmove', 'keydown']) {
     $('log').addEventListener(type, () => requestAnimationFrame(() => {
       const log = $('log');
       page.follow = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
     }), { passive: true });
   }
-  $('prompt').addEventListener('keydown', (event) => {
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    send();
-  });
-  document.addEventListener('keydown', (event) => {
-    if (event.key !== 'Escape') return;
-    if (page.running) stop();
-    else openSettings(false);
-  });
-  $('stop').addEventListener('click', stop);
-  $('new-chat').addEventListener('click', newChat);
+  for (const example of EXAMPLES) {
+    $('examples').append(button('', example, () => {
+      if (page.running || !server.ready()) return;
+      ask(example);
+    }));
+  }
+}
+
+function wireSettings() {
+  $('settings').addEventListener('submit', (event) => event.preventDefault());
   $('show-settings').addEventListener('click', () => openSettings(!document.body.classList.contains('settings-open')));
-  $('theme').addEventListener('click', () => {
-    const names = Object.keys(THEMES);
-    const now = localStorage.getItem('theme') ?? 'auto';
-    setTheme(names[(names.indexOf(now) + 1) % names.length]);
-  });
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
   $('depths').addEventListener('change', showDepths);
-  $('key').addEventListener('change', () => {
-    sessionStorage.setItem('key', key());
-    connect();
+  $('explain').addEventListener('click', () => {
+    const open = $('explanation').hidden;
+    $('explanation').hidden = !open;
+    $('explain').setAttribute('aria-expanded', String(open));
   });
-  $('colour').addEventListener('change', () => document.body.classList.toggle('plain', !$('colour').checked));
   for (const choice of document.querySelectorAll('input[name=decode]')) {
     choice.addEventListener('change', () => {
       $('in-turn-row').hidden = decodings().length < 2;
     });
   }
-  for (const example of EXAMPLES) {
-    const button = document.createElement('button');
-    button.type = 'button';
-    button.textContent = example;
-    button.addEventListener('click', () => {
-      $('prompt').value = example;
-      send();
-    });
-    $('examples').append(button);
-  }
+  rememberChecks((id) => {
+    if (id === 'colour') document.body.classList.toggle('plain', !checked('colour'));
+    if (id === 'markdown') for (const made of page.answers) made.setMarkdown(checked('markdown'));
+    if (id === 'keep' && checked('keep') && page.conversation.messages.length > 0) keep();
+  });
 }
 
-wire();
-setTheme(localStorage.getItem('theme') in THEMES ? localStorage.getItem('theme') : 'auto');
-$('key').value = sessionStorage.getItem('key') ?? '';
-if (key()) $('key-row').hidden = false;
-connect();
+document.addEventListener('keydown', (event) => {
+  if (event.key !== 'Escape') return;
+  if (page.running) stop();
+  else openSettings(false);
+});
+wireConversation();
+wireSettings();
+wireTheme(redraw);
+new Tooltip($('log'));
+server.connect();

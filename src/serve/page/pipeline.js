@@ -1,5 +1,6 @@
 // Draws branches over time: a bar for each, darker as it gets deeper; what was pruned is struck out.
-import { kindOf } from './branches.js';
+import { element } from './dom.js';
+import { kindOf, originOf } from './origins.js';
 
 const ROW = 24;
 const BAR = 18;
@@ -7,14 +8,6 @@ const TOP = 8;
 const AXIS = 22;
 const NOW = 96; // width of the picture of depths at the right
 const MOST_LANES = 14;
-const ORDINALS = ['', 'first', 'second', 'third', 'fourth'];
-
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 function shown(text) {
   return text.replace(/\n/g, '↵').replace(/\t/g, '⇥');
@@ -32,13 +25,13 @@ export class Pipeline {
     this.element = element('figure', 'pipeline');
     this.canvas = element('canvas');
     this.canvas.setAttribute('role', 'img');
-    this.canvas.setAttribute('aria-label', 'The pipeline of branches');
+    this.canvas.setAttribute('aria-label', 'The pipeline');
     this.slider = element('input', 'timeline');
     this.slider.type = 'range';
     this.slider.min = 0;
     this.slider.max = 0;
     this.slider.hidden = true;
-    this.slider.setAttribute('aria-label', 'Recurrences in sight');
+    this.slider.setAttribute('aria-label', 'Loops in sight');
     this.caption = element('figcaption');
     this.counts = element('span', 'counts');
     this.detail = element('span', 'detail');
@@ -72,8 +65,8 @@ export class Pipeline {
     this.branches.finish();
     const { drafted, accepted, fallback, pruned } = this.branches.counts;
     this.canvas.setAttribute('aria-label',
-      `The pipeline of branches: ${this.branches.step} recurrences, ${drafted} tokens drafted, ${accepted} accepted, ` +
-      `${fallback} decided at full depth, ${pruned} branches pruned.`);
+      `The pipeline: ${this.branches.step} loops, ${drafted} tokens drafted, ${accepted} accepted, ` +
+      `${fallback} computed in full, ${pruned} thrown away.`);
     this.request();
   }
 
@@ -112,11 +105,9 @@ export class Pipeline {
   }
 
   describe(branch) {
-    const origin = branch.prompt ? 'the prompt’s last token'
-      : branch.early ? 'began on a guess'
-        : branch.source > 0 ? `${ORDINALS[branch.source] ?? `${branch.source}th`} proposal` : 'fallback';
-    const end = { live: 'running', verified: 'verified', pruned: 'pruned', unused: 'not needed any more' }[branch.state];
-    return `“${shown(branch.text)}” at position ${branch.position}: ${origin}, depth ${branch.depth} of ${this.recurrence}, ${end}`;
+    const origin = branch.prompt ? 'the prompt’s last token' : originOf(kindOf(branch)).name;
+    const end = { live: 'running', verified: 'checked', pruned: 'a wrong draft, thrown away', unused: 'not needed any more' }[branch.state];
+    return `“${shown(branch.text)}” at position ${branch.position}: ${origin}, loop ${branch.depth} of ${this.recurrence}, ${end}`;
   }
 
   // ---- Drawing ----
@@ -166,11 +157,11 @@ export class Pipeline {
     const { drafted, accepted, fallback, pruned, rows } = this.branches.counts;
     const perStep = this.branches.step > 0 ? rows / this.branches.step : 0;
     if (this.branches.plain) {
-      this.counts.textContent = `${fallback} tokens, each at full depth · ${perStep.toFixed(1)} rows per recurrence`;
+      this.counts.textContent = `${fallback} tokens, each in full · ${perStep.toFixed(1)} tokens at a time`;
       return;
     }
     this.counts.textContent =
-      `${drafted} drafted · ${accepted} accepted · ${fallback} fallback · ${pruned} pruned · ${perStep.toFixed(1)} rows per recurrence`;
+      `${drafted} drafted · ${accepted} accepted · ${fallback} computed in full · ${pruned} thrown away · ${perStep.toFixed(1)} tokens at a time`;
   }
 
   drawAxis(context) {
@@ -184,7 +175,7 @@ export class Pipeline {
       context.fillStyle = this.colours('line');
       context.fillRect(Math.round(this.x(step)), 0, 1, bottom);
       context.fillStyle = this.colours('soft');
-      context.fillText(step === 0 ? '0 recurrences' : String(step), this.x(step) + 3, bottom + AXIS / 2);
+      context.fillText(step === 0 ? '0 loops' : String(step), this.x(step) + 3, bottom + AXIS / 2);
     }
   }
 
@@ -288,6 +279,6 @@ export class Pipeline {
     context.font = `11px ${this.font}`;
     context.textAlign = 'left';
     context.textBaseline = 'middle';
-    context.fillText(`depth 1 to ${this.recurrence}`, left, bottom + AXIS / 2 + 4);
+    context.fillText(`loop 1 to ${this.recurrence}`, left, bottom + AXIS / 2 + 4);
   }
 }
