@@ -1,122 +1,44 @@
 #!/usr/bin/env python3
-"""The page in headless Chromium (Debian's chromium and chromium-driver, `selenium` from PyPI) on a demo model:
-send, stream, stop, retry, switch, side by side, keyboard, phone, dark. `--pictures FOLDER` keeps screenshots.
+"""The page in headless Chromium (Debian's chromium and chromium-driver, `selenium` from PyPI) on the demo models: send, stream,
+stop, retry, switch, side by side, edit and resend, copy, conversations and their export, a full context, a server that goes and
+comes back, keys, the examples' answers, keyboard, phone, dark. `--pictures FOLDER` keeps screenshots.
 
-  page_client.py --server BINARY --model FOLDER --venv FOLDER [--pictures FOLDER]
+  page_client.py --server BINARY --model FOLDER [--other FOLDER] --venv FOLDER [--pictures FOLDER]
 """
 
 import argparse
+import json
 import pathlib
+import re
 import shutil
+import signal
 import sys
+import tempfile
 import time
 
 from client_support import SKIPPED, inside_venv
+from page_browser import Browser, check
 from real_server import RealServer
 
-LIMIT = 120  # seconds for an answer on a busy machine
-
-
-def check(condition, what):
-    if not condition:
-        raise AssertionError(what)
-
-
-class Browser:
-    """A window of Chromium."""
-
-    def __init__(self, url, width, height, dark=False, phone=False):
-        from selenium import webdriver
-
-        options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium")
-        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-                         "--force-color-profile=srgb"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        if phone:
-            options.add_experimental_option(
-                "mobileEmulation", {"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2.0}})
-        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-        self.driver = webdriver.Chrome(options=options, service=service)
-        if not phone:
-            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
-        scheme = "dark" if dark else "light"
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                                    {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        self.driver.get(url + "/")
-        self.wait(lambda: "recurrences" in self.text("#model"), "the model's name")
-
-    def all(self, selector):
-        return self.driver.find_elements("css selector", selector)
-
-    def one(self, selector):
-        return self.driver.find_element("css selector", selector)
-
-    def text(self, selector):
-        return self.one(selector).get_attribute("textContent")
-
-    def wait(self, condition, what, seconds=LIMIT):
-        end = time.monotonic() + seconds
-        while not condition():
-            check(time.monotonic() < end, f"waited in vain for {what}")
-            time.sleep(0.05)
-
-    def set(self, selector, value):
-        box = self.one(selector)
-        box.clear()
-        box.send_keys(str(value))
-
-    def choose(self, decode):
-        self.driver.execute_script("arguments[0].click()", self.one(f"input[value={decode}]"))
-
-    def send(self, prompt):
-        from selenium.webdriver.common.keys import Keys
-
-        self.one("#prompt").send_keys(prompt, Keys.ENTER)
-
-    def running(self):
-        return self.one("#stop").is_displayed()
-
-    def wait_done(self):
-        self.wait(lambda: not self.running() and self.all(".retry"), "the end of the answer")
-        time.sleep(0.2)  # a frame for the picture
-
-    def look_back(self):
-        """Moves the slider of every picture to the middle of its time."""
-        self.driver.execute_script(
-            "for (const slider of document.querySelectorAll('.timeline')) {"
-            "  slider.value = Math.round(slider.max / 2); slider.dispatchEvent(new Event('input')); }")
-        time.sleep(0.2)
-
-    def picture(self, folder, name):
-        if folder:
-            self.driver.save_screenshot(str(pathlib.Path(folder) / f"{name}.png"))
-
-    def complaints(self):
-        return [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.driver.quit()
+SILENT = "The server does not answer."
+# What the examples' answers end in, in their order; a story has no one answer.
+RESULTS = ["5", "95", "8", None]
 
 
 def sends_and_streams(browser, pictures):
     browser.picture(pictures, "welcome-light")
-    check(browser.driver.execute_script("return document.activeElement.tagName") == "BODY", "focus was taken")
+    check(browser.script("return document.activeElement.tagName") == "BODY", "focus was taken")
+    check(not browser.one("#meter").is_displayed(), "nothing is in use yet")
     browser.set("#temperature", 0)
     browser.set("#max_tokens", 90)
+    browser.click("#markdown")  # as it is written: then the tokens are the text
     # The answer may be complete before we look: the page itself notes how it grew.
-    browser.driver.execute_script(
+    browser.script(
         "window.seen = []; const log = document.getElementById('log');"
         "new MutationObserver(() => seen.push([document.querySelectorAll('.token').length, log.getAttribute('aria-busy')]))"
         ".observe(log, {childList: true, subtree: true});")
-    browser.send("Tell me a story about a cat and a boat.")
-    browser.wait_done()
-    seen = browser.driver.execute_script("return window.seen")
+    browser.ask("Tell me a story about a cat and a boat.")
+    seen = browser.script("return window.seen")
     check(len({count for count, _ in seen}) > 5, f"the answer did not come in pieces: {seen}")
     check(any(busy == "true" for _, busy in seen), "aria-busy")
     check(browser.one("#log").get_attribute("aria-busy") == "false", "aria-busy")
@@ -129,12 +51,40 @@ def sends_and_streams(browser, pictures):
     check(float(browser.all(".numbers dd")[0].text) > 0, "tokens/s")
     check(float(browser.all(".numbers dd")[1].text.rstrip("×")) > 1, "gamma")
     check("accepted" in browser.text(".counts"), browser.text(".counts"))
-    drawn = browser.driver.execute_script(
+    drawn = browser.script(
         "const c = document.querySelector('canvas');"
         "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v).length")
     check(drawn > 1000, f"the picture has {drawn} pixels")
+    used, context = meter(browser)
+    check(context == 2048 and 90 < used < 200, (used, context))
+    browser.click("#markdown")
     browser.look_back()
     browser.picture(pictures, "loopspec-light")
+
+
+def meter(browser):
+    """Tokens in use, and those there are."""
+    return [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", browser.text("#meter"))]
+
+
+def shows_probabilities(browser, pictures):
+    """Every token says how likely it was and what else was."""
+    browser.hover(browser.all(".token")[5])
+    browser.wait(lambda: browser.one(".tooltip").is_displayed(), "the tooltip", 5)
+    shares = [float(cell.text.removesuffix(" %").removeprefix("< ")) for cell in browser.all(".tooltip .share-of")]
+    check(5 <= len(shares) <= 6 and 0 < sum(shares) < 100.1 and shares == sorted(shares, reverse=True), shares)
+    check(len(browser.all(".tooltip .chosen")) == 1, "the chosen one")
+    names = ["first draft", "second draft", "early draft", "full computation"]
+    check(browser.text(".tooltip .kind") in names, browser.text(".tooltip .kind"))
+    check([key.text for key in browser.all("#legend .key b")] == names, "the legend's order")
+    browser.picture(pictures, "probabilities-light")
+    browser.click("#explain")
+    words = browser.text("#explanation")
+    check(browser.one("#explanation").is_displayed() and all(name in words for name in names), words)
+    check([key.text for key in browser.all("#explanation .key b")] == names, "the explanation's order")
+    browser.picture(pictures, "explanation-light")
+    browser.click("#explain")
+    check(not browser.one("#explanation").is_displayed(), "the explanation closes")
 
 
 def stops_and_retries(browser, server):
@@ -142,35 +92,34 @@ def stops_and_retries(browser, server):
     cancelled = server.metric("vllm:request_success_total", "cancelled")
     browser.set("#max_tokens", 1500)
     # Escape at the third token, pressed by the page itself: the answer takes less than a second.
-    browser.driver.execute_script(
+    browser.script(
         "const log = document.getElementById('log'); const watch = new MutationObserver(() => {"
         "  if (log.lastElementChild.querySelectorAll('.token').length < 3) return;"
         "  watch.disconnect();"
         "  document.getElementById('prompt').dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}));"
         "}); watch.observe(log, {childList: true, subtree: true});")
-    browser.send("Write about a rainy day, at great length.")
-    browser.wait_done()
+    browser.ask("Write about a rainy day, at great length.")
     check(browser.all(".state")[-1].text == "stopped", browser.all(".state")[-1].text)
     browser.wait(lambda: server.metric("vllm:request_success_total", "cancelled") == cancelled + 1, "the server to notice", 2)
     browser.set("#max_tokens", 12)
-    browser.driver.execute_script("arguments[0].click()", browser.one(".retry"))
+    browser.click(".retry")
     browser.wait_done()
     check(len(browser.all(".answer")) == answers + 1, "a retry adds no answer")
     check(browser.all(".state")[-1].text == "token limit", browser.all(".state")[-1].text)
 
 
 def runs_both(browser, pictures, name):
-    browser.one("#new-chat").click()
+    browser.click("#new-chat")
     check(not browser.all(".answer"), "a new chat is empty")
     browser.set("#max_tokens", 90)
     browser.choose("both")
     check(browser.one("#in-turn").is_displayed(), "the choice of order")
-    browser.send("Tell me a story about a dog who found a ball.")
-    browser.wait_done()
+    browser.ask("Tell me a story about a dog who found a ball.")
     first, second = [text.get_attribute("textContent") for text in browser.all(".text")]
     check(first == second and len(first) > 20, (first, second))
     check("token for token" in browser.text(".verdict"), browser.text(".verdict"))
-    check(not browser.all(".answer")[0].find_elements("css selector", ".token"), "autoregressive text has no colours")
+    plain = browser.all(".answer")[0]
+    check(not plain.find_elements("css selector", ".token.s0, .token.s1"), "autoregressive text has no colours")
     browser.look_back()
     browser.picture(pictures, name)
     return browser.text(".verdict")
@@ -178,9 +127,8 @@ def runs_both(browser, pictures, name):
 
 def switches(browser):
     browser.choose("ar")
-    browser.one("#new-chat").click()
-    browser.send("Write about the sun.")
-    browser.wait_done()
+    browser.click("#new-chat")
+    browser.ask("Write about the sun.")
     check(browser.text(".answer h3") == "Autoregressive", browser.text(".answer h3"))
     browser.choose("loopspec")
     browser.one("#theme").click()
@@ -189,17 +137,133 @@ def switches(browser):
 
 def never_html(browser):
     """What a model or a user writes is text."""
-    browser.one("#new-chat").click()
+    browser.click("#new-chat")
     browser.set("#max_tokens", 5)
-    browser.send("<img src=x onerror=alert(1)><b>bold</b>")
-    browser.wait_done()
+    browser.ask("<img src=x onerror=alert(1)><b>bold</b>")
     check(browser.text(".said p") == "<img src=x onerror=alert(1)><b>bold</b>", browser.text(".said p"))
     check(not browser.all("#log img") and not browser.all("#log b"), "text became HTML")
 
 
+def edits_and_copies(browser):
+    """A message that is edited takes what came after it with it; texts can be copied."""
+    browser.click("#new-chat")
+    browser.set("#max_tokens", 40)
+    browser.ask("Tell me about a cat.")
+    answer = browser.ask("And about a dog.")
+    check(len(browser.all(".said")) == 2, "two messages")
+    browser.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+    browser.click(".answer .tool")
+    browser.wait(lambda: browser.all(".answer .tool")[-1].text == "Copied", "the copy", 5)
+    copied = browser.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0], String).then(arguments[0])")
+    check("".join(copied.split()) == "".join(answer.split()), (copied, answer))
+
+    browser.driver.execute_script("arguments[0].click()", browser.all(".edit")[0])
+    browser.set(".editing textarea", "Tell me about a bird.")
+    browser.click(".editing .primary")
+    browser.wait(lambda: len(browser.all(".turn")) == 1 and not browser.running() and browser.all(".retry"), "the answer to the edited message")
+    check([said.text for said in browser.all(".said p")] == ["Tell me about a bird."], "what came after it is gone")
+    browser.click(".edit")
+    browser.click(".editing .quiet")
+    check(browser.text(".said p") == "Tell me about a bird.", "cancelled")
+
+
+def keeps_conversations(browser, pictures):
+    """In the browser: open again after a reload, exported, deleted."""
+    browser.click("#new-chat")
+    browser.ask("Tell me about a horse.")
+    text = browser.text(".text")
+    colours = [token.get_attribute("class") for token in browser.all(".token")]
+    browser.click("#show-library")
+    browser.picture(pictures, "library-light")
+    titles = [title.text for title in browser.all("#library .title")]
+    check("Tell me about a horse." in titles and "Tell me about a bird." in titles and "And about a dog." not in titles, titles)
+    with tempfile.TemporaryDirectory() as folder:
+        browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": folder})
+        for button, ending in (("#export-markdown", ".md"), ("#export-json", ".json"), ("#export-all", "s.json")):
+            browser.click(button)
+            browser.wait(lambda: any(file.name.endswith(ending) for file in pathlib.Path(folder).iterdir()), f"the file {ending}", 20)
+        written = {file.name: file.read_text() for file in pathlib.Path(folder).iterdir()}
+    markdown = next(text for name, text in written.items() if name.endswith(".md"))
+    check(markdown.startswith("# Tell me about a horse.") and "\n## Model\n" in markdown, markdown)
+    everything = json.loads(written["conversations.json"])
+    check(everything["format"] == "loopspec-conversations" and len(everything["conversations"]) == len(titles), everything)
+
+    browser.driver.refresh()
+    browser.wait_ready()
+    check(not browser.all(".answer"), "a new page is empty")
+    browser.click("#show-library")
+    browser.driver.execute_script("arguments[0].click()", browser.all("#library .name")[0])
+    browser.wait(lambda: browser.all(".answer"), "the conversation", 5)
+    check(browser.text(".text") == text, (browser.text(".text"), text))
+    check([token.get_attribute("class") for token in browser.all(".token")] == colours, "the colours")
+    browser.set("#max_tokens", 20)
+    browser.ask("And about a cow.")
+    check(len(browser.all(".said")) == 2, "it goes on")
+    browser.click("#show-library")
+    browser.click("#delete-all")
+    check(browser.all("#library .title"), "one click deletes nothing")
+    browser.click("#delete-all")
+    check(not browser.all("#library .title") and not browser.all(".answer"), "all are gone")
+    browser.click("#library-close")
+    check(not browser.script("return Object.keys(localStorage).some((key) => key.includes('conversation'))"), "nothing is left")
+
+
+def fills_the_context(browser, pictures):
+    """No dead end: what is asked for is cut to the room there is, and a full context can be made less full."""
+    browser.click("#new-chat")
+    browser.set("#max_tokens", 90000)
+    browser.ask("Tell me about a fish.")
+    check(browser.all(".state")[-1].text in ("complete", "token limit"), browser.all(".state")[-1].text)
+    browser.set("#max_tokens", 30)
+    browser.script("arguments[0].value = 'The cat sat on the mat. '.repeat(150)", browser.one("#prompt"))
+    browser.ask("")
+    browser.script("arguments[0].value = 'The dog ran in the park. '.repeat(150)", browser.one("#prompt"))
+    browser.ask("")
+    check("the model sees 2,048 at most" in browser.all(".error")[-1].text, browser.all(".error")[-1].text)
+    check(browser.one("#meter").get_attribute("data-level") == "full", "the meter")
+    browser.picture(pictures, "full-light")
+    browser.click(".make-room")
+    browser.wait(lambda: browser.all(".skipped"), "what is left out")
+    browser.wait_done()
+    check(browser.all(".state")[-1].text in ("complete", "token limit"), browser.all(".state")[-1].text)
+    used, _ = meter(browser)
+    check(used < 2048, used)
+    browser.script("arguments[0].value = 'The dog ran in the park. '.repeat(500)", browser.one("#prompt"))
+    browser.click("#new-chat")
+    browser.ask("")
+    check("Edit it to make it shorter" in browser.all(".error")[-1].text, browser.all(".error")[-1].text)
+    check(not browser.all(".make-room"), "nothing to leave out")
+
+
+def server_limit(options):
+    """A server with a limit of its own says so once; the page keeps to it."""
+    with RealServer(options.server, options.model, "--max-tokens", "16") as server, Browser(server.url, 1000, 800) as browser:
+        for _ in range(2):
+            browser.ask("Tell me a story about a cat and a boat.")
+            check(browser.all(".state")[-1].text == "token limit", browser.all(".state")[-1].text)
+            check(browser.all(".numbers dd")[-2].text == "16", browser.all(".numbers dd")[-2].text)
+
+
+def answers_examples(url):
+    """The page's own examples are answered rightly."""
+    with Browser(url, 1280, 900) as browser:
+        check(len(browser.all("#examples button")) == len(RESULTS), "the examples")
+        for number, result in enumerate(RESULTS):
+            browser.click("#new-chat")
+            browser.driver.execute_script("arguments[0].click()", browser.all("#examples button")[number])
+            browser.wait(lambda: browser.all(".turn"), "an answer")
+            browser.wait_done()
+            check(browser.all(".state")[-1].text == "complete", browser.all(".state")[-1].text)
+            lines = browser.script("return document.querySelector('.text').innerText").strip().splitlines()
+            if result:
+                check(lines[-1].strip() == result, f"example {number}: {lines}, expected {result}")
+            else:
+                check("dog" in " ".join(lines) and "ball" in " ".join(lines), lines)
+
+
 def phone(server, pictures, dark, name):
     with Browser(server.url, 390, 844, dark=dark, phone=True) as browser:
-        width = browser.driver.execute_script("return document.documentElement.scrollWidth")
+        width = browser.script("return document.documentElement.scrollWidth")
         check(width <= 390, f"the page is {width} wide")
         check(not browser.one("#settings").is_displayed(), "the settings are folded away")
         browser.one("#show-settings").click()
@@ -208,35 +272,69 @@ def phone(server, pictures, dark, name):
         browser.set("#max_tokens", 60)
         browser.picture(pictures, f"{name}-settings")
         browser.one("#show-settings").click()
-        browser.send("Tell me a story about a cat and a boat.")
-        browser.wait_done()
-        width = browser.driver.execute_script("return document.documentElement.scrollWidth")
+        browser.ask("Tell me a story about a cat and a boat.")
+        width = browser.script("return document.documentElement.scrollWidth")
         check(width <= 390, f"the page is {width} wide")
         browser.look_back()
         browser.picture(pictures, name)
 
 
 def asks_for_key(options):
-    with RealServer(options.server, options.model, "--api-key", "secret") as server:
-        from selenium.webdriver.common.keys import Keys
+    """Where it is seen, on a phone too, with what is wrong with it."""
+    from selenium.webdriver.common.keys import Keys
 
-        browser = Browser.__new__(Browser)
-        real_wait = Browser.wait
-        Browser.wait = lambda *_: None  # the model is not shown before the key is known
-        try:
-            browser.__init__(server.url, 1000, 800)
-        finally:
-            Browser.wait = real_wait
-        with browser:
-            browser.wait(lambda: browser.one("#key").is_displayed(), "the field for the key")
-            browser.one("#key").send_keys("secret", Keys.TAB)
-            browser.wait(lambda: "recurrences" in browser.text("#model"), "the model's name")
+    with RealServer(options.server, options.model, "--api-key", "secret") as server:
+        for width, on_phone in ((1000, False), (390, True)):
+            with Browser(server.url, width, 800, phone=on_phone, ready=False) as browser:
+                browser.wait(lambda: browser.one("#key").is_displayed(), "the field for the key")
+                check(browser.text("#key-error") == "", "no error yet")
+                browser.one("#key").send_keys("wrong", Keys.ENTER)
+                browser.wait(lambda: "does not accept this key" in browser.text("#key-error"), "what is wrong")
+                check(browser.one("#key").get_attribute("aria-invalid") == "true", "aria-invalid")
+                box = browser.one("#key-error").rect
+                check(0 < box["y"] < 800 and box["height"] > 0, box)
+                browser.picture(options.pictures, f"key-{width}")
+                browser.one("#key").clear()
+                browser.one("#key").send_keys("secret", Keys.ENTER)
+                browser.wait_ready()
+                check(not browser.one("#key-panel").is_displayed(), "the field goes")
+                browser.ask("Hello.")
+                check(browser.all(".state")[-1].text != "failed", "the key is sent")
+
+
+def comes_back(options):
+    """A server that goes is noticed, said, and found again; one that stands still too."""
+    with RealServer(options.server, options.model) as server:
+        port = server.port
+        with Browser(server.url, 1280, 900) as browser:
+            browser.set("#max_tokens", 20)
+            browser.ask("Tell me about a cat.")
+            server.process.kill()
+            server.process.wait()
+            browser.ask("Tell me about a dog.")
+            check(browser.all(".state")[-1].text == "failed", browser.all(".state")[-1].text)
+            check(browser.all(".error")[-1].text == SILENT, browser.all(".error")[-1].text)
+            check(browser.one("#banner").is_displayed() and browser.text("#banner-text") == SILENT, browser.text("#banner"))
+            browser.picture(options.pictures, "silent-light")
+            browser.send("Are you there?")
+            time.sleep(0.3)
+            check(browser.one("#prompt").get_attribute("value").strip() == "Are you there?", "what was typed is not lost")
+            with RealServer(options.server, options.model, port=port) as again:
+                browser.wait_ready()
+                browser.click(".retry")
+                browser.wait_done()
+                check(browser.all(".state")[-1].text in ("complete", "token limit"), browser.all(".state")[-1].text)
+                again.process.send_signal(signal.SIGSTOP)
+                browser.wait(lambda: browser.one("#banner").is_displayed(), "the page to notice by itself", 40)
+                again.process.send_signal(signal.SIGCONT)
+                browser.wait_ready()
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--other", help="another model, for the examples")
     parser.add_argument("--venv", required=True)
     parser.add_argument("--pictures")
     options = parser.parse_args()
@@ -251,10 +349,14 @@ def main():
     with RealServer(options.server, options.model) as server:
         with Browser(server.url, 1280, 900) as browser:
             sends_and_streams(browser, options.pictures)
+            shows_probabilities(browser, options.pictures)
             stops_and_retries(browser, server)
             print("light:", runs_both(browser, options.pictures, "both-light"))
             switches(browser)
             never_html(browser)
+            edits_and_copies(browser)
+            keeps_conversations(browser, options.pictures)
+            fills_the_context(browser, options.pictures)
             check(not browser.complaints(), browser.complaints())
         with Browser(server.url, 1280, 900, dark=True) as browser:
             browser.set("#temperature", 0)
@@ -262,7 +364,13 @@ def main():
             check(not browser.complaints(), browser.complaints())
         phone(server, options.pictures, False, "phone-light")
         phone(server, options.pictures, True, "phone-dark")
+        answers_examples(server.url)
+    if options.other:
+        with RealServer(options.server, options.other) as server:
+            answers_examples(server.url)
+    server_limit(options)
     asks_for_key(options)
+    comes_back(options)
     print("page: all checks passed")
 
 

@@ -11,9 +11,9 @@ READY_SECONDS = 120
 
 
 class RealServer:
-    def __init__(self, binary, model, *arguments, **options):
+    def __init__(self, binary, model, *arguments, port=0, **options):
         self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
-        command = [binary, "serve", "--model", model, "--port", "0", *map(str, arguments)]
+        command = [binary, "serve", "--model", model, "--port", str(port), *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL, **options)
         self.url = self._wait(r"listening on (http://\S+)").group(1)
         self.port = int(self.url.rsplit(":", 1)[1])
