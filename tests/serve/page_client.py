@@ -309,9 +309,12 @@ def comes_back(options):
         with Browser(server.url, 1280, 900) as browser:
             browser.set("#max_tokens", 20)
             browser.ask("Tell me about a cat.")
+            server.process.send_signal(signal.SIGSTOP)  # so that the question is on its way when the server goes
+            browser.send("Tell me about a dog.")
+            browser.wait(lambda: len(browser.all(".turn")) == 2, "the question to be sent")
             server.process.kill()
             server.process.wait()
-            browser.ask("Tell me about a dog.")
+            browser.wait_done()
             check(browser.all(".state")[-1].text == "failed", browser.all(".state")[-1].text)
             check(browser.all(".error")[-1].text == SILENT, browser.all(".error")[-1].text)
             check(browser.one("#banner").is_displayed() and browser.text("#banner-text") == SILENT, browser.text("#banner"))

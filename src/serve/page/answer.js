@@ -222,6 +222,7 @@ export class Answer {
       this.state.title = details.join(', ');
     }
     if (message) this.say('error', message, buttons);
+    this.numbers.hidden = how === 'failed' && this.tokens.list.length === 0;
     this.draw();
     this.pipeline?.finish();
     if (this.pipeline?.branches.all.length === 0) this.pipeline.element.hidden = true; // nothing happened

@@ -1,7 +1,7 @@
 // The page: a conversation with the model behind this server.
 import { Answer } from './answer.js';
 import { answerTokens, ContextMeter, measurePrompt } from './context.js';
-import { Conversations, newConversation } from './conversations.js';
+import { Conversations, newConversation, titleOf } from './conversations.js';
 import { $, button, count, element } from './dom.js';
 import { EXAMPLES } from './examples.js';
 import { showExplanation, showLegend } from './explain.js';
@@ -296,6 +296,7 @@ function ask(text) {
   $('welcome').hidden = true;
   page.conversation.model = page.model.id;
   page.conversation.messages.push({ role: 'user', content: text });
+  page.conversation.title = titleOf(page.conversation.messages);
   addSaid(page.conversation.messages.length - 1);
   openSettings(false);
   page.follow = true;
