@@ -103,6 +103,15 @@ class Browser:
         self.wait(lambda: not self.running() and self.all(".retry"), "the end of the answer")
         time.sleep(0.2)  # a frame for the picture
 
+    def copied(self, selector):
+        """What the first of these buttons copies. It says so only for a moment: the clipboard is what counts."""
+        self.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+        read = "navigator.clipboard.readText().then(arguments[0], () => arguments[0](''))"
+        self.driver.execute_async_script("navigator.clipboard.writeText('-').then(arguments[0], arguments[0])")
+        self.script("arguments[0].click()", self.one(selector))
+        self.wait(lambda: self.driver.execute_async_script(read) not in ("", "-"), "the copy", 60)
+        return self.driver.execute_async_script(read)
+
     def look_back(self):
         """Moves the slider of every picture to the middle of its time."""
         self.driver.execute_script(

@@ -113,10 +113,7 @@ def renders(browser, server, pictures, name):
     server.answer = "Yes."
     browser.ask("Sure?")
     check("complete the square" not in str(server.bodies[-1]["messages"]), server.bodies[-1]["messages"])
-    browser.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
-    browser.script("document.querySelector('.code .tool').click()")
-    browser.wait(lambda: browser.text(".code .tool") == "Copied", "the copy", 5)
-    copied = browser.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    copied = browser.copied(".code .tool")
     check(copied == browser.text(".text pre"), copied)
 
 
