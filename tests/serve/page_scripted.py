@@ -119,23 +119,25 @@ def renders(browser, server, pictures, name):
 
 def thinks(browser, server):
     """Opened by the model, by the template, or set apart by the server; open while it lasts."""
-    states = "window.states = []; new MutationObserver(() => { const d = document.querySelector('.thinking');" \
-             " if (d) states.push(`${d.hidden ? 'none' : d.open ? 'open' : 'folded'} ${d.querySelector('summary').textContent.split(' ')[0]}`); })" \
-             ".observe(document.getElementById('log'), {childList: true, subtree: true, attributes: true});"
-    server.pause = 0.02
     for text, end in (("<think>one two three four five six seven eight</think> answer", None),
                       ("one two three four five six seven eight</think> answer", ["<|assistant|>", "<think>", "\n"])):
         server.tokenizer = {"chat_template": "{{ '<think>' }} {{ messages }}"} if end else {}
         server.prompt_end = end
         browser.driver.refresh()
         browser.wait_ready()
-        browser.script(states)
-        server.answer = text
-        check(browser.ask("Think.").strip() == "answer", "the answer")
-        seen = browser.script("return window.states")
-        check("open Thinking" in seen and seen[-1] == "folded Thought", seen)
+        server.answer, server.hold_after = text, 5
+        server.go_on.clear()
+        browser.send("Think.")
+        browser.wait(lambda: browser.all(".thinking") and browser.one(".thought").is_displayed(), "thinking, unfolded")
+        check(browser.text(".thinking summary").startswith("Thinking"), browser.text(".thinking summary"))
+        check(browser.text(".text") == "", "no answer yet")
+        server.go_on.set()
+        browser.wait_done()
+        check(browser.text(".text").strip() == "answer", browser.text(".text"))
+        check(not browser.one(".thought").is_displayed() and browser.text(".thinking summary").startswith("Thought"), "folded again")
         check(browser.text(".thought").strip() == "one two three four five six seven eight", browser.text(".thought"))
-    server.tokenizer, server.prompt_end, server.pause = {}, None, 0
+    server.hold_after = None
+    server.tokenizer, server.prompt_end = {}, None
     pieces = [{"reasoning_content": "hm "}, {"reasoning_content": "so"}, {"content": "yes "}, {"content": "**sir**"}]
     server.events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in pieces] + ["[DONE]"]
     check(browser.ask("Think.").strip() == "yes sir", "set apart by the server")

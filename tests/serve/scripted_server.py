@@ -34,7 +34,8 @@ class ScriptedServer:
         self.tokenizer = {}
         self.prompt_end = None  # tokens that /tokenize shows at the end of a prompt
         self.pause = 0  # seconds between tokens
-        self.stall_after = None  # tokens after which nothing comes any more
+        self.hold_after = None  # events after which the stream waits for `go_on`
+        self.go_on = threading.Event()
         self.bodies = []  # of the requests for answers
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
@@ -99,9 +100,8 @@ class ScriptedServer:
                 self.send_header("Content-Type", "text/event-stream; charset=utf-8")
                 self.end_headers()
                 for number, event in enumerate(events):
-                    if number == owner.stall_after:
-                        time.sleep(60)
-                        return
+                    if number == owner.hold_after:
+                        owner.go_on.wait(120)
                     data = event if isinstance(event, str) else json.dumps(event)
                     try:
                         self.wfile.write(f"data: {data}\n\n".encode())
