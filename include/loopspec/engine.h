@@ -29,6 +29,7 @@ struct EngineOptions {
   // Proposal depths that requests may choose from; the first are used unless they say. None: chosen
   // by the model's depth.
   std::vector<std::vector<int>> depths = {};
+  bool calibration = true;  // false: a calibration of the model that lies there is left aside
 
   // Key/value memory, over all requests. Neither: most of what is free on a GPU, a quarter of the
   // machine's memory on a CPU, but no more than 32 texts of full length need.

@@ -53,7 +53,7 @@ struct Statistics {
   double queue_seconds = 0;
   double prefill_seconds = 0;      // from admission on
   double first_token_seconds = 0;  // likewise
-  double decode_seconds = 0;       // after the first token
+  double decode_seconds = 0;       // from the read prompt to the last token
   double tokens_per_second = 0;
 
   // For those who study the decoder; these follow it, and may change with it.

@@ -43,7 +43,7 @@ void CostPace::Observe(const StepPlan& plan, const StepResult& result) {
 }
 
 void CostPace::ObserveText(const RequestTimes& times) {
-  outside_ += times.first_token - times.prefill + times.decode;
+  outside_ += times.decode;
 }
 
 StepCost CostPace::Corrected() const {

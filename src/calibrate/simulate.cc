@@ -31,12 +31,13 @@ class CountingRun {
     decode_.group = request.group;
     decode_.early = request.early ? EarlyChildren::kLookup : EarlyChildren::kOff;
     decode_.guesses = &guesses_;
+    decode_.every_branch = request.every_branch;
     if (!request.depths.empty()) decode_.prior = {request.assumed.rates, request.assumed.gate};
     decode_.seed = seed;
   }
 
-  // Adds what the tokens cost, all of them or those after the first.
-  void Run(bool all, SimulationResult& sum) {
+  // Adds what the tokens cost.
+  void Run(SimulationResult& sum) {
     KvLedger ledger(PagesFor(decode_.max_tokens + 1), kCells);
     LoopSpec decoder(decode_, spec_, backend_, ledger, cost_);
     const auto context = static_cast<double>(request_.context);
@@ -50,26 +51,22 @@ class CountingRun {
       plain.token = 0;
       decisions_.assign(plan_.readouts.size(), plain);
       AssumeOutcomes(request_.assumed, plan_, kVocab, decisions_);
-      const bool first = decoder.output().empty();
       decoder.Absorb(decisions_);
-      if (first && !all && !decoder.output().empty()) {
-        Add(decoder, -seconds, -1, sum);
-      }
     }
-    Add(decoder, seconds, 1, sum);
+    Add(decoder, seconds, sum);
     sum.group = decoder.group();
   }
 
  private:
-  // The sums of a decoder so far, to be added or taken away.
-  static void Add(const LoopSpec& decoder, double seconds, int sign, SimulationResult& sum) {
+  static void Add(const LoopSpec& decoder, double seconds, SimulationResult& sum) {
     const DecodeStatistics& s = decoder.statistics();
-    sum.steps += sign * static_cast<double>(s.steps);
-    sum.planes += sign * static_cast<double>(s.planes);
-    sum.readouts += sign * static_cast<double>(s.readout_steps);
-    sum.preludes += sign * static_cast<double>(s.prelude_steps);
-    sum.rows += sign * static_cast<double>(s.row_steps);
-    sum.tokens_per_pass += sign * static_cast<double>(decoder.output().size());
+    sum.steps += static_cast<double>(s.steps);
+    sum.planes += static_cast<double>(s.planes);
+    sum.readouts += static_cast<double>(s.readout_steps);
+    sum.preludes += static_cast<double>(s.prelude_steps);
+    sum.rows += static_cast<double>(s.row_steps);
+    sum.rows_peak = std::max(sum.rows_peak, s.rows_peak);
+    sum.tokens_per_pass += static_cast<double>(decoder.output().size());
     sum.seconds += seconds;
   }
 
@@ -108,14 +105,13 @@ StepSeconds SecondsOf(const StepPlan& plan, const StepCost& cost, double context
 
 SimulationResult Simulate(const SimulationRequest& request) {
   SimulationResult sum;
-  if (request.text_tokens < 2) {
-    CountingRun(request, request.seed, request.tokens).Run(true, sum);
+  if (request.text_tokens < 1) {
+    CountingRun(request, request.seed, request.tokens).Run(sum);
   } else {
-    // As many texts as have the asked tokens after their first ones.
-    const int texts = (request.tokens - 1) / (request.text_tokens - 1) + 1;
+    // As many texts as have the asked tokens.
+    const int texts = (request.tokens - 1) / request.text_tokens + 1;
     for (int i = 0; i < texts; ++i)
-      CountingRun(request, request.seed + static_cast<uint64_t>(i), request.text_tokens)
-          .Run(false, sum);
+      CountingRun(request, request.seed + static_cast<uint64_t>(i), request.text_tokens).Run(sum);
   }
   const double tokens = std::max(1.0, sum.tokens_per_pass);  // the number of them so far
   sum.rows = sum.steps > 0 ? sum.rows / sum.steps : 0;
@@ -131,7 +127,9 @@ ReadBytes BytesOf(const Model& model, ComputeMode compute) {
   return {static_cast<double>(model.weights.core_bytes()),
           static_cast<double>(model.weights.prelude_bytes()),
           static_cast<double>(model.weights.coda_bytes()),
-          2.0 * spec.kv_size() * element * spec.core_layers};
+          2.0 * spec.kv_size() * element * spec.core_layers,
+          2.0 * spec.kv_size() * element * spec.prelude_layers,
+          2.0 * spec.kv_size() * element * spec.coda_layers};
 }
 
 StepCost CostOfReading(const ReadBytes& bytes, double bandwidth) {
@@ -145,9 +143,11 @@ StepCost CostOfReading(const ReadBytes& bytes, double bandwidth) {
 }
 
 double BytesPerToken(const SimulationResult& result, const ReadBytes& bytes, int64_t context) {
-  return result.steps * bytes.recurrence + result.preludes * bytes.prelude +
-         result.readouts * bytes.readout +
-         result.planes * static_cast<double>(context) * bytes.position;
+  const auto positions = static_cast<double>(context);
+  return result.steps * bytes.recurrence +
+         result.preludes * (bytes.prelude + positions * bytes.prelude_position) +
+         result.readouts * (bytes.readout + positions * bytes.readout_position) +
+         result.planes * positions * bytes.position;
 }
 
 }  // namespace loopspec

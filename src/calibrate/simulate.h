@@ -18,11 +18,12 @@ struct SimulationRequest {
   AssumedAcceptance assumed;  // rates of each proposal, gate, guesses
   int64_t context = 1024;     // committed positions, at which costs are taken
   int tokens = 4000;
-  int text_tokens = 0;  // of one text: each begins and ends anew, and its first token, which waits
-                        // for the prompt, does not count; 0: all tokens are one text, and all count
+  int text_tokens = 0;  // of one text: each begins and ends anew, as the clock of a request does
+                        // (docs/measuring.md); 0: all tokens are one text
   int row_budget = 0;   // 0: none
   int group = 1;        // 0: chosen by cost
   bool early = false;   // begin children on guesses
+  bool every_branch = false;  // the paper's schedule: see DecodeRequest
   uint64_t seed = 1;
   StepCost cost;
 };
@@ -38,6 +39,7 @@ struct SimulationResult {
   double readouts = 0;         // steps in which C runs
   double preludes = 0;         // steps in which P runs
   double rows = 0;             // mean rows of a step
+  int rows_peak = 0;           // most rows of a step
   double tokens_per_pass = 0;  // tokens per R recurrences: the gamma that happened
   double seconds = 0;          // by `cost`
   int group = 1;               // at the end
@@ -50,6 +52,7 @@ struct ReadBytes {
   double recurrence = 0;            // weights of B
   double prelude = 0, readout = 0;  // of P, and of C with the head
   double position = 0;              // keys and values of one committed position at one depth
+  double prelude_position = 0, readout_position = 0;  // likewise in P and in C
 };
 ReadBytes BytesOf(const Model& model, ComputeMode compute);
 // Seconds per step when reading at `bandwidth` bytes per second is all that takes time.

@@ -24,6 +24,7 @@ BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int cap
       budget_(request.row_budget == 0 ? capacity : std::min(request.row_budget, capacity)),
       fixed_group_(request.group),
       adapt_(request.adapt_rates),
+      every_branch_(request.every_branch),
       cost_(cost),
       rates_(static_cast<int>(request.depths.size()), request.prior),
       chooser_(recurrence, static_cast<int>(request.depths.size()) + 1, capacity) {
@@ -114,8 +115,8 @@ void BranchChoice::List(const BranchTree& tree, int32_t sequence, std::vector<Ro
   const int64_t context = Context(tree);
   for (const int32_t id : tree.active()) {
     const Branch& branch = tree[id];
-    rows.push_back(
-        {sequence, branch.depth, context, branch.reach, wait && branch.depth == depths_[0]});
+    rows.push_back({sequence, branch.depth, context, branch.reach,
+                    wait && branch.depth == depths_[0], every_branch_});
   }
 }
 

@@ -52,6 +52,7 @@ class BranchChoice {
   const int budget_;       // rows of a step
   const int fixed_group_;  // 0: by cost
   const bool adapt_;
+  const bool every_branch_;
   const StepCost& cost_;
   AcceptanceRates rates_;
   GuessRates guesses_;

@@ -16,7 +16,7 @@
 namespace loopspec {
 namespace {
 
-// Children that are less likely to be needed are not begun.
+// Children that are less likely to be needed are not begun, but for the paper's schedule.
 constexpr double kLeastReach = 0.002;
 
 }  // namespace
@@ -123,13 +123,14 @@ void LoopSpec::Reroot(int32_t root) {
 
 // ---- c_j <- Spawn(X || x_j), for drafts that have no branch yet and may be needed ----
 void LoopSpec::SpawnChildren() {
+  const double least_reach = request_.every_branch ? 0 : kLeastReach;
   for (int i = 0; i < tree_.size(); ++i) {
     const int32_t b = tree_.active()[static_cast<size_t>(i)];
     for (int j = 0; j < tree_[b].proposal_count; ++j) {
       const Proposal draft = tree_[b].proposals[j];
       const double reach = tree_[b].reach * choice_.DraftRate(tree_[b], j);
       const int32_t position = tree_[b].position + 1;
-      if (draft.child != kNoBranch || reach < kLeastReach || !MayHaveChild(draft.token, position))
+      if (draft.child != kNoBranch || reach < least_reach || !MayHaveChild(draft.token, position))
         continue;
       int32_t child = Spawn(b, draft.token, position, draft.index + 1);
       if (child == kNoBranch) {  // the tree or the device is full: somebody less likely may go

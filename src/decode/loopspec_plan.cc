@@ -66,9 +66,8 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
     Trace(TraceEvent::Kind::kAdvance, branch, branch.token, branch.position, recurrences);
     if (branch.depth == NextReadout(branch.depth - 1)) PlanReadout(b, row, plan);
   }
-  CountStep(std::span(plan.rows).subspan(first_row),
-            static_cast<int64_t>(plan.readouts.size() - first_readout), recurrences, depth_seen_,
-            statistics_);
+  CountStep(std::span(plan.rows).subspan(first_row), static_cast<int32_t>(first_row),
+            std::span(plan.readouts).subspan(first_readout), recurrences, depth_seen_, statistics_);
 }
 
 void LoopSpec::PlanCommits(StepPlan& plan) {

@@ -38,6 +38,9 @@ struct DecodeRequest {
   int group = 1;       // generations that pass the later depths together; 0: chosen by cost
   EarlyChildren early = EarlyChildren::kOff;
   const GuessSource* guesses = nullptr;  // for early children; null: the text itself
+  // The paper's schedule: every draft gets a branch however unlikely it is, and every live branch
+  // is a row of every step, whatever it costs. Goes with group 1 and no early children.
+  bool every_branch = false;
   AcceptancePrior prior;                 // what is assumed of drafts at first
   bool adapt_rates = true;  // follow the verdicts; false for tests that need a fixed choice
 };

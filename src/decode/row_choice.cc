@@ -38,15 +38,18 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
   planes_read_.assign(best_.size() * static_cast<size_t>(recurrence_), 0);
   const auto row = [&](int32_t i) -> const RowState& { return rows[static_cast<size_t>(i)]; };
   const auto is_best = [&](int32_t i) { return best_[static_cast<size_t>(row(i).sequence)] == i; };
+  const auto rank = [&](int32_t i) { return is_best(i) ? 0 : row(i).always ? 1 : 2; };
 
-  // The likeliest row of every sequence comes first, then all others by reach; the order of the
+  // The likeliest row of every sequence comes first, then those that always advance, then all
+  // others by reach; the order of the
   // list, in which parents stand before children, decides between equals.
   std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
-    if (is_best(a) != is_best(b)) return is_best(a);
+    if (rank(a) != rank(b)) return rank(a) < rank(b);
     return row(a).reach != row(b).reach ? row(a).reach > row(b).reach : a < b;
   });
-  const auto roots = std::count_if(best_.begin(), best_.end(), [](int32_t i) { return i >= 0; });
-  const auto needed = std::min<std::ptrdiff_t>(roots, limit);
+  const auto certain =
+      std::count_if(order_.begin(), order_.end(), [&](int32_t i) { return rank(i) < 2; });
+  const auto needed = std::min<std::ptrdiff_t>(certain, limit);
   const auto allowed = std::min<std::ptrdiff_t>(std::ssize(order_), limit);
 
   double useful = 0;

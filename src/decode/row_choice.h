@@ -34,11 +34,12 @@ inline constexpr int kMaxGroup = 16;
 
 // A branch that could advance.
 struct RowState {
-  int32_t sequence;  // requests that share the step are numbered from 0, in any order
-  int32_t depth;     // recurrences done
-  int64_t context;   // committed positions of its sequence
-  double reach;      // probability to be on the committed path; no more than the parent's
-  bool held;         // waits for its group: never chosen
+  int32_t sequence;     // requests that share the step are numbered from 0, in any order
+  int32_t depth;        // recurrences done
+  int64_t context;      // committed positions of its sequence
+  double reach;         // probability to be on the committed path; no more than the parent's
+  bool held;            // waits for its group: never chosen
+  bool always = false;  // advances in every step that the limit lets it into, whatever it costs
 };
 
 // What was chosen from is kept between steps, so that choosing allocates nothing.

@@ -27,17 +27,19 @@ struct DecodeStatistics {
   int64_t readout_steps = 0;            // steps in which C ran
   int64_t prelude_steps = 0;            // and P
   int64_t planes = 0;  // (depth, recurrence) pairs whose committed keys and values were read
-  int64_t kv_positions =
-      0;  // positions read per core layer, rows of one depth sharing the committed ones
+  // Positions whose keys and values were read, per layer of B, of P and of C: rows of one depth
+  // share the committed ones.
+  int64_t kv_positions = 0, prelude_positions = 0, readout_positions = 0;
 
   double rows_mean() const {
     return steps > 0 ? static_cast<double>(row_steps) / static_cast<double>(steps) : 0.0;
   }
 };
 
-// Adds what a decoder put into a step: its rows, whose first readout of the step is
-// plan.readouts[first_readout]. `depth_seen` is scratch of R entries.
-void CountStep(std::span<const RowPlan> rows, int64_t readouts, int recurrences,
+// Adds what a decoder put into a step: its rows, the first of which is the step's row `first_row`,
+// and their readouts. `depth_seen` is scratch of R entries.
+void CountStep(std::span<const RowPlan> rows, int32_t first_row,
+               std::span<const ReadoutPlan> readouts, int recurrences,
                std::vector<char>& depth_seen, DecodeStatistics& statistics);
 
 }  // namespace loopspec

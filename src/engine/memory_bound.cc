@@ -10,7 +10,9 @@ double BytesRead(const Model& model, const BackendOptions& options,
   return times(statistics.steps, static_cast<double>(model.weights.core_bytes())) +
          times(statistics.prelude_steps, static_cast<double>(model.weights.prelude_bytes())) +
          times(statistics.readout_steps, static_cast<double>(model.weights.coda_bytes())) +
-         times(statistics.kv_positions, kv_bytes * spec.core_layers);
+         times(statistics.kv_positions, kv_bytes * spec.core_layers) +
+         times(statistics.prelude_positions, kv_bytes * spec.prelude_layers) +
+         times(statistics.readout_positions, kv_bytes * spec.coda_layers);
 }
 
 }  // namespace loopspec

@@ -7,8 +7,8 @@
 
 namespace loopspec {
 
-// Bytes that the steps of a run had to read: weights of each pass, keys and values of its rows
-// (rows of one depth share).
+// Bytes that the steps of a run had to read: weights of each pass, keys and values of its rows in
+// B, P and C (rows of one depth share).
 double BytesRead(const Model& model, const BackendOptions& options,
                  const DecodeStatistics& statistics);
 

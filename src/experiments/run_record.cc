@@ -26,7 +26,9 @@ constexpr Counter kCounters[] = {{"fallback", &DecodeStatistics::fallback},
                                  {"readout_steps", &DecodeStatistics::readout_steps},
                                  {"prelude_steps", &DecodeStatistics::prelude_steps},
                                  {"planes", &DecodeStatistics::planes},
-                                 {"kv_positions", &DecodeStatistics::kv_positions}};
+                                 {"kv_positions", &DecodeStatistics::kv_positions},
+                                 {"prelude_positions", &DecodeStatistics::prelude_positions},
+                                 {"readout_positions", &DecodeStatistics::readout_positions}};
 
 struct Clock {
   const char* name;
@@ -95,7 +97,12 @@ DecodeStatistics ParseStatistics(const Json& json, const std::string& what) {
   DecodeStatistics s;
   s.accepted = reader.Integers<int64_t>("accepted");
   s.rows_peak = static_cast<int>(reader.Count("rows_peak", kMostRows));
-  for (const Counter& counter : kCounters) s.*counter.value = reader.Count(counter.name);
+  for (const Counter& counter : kCounters) {
+    // Records of earlier versions do not count positions of P and C.
+    const bool later = counter.value == &DecodeStatistics::prelude_positions ||
+                       counter.value == &DecodeStatistics::readout_positions;
+    if (!later || json.contains(counter.name)) s.*counter.value = reader.Count(counter.name);
+  }
   if (!reader.Get("rows").is_array()) Fail("{}: \"rows\" must be a list", what);
   for (const Json& pair : reader.Get("rows")) {
     const bool good = pair.is_array() && pair.size() == 2 && pair[0].is_number_unsigned() &&

@@ -64,9 +64,10 @@ void CheckConsistent(const Json& result, int decoded) {
   EXPECT_GE(stats.at("prefill_seconds").get<double>(), 0.0);
   const double seconds = stats.at("decode_seconds"), rate = stats.at("tokens_per_second");
   EXPECT_GE(seconds, 0.0);
-  if (decoded > 1) {
-    EXPECT_NEAR(rate * seconds, decoded - 1, 1e-3 * decoded);  // time counts after the first token
-  }
+  // Every token counts, and the time since the prompt was read, the first token's included.
+  EXPECT_NEAR(rate * seconds, decoded, 1e-3 * decoded);
+  EXPECT_GE(seconds, stats.at("first_token_seconds").get<double>() -
+                         stats.at("prefill_seconds").get<double>());
 }
 
 TEST(GenerateJson, HasTheNamedFields) {

@@ -62,6 +62,7 @@ void Prefill::Finish() {
 
 void Prefill::EndOfPrompt(Sequence& sequence) {
   sequence.result.times.prefill = sequence.admitted.Seconds();
+  sequence.decoded.Reset();
   sequence.stage = Stage::kDecode;
 }
 

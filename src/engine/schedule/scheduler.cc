@@ -304,10 +304,7 @@ void Scheduler::Deliver(Sequence& sequence) {
   }
   const std::vector<CommittedToken>& output = decoder.output();
   while (sequence.reported < output.size()) {
-    if (sequence.reported == 0) {
-      sequence.result.times.first_token = sequence.admitted.Seconds();
-      sequence.decoded.Reset();
-    }
+    if (sequence.reported == 0) sequence.result.times.first_token = sequence.admitted.Seconds();
     const CommittedToken& token = output[sequence.reported++];
     ++counters_.decoded_tokens;
     ++tokens_;

@@ -38,7 +38,7 @@ struct Sequence {
 
   Timer waited;    // since submission
   Timer admitted;  // since admission
-  Timer decoded;   // since the first token
+  Timer decoded;   // since the prompt was read
   ChoiceResult result;
 
   bool running() const { return stage == Stage::kPrefill || stage == Stage::kDecode; }

@@ -43,7 +43,9 @@ struct PromptLogprob {
 struct RequestTimes {
   double prefill = 0;      // prompt, up to the first step
   double first_token = 0;  // to the first decoded token
-  double decode = 0;       // after the first token, as the paper counts
+  // From the read prompt to the last token. All R recurrences of the first token lie in it: a clock
+  // that starts at the first token finds the pipeline full already.
+  double decode = 0;
   // Over all steps: pre-layers, recurrences, post-layers with sampling, and the host's own work.
   double prelude = 0, recur = 0, readout = 0, host = 0;
 
@@ -65,11 +67,9 @@ struct ChoiceResult {
   DecodeStatistics statistics;
   std::vector<TraceEvent> trace;
 
-  // After the first token; 0 when there is only one.
+  // Every token over the time since the prompt was read (docs/measuring.md, "The clock").
   double tokens_per_second() const {
-    return times.decode > 0 && decoded_tokens > 1
-               ? static_cast<double>(decoded_tokens - 1) / times.decode
-               : 0.0;
+    return times.decode > 0 ? static_cast<double>(decoded_tokens) / times.decode : 0.0;
   }
 };
 

@@ -183,7 +183,7 @@ Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
     if (run.tokens_per_second() <= best.tokens_per_second) continue;
     const RequestTimes& t = run.times;
     const DecodeStatistics& s = run.statistics;
-    const double steps = t.decode + t.first_token - t.prefill;
+    const double steps = t.decode;
     best.tokens_per_second = run.tokens_per_second();
     best.step_ms = steps / static_cast<double>(s.steps) * 1e3;
     best.floor_share =
