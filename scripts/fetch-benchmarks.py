@@ -9,6 +9,7 @@ import argparse
 import gzip
 import json
 import pathlib
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -37,6 +38,8 @@ FILES = {
     "humanevalplus": [(f"humanevalplus/{name}", f"{RELEASES}/humanevalplus_release/releases/download/v0.1.10/{name}", 164)
                       for name in ("HumanEvalPlus-OriginFmt.jsonl.gz", "HumanEvalPlus.jsonl.gz")],
     "mbpp": [("mbpp/mbpp.jsonl", f"{RAW}/google-research/google-research/master/mbpp/mbpp.jsonl", 974)],
+    # The wording of EvalPlus's prompts, out of its source: the paper's authors use it.
+    "evalplus_prompt": [("evalplus_prompt.json", f"{RAW}/evalplus/evalplus/v0.3.1/evalplus/codegen.py", 0)],
     "mbppplus": [(f"mbppplus/{name}", f"{RELEASES}/mbppplus_release/releases/download/v0.2.0/{name}", 378)
                  for name in ("MbppPlus-OriginFmt.jsonl.gz", "MbppPlus.jsonl.gz")],
 }
@@ -46,6 +49,9 @@ def problem_of(name, data, entries):
     """What is wrong with a file's bytes; nothing when they are whole."""
     try:
         text = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
+        if name == "evalplus_prompt.json":
+            wording = json.loads(text)
+            return "" if wording["instruction"] and wording["answer_opening"] else "no wording in it"
         if name.endswith(".txt"):
             return "" if "Q:" in text else "no examples in it"
         if name.endswith(".json"):
@@ -56,12 +62,23 @@ def problem_of(name, data, entries):
     return "" if len(lines) == entries else f"{len(lines)} entries, expected {entries}"
 
 
+def wording_of(source):
+    """How EvalPlus asks for a program and lets the answer begin: two strings in its source."""
+    found = {name: re.search(name + r"\s*=\s*\(?\s*\"([^\"]+)\"", source) for name in ("instruction_prefix", "response_prefix")}
+    if not all(found.values()):
+        raise ValueError("EvalPlus's source has no instruction_prefix or response_prefix")
+    return {"instruction": found["instruction_prefix"][1], "answer_opening": found["response_prefix"][1],
+            "source": "evalplus (Apache-2.0) as the paper's authors use it"}
+
+
 def fetch(url):
     with urllib.request.urlopen(urllib.request.Request(url, headers={"User-Agent": "loopspec"}), timeout=60) as answer:
         data = answer.read()
     if "datasets-server" in url:  # rows of a table, as lines
         rows = [row["row"] for row in json.loads(data)["rows"]]
         data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if url.endswith("codegen.py"):
+        data = json.dumps(wording_of(data.decode()), indent=1).encode()
     return data
 
 

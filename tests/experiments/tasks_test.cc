@@ -162,6 +162,35 @@ TEST_F(Tasks, Aime) {
   EXPECT_FALSE(ScoreAnswer(next, next.items[0], "It is $\\boxed{335}$.").correct);
 }
 
+// aime24 and aime25 look into the box; without one between dollar signs, else at everything.
+TEST_F(Tasks, AimeMatchesWhatIsBoxed) {
+  Write("aime2024/test.jsonl", R"({"problem": "Find it.", "answer": "204"})");
+  const Task task = Make("aime24");
+  const auto exact = [&](const std::string& answer) {
+    return ScoreAnswer(task, task.items[0], answer).metrics.at("exact_match");
+  };
+  EXPECT_TRUE(exact("So the answer is $\\boxed{204}$."));
+  EXPECT_TRUE(exact("\\boxed{7}, no: \\boxed{204}"));
+  EXPECT_TRUE(exact("It is $204$."));
+  EXPECT_TRUE(exact(" 204\n"));
+  EXPECT_FALSE(exact("It is 204."));
+  EXPECT_FALSE(exact("\\boxed{240}"));
+}
+
+// As the paper's authors score it: the last number, wherever it stands.
+TEST_F(Tasks, Gsm8kCountsTheFlexibleMatch) {
+  const Task task = Make("gsm8k_cot");
+  const auto right = [&](const std::string& answer) {
+    const TaskScore score = ScoreAnswer(task, task.items[0], answer);
+    EXPECT_EQ(score.correct, score.metrics.at("exact_match,flexible-extract")) << answer;
+    return score.correct;
+  };
+  EXPECT_TRUE(right("Two and two make $4."));
+  EXPECT_TRUE(right("The answer is 5. No, 4"));
+  EXPECT_FALSE(right("4.0"));  // equal as a number, not as a text
+  EXPECT_FALSE(right("The answer is 4. That was 1 step."));
+}
+
 TEST_F(Tasks, Programs) {
   const Task plain = Make("humaneval");
   EXPECT_EQ(plain.items[0].prompt, "def one():\n");
@@ -170,11 +199,12 @@ TEST_F(Tasks, Programs) {
   EXPECT_FALSE(wrong.correct);
   EXPECT_EQ(wrong.reason, "AssertionError");
   const Task plus = Make("humaneval_plus");
-  EXPECT_TRUE(plus.items[0].prompt.ends_with("```\ndef one():\n```\n\nSolution:\n```python\n"));
+  EXPECT_TRUE(plus.items[0].prompt.ends_with("```\ndef one():\n```\nSolution:\n```python\n"));
+  EXPECT_NE(plus.note.find("our own wording"), std::string::npos);
   EXPECT_TRUE(ScoreAnswer(plus, plus.items[0], "def one():\n    return 1\n```").correct);
   EXPECT_FALSE(ScoreAnswer(plus, plus.items[0], "    return 1\n").correct);
   const Task mbpp = Make("mbpp_plus", true);
-  EXPECT_EQ(mbpp.items[0].answer_prefix, "```python\n");
+  EXPECT_EQ(mbpp.items[0].answer_prefix, "Solution:\n```python\n");
   EXPECT_TRUE(ScoreAnswer(mbpp, mbpp.items[0], "def two(): return 2").correct);
 }
 
@@ -208,6 +238,18 @@ TEST_F(Tasks, HelpersOfThePromptAreTrusted) {
   EXPECT_TRUE(ScoreAnswer(task, task.items[0], "    return -x\n").correct);
   EXPECT_FALSE(
       ScoreAnswer(task, task.items[0], "    return x\n\ndef encode(x):\n    return x\n").correct);
+}
+
+// The authors' wording is data.
+TEST_F(Tasks, ProgramsAreAskedForInTheWordsOfTheFile) {
+  Write("evalplus_prompt.json", R"({"instruction": "Do this:", "answer_opening": "Here it is:"})");
+  const Task plain = Make("humaneval_plus"), chat = Make("mbpp_plus", true);
+  EXPECT_EQ(plain.items[0].prompt, "Do this:\n```\ndef one():\n```\nHere it is:\n```python\n");
+  EXPECT_EQ(plain.note, "");
+  EXPECT_EQ(chat.items[0].messages[0].content, "Do this:\n```\n\"\"\"\nWrite two.\n\"\"\"\n```\n");
+  EXPECT_EQ(chat.items[0].answer_prefix, "Here it is:\n```python\n");
+  Write("evalplus_prompt.json", R"({"instruction": "Do this:"})");
+  EXPECT_NE(ErrorOf("mbpp_plus").find("no \"answer_opening\""), std::string::npos);
 }
 
 // As they were released, the tests of three problems compare a match or None with what is expected

@@ -9,7 +9,7 @@ Task MakeAime(const std::string& name, const TaskOptions& options) {
   Task task;
   task.name = name;
   task.chat = options.chat;
-  task.scoring = Scoring::kMath;
+  task.scoring = Scoring::kAime;
   task.stop = {"Question:", "</s>", "<|im_end|>", "<|eot_id|>"};
   task.max_tokens = 16384;
   task.max_length = 32768;

@@ -2,7 +2,8 @@
 //
 // humaneval and mbpp are lm-evaluation-harness's tasks. humaneval_plus and mbpp_plus are zero-shot
 // as in the paper: the prompt asks for a self-contained script in a markdown code block and opens
-// that block. (The paper does not give its wording; this is ours.)
+// that block. The authors' wording is EvalPlus's and comes as data, evalplus_prompt.json in the
+// folder of benchmarks; without that file the wording is ours, and reports say so.
 #include <array>
 #include <map>
 
@@ -14,10 +15,32 @@
 namespace loopspec::measure {
 namespace {
 
-constexpr std::string_view kInstruction =
-    "Write a self-contained Python script that solves the following problem. Give it in one "
-    "markdown code block.\n";
-constexpr std::string_view kOpening = "```python\n";
+constexpr const char* kWordingFile = "evalplus_prompt.json";
+
+// How a script is asked for, and what the answer begins with before its code block.
+struct Wording {
+  std::string instruction =
+      "Write a self-contained Python script that solves the following problem. Give it in one "
+      "markdown code block.";
+  std::string opening = "Solution:";
+};
+
+// Sets the task's note where the wording is ours.
+Wording ReadWording(const std::filesystem::path& folder, Task& task) {
+  const std::filesystem::path file = folder / kWordingFile;
+  Wording wording;
+  if (!std::filesystem::exists(file)) {
+    task.note = fmt::format(
+        "Prompts of {} are in our own wording: {} is not in the folder of benchmarks "
+        "(scripts/fetch-benchmarks.py fetches it).",
+        task.name, kWordingFile);
+    return wording;
+  }
+  const Json json = ReadJsonFile(file);
+  wording.instruction = NeedString(json, "instruction", file.string());
+  wording.opening = NeedString(json, "answer_opening", file.string());
+  return wording;
+}
 
 Task MakeCodeBlockTask(const std::string& name, const TaskOptions& options) {
   Task task;
@@ -32,13 +55,15 @@ Task MakeCodeBlockTask(const std::string& name, const TaskOptions& options) {
   return task;
 }
 
-void AskForScript(TaskItem& item, std::string_view problem, bool chat) {
-  const std::string request = fmt::format("{}```\n{}\n```\n", kInstruction, Strip(problem));
+void AskForScript(const Wording& wording, TaskItem& item, std::string_view problem, bool chat) {
+  const std::string request =
+      fmt::format("{}\n```\n{}\n```\n", wording.instruction, Strip(problem));
+  const std::string opening = fmt::format("{}\n```python\n", wording.opening);
   if (chat) {
     item.messages = {{"user", request}};
-    item.answer_prefix = kOpening;
+    item.answer_prefix = opening;
   } else {
-    item.prompt = fmt::format("{}\nSolution:\n{}", request, kOpening);
+    item.prompt = request + opening;
   }
 }
 
@@ -159,6 +184,7 @@ Task MakeHumanEval(const TaskOptions& options) {
 
 Task MakeHumanEvalPlus(const TaskOptions& options) {
   Task task = MakeCodeBlockTask("humaneval_plus", options);
+  const Wording wording = ReadWording(options.data, task);
   const auto path = options.data / "humanevalplus" / "HumanEvalPlus-OriginFmt.jsonl.gz";
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     TaskItem item{.id = NeedString(entry, "task_id", path.string())};
@@ -166,7 +192,7 @@ Task MakeHumanEvalPlus(const TaskOptions& options) {
     item.program.tests = CheckTests(RepairTests(NeedString(entry, "test", item.id)),
                                     NeedString(entry, "entry_point", item.id));
     item.reference = prompt + NeedString(entry, "canonical_solution", item.id);
-    AskForScript(item, prompt, options.chat);
+    AskForScript(wording, item, prompt, options.chat);
     task.items.push_back(std::move(item));
   }
   return task;
@@ -205,6 +231,7 @@ Task MakeMbpp(const TaskOptions& options) {
 
 Task MakeMbppPlus(const TaskOptions& options) {
   Task task = MakeCodeBlockTask("mbpp_plus", options);
+  const Wording wording = ReadWording(options.data, task);
   const auto folder = options.data / "mbppplus";
   const auto tests_path = folder / "MbppPlus-OriginFmt.jsonl.gz";
   std::map<std::string, std::string> tests;
@@ -224,7 +251,7 @@ Task MakeMbppPlus(const TaskOptions& options) {
       item.program.tests.code =
           ExpectFromReference(item.program.tests.code, entry_point, item.reference);
     }
-    AskForScript(item, NeedString(entry, "prompt", item.id), options.chat);
+    AskForScript(wording, item, NeedString(entry, "prompt", item.id), options.chat);
     task.items.push_back(std::move(item));
   }
   return task;

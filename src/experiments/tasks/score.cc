@@ -18,6 +18,25 @@ TaskScore ScoreGsm8k(const TaskItem& item, std::string_view answer) {
   score.metrics["exact_match,strict-match"] = Gsm8kExactMatch(strict, item.reference);
   score.metrics["exact_match,flexible-extract"] = Gsm8kExactMatch(score.extracted, item.reference);
   score.metrics["math_verify"] = MathEquivalent(item.reference, score.extracted);
+  score.correct = score.metrics["exact_match,flexible-extract"];  // as the paper's authors score it
+  return score;
+}
+
+// aime24 and aime25 look at the last box, else at what stands between the first and the last dollar
+// sign, else at the whole answer.
+std::string AimeAnswer(std::string_view answer) {
+  if (const auto boxed = LastBoxed(answer)) return *boxed;
+  const size_t first = answer.find('$'), last = answer.rfind('$');
+  if (first != last) return std::string(answer.substr(first + 1, last - first - 1));
+  return std::string(answer);
+}
+
+TaskScore ScoreAime(const TaskItem& item, std::string_view answer) {
+  TaskScore score;
+  score.extracted = ExtractMathAnswer(answer).value_or("");
+  score.metrics["exact_match"] =
+      MinervaNormalize(Strip(AimeAnswer(answer))) == MinervaNormalize(Strip(item.reference));
+  score.metrics["math_verify"] = MathEquivalent(item.reference, score.extracted);
   score.correct = score.metrics["math_verify"];
   return score;
 }
@@ -98,6 +117,8 @@ TaskScore ScoreAnswer(const Task& task, const TaskItem& item, std::string_view a
       return ScoreGsm8k(item, answer);
     case Scoring::kMath:
       return ScoreMath(item, answer);
+    case Scoring::kAime:
+      return ScoreAime(item, answer);
     case Scoring::kBbh:
       return ScoreBbh(item, answer);
     case Scoring::kMarked:

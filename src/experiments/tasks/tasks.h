@@ -23,8 +23,9 @@ struct TaskMessage {
 // How an answer is judged.
 enum class Scoring {
   kNone,     // text for speed only
-  kGsm8k,    // number, as gsm8k_cot's two filters and by equivalence
+  kGsm8k,    // number, as gsm8k_cot's two filters and by equivalence; the flexible one counts
   kMath,     // LaTeX answer, as minerva_math's filter and by equivalence
+  kAime,     // the last \boxed{...}, or what stands in dollar signs, or all, as aime24 and aime25
   kBbh,      // exact match of what follows "the answer is "
   kProgram,  // run with tests
   kMarked,   // number after the last "#### "
@@ -55,6 +56,7 @@ struct Task {
   int max_tokens = 0;             // new tokens
   int max_length = 0;             // prompt and new tokens; longer prompts lose their beginning
   Isolation isolation = Isolation::kSandbox;  // of programs
+  std::string note = {};  // what reports must say about its prompts; usually nothing
   std::vector<TaskItem> items;
 };
 
