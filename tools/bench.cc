@@ -1,4 +1,4 @@
-// loopspec bench: several ways of decoding the same prompts, interleaved, side by side.
+// loopspec bench: the same prompts decoded by several specs, interleaved, side by side.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "engine/load/step_cost.h"
 #include "engine/run_request.h"
 #include "experiments/bench_report.h"
+#include "experiments/checkpoint_hash.h"
 #include "experiments/record_log.h"
 #include "tools/assumed_rates.h"
 #include "tools/bench_concurrency.h"
@@ -20,6 +21,7 @@
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/progress.h"
+#include "tools/provenance.h"
 
 namespace loopspec::tools {
 namespace {
@@ -58,7 +60,8 @@ Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const M
   Ways ways;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
   for (const std::string& text : options.decode) {
-    const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode", chosen.depths);
+    const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode",
+                                         chosen.For(request.sampling.greedy()));
     for (const DecodeWay& other : ways.parsed) {
       if (other.name == way.name) Fail("--decode {} is given twice", text);
     }
@@ -121,6 +124,7 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
           {"logit_bias", options.sampling.bias},
           {"second_proposal", options.sampling.later},
           {"sampler", options.sampling.sampler},
+          {"clock", "from the read prompt to the last token"},
           {"prompts", prompts}};
 }
 
@@ -153,7 +157,7 @@ std::vector<measure::RunRecord> RunAll(const BenchOptions& options, const Ways& 
 }
 
 measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, const BenchJobs& jobs,
-                               Backend& backend, double bandwidth,
+                               const LoadedModel& loaded, Backend& backend, double bandwidth,
                                const std::vector<measure::RunRecord>& records,
                                const AssumedAcceptance& assumed) {
   measure::BenchResult result;
@@ -161,7 +165,16 @@ measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, co
   result.device = backend.device();
   result.chip = backend.chip();
   result.compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
+  result.parameters = loaded.model().weights.parameters;
+  result.dtype = NameOf(loaded.model().weights.head.parts[0].dtype);
+  if (!options.html.empty()) result.weights = measure::HashWeights(loaded.folder());
+  if (result.device == "cpu") result.threads = backend.options().threads;
+  result.seed = options.seed;
+  result.version = VersionText();
+  result.date = Today();
+  result.command = CommandLine();
   result.what = jobs.what;
+  if (jobs.task && !jobs.task->note.empty()) result.what += ". " + jobs.task->note;
   if (!options.assume.empty()) result.simulation = NameOf(assumed);
   result.recurrence = backend.spec().recurrence;
   result.bandwidth = bandwidth;
@@ -243,7 +256,7 @@ void RunBench(const BenchOptions& options) {
   const double bandwidth = backend->ReadBandwidth();
   const std::vector<measure::RunRecord> records = RunAll(options, ways, jobs, loaded, *backend);
   const measure::BenchResult result =
-      Summarise(options, ways, jobs, *backend, bandwidth, records, assumed);
+      Summarise(options, ways, jobs, loaded, *backend, bandwidth, records, assumed);
   if (!options.csv.empty()) WriteTextFile(options.csv, BenchCsv(result));
   if (!options.html.empty()) WriteTextFile(options.html, BenchHtml(result));
   if (options.csv == "-" || options.html == "-") return;
@@ -290,7 +303,8 @@ void AddSourceOptions(Command command, BenchSource& source) {
 
 void AddOutputOptions(Command command, BenchOptions& options) {
   command.AddFlag("--json", options.json, "Print JSON");
-  command.AddOption("--csv", options.csv, "Write a line for each way; - is standard output")
+  command
+      .AddOption("--csv", options.csv, "Write a line for each decoding spec; - is standard output")
       .TypeName("FILE");
   command.AddOption("--html", options.html, "Write a page with charts; - is standard output")
       .TypeName("FILE");
@@ -304,7 +318,8 @@ void AddOutputOptions(Command command, BenchOptions& options) {
 
 void AddBenchCommand(Command app) {
   auto options = std::make_shared<BenchOptions>();
-  const Command command = app.AddCommand("bench", "Compare ways of decoding on the same prompts");
+  const Command command =
+      app.AddCommand("bench", "Compare decoding specs on the same prompts: speed, text, memory");
   const Option prompts = command.AddOption(
       "--prompts", options->source.prompts,
       "Text, one prompt per line, or JSONL with prompt, question or text (and answer); - "
@@ -322,7 +337,8 @@ void AddBenchCommand(Command app) {
   command
       .AddOption("--decode", options->decode,
                  "ar, lookup, loopspec, loopspec:1,2; then @16 (at most 16 rows), /g2, /early, "
-                 "/noearly, /residual, /non-residual, /coupled; several, the first is the baseline")
+                 "/noearly, /paper, /residual, /non-residual, /coupled; several, the first is the "
+                 "baseline")
       .Required();
   AddSourceOptions(command, options->source);
   command.AddOption("--concurrency", options->concurrency,
@@ -340,7 +356,9 @@ void AddBenchCommand(Command app) {
                     "Folder of another model whose tokenizer and chat template to use");
   options->model.AddTo(command);
   options->sampling.AddTo(command);
-  AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
+  AddSeed(
+      command, "--seed", options->seed,
+      "Seed of sampling. Cascade text depends on it and on the depths, coupled text on it alone");
   AddOutputOptions(command, *options);
   command.SetFooter(
       "\nExamples:\n"

@@ -40,6 +40,7 @@ void DecodeWay::Apply(DecodeRequest& request) const {
   request.row_budget = row_budget;
   request.group = group;
   request.early = early;
+  request.every_branch = every_branch;
   if (later) request.sampling.later = *later;
   if (sampler) request.sampling.sampler = *sampler;
 }
@@ -77,16 +78,25 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
     } else if (part == "early" || part == "noearly") {
       if (kind == "lookup") Fail("{} {}: lookup is early children alone", option, text);
       way.early = part == "early" ? EarlyChildren::kLookup : EarlyChildren::kOff;
+    } else if (part == "paper" && loopspec) {
+      way.every_branch = true;
     } else if (part.starts_with("g") && loopspec) {
       way.group =
           Number(part.substr(1), 1, kMaxGroup, option + " " + text + ", generations after g");
     } else {
       Fail(
-          "{} {}: expected @ROWS, /gN, /early, /noearly, /gated, /residual, /non-residual, "
-          "/cascade or /coupled, found /{}",
+          "{} {}: expected @ROWS, /gN, /early, /noearly, /paper, /gated, /residual, "
+          "/non-residual, /cascade or /coupled, found /{}",
           option, text, part);
     }
     at = next;
+  }
+  if (way.every_branch) {
+    if (way.row_budget > 0 || way.group > 1 || text.find("/early") != std::string::npos)
+      Fail("{} {}: /paper runs every live branch in every step, without @ROWS, /gN or /early",
+           option, text);
+    way.group = 1;
+    way.early = EarlyChildren::kOff;
   }
   return way;
 }

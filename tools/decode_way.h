@@ -1,4 +1,4 @@
-// Ways of decoding as they are named on the command line.
+// Decoding specs as they are named on the command line.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,7 @@ namespace loopspec::tools {
 // ar | lookup | loopspec[:DEPTHS], each followed by any of
 //   @ROWS   rows of a step at most        /gN       groups of N generations
 //   /early  begin children on guesses     /noearly  do not
+//   /paper  the paper's schedule: every live branch in every step, nothing withheld
 //   /gated /residual /non-residual        what later proposals are drawn from
 //   /cascade /coupled                     how sampled text is drawn
 // such as loopspec:2,8@16/g3. What is not said is chosen by cost, or as the other options say.
@@ -21,6 +22,7 @@ struct DecodeWay {
   int row_budget = 0;
   int group = 0;
   EarlyChildren early = EarlyChildren::kOff;
+  bool every_branch = false;
   std::optional<LaterProposal> later = {};
   std::optional<Sampler> sampler = {};
 

@@ -16,6 +16,7 @@
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/progress.h"
+#include "tools/provenance.h"
 
 namespace loopspec::tools {
 namespace {
@@ -88,7 +89,7 @@ struct RunOptions {
   ModelOptions model;
   std::vector<std::string> names;
   std::string experiments, benchmarks, output = "loopspec-results", as;
-  int limit = 0, max_tokens = 0;
+  int limit = 0, max_tokens = 0, repeat = 3;
   bool allow_unsandboxed_code = false;
 };
 
@@ -105,8 +106,11 @@ void ShowGroup(const Experiment& experiment, const std::string& group,
     if (!totals.contains(way)) continue;
     const measure::RunTotals& t = totals.at(way);
     const measure::WayFigures f = measure::FiguresOf(t, totals["ar"], decode.depths, recurrence, 0);
-    fmt::print("    {:<24}{:>9.1f} tokens/s", way, f.rate);
-    if (f.speedup > 0) fmt::print("  {:>5.2f}x", f.speedup);
+    fmt::print("    {:<28}{:>9.1f} tokens/s", way, f.rate);
+    if (f.speedup > 0 && f.Enough()) fmt::print("  {:>5.2f}x", f.speedup);
+    if (f.interval && f.Enough())
+      fmt::print(" ({:.2f} to {:.2f})", f.interval->low, f.interval->high);
+    fmt::print("  {} texts, {} tokens;", f.texts, f.tokens);
     fmt::print("  gamma {:.2f}, {:.2f} tokens per pass", f.gamma, f.tokens_per_pass);
     if (t.compared > 0) fmt::print("; {} of {} texts equal", t.equal, t.compared);
     if (t.answered > 0) fmt::print("; {} of {} right", t.correct, t.answered);
@@ -135,13 +139,16 @@ void RunExperiments(const RunOptions& options) {
         engine.kv_positions = std::min<int64_t>(positions, model.spec.max_positions);
         return MakeBackend(model, engine, depths);
       }};
-  measure::ExperimentOptions how{.output = options.output,
-                                 .benchmarks = options.benchmarks,
-                                 .limit = {},
-                                 .max_tokens = options.max_tokens,
-                                 .allow_unsandboxed_code = options.allow_unsandboxed_code,
-                                 .as = options.as,
-                                 .version = LOOPSPEC_VERSION};
+  measure::ExperimentOptions how;
+  how.output = options.output;
+  how.benchmarks = options.benchmarks;
+  how.max_tokens = options.max_tokens;
+  how.repeats = options.repeat;
+  how.allow_unsandboxed_code = options.allow_unsandboxed_code;
+  how.as = options.as;
+  how.version = VersionText();
+  how.date = Today();
+  how.command = CommandLine();
   if (options.limit > 0) how.limit = static_cast<size_t>(options.limit);
   int64_t compared = 0, equal = 0;
   std::string unequal;
@@ -226,6 +233,12 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
                  "New tokens of a text at most, for a trial, and prompts cut on the left to the "
                  "model's context; 0 is as declared")
       .Range(0, 1 << 30)
+      .TypeName("N")
+      .ShowDefault();
+  command
+      .AddOption("--repeat", options->repeat,
+                 "Times that every text is decoded where speed is measured")
+      .Range(1, 1000)
       .TypeName("N")
       .ShowDefault();
   command.AddOption("--benchmarks", options->benchmarks,

@@ -55,6 +55,20 @@ OrderedJson SamplingJson(const GenerationDefaults& defaults) {
           {"ignored", defaults.ignored}};
 }
 
+// The default depths for greedy and for sampled text, and whether they were measured.
+std::string DepthsText(const ChosenDepths& chosen, int recurrence) {
+  if (recurrence < 2) return "none (R = 1)";
+  const auto name = [](const std::vector<int>& depths) {
+    return depths.empty() ? std::string("none (autoregressive decoding was fastest)")
+                          : fmt::format("{}", fmt::join(depths, ","));
+  };
+  const std::string from = chosen.file ? "calibrated" : "by rule; loopspec calibrate measures";
+  if (chosen.depths == chosen.sampled_depths)
+    return fmt::format("{} by default ({})", name(chosen.depths), from);
+  return fmt::format("{} for greedy, {} for sampled text by default ({})", name(chosen.depths),
+                     name(chosen.sampled_depths), from);
+}
+
 void RunInspect(const ModelOptions& options, bool json) {
   const Model model = options.Load();
   const ModelSpec& spec = model.spec;
@@ -87,7 +101,9 @@ void RunInspect(const ModelOptions& options, bool json) {
           {"core", weights.core_bytes()},
           {"coda", weights.coda_bytes()}}},
         {"default_depths", depths},
+        {"default_depths_sampling", chosen.sampled_depths},
         {"calibration", chosen.file ? OrderedJson(chosen.file->string()) : OrderedJson(nullptr)},
+        {"calibration_note", chosen.note.empty() ? OrderedJson(nullptr) : OrderedJson(chosen.note)},
         {"default_sampling", SamplingJson(defaults)},
         {"kv_planes", planes.count()},
         {"kv_bytes_per_token_bf16", kv_per_token},
@@ -132,11 +148,17 @@ void RunInspect(const ModelOptions& options, bool json) {
                            static_cast<double>(weights.core_bytes()) * spec.recurrence +
                            static_cast<double>(weights.coda_bytes());
   row("one token, autoregressive", fmt::format("{} of weights read", HumanBytes(per_token)));
-  row("LoopSpec depths", depths.empty()
-                             ? "none (R = 1)"
-                             : fmt::format("{} by default ({})", fmt::join(depths, ","),
-                                           chosen.file ? "calibrated: " + chosen.file->string()
-                                                       : "by rule; loopspec calibrate measures"));
+  row("LoopSpec depths", DepthsText(chosen, spec.recurrence));
+  for (const auto& [view, choice] : {std::pair{"greedy", &chosen.greedy_choice},
+                                     std::pair{"sampling", &chosen.sampled_choice}}) {
+    if (choice->has_value())
+      row("",
+          fmt::format("{}: measured {} on {}, loopspec {}, {} positions of context, prompts: {}",
+                      view, (*choice)->date, NameOf((*choice)->machine), (*choice)->version,
+                      (*choice)->context, (*choice)->prompts));
+  }
+  if (chosen.file) row("", "from " + chosen.file->string());
+  if (!chosen.note.empty()) row("", chosen.note);
   row("sampling by default", SamplingText(defaults));
   for (const auto& depth : {depths}) {
     if (depth.size() == 2 && depth[1] % depth[0] == 0 && spec.recurrence % depth[0] == 0) {

@@ -45,8 +45,10 @@ void ModelOptions::AddTo(Command command) {
       .TypeName("N")
       .ShowDefault();
   group(AddSeed(command, "--state-seed", state_seed, "Seed of Raven's random initial states"));
+  group(command.AddFlag("--no-calibration", no_calibration,
+                        "Choose depths by rule, as if the model had never been calibrated"));
   group(command.AddOption("--kv-memory", kv_memory,
-                          "Key/value memory to set aside, such as 8G; default: what the text "
+                          "Key/value memory to reserve, such as 8G; default: what the text "
                           "needs (CPU), what is free (GPU)"));
 }
 
@@ -59,12 +61,13 @@ EngineOptions ModelOptions::ToEngineOptions() const {
   engine.recurrence = recurrence;
   engine.config = set;
   engine.state_seed = state_seed;
+  engine.calibration = !no_calibration;
   if (!kv_memory.empty()) engine.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   return engine;
 }
 
 ChosenDepths ModelOptions::ChooseDepths(const Model& model_loaded) const {
-  return ChooseDefaultDepths(ResolveModel(model), model_loaded, device);
+  return ChooseDefaultDepths(ResolveModel(model), model_loaded, ToEngineOptions());
 }
 
 void SamplingOptions::AddTo(Command command) {
@@ -89,8 +92,8 @@ void SamplingOptions::AddTo(Command command) {
                  "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
       .Group("Sampling");
   add("--sampler", sampler,
-      "cascade: the paper's rejection sampling; coupled: sampled text that does not depend on the "
-      "decoder")
+      "cascade: the paper's rejection sampling, whose text depends on the seed and on the depths; "
+      "coupled: the text of a seed is the same at all depths and without drafts")
       .OneOf({"cascade", "coupled"});
   add("--second-proposal", later,
       "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
@@ -164,7 +167,8 @@ std::vector<int> DecodeOptions::Depths(const ModelOptions& options, const Model&
 EngineOptions DecodeOptions::ToEngineOptions(const ModelOptions& options,
                                              const Model& model) const {
   EngineOptions engine = options.ToEngineOptions();
-  engine.depths = {Depths(options, model)};
+  // Else the engine chooses, for greedy and for sampled text apart.
+  if (decode != "loopspec" || depths != "auto") engine.depths = {Depths(options, model)};
   engine.max_running = 1;
   engine.background = false;  // one reader, who takes the steps
   if (row_budget > 0) engine.cells = row_budget;

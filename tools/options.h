@@ -23,6 +23,7 @@ struct ModelOptions {
   int threads = 0;
   uint64_t state_seed = 0;
   std::string kv_memory;
+  bool no_calibration = false;
 
   void AddTo(Command command);
   // What they ask of an engine.

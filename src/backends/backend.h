@@ -206,8 +206,12 @@ class Backend {
 std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const BackendOptions& options);
 std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOptions& options,
                                          int device);
+// How the CPU backend would compute: what kAuto stands for with this model on this machine.
+ComputeMode CpuComputeMode(const Model& model, ComputeMode wanted);
 // Number of usable GPUs; 0 where the build has no CUDA or no GPU answers. `why` says why there is
 // none.
 int CudaDeviceCount(std::string* why = nullptr);
+// What a GPU calls itself, as Backend::chip says it; `device` counts from 0.
+std::string CudaDeviceName(int device);
 
 }  // namespace loopspec

@@ -126,6 +126,13 @@ DepthProfile DepthProfiler::Finish() const {
   return profile;
 }
 
+int DepthProfile::zeros() const {
+  return generated.distance.empty()
+             ? 0
+             : static_cast<int>(
+                   std::count(generated.distance.begin(), generated.distance.end() - 1, 0.0));
+}
+
 AcceptancePrior PriorOf(const DepthRates& rates) {
   double gates = 0;
   for (const double gate : rates.gate) gates += gate;
@@ -209,11 +216,9 @@ std::vector<Prediction> PredictSpeeds(std::span<const DepthRates> list, int recu
 
 std::optional<PowerLawEnvelope> FitProfile(const DepthProfile& profile, std::string* why) {
   std::vector<DepthDistance> points;
-  for (const DepthCurve* curve : {&profile.prompts, &profile.generated}) {
-    if (curve->positions == 0) continue;
-    for (int depth = 1; depth < profile.recurrence; ++depth)
-      points.push_back({depth, std::min(1.0, curve->distance[static_cast<size_t>(depth) - 1])});
-  }
+  for (int depth = 1; depth < profile.recurrence && profile.generated.positions > 0; ++depth)
+    points.push_back(
+        {depth, std::min(1.0, profile.generated.distance[static_cast<size_t>(depth) - 1])});
   try {
     return FitEnvelope(points);
   } catch (const Error& error) {

@@ -39,6 +39,9 @@ struct DepthProfile {
   double context = 0;                       // mean position of the generated tokens
   double guess_offered = 0;  // early children: how often the text before offers a guess ...
   double guess_right = 0;    // ... and how often that is the token
+
+  // Depths before R whose mean distance over generated positions is 0: they are in no power law.
+  int zeros() const;
 };
 
 // Counts as it goes, so that progress can be shown between texts and within them.
@@ -105,8 +108,8 @@ std::vector<Prediction> PredictSpeeds(std::span<const DepthRates> list, int recu
                                       ThreadPool& team,
                                       const std::function<bool(size_t done)>& progress = {});
 
-// The distances of both kinds of text together, as the paper fits its benchmarks together; nothing
-// with `why` where no power law bounds them.
+// The envelope of the distances over generated positions, which decoding meets; nothing with `why`
+// where no power law bounds them.
 std::optional<PowerLawEnvelope> FitProfile(const DepthProfile& profile, std::string* why);
 
 }  // namespace loopspec

@@ -82,8 +82,9 @@ void AddDepthsPart(const CalibrationReport& report, HtmlPage& page) {
       "A looped model runs the same blocks R times for each token and reads out its answer at the "
       "end. LoopSpec also reads it out early: the left chart shows how often an early depth would "
       "already choose the token that the last one chooses, the right one how far its probabilities "
-      "are from the final ones (0: the same, 1: nothing in common). The dashed line is the "
-      "smallest power law above all distances.");
+      "are from the final ones (0: the same, 1: nothing in common). The dashed line is the power "
+      "law above all distances of generated text whose largest ratio to one of them is as small as "
+      "it can be.");
   page.BeginRow();
   page.AddFigure(AgreementPlot(profile),
                  fmt::format("Greedy view, {} positions of generated text and {} of prompts.",
@@ -97,14 +98,56 @@ void AddDepthsPart(const CalibrationReport& report, HtmlPage& page) {
   }
   const DepthChoice choice = ChooseDepths(*report.envelope, profile.recurrence);
   page.AddParagraph(fmt::format(
-      "The envelope has alpha = {:.3f}, beta = {:.3f}. The paper's closed form gives d1 = {:.2f}, "
+      "The envelope has alpha = {:.3f}, beta = {:.3f} and is up to {:.2f} times a measured "
+      "distance. "
+      "The paper's closed form gives d1 = {:.2f}, "
       "d2 = {:.2f}; its condition asks for R above {:.2f} and {} here (R = {}). It counts "
       "recurrences alone; the predictions above also count what rows, keys, pre-layers and "
       "readouts "
       "cost on this machine.",
-      report.envelope->alpha, report.envelope->beta, choice.depths.d1, choice.depths.d2,
-      choice.smallest_recurrence, choice.condition_holds ? "holds" : "does not hold",
-      profile.recurrence));
+      report.envelope->alpha, report.envelope->beta, report.envelope->worst_ratio, choice.depths.d1,
+      choice.depths.d2, choice.smallest_recurrence,
+      choice.condition_holds ? "holds" : "does not hold", profile.recurrence));
+  if (profile.zeros() > 0)
+    page.AddParagraph(
+        fmt::format("{} distances of 0 are left out of the envelope.", profile.zeros()));
+  if (const auto warning = EnvelopeWarning(*report.envelope))
+    page.AddParagraph("Warning: " + *warning + ".");
+}
+
+// Theorem 1 over every pair of depths.
+void AddRestartsPart(const CalibrationReport& report, HtmlPage& page) {
+  Plot plot;
+  plot.title = "Restarts against the bound of Theorem 1";
+  plot.diagonal = true;
+  PlotSeries series{"pairs of depths", PlotMark::kPoints, {}, -1};
+  double high = 0;
+  int64_t above = 0;
+  for (const RestartBound& pair : RestartBounds(report.profile)) {
+    high = std::max({high, 100 * pair.restarts, 100 * pair.bound});
+    above += pair.restarts > pair.bound + 1e-9 ? 1 : 0;
+    series.points.push_back(
+        {100 * pair.bound, 100 * pair.restarts,
+         fmt::format("{}: {:.3f} % restarts, bound {:.3f} %", DepthsText(pair.depths),
+                     100 * pair.restarts, 100 * pair.bound)});
+  }
+  if (series.points.empty()) return;
+  const auto pairs = static_cast<int64_t>(series.points.size());
+  plot.x = {"2 epsilon at the second depth, %", false, 0.0, 1.05 * high};
+  plot.y = {"tokens that restart, %", false, 0.0, 1.05 * high};
+  plot.series = {std::move(series)};
+  page.AddHeading("How often decoding restarts");
+  page.AddFigure(
+      PlotSvg(plot),
+      fmt::format(
+          "Each point is a pair of depths, {} in all; restarts are exact over the draws of "
+          "the cascade, epsilon is the mean distance at the second depth. The theorem bounds "
+          "restarts by 2 epsilon, the dashed line; {} above it.{}",
+          pairs, above == 0 ? "none lies" : fmt::format("{} lie", above),
+          report.profile.cascade_positions < report.profile.generated.positions
+              ? fmt::format(" Restarts are over {} of {} positions.",
+                            report.profile.cascade_positions, report.profile.generated.positions)
+              : ""));
 }
 
 PlotSeries Measured(const CalibrationReport& report, size_t proposals, const char* name) {
@@ -161,7 +204,7 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
   for (const double share : p.rates.gate)
     gate += (gate.empty() ? "" : " / ") + fmt::format("{:.1f}", 100 * share);
   const double plain = report.measured.empty() ? 0.0 : report.measured.front().median();
-  std::vector<std::string>& row = table.rows.emplace_back();
+  std::vector<measure::HtmlCell>& row = table.rows.emplace_back();
   row = {DepthsText(p.depths),
          accepted,
          gate,
@@ -175,7 +218,7 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
     row.push_back(m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "");
     row.push_back(m != nullptr && m->floor_share > 0 ? ShareAsPercent(m->floor_share) : "");
   }
-  table.strong.push_back(p.depths == report.chosen().depths);
+  table.strong.push_back(p.depths == report.chosen_depths);
 }
 
 HtmlTable PredictionTable(const CalibrationReport& report) {
@@ -195,14 +238,22 @@ HtmlTable PredictionTable(const CalibrationReport& report) {
 }
 
 void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
-  page.AddHeading("Which depths are fastest here");
+  page.AddHeading(fmt::format("Which depths are fastest here for {} decoding",
+                              report.view == RatesView::kGreedy ? "greedy" : "sampled"));
   page.AddParagraph(fmt::format(
-      "{} on {} ({}, {}), {} decoding at {} positions of context. Chosen: {}, predicted {:.1f} "
-      "tokens/s, {:.2f}x autoregressive.",
-      report.model, report.chip, report.device, report.compute,
-      report.view == RatesView::kGreedy ? "greedy" : "sampled", report.request.context,
-      DepthsText(report.chosen().depths), report.chosen().tokens_per_second,
-      report.chosen().speedup));
+      "{} on {} ({}{}), {}; {} texts, {} generated positions, {} positions of context on average. "
+      "Prompts: {}. {}, loopspec {}.",
+      report.model, report.chip, report.device,
+      report.threads > 0 ? fmt::format(", {} threads", report.threads) : "", report.compute,
+      report.texts, report.profile.generated.positions, report.request.context, report.prompts,
+      report.date, report.version));
+  const MeasuredSpeed* measured = report.FindMeasured(report.chosen_depths);
+  page.AddParagraph(fmt::format(
+      "Chosen: {}, {}.", DepthsText(report.chosen_depths),
+      measured != nullptr
+          ? fmt::format("the fastest of those measured: {:.1f} tokens/s", measured->median())
+          : fmt::format("predicted {:.1f} tokens/s, {:.2f}x autoregressive; nothing was measured",
+                        report.chosen().tokens_per_second, report.chosen().speedup)));
   if (report.spread > kSteadySpread) {
     page.AddParagraph(fmt::format(
         "The machine was busy: the same work took up to {:.2f} times as long at one time as at "
@@ -236,11 +287,17 @@ void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
 
 }  // namespace
 
-std::string CalibrationPage(const CalibrationReport& report) {
-  HtmlPage page("Calibration of " + report.model);
-  AddSpeedPart(report, page);
-  AddMeasuredPart(report, page);
-  AddDepthsPart(report, page);
+std::string CalibrationPage(std::span<const CalibrationReport> reports) {
+  HtmlPage page("Calibration of " + reports[0].model);
+  page.AddParagraph(
+      "Tokens per second: every token, over the time from the read prompt to the last one.");
+  for (const CalibrationReport& report : reports) {
+    AddSpeedPart(report, page);
+    AddMeasuredPart(report, page);
+    AddDepthsPart(report, page);
+    AddRestartsPart(report, page);
+  }
+  if (!reports[0].command.empty()) page.AddParagraph("Run by: " + reports[0].command);
   return page.Text();
 }
 

@@ -2,12 +2,14 @@
 // speed.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "calibrate/calibration_report.h"
 
 namespace loopspec {
 
-std::string CalibrationPage(const CalibrationReport& report);
+// One view after the other.
+std::string CalibrationPage(std::span<const CalibrationReport> reports);
 
 }  // namespace loopspec

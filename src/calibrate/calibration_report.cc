@@ -31,6 +31,7 @@ OrderedJson EnvelopeJson(const CalibrationReport& report) {
   return {{"alpha", report.envelope->alpha},
           {"beta", report.envelope->beta},
           {"worst_ratio", report.envelope->worst_ratio},
+          {"zeros_left_out", report.profile.zeros()},
           {"closed_form", {choice.depths.d1, choice.depths.d2}},
           {"condition_holds", choice.condition_holds},
           {"smallest_recurrence", choice.smallest_recurrence}};
@@ -52,12 +53,19 @@ OrderedJson DeviceJson(const CalibrationReport& report) {
                         {"runs", m.rates},
                         {"bound_share", m.floor_share}});
   const PredictionQuality quality = Judge(report);
-  OrderedJson json = {{"depths", report.chosen().depths},
+  OrderedJson json = {{"depths", report.chosen_depths},
                       {"device", report.device},
                       {"chip", report.chip},
+                      {"threads", report.threads},
                       {"compute", report.compute},
-                      {"view", report.view == RatesView::kGreedy ? "greedy" : "sampling"},
+                      {"date", report.date},
+                      {"version", report.version},
+                      {"prompts", report.prompts},
+                      {"texts", report.texts},
+                      {"positions", report.profile.generated.positions},
                       {"context", report.request.context},
+                      {"clock", "from the read prompt to the last token"},
+                      {"envelope", EnvelopeJson(report)},
                       {"bandwidth", report.request.bandwidth},
                       {"spread", report.spread},
                       {"autoregressive", PredictionJson(report.autoregressive)},
@@ -111,7 +119,7 @@ PredictionQuality Judge(const CalibrationReport& report) {
     predicted.push_back(p->tokens_per_second);
     measured.push_back(m.median());
     if (m.median() > best) best = m.median(), quality.best = m.depths;
-    if (m.depths == report.chosen().depths) chosen = m.median();
+    if (m.depths == report.chosen_depths) chosen = m.median();
   }
   quality.compared = static_cast<int>(predicted.size());
   quality.rank_correlation = RankCorrelation(predicted, measured);
@@ -123,33 +131,60 @@ std::string DepthsText(const std::vector<int>& depths) {
   return depths.empty() ? "autoregressive" : fmt::format("({})", fmt::join(depths, ","));
 }
 
-OrderedJson CalibrationJson(const CalibrationReport& report, const Model& model,
+std::vector<RestartBound> RestartBounds(const DepthProfile& profile) {
+  std::vector<RestartBound> bounds;
+  for (const DepthRates& rates : profile.sampled) {
+    if (rates.depths.size() != 2) continue;
+    const double distance = profile.generated.distance[static_cast<size_t>(rates.depths[1]) - 1];
+    bounds.push_back(
+        {rates.depths, std::max(0.0, 1 - rates.accepted[0] - rates.accepted[1]), 2 * distance});
+  }
+  return bounds;
+}
+
+OrderedJson CalibrationJson(std::span<const CalibrationReport> reports, const Model& model,
                             const std::string& old) {
-  OrderedJson devices = OrderedJson::object();
+  OrderedJson kept = OrderedJson::object();
   if (!old.empty()) {
     try {
       ParseCalibration(old, "the old calibration", model);
-      devices = ParseOrderedJson(old, "the old calibration").at("devices");
+      kept = ParseOrderedJson(old, "the old calibration");
     } catch (const Error&) {
-      // Of another model, or damaged: nothing of it is kept.
+      // Of another model, of an earlier version, or damaged: nothing of it is kept.
     }
   }
-  devices[report.device_class] = DeviceJson(report);
-  const DepthProfile& profile = report.profile;
+  OrderedJson devices = kept.contains("devices") ? kept["devices"] : OrderedJson::object();
+  for (const CalibrationReport& report : reports)
+    devices[report.device_class][ViewName(report.view == RatesView::kGreedy)] = DeviceJson(report);
+  // Rates of a view come from its own texts, where these were written.
+  const auto of_view = [&](RatesView view) -> const CalibrationReport* {
+    for (const CalibrationReport& report : reports) {
+      if (report.view == view) return &report;
+    }
+    return nullptr;
+  };
+  const auto rates = [&](RatesView view, const char* key) -> OrderedJson {
+    const CalibrationReport* own = of_view(view);
+    if (own == nullptr && kept.contains(key)) return kept[key];
+    const DepthProfile& profile = (own != nullptr ? *own : reports[0]).profile;
+    return RatesJson(view == RatesView::kGreedy ? profile.greedy : profile.sampled);
+  };
+  const CalibrationReport& first = reports[0];
+  const DepthProfile& profile = first.profile;
   return {{"loopspec_calibration", kCalibrationVersion},
           {"model", CalibrationModel(model)},
           {"prompts", CurveJson(profile.prompts)},
           {"generated", CurveJson(profile.generated)},
           {"sampling",
-           {{"temperature", report.sampling.temperature},
-            {"top_p", report.sampling.top_p},
-            {"top_k", report.sampling.top_k},
-            {"min_p", report.sampling.min_p}}},
+           {{"temperature", first.sampling.temperature},
+            {"top_p", first.sampling.top_p},
+            {"top_k", first.sampling.top_k},
+            {"min_p", first.sampling.min_p}}},
           {"guesses", {{"offered", profile.guess_offered}, {"right", profile.guess_right}}},
-          {"envelope", EnvelopeJson(report)},
-          {"greedy", RatesJson(profile.greedy)},
+          {"envelope", EnvelopeJson(first)},
+          {"greedy", rates(RatesView::kGreedy, "greedy")},
           {"sampled_positions", profile.cascade_positions},
-          {"sampled", RatesJson(profile.sampled)},
+          {"sampled", rates(RatesView::kSampled, "sampled")},
           {"devices", devices}};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct CalibrationReport {
   std::string device, chip;  // "cpu", its name
   std::string device_class;  // "cpu", "gpu"
   std::string compute;       // "f32", "bf16"
+  int threads = 0;           // of a CPU; 0 on a GPU
+  std::string date, version, command;
+  std::string prompts;  // where they came from: a file's name, "made prompts of 64 tokens"
+  int texts = 0;        // that were written
   DepthProfile profile;
   SamplingParams sampling;              // of the sampled view
   RatesView view = RatesView::kGreedy;  // which of the views the predictions are for
@@ -33,7 +38,8 @@ struct CalibrationReport {
   StepCost step_cost;       // as measured by itself; that of `request` is as texts met it
   PredictionRequest request;
   Prediction autoregressive;
-  std::vector<Prediction> predictions;  // the chosen one, then the fastest first
+  std::vector<Prediction> predictions;  // the fastest first
+  std::vector<int> chosen_depths;       // none: autoregressive decoding
   bool triples_thinned = false;
   std::vector<MeasuredSpeed> measured;  // the first is autoregressive; may be empty
 
@@ -41,7 +47,7 @@ struct CalibrationReport {
   // little. 1: it never did.
   double spread = 1;
 
-  const Prediction& chosen() const { return predictions.front(); }
+  const Prediction& chosen() const { return *Find(chosen_depths); }
   const Prediction* Find(const std::vector<int>& depths) const;
   const MeasuredSpeed* FindMeasured(const std::vector<int>& depths) const;
 };
@@ -62,9 +68,18 @@ PredictionQuality Judge(const CalibrationReport& report);
 // (2,8), or "autoregressive".
 std::string DepthsText(const std::vector<int>& depths);
 
-// The file's content. What `old` says of devices of other classes is kept, where it is a
-// calibration of the same model.
-OrderedJson CalibrationJson(const CalibrationReport& report, const Model& model,
+// Theorem 1 over every pair of depths, sampled view: with the gate decoding restarts with a
+// probability of at most twice the mean distance at the second depth.
+struct RestartBound {
+  std::vector<int> depths;
+  double restarts = 0, bound = 0;  // shares of positions
+};
+std::vector<RestartBound> RestartBounds(const DepthProfile& profile);
+
+// The file's content, from one report or from those of both views. What `old` says of devices of
+// other classes and of the view that was not calibrated is kept, where it is a calibration of the
+// same model.
+OrderedJson CalibrationJson(std::span<const CalibrationReport> reports, const Model& model,
                             const std::string& old);
 
 }  // namespace loopspec

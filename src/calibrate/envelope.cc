@@ -1,5 +1,7 @@
 #include "calibrate/envelope.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -96,6 +98,19 @@ PowerLawEnvelope FitEnvelope(std::span<const DepthDistance> points) {
         best);
   }
   return {best, std::exp(Top(logs, best)), std::exp(width)};
+}
+
+std::optional<std::string> EnvelopeWarning(const PowerLawEnvelope& envelope) {
+  constexpr double kLoose = 3;
+  std::string text;
+  if (envelope.beta > 1)
+    text = fmt::format("beta is {:.2f}, above 1, which no distance exceeds", envelope.beta);
+  if (envelope.worst_ratio > kLoose) {
+    text += fmt::format("{}the envelope is up to {:.1f} times a measured distance, above {:g}",
+                        text.empty() ? "" : "; ", envelope.worst_ratio, kLoose);
+  }
+  if (text.empty()) return std::nullopt;
+  return text + ": the depths that it makes best mean little";
 }
 
 double SmallestRecurrence(double alpha, double beta) {

@@ -30,6 +30,10 @@ struct PowerLawEnvelope {
 // positive.
 PowerLawEnvelope FitEnvelope(std::span<const DepthDistance> points);
 
+// A sentence where the power law says little: beta above 1 (a distance is at most 1), or more than
+// three times a measured distance somewhere.
+std::optional<std::string> EnvelopeWarning(const PowerLawEnvelope& envelope);
+
 // Theorem 2: what R must exceed for the closed form to give 1 <= d1 < d2 < R.
 double SmallestRecurrence(double alpha, double beta);
 

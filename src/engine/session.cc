@@ -24,8 +24,13 @@ Session::Session(const EngineOptions& options)
 
 Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded)
     : options_(options), loaded_(std::move(loaded)), depths_(options.depths) {
-  ChosenDepths chosen = ChooseDefaultDepths(loaded_->folder(), loaded_->model(), options.device);
-  if (depths_.empty()) depths_.push_back(chosen.depths);
+  ChosenDepths chosen = ChooseDefaultDepths(loaded_->folder(), loaded_->model(), options);
+  if (depths_.empty()) {
+    depths_.push_back(chosen.depths);
+    // The best depths of greedy and of sampled text may differ.
+    if (chosen.sampled_depths != chosen.depths) depths_.push_back(chosen.sampled_depths);
+    sampled_default_ = depths_.size() - 1;
+  }
   calibration_ = std::move(chosen.calibration);
   std::vector<int> all;
   for (const std::vector<int>& depths : depths_) {
@@ -87,13 +92,13 @@ int64_t Session::longest() const {
   return std::min<int64_t>(spec().max_positions, int64_t{backend_->pages()} * kPageSize);
 }
 
-std::vector<int> Session::ChooseDepths(const Request& request) const {
+std::vector<int> Session::ChooseDepths(const Request& request, bool greedy) const {
   if (request.decoding != Decoding::kLoopSpec) {
     if (request.depths && !request.depths->empty())
       Fail("depths {} go with LoopSpec decoding alone", fmt::join(*request.depths, ","));
     return {};
   }
-  if (!request.depths) return depths_[0];
+  if (!request.depths) return depths_[greedy ? 0 : sampled_default_];
   if (std::find(depths_.begin(), depths_.end(), *request.depths) == depths_.end()) {
     std::vector<std::string> known;
     for (const std::vector<int>& depths : depths_)
@@ -110,7 +115,7 @@ Submission Session::Prepare(const Request& request) const {
   decode.prompt = loaded_->EncodePrompt(request);
   const auto prompt = static_cast<int64_t>(decode.prompt.size());
   decode.sampling = request.sampling.value_or(defaults_.sampling);
-  decode.depths = ChooseDepths(request);
+  decode.depths = ChooseDepths(request, decode.sampling.greedy());
   decode.prior = calibration_.Prior(decode.depths, decode.sampling.greedy());
   decode.row_budget = request.max_rows;
   decode.group = request.group;

@@ -49,7 +49,8 @@ class Session {
   Backend& backend() { return *backend_; }
   const Backend& backend() const { return *backend_; }
   const GenerationDefaults& defaults() const { return defaults_; }
-  // Sets of proposal depths that requests may choose from; the first is the default.
+  // Sets of proposal depths that requests may choose from; the first is the default, unless a
+  // calibration found another one best for sampled text.
   const std::vector<std::vector<int>>& depths() const { return depths_; }
   // Positions that one text can have: the model's context, or less where memory holds less.
   int64_t longest() const;
@@ -64,12 +65,13 @@ class Session {
   SchedulerOptions scheduler_options();
 
  private:
-  std::vector<int> ChooseDepths(const Request& request) const;
+  std::vector<int> ChooseDepths(const Request& request, bool greedy) const;
 
   const EngineOptions options_;
   const std::shared_ptr<const LoadedModel> loaded_;
   std::vector<std::vector<int>> depths_;
-  Calibration calibration_;  // empty where there is none
+  size_t sampled_default_ = 0;  // of depths_
+  Calibration calibration_;     // empty where there is none
   GenerationDefaults defaults_;
   std::shared_ptr<Backend> backend_;
   std::optional<StepCost> cost_;  // none: to be measured

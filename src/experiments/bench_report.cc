@@ -40,14 +40,19 @@ OrderedJson WayJson(const BenchResult& result, const BenchWay& way) {
       {"sampler", way.sampler},
       {"second_proposal", way.second_proposal},
       {"tokens_per_second", {{"median", f.rate}, {"min", f.rate_low}, {"max", f.rate_high}}},
-      {"speedup", f.speedup},
+      {"speedup", f.Enough() ? OrderedJson(f.speedup) : OrderedJson(nullptr)},
+      {"speedup_interval", f.interval && f.Enough()
+                               ? OrderedJson({f.interval->low, f.interval->high})
+                               : OrderedJson(nullptr)},
+      {"speedup_after_first_token", f.Enough() ? OrderedJson(f.paper_clock) : OrderedJson(nullptr)},
       {"gamma", f.gamma},
       {"tokens_per_pass", f.tokens_per_pass},
       {"floor_share", Maybe(f.floor_share)},
       {"memory_allows", f.memory_allows},
       {"acceptance_share", f.acceptance_share},
       {"schedule_share", f.schedule_share},
-      {"texts", t.runs},
+      {"texts", t.texts},
+      {"repeats", f.repeats},
       {"decoded_tokens", t.tokens},
       {"accepted", s.accepted},
       {"fallback", s.fallback},
@@ -104,8 +109,12 @@ std::vector<std::string> Remarks(const BenchResult& result, const BenchWay& way)
   const WayFigures f = result.Figures(way);
   const DecodeStatistics& s = way.totals.statistics;
   std::vector<std::string> lines;
-  if (const std::string verdict = f.Verdict(way.depths.empty() && s.guesses == 0); !verdict.empty())
+  const bool baseline = &way == &result.ways[0] || (way.depths.empty() && s.guesses == 0);
+  if (const std::string verdict = f.Verdict(baseline ? "" : result.ways[0].name); !verdict.empty())
     lines.push_back(verdict);
+  if (!baseline && f.interval && f.Enough())
+    lines.push_back(fmt::format("95 % of a bootstrap over {} texts: {:.2f}x to {:.2f}x", f.texts,
+                                f.interval->low, f.interval->high));
   if (f.gate)
     lines.push_back(
         fmt::format("gate open at {:.2f} % of {} readouts", 100 * *f.gate, s.gate_evaluated));
@@ -141,14 +150,37 @@ std::string Heading(const BenchResult& result) {
 
 // ---- The page
 
+HtmlCell SpeedupCell(const WayFigures& f) {
+  HtmlCell cell(f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "too few tokens");
+  cell.faint = !f.Enough();
+  if (f.Enough() && f.interval)
+    cell.note = fmt::format("{:.2f} to {:.2f}", f.interval->low, f.interval->high);
+  return cell;
+}
+
+// What was measured, where and how.
+void AddSource(const BenchResult& result, HtmlPage& page) {
+  page.AddParagraph(fmt::format(
+      "{}: {:.1f} M parameters, {}, weights {}. On {} ({}{}), {} activations, seed {}. {}, "
+      "loopspec "
+      "{}.",
+      result.model, static_cast<double>(result.parameters) / 1e6, result.dtype,
+      result.weights.empty() ? "unknown" : "sha256 " + result.weights.substr(0, 12), result.chip,
+      result.device, result.threads > 0 ? fmt::format(", {} threads", result.threads) : "",
+      result.compute, result.seed, result.date, result.version));
+  if (!result.command.empty()) page.AddParagraph("Run by: " + result.command);
+}
+
 HtmlTable PageTable(const BenchResult& result) {
   HtmlTable table;
   table.columns = {{"decoding", false},
                    {"sampling", false},
+                   {"equal"},
                    {"tokens/s"},
-                   {"lowest"},
-                   {"highest"},
                    {"speedup"},
+                   {"paper's clock"},
+                   {"texts"},
+                   {"tokens"},
                    {"gamma"},
                    {"tokens/pass"},
                    {"drafts / fallback, %"},
@@ -159,7 +191,6 @@ HtmlTable PageTable(const BenchResult& result) {
                    {"peak"},
                    {"memory bound"},
                    {"memory allows"},
-                   {"equal"},
                    {"right"}};
   const auto percent = [](std::optional<double> share) {
     return share ? fmt::format("{:.1f} %", 100 * *share) : std::string("–");
@@ -167,14 +198,16 @@ HtmlTable PageTable(const BenchResult& result) {
   for (const BenchWay& way : result.ways) {
     const WayFigures f = result.Figures(way);
     const RunTotals& t = way.totals;
-    table.rows.push_back(
-        {way.name, way.sampler, fmt::format("{:.1f}", f.rate), fmt::format("{:.1f}", f.rate_low),
-         fmt::format("{:.1f}", f.rate_high), fmt::format("{:.2f}x", f.speedup),
-         fmt::format("{:.2f}", f.gamma), fmt::format("{:.2f}", f.tokens_per_pass), Sources(f),
-         percent(f.gate), percent(f.early), percent(f.adopted), fmt::format("{:.2f}", f.rows_mean),
-         std::to_string(f.rows_peak), percent(f.floor_share),
-         fmt::format("{:.2f}x", f.memory_allows), way.comparable ? Equal(way) : "–",
-         t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"});
+    table.rows.push_back({way.name, way.sampler, way.comparable ? Equal(way) : "–",
+                          HtmlCell(fmt::format("{:.1f}", f.rate),
+                                   fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
+                          SpeedupCell(f), f.Enough() ? fmt::format("{:.2f}x", f.paper_clock) : "–",
+                          std::to_string(f.texts), std::to_string(f.tokens),
+                          fmt::format("{:.2f}", f.gamma), fmt::format("{:.2f}", f.tokens_per_pass),
+                          Sources(f), percent(f.gate), percent(f.early), percent(f.adopted),
+                          fmt::format("{:.2f}", f.rows_mean), std::to_string(f.rows_peak),
+                          percent(f.floor_share), fmt::format("{:.2f}x", f.memory_allows),
+                          t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"});
   }
   return table;
 }
@@ -194,27 +227,33 @@ std::string SpeedBars(const BenchResult& result) {
 }
 
 std::string RowsPlot(const BenchResult& result) {
-  Plot plot;
+  constexpr int kRowsOfBin = 10;  // as in the paper
+  int most = 0;
+  for (const BenchWay& way : result.ways) most = std::max(most, way.totals.statistics.rows_peak);
+  const int width = most > 2 * kRowsOfBin ? kRowsOfBin : 1;
+  BarPlot plot;
   plot.title = "Rows of a recurrent pass";
-  plot.x.label = "rows";
+  plot.x_label = width > 1 ? "rows, in bins of 10" : "rows";
   plot.y.label = "share of passes, %";
   for (const BenchWay& way : result.ways) {
-    const DecodeStatistics& s = way.totals.statistics;
-    PlotSeries series{way.name, PlotMark::kLineAndPoints, {}, -1};
-    for (size_t rows = 1; rows < s.rows_histogram.size() && s.steps > 0; ++rows) {
-      const auto share =
-          100.0 * static_cast<double>(s.rows_histogram[rows]) / static_cast<double>(s.steps);
-      if (share > 0) series.points.push_back({static_cast<double>(rows), share, ""});
-    }
+    const Histogram histogram = BinCounts(way.totals.statistics.rows_histogram, width);
+    if (histogram.bins.size() > plot.categories.size()) plot.categories = histogram.bins;
+    BarSeries series{way.name, {}};
+    for (const double percent : histogram.percent)
+      series.values.push_back(BarValue{percent, {}, {}});
     plot.series.push_back(std::move(series));
   }
-  return PlotSvg(plot);
+  for (size_t i = 0; width == 1 && i < plot.categories.size(); ++i)
+    plot.categories[i] = std::to_string(i + 1);
+  return BarSvg(plot);
 }
 
 }  // namespace
 
 WayFigures BenchResult::Figures(const BenchWay& way) const {
-  return FiguresOf(way.totals, ways[0].totals, way.depths, recurrence, bandwidth);
+  WayFigures figures = FiguresOf(way.totals, ways[0].totals, way.depths, recurrence, bandwidth);
+  if (way.second_proposal != "gated") figures.gate = std::nullopt;  // has none
+  return figures;
 }
 
 std::string ExplainShare(double share) {
@@ -229,6 +268,12 @@ OrderedJson BenchJson(const BenchResult& result) {
                      {"device", result.device},
                      {"chip", result.chip},
                      {"compute", result.compute},
+                     {"threads", result.threads},
+                     {"parameters", result.parameters},
+                     {"dtype", result.dtype},
+                     {"seed", result.seed},
+                     {"date", result.date},
+                     {"version", result.version},
                      {"recurrence", result.recurrence},
                      {"bandwidth", result.bandwidth},
                      {"what", result.what},
@@ -246,7 +291,7 @@ OrderedJson BenchJson(const BenchResult& result) {
 std::string BenchCsv(const BenchResult& result) {
   std::string text =
       "decode,sampler,second_proposal,depths,tokens_per_second,tokens_per_second_min,"
-      "tokens_per_second_max,speedup,gamma,tokens_per_pass,";
+      "tokens_per_second_max,speedup,speedup_low,speedup_high,gamma,tokens_per_pass,";
   for (size_t i = 1; i <= kCsvProposals; ++i) text += fmt::format("accepted_{},", i);
   text +=
       "fallback,gate_rate,early,adoption_rate,rows_mean,rows_peak,floor_share,memory_allows,"
@@ -256,16 +301,19 @@ std::string BenchCsv(const BenchResult& result) {
     const WayFigures f = result.Figures(way);
     const RunTotals& t = way.totals;
     const TimeShares shares = SharesOf(t);
-    std::vector<std::string> fields = {way.name,
-                                       way.sampler,
-                                       way.second_proposal,
-                                       fmt::format("{}", fmt::join(way.depths, " ")),
-                                       CsvNumber(f.rate),
-                                       CsvNumber(f.rate_low),
-                                       CsvNumber(f.rate_high),
-                                       CsvNumber(f.speedup),
-                                       CsvNumber(f.gamma),
-                                       CsvNumber(f.tokens_per_pass)};
+    std::vector<std::string> fields = {
+        way.name,
+        way.sampler,
+        way.second_proposal,
+        fmt::format("{}", fmt::join(way.depths, " ")),
+        CsvNumber(f.rate),
+        CsvNumber(f.rate_low),
+        CsvNumber(f.rate_high),
+        CsvNumber(f.Enough() ? std::optional(f.speedup) : std::nullopt),
+        CsvNumber(f.interval ? std::optional(f.interval->low) : std::nullopt),
+        CsvNumber(f.interval ? std::optional(f.interval->high) : std::nullopt),
+        CsvNumber(f.gamma),
+        CsvNumber(f.tokens_per_pass)};
     for (size_t i = 0; i < kCsvProposals; ++i)
       fields.push_back(i < f.accepted.size() ? CsvNumber(f.accepted[i]) : "");
     for (const auto& value :
@@ -274,7 +322,7 @@ std::string BenchCsv(const BenchResult& result) {
           f.floor_share, std::optional(f.memory_allows), std::optional(shares.prelude),
           std::optional(shares.recur), std::optional(shares.readout), std::optional(shares.host)})
       fields.push_back(CsvNumber(value));
-    fields.push_back(std::to_string(t.runs));
+    fields.push_back(std::to_string(t.texts));
     fields.push_back(std::to_string(t.tokens));
     fields.push_back(way.comparable ? (t.equal == t.compared ? "true" : "false") : "");
     fields.push_back(t.answered > 0 ? std::to_string(t.correct) : "");
@@ -298,8 +346,9 @@ std::string BenchTable(const BenchResult& result) {
     const WayFigures f = result.Figures(way);
     const TimeShares shares = SharesOf(way.totals);
     text += fmt::format(
-        "{:<{}}{:>10.1f}{:>18}{:>8.2f}x{:>9}{:>8.2f}{:>10.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
-        way.name, width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high), f.speedup,
+        "{:<{}}{:>10.1f}{:>18}{:>9}{:>9}{:>8.2f}{:>10.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
+        way.name, width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high),
+        f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "-",
         f.floor_share ? fmt::format("{:.1f} %", 100 * *f.floor_share) : "-", f.gamma,
         f.tokens_per_pass, Sources(f), f.rows_mean, f.rows_peak,
         fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * shares.prelude, 100 * shares.recur,
@@ -312,23 +361,27 @@ std::string BenchTable(const BenchResult& result) {
 }
 
 std::string BenchHtml(const BenchResult& result) {
-  HtmlPage page(fmt::format("Ways of decoding {}", result.model));
+  HtmlPage page(fmt::format("Decoding {} by several specs", result.model));
   page.AddParagraph(Heading(result));
+  AddSource(result, page);
   if (result.ways.empty()) return page.Text();
   page.BeginRow();
-  page.AddFigure(SpeedBars(result), "Tokens after the first ones, over the time they took.");
+  page.AddFigure(SpeedBars(result), "All tokens, over the time from the read prompt to the last.");
   page.AddFigure(RowsPlot(result), "How many branches advance together in a pass.");
   page.EndRow();
   page.AddTable(PageTable(result));
   page.AddNote(
-      "speedup: over the first way. gamma: tokens for every R recurrences by the paper's formula, "
+      "speedup: tokens per second over those of the first line, with 95 % of a bootstrap over "
+      "texts; "
+      "paper's clock: the same from the first token on, as the paper counts. gamma: tokens for "
+      "every R recurrences by the paper's formula, "
       "which counts accepted drafts alone; tokens/pass: as they happened. drafts / fallback: "
       "tokens that were the first, second, ... draft, or the last depth's own choice. gate opens: "
       "readouts at later depths that made a draft. early: tokens whose computation began on a "
       "guess before they were drafted; adopted: guesses that the draft confirmed. memory bound: "
       "the time that reading weights, keys and values alone takes, over the time of the steps. "
       "memory allows: the speedup if reading were all that takes time. equal: the same tokens as "
-      "the first way of the same sampler, where they must be.");
+      "the first line of the same sampler, where they must be.");
   HtmlTable limits;
   limits.columns = {{"decoding", false}, {"what holds it back", false}};
   for (const BenchWay& way : result.ways) {

@@ -9,18 +9,24 @@
 
 namespace loopspec::measure {
 
-// One way of decoding.
+// One decoding spec.
 struct BenchWay {
   std::string name;  // as it was given
   std::vector<int> depths;
   std::string sampler;          // "greedy", "cascade", "coupled"
   std::string second_proposal;  // "gated", "residual", "non-residual"
-  bool comparable = false;      // its tokens must be those of the first way of its sampler
+  bool comparable = false;      // its tokens must be those of the first one of its sampler
   RunTotals totals;
 };
 
 struct BenchResult {
   std::string model, device, chip, compute;
+  // The weights: size, element type and their SHA-256, which is worked out for pages alone.
+  int64_t parameters = 0;
+  std::string dtype, weights;
+  int threads = 0;  // of a CPU
+  uint64_t seed = 0;
+  std::string version, date, command;
   std::string what;        // what was decoded: "8 prompts of p.txt", "task gsm8k_cot"
   std::string simulation;  // assumed rates; empty: the model decided
   int recurrence = 1;

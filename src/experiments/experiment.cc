@@ -23,7 +23,10 @@ constexpr Names<ExperimentKind, 6> kKinds = {{{"speedup", ExperimentKind::kSpeed
                                               {"sources", ExperimentKind::kSources},
                                               {"distance", ExperimentKind::kDistance},
                                               {"depths", ExperimentKind::kDepths}}};
-constexpr Names<bool, 2> kSchedules = {{{"chosen", false}, {"paper", true}}};
+constexpr Names<Schedule, 4> kSchedules = {{{"paper", Schedule::kPaper},
+                                            {"rows", Schedule::kRows},
+                                            {"groups", Schedule::kGroups},
+                                            {"chosen", Schedule::kChosen}}};
 constexpr Names<LaterProposal, 3> kLater = {{{"gated", LaterProposal::kGatedResidual},
                                              {"residual", LaterProposal::kResidual},
                                              {"non-residual", LaterProposal::kNonResidual}}};
@@ -148,7 +151,7 @@ ExperimentDecode ParseDecode(const Json& json, const std::string& what) {
   decode.depths = reader.Ints("depths");
   decode.lookup = reader.Bool("lookup");
   if (decode.lookup && !decode.depths.empty()) Fail("{}: \"lookup\" has no depths", what);
-  decode.paper_schedule = Named(kSchedules, reader.String("schedule", "chosen"), what);
+  decode.schedule = Named(kSchedules, reader.String("schedule", "chosen"), what);
   decode.later = Named(kLater, reader.String("later", "gated"), what);
   if (reader.Has("recurrence")) decode.recurrence = reader.Int("recurrence", 1, 1024);
   return decode;
@@ -237,7 +240,7 @@ void CheckExperiment(const Experiment& experiment, const std::string& what) {
       CheckDepths(decode.depths, model.recurrence);
       any = true;
     }
-    if (!any) Fail("{}: no way of decoding for {}", what, model.name);
+    if (!any) Fail("{}: no decoding spec for {}", what, model.name);
     for (const int depth : experiment.distance_depths) {
       if (depth < 1 || depth > model.recurrence) {
         Fail("{}: distance depth {}, expected 1 to {}", what, depth, model.recurrence);
@@ -256,7 +259,31 @@ std::string WayName(const ExperimentDecode& decode) {
     if (value == decode.later && value != LaterProposal::kGatedResidual)
       name += fmt::format("/{}", text);
   }
+  switch (decode.schedule) {
+    case Schedule::kPaper:
+      return name + "/paper";
+    case Schedule::kRows:
+      return name + "/g1/noearly";
+    case Schedule::kGroups:
+      return name + "/noearly";
+    case Schedule::kChosen:
+      return name;
+  }
   return name;
+}
+
+std::string NameOf(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::kPaper:
+      return "the paper's";
+    case Schedule::kRows:
+      return "+ rows by cost";
+    case Schedule::kGroups:
+      return "+ groups";
+    case Schedule::kChosen:
+      return "+ early children";
+  }
+  return "";
 }
 
 const ExperimentModel* Experiment::FindModel(const std::string& model) const {

@@ -44,19 +44,30 @@ struct ExperimentSampling {
   double temperature = 0, top_p = 1;
 };
 
-// One way of decoding. No depths is autoregressive decoding.
+// Which branches advance in a step. Each of ours adds to the one before it; none changes the text.
+enum class Schedule {
+  kPaper,  // the paper's algorithm: every draft has a branch, every live branch a row of every step
+  kRows,   // + rows by cost
+  kGroups,  // + groups
+  kChosen,  // + early children: what users get
+};
+
+// One decoding spec. No depths is autoregressive decoding.
 struct ExperimentDecode {
   std::vector<int> depths = {};
   LaterProposal later = LaterProposal::kGatedResidual;
-  int recurrence = 0;           // only for models of this depth
-  bool lookup = false;          // n-gram speculation over autoregressive decoding; has no depths
-  bool paper_schedule = false;  // every live branch in every step; else rows are chosen by cost
+  int recurrence = 0;   // only for models of this depth
+  bool lookup = false;  // n-gram speculation over autoregressive decoding; has no depths
+  Schedule schedule = Schedule::kChosen;
 
   bool operator==(const ExperimentDecode&) const = default;
 };
 
-// "ar", "lookup", "loopspec:2,8", "loopspec:2,8/residual": as commands name ways of decoding.
+// "ar", "lookup", "loopspec:2,8", "loopspec:2,8/residual", "loopspec:2,8/paper": different for
+// different specs, and as commands name them.
 std::string WayName(const ExperimentDecode& decode);
+// "the paper's", "+ rows by cost", "+ groups", "+ early children"
+std::string NameOf(Schedule schedule);
 
 // Figures that the paper gives for one cell: "speedup", "gamma", "gate_opening", ...
 struct PaperFigure {

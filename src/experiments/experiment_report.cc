@@ -38,6 +38,23 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
   result.chip = text("chip");
   result.compute = text("compute");
   result.version = text("version");
+  result.checkpoint = text("checkpoint");
+  result.dtype = text("dtype");
+  result.weights = text("weights_sha256");
+  result.date = text("date");
+  result.command = text("command");
+  result.parameters = FindInt(settings, "parameters", what, 0, int64_t{1} << 50).value_or(0);
+  result.kv_bytes_per_token =
+      FindInt(settings, "kv_bytes_per_token", what, 0, int64_t{1} << 40).value_or(0);
+  result.earlier_clock = text("clock").empty();
+  // A name that the user gave says nothing about what was measured.
+  result.label = text("as").empty() || result.checkpoint.empty()
+                     ? result.model
+                     : fmt::format("{} as {}", result.checkpoint, result.model);
+  if (settings.contains("prompt_notes") && settings["prompt_notes"].is_array()) {
+    for (const Json& note : settings["prompt_notes"])
+      if (note.is_string()) result.notes.push_back(note.get<std::string>());
+  }
   result.recurrence = static_cast<int>(FindInt(settings, "recurrence", what, 1, 4096).value_or(1));
   result.threads = static_cast<int>(FindInt(settings, "threads", what, 0, 1 << 20).value_or(0));
   result.max_tokens =
@@ -53,7 +70,14 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
       result.distances[group].Add(ParseDistance(json, line));
       continue;
     }
-    const RunRecord record = ParseRunRecord(json, line);
+    if (json.is_object() && json.contains(kPeakMemory)) {
+      const auto bytes = FindInt(json, kPeakMemory, line, 0, int64_t{1} << 50);
+      result.peak_memory = std::max(result.peak_memory, bytes.value_or(0));
+      continue;
+    }
+    RunRecord record = ParseRunRecord(json, line);
+    if (result.earlier_clock)
+      record.times.decode += std::max(0.0, record.times.first_token - record.times.prefill);
     if (seen.insert(record.Key()).second) result.runs[record.group][record.way].Add(record);
   }
   return result;
@@ -61,6 +85,15 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
 
 bool IsRecords(const std::filesystem::path& path) {
   return path.extension() == ".jsonl" && std::filesystem::is_regular_file(path);
+}
+
+// Two runs of a model differ in the precision, which their names then say.
+void LabelPrecisions(std::vector<ExperimentResult>& results) {
+  std::map<std::string, int> count;
+  for (const ExperimentResult& result : results) ++count[result.label];
+  for (ExperimentResult& result : results) {
+    if (count[result.label] > 1) result.label += fmt::format(" ({})", result.compute);
+  }
 }
 
 std::map<std::string, std::vector<ExperimentResult>> ReadAll(const std::filesystem::path& folder) {
@@ -78,6 +111,7 @@ std::map<std::string, std::vector<ExperimentResult>> ReadAll(const std::filesyst
            result.experiment.name, folder.string());
     same.push_back(std::move(result));
   }
+  for (auto& [name, same] : results) LabelPrecisions(same);
   if (results.empty())
     Fail("{} holds no records, expected files that loopspec experiment run has written",
          folder.string());
@@ -86,15 +120,44 @@ std::map<std::string, std::vector<ExperimentResult>> ReadAll(const std::filesyst
 
 void AddMachines(const std::map<std::string, std::vector<ExperimentResult>>& results,
                  HtmlPage& page) {
-  std::set<std::string> machines;
+  HtmlTable table;
+  table.caption = "What was measured";
+  table.columns = {
+      {"checkpoint", false},   {"parameters"},      {"weights", false},    {"sha256", false},
+      {"shown beside", false}, {"chip", false},     {"precision", false},  {"seed"},
+      {"date", false},         {"loopspec", false}, {"experiments", false}};
+  std::map<std::vector<std::string>, std::set<std::string>> machines;
+  std::set<std::string> commands, notes;
+  bool earlier = false;
   for (const auto& [name, all] : results) {
     for (const ExperimentResult& r : all) {
-      machines.insert(fmt::format(
-          "{} on {} ({}{}), {} activations, loopspec {}", r.model, r.chip, r.device,
-          r.device == "cpu" ? fmt::format(", {} threads", r.threads) : "", r.compute, r.version));
+      const std::string own = r.checkpoint.empty() ? r.model : r.checkpoint;
+      machines[{own,
+                r.parameters > 0 ? fmt::format("{:.1f} M", static_cast<double>(r.parameters) / 1e6)
+                                 : "–",
+                r.dtype.empty() ? "–" : r.dtype, r.weights.empty() ? "–" : r.weights.substr(0, 12),
+                own == r.model ? "–" : "the paper's " + r.model,
+                r.chip + (r.device == "cpu" ? fmt::format(", {} threads", r.threads) : ""),
+                r.compute, std::to_string(r.experiment.seed), r.date.empty() ? "–" : r.date,
+                r.version}]
+          .insert(name);
+      if (!r.command.empty()) commands.insert(r.command);
+      notes.insert(r.notes.begin(), r.notes.end());
+      earlier = earlier || r.earlier_clock;
     }
   }
-  page.AddParagraph(fmt::format("Measured: {}.", fmt::join(machines, "; ")));
+  for (const auto& [fields, names] : machines) {
+    std::vector<HtmlCell> row(fields.begin(), fields.end());
+    row.emplace_back(fmt::format("{}", fmt::join(names, ", ")));
+    table.rows.push_back(std::move(row));
+  }
+  page.AddTable(table);
+  for (const std::string& command : commands) page.AddParagraph("Run by: " + command);
+  for (const std::string& note : notes) page.AddParagraph(note);
+  if (earlier)
+    page.AddParagraph(
+        "Some of these records are of an earlier version, whose clock started at the first token; "
+        "what came before it is recorded too and was added.");
   std::map<int, std::set<std::string>> shortened;  // experiments by the tokens they were cut at
   for (const auto& [name, all] : results) {
     for (const ExperimentResult& r : all) {

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <set>
 
@@ -10,7 +12,9 @@
 #include "decode/depths.h"
 #include "engine/load/step_cost.h"
 #include "engine/run_request.h"
+#include "experiments/checkpoint_hash.h"
 #include "experiments/record_log.h"
+#include "kv/planes.h"
 
 namespace loopspec::measure {
 namespace {
@@ -100,10 +104,10 @@ DecodeRequest RequestOf(const ExperimentDecode& decode, const ExperimentSampling
   request.max_tokens = task.max_tokens;
   request.stop_tokens = eos;
   request.seed = seed;
-  if (!decode.paper_schedule) {
-    request.group = 0;
-    if (decode.lookup || !decode.depths.empty()) request.early = EarlyChildren::kLookup;
-  }
+  request.every_branch = decode.schedule == Schedule::kPaper;
+  if (decode.schedule >= Schedule::kGroups) request.group = 0;
+  if (decode.lookup || (!decode.depths.empty() && decode.schedule == Schedule::kChosen))
+    request.early = EarlyChildren::kLookup;
   return request;
 }
 
@@ -111,22 +115,26 @@ DecodeRequest RequestOf(const ExperimentDecode& decode, const ExperimentSampling
 class TextRuns {
  public:
   TextRuns(const Experiment& experiment, const ExperimentSubject& subject,
-           std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& ways)
-      : experiment_(experiment), subject_(subject), tasks_(tasks), ways_(ways) {}
+           std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& ways, int repeats)
+      : experiment_(experiment), subject_(subject), tasks_(tasks), ways_(ways), repeats_(repeats) {}
 
-  std::vector<Measurement> Measurements(Scheduler& chosen, Scheduler& every_row) {
+  std::vector<Measurement> Measurements(Scheduler& scheduler) {
     std::vector<Measurement> all;
     for (PreparedTask& task : tasks_) {
       for (const ExperimentSampling& sampling : experiment_.samplings)
-        all.push_back(MeasurementOf(task, sampling, chosen, every_row));
+        all.push_back(MeasurementOf(task, sampling, scheduler));
     }
     return all;
   }
 
  private:
   Measurement MeasurementOf(PreparedTask& prepared, const ExperimentSampling& sampling,
-                            Scheduler& chosen, Scheduler& every_row) {
+                            Scheduler& scheduler) {
     Measurement m;
+    // What is counted and not timed is the same every time.
+    const bool timed =
+        experiment_.kind == ExperimentKind::kSpeedup || experiment_.kind == ExperimentKind::kDepths;
+    m.repeats = timed ? repeats_ : 1;
     m.group = GroupOf(prepared.declared->name, sampling.name);
     m.tokenizer = &subject_.tokenizer;
     m.stop = prepared.task.stop;
@@ -136,7 +144,7 @@ class TextRuns {
       m.ways.push_back(
           {WayName(decode),
            RequestOf(decode, sampling, prepared.task, subject_.special.eos, experiment_.seed),
-           decode.paper_schedule ? &every_row : &chosen, greedy ? "greedy" : ""});
+           &scheduler, greedy ? "greedy" : ""});
     }
     const Task& task = prepared.task;
     for (size_t i = 0; i < prepared.jobs.size(); ++i) {
@@ -160,23 +168,59 @@ class TextRuns {
   const ExperimentSubject& subject_;
   std::vector<PreparedTask>& tasks_;
   const std::vector<ExperimentDecode>& ways_;
+  const int repeats_;
 };
+
+// The checkpoint's own name: as the Hub calls it, or its folder's.
+std::string CheckpointName(const ExperimentSubject& subject) {
+  std::error_code error;
+  return std::filesystem::exists(subject.name, error) ? subject.folder.filename().string()
+                                                      : subject.name;
+}
+
+// Keys and values of one position, on all planes that this backend keeps.
+int64_t KvBytes(const ModelSpec& spec, const BackendOptions& options) {
+  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
+  return int64_t{planes.count()} * spec.kv_size() * 2 *
+         (options.compute == ComputeMode::kF32 ? 4 : 2);
+}
+
+// The most memory that this process has had so far.
+int64_t PeakMemory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
 
 OrderedJson SettingsOf(const Experiment& experiment, const Experiment* paper,
                        const ExperimentModel& as, const ExperimentSubject& subject,
-                       Backend& backend, double bandwidth, const ExperimentOptions& options) {
+                       const std::vector<PreparedTask>& tasks, Backend& backend, double bandwidth,
+                       const ExperimentOptions& options) {
   const BackendOptions& granted = backend.options();
   OrderedJson settings = {{"experiment", OrderedJson::parse(experiment.declaration)},
                           {"model", as.name},
-                          {"checkpoint", subject.folder.filename().string()},
+                          {"checkpoint", CheckpointName(subject)},
+                          {"as", options.as},
+                          {"parameters", subject.model.weights.parameters},
+                          {"dtype", std::string(NameOf(subject.model.weights.head.parts[0].dtype))},
+                          {"weights_sha256", HashWeights(subject.folder)},
+                          {"clock", kPromptClock},
                           {"recurrence", subject.model.spec.recurrence},
                           {"device", backend.device()},
                           {"chip", backend.chip()},
                           {"compute", granted.compute == ComputeMode::kF32 ? "f32" : "bf16"},
                           {"threads", granted.threads},
                           {"version", options.version},
+                          {"date", options.date},
+                          {"command", options.command},
+                          {"kv_bytes_per_token", KvBytes(subject.model.spec, granted)},
                           {"bandwidth", bandwidth},
                           {"paper", nullptr}};
+  OrderedJson notes = OrderedJson::array();
+  for (const PreparedTask& task : tasks) {
+    if (!task.task.note.empty()) notes.push_back(task.task.note);
+  }
+  settings["prompt_notes"] = notes;
   if (options.max_tokens > 0) settings["max_tokens"] = options.max_tokens;
   if (paper != nullptr) settings["paper"] = OrderedJson::parse(paper->declaration);
   return settings;
@@ -256,6 +300,7 @@ bool MeasureDistances(const Experiment& experiment, const ExperimentSubject& sub
 std::set<std::string> Restore(const RecordLog& log, const std::string& file, Records& records) {
   std::set<std::string> distances;
   for (const Json& record : log.found()) {
+    if (record.is_object() && record.contains(kPeakMemory)) continue;
     if (IsDistance(record))
       distances.insert(DistanceKey(record.value("group", ""), record.value("item", "")));
     else
@@ -275,11 +320,13 @@ void CountEqual(const Records& records, ExperimentOutcome& outcome) {
 }
 
 std::filesystem::path RecordPath(const ExperimentOptions& options, const Experiment& experiment,
-                                 const ExperimentModel& model) {
+                                 const ExperimentModel& model, ComputeMode compute) {
   std::error_code error;
   std::filesystem::create_directories(options.output, error);
   if (error) Fail("{} cannot be made: {}", options.output.string(), error.message());
-  return options.output / fmt::format("{}--{}.jsonl", experiment.name, model.name);
+  // Runs in both precisions can lie beside each other.
+  return options.output / fmt::format("{}--{}{}.jsonl", experiment.name, model.name,
+                                      compute == ComputeMode::kF32 ? "--f32" : "");
 }
 
 }  // namespace
@@ -406,18 +453,18 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   std::vector<PreparedTask> tasks = PrepareAll(experiment, as, subject, options);
 
   ExperimentOutcome outcome;
-  outcome.file = RecordPath(options, experiment, as);
   auto backend = subject.make_backend(DepthsOf(ways), LongestText(tasks));
-  OrderedJson settings =
-      SettingsOf(experiment, paper, as, subject, *backend, backend->ReadBandwidth(), options);
+  outcome.file = RecordPath(options, experiment, as, backend->options().compute);
+  OrderedJson settings = SettingsOf(experiment, paper, as, subject, tasks, *backend,
+                                    backend->ReadBandwidth(), options);
   if (RunsProgramsUnsandboxed(tasks)) settings["sandbox"] = Describe(Isolation::kNone);
-  RecordLog log(outcome.file, settings, {"bandwidth", "paper"});
+  RecordLog log(outcome.file, settings, {"bandwidth", "paper", "date", "command"});
   Records records([&](const RunRecord& record) { log.Append(ToJson(record)); });
   std::set<std::string> distances = Restore(log, outcome.file.string(), records);
 
-  Scheduler chosen(*backend, OneAtATime(LoadStepCost(*backend))), every_row(*backend, OneAtATime());
-  TextRuns runs(experiment, subject, tasks, ways);
-  const std::vector<Measurement> measurements = runs.Measurements(chosen, every_row);
+  Scheduler scheduler(*backend, OneAtATime(LoadStepCost(*backend)));
+  TextRuns runs(experiment, subject, tasks, ways, options.repeats);
+  const std::vector<Measurement> measurements = runs.Measurements(scheduler);
   int64_t total = 0, before = 0;
   for (const Measurement& m : measurements)
     total += CountRuns(m) + (NeedsDistance(experiment) ? static_cast<int64_t>(m.jobs.size()) : 0);
@@ -430,6 +477,7 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
     before += CountRuns(m);
     hooks.finished(m.group, records);
   }
+  if (going) log.Append({{kPeakMemory, PeakMemory()}});
   if (going && NeedsDistance(experiment)) {
     backend.reset();
     going =

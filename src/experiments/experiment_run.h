@@ -19,6 +19,12 @@
 
 namespace loopspec::measure {
 
+// Keys of the settings and records of an experiment: the clock that decoding is timed by, which
+// records of earlier versions lack (theirs started at the first token), and the most memory that
+// the run took.
+inline constexpr const char* kPromptClock = "from the read prompt to the last token";
+inline constexpr const char* kPeakMemory = "peak_memory";
+
 // The model that is measured.
 struct ExperimentSubject {
   std::string name;  // as --model gave it: a folder, or a name in the Hugging Face cache
@@ -37,9 +43,11 @@ struct ExperimentOptions {
   std::filesystem::path benchmarks;  // folder of benchmark files; may be empty
   std::optional<size_t> limit;       // texts of each task
   int max_tokens = 0;  // new tokens at most, where fewer than declared; 0: as declared
+  int repeats = 3;     // of every text whose speed is measured
   bool allow_unsandboxed_code = false;  // programs that a model wrote run without a sandbox
   std::string as;                       // the declared model that it stands for; empty: by its name
-  std::string version;                  // of this program, for the record
+  // For the record: of this program with its commit, today's date, and how it was started.
+  std::string version, date, command;
 };
 
 struct ExperimentHooks {

@@ -5,8 +5,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "calibrate/envelope.h"
+#include "decode/depths.h"
 #include "experiments/experiment_run.h"
 #include "report/plot.h"
 
@@ -14,46 +13,7 @@ namespace loopspec::measure {
 namespace {
 
 constexpr const char* kNone = "–";
-
-std::string Number(std::optional<double> value, int digits = 2, const char* unit = "") {
-  return value ? fmt::format("{:.{}f}{}", *value, digits, unit) : kNone;
-}
-
-std::string Percent(std::optional<double> share, int digits = 1) {
-  return share ? Number(100 * *share, digits, " %") : kNone;
-}
-
-// The ways of decoding of a result without the one that all others are compared with.
-std::vector<ExperimentDecode> Compared(const ExperimentResult& result) {
-  std::vector<ExperimentDecode> ways = WaysOf(result.experiment, result.recurrence);
-  std::erase_if(ways, [](const ExperimentDecode& d) { return d.depths.empty() && !d.lookup; });
-  return ways;
-}
-
-// "1, 2", "2, 8 residual": as the paper's tables name a row.
-std::string RowName(const ExperimentDecode& decode) {
-  if (decode.depths.empty()) return decode.lookup ? "prompt lookup" : "autoregressive";
-  std::string name = fmt::format("{}", fmt::join(decode.depths, ", "));
-  if (decode.later == LaterProposal::kResidual) name += " residual";
-  if (decode.later == LaterProposal::kNonResidual) name += " non-residual";
-  return name;
-}
-
-// The paper's figure for a cell; nothing where it has none.
-std::optional<double> PaperValue(const Experiment& experiment, const std::string& model,
-                                 const std::string& task, const std::string& sampling,
-                                 const ExperimentDecode* decode, const std::string& key) {
-  for (const PaperFigure& figure : experiment.paper) {
-    const bool same = figure.model == model && (figure.task.empty() || figure.task == task) &&
-                      (figure.sampling.empty() || figure.sampling == sampling);
-    if (!same || !figure.values.contains(key)) continue;
-    const bool decodes = !figure.decode || decode == nullptr ||
-                         (figure.decode->depths == decode->depths &&
-                          figure.decode->later == decode->later && !decode->lookup);
-    if (decodes) return figure.values.at(key);
-  }
-  return std::nullopt;
-}
+constexpr int kRowsOfBin = 10;  // as in the paper's histograms
 
 // Tasks that any model ran, in the order in which they are declared.
 std::vector<std::string> TasksOf(const std::vector<ExperimentResult>& results) {
@@ -62,7 +22,40 @@ std::vector<std::string> TasksOf(const std::vector<ExperimentResult>& results) {
   return names;
 }
 
+std::string Counted(const WayFigures& f) {
+  return fmt::format("{} text{}, {} tokens{}", f.texts, f.texts == 1 ? "" : "s", f.tokens,
+                     f.repeats > 1 ? fmt::format(", {} times", f.repeats) : "");
+}
+
+// Marks the largest number of each column among the given rows, and those that show the same.
+void MarkBest(HtmlTable& table, const std::vector<size_t>& rows) {
+  for (size_t column = 0; column < table.columns.size(); ++column) {
+    if (!table.columns[column].number) continue;
+    const auto value = [&](size_t row) {
+      if (column >= table.rows[row].size() || table.rows[row][column].faint) return 0.0;
+      return std::strtod(table.rows[row][column].text.c_str(), nullptr);
+    };
+    double most = 0;
+    for (const size_t row : rows) most = std::max(most, value(row));
+    for (const size_t row : rows) {
+      if (rows.size() > 1 && most > 0 && value(row) == most) table.rows[row][column].best = true;
+    }
+  }
+}
+
 // ---- Speed
+
+// A speedup with its interval and what it rests on; grey and without a number where that is little.
+HtmlCell SpeedupCell(const WayFigures& f) {
+  if (!f.Enough()) {
+    HtmlCell cell("too few tokens", Counted(f));
+    cell.faint = true;
+    return cell;
+  }
+  const std::string interval =
+      f.interval ? fmt::format("{:.2f} to {:.2f}; ", f.interval->low, f.interval->high) : "";
+  return HtmlCell(Number(f.speedup, 2, "x"), interval + Counted(f));
+}
 
 // The paper's table: models and depths down, benchmarks across, ours above the paper's.
 void AddSpeedTable(const std::vector<ExperimentResult>& results, const ExperimentSampling& sampling,
@@ -70,23 +63,26 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
   const std::vector<std::string> tasks = TasksOf(results);
   HtmlTable table;
   table.caption = fmt::format(
-      "{} (temperature {}, top-p {}): speedup over autoregressive decoding "
-      "and gamma, measured here and in the paper",
+      "{} (temperature {}, top-p {}): speedup over autoregressive decoding, and gamma. Below a "
+      "speedup: 95 % of a bootstrap over texts, and what was decoded. Bold: the largest of a model",
       sampling.name, sampling.temperature, sampling.top_p);
-  table.columns = {{"model", false}, {"proposal depths", false}, {"from", false}};
+  table.columns = {
+      {"model", false}, {"proposal depths", false}, {"schedule", false}, {"from", false}};
   for (const std::string& task : tasks) {
     table.columns.push_back({TaskTitle(task) + " speedup"});
     table.columns.push_back({"gamma"});
   }
   for (const ExperimentResult& result : results) {
+    std::vector<size_t> here, theirs;
     for (const ExperimentDecode& decode : Compared(result)) {
-      std::vector<std::string> ours = {result.model, RowName(decode), "here"};
-      std::vector<std::string> paper = {"", "", "paper"};
+      const std::string schedule = decode.depths.empty() ? kNone : NameOf(decode.schedule);
+      std::vector<HtmlCell> ours = {result.label, RowName(decode), schedule, "here"};
+      std::vector<HtmlCell> paper = {"", "", "", "paper"};
       bool any = false;
       for (const std::string& task : tasks) {
         const bool ran = result.Find(task, sampling.name, WayName(decode)) != nullptr;
         const WayFigures f = result.Figures(task, sampling.name, decode);
-        ours.push_back(ran ? Number(f.speedup, 2, "x") : kNone);
+        ours.push_back(ran ? SpeedupCell(f) : HtmlCell(kNone));
         ours.push_back(ran ? Number(decode.lookup ? f.tokens_per_pass : f.gamma) : kNone);
         for (const char* key : {"speedup", "gamma"}) {
           const auto value =
@@ -95,12 +91,16 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
           any = any || value;
         }
       }
+      here.push_back(table.rows.size());
       table.rows.push_back(ours);
       table.strong.push_back(true);
       if (!any) continue;
+      theirs.push_back(table.rows.size());
       table.rows.push_back(paper);
       table.strong.push_back(false);
     }
+    MarkBest(table, here);
+    MarkBest(table, theirs);
   }
   page.AddTable(table);
 }
@@ -108,35 +108,62 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
 void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& sampling,
                   HtmlPage& page) {
   BarPlot plot;
-  plot.title = fmt::format("{}, {}", result.model, sampling.name);
+  plot.title = fmt::format("{}, {}", result.label, sampling.name);
   plot.y.label = "speedup over autoregressive decoding";
   const std::vector<std::string> tasks = TasksOf({result});
   for (const std::string& task : tasks) plot.categories.push_back(TaskTitle(task));
   for (const ExperimentDecode& decode : Compared(result)) {
+    // The steps between the paper's schedule and ours are in the table.
+    if (decode.schedule == Schedule::kRows || decode.schedule == Schedule::kGroups) continue;
     BarSeries series;
     series.name = RowName(decode);
+    if (decode.schedule == Schedule::kPaper) series.name += ", the paper's schedule";
+    bool any = false;
     for (const std::string& task : tasks) {
-      const bool ran = result.Find(task, sampling.name, WayName(decode)) != nullptr;
+      const WayFigures f = result.Figures(task, sampling.name, decode);
+      const bool enough =
+          result.Find(task, sampling.name, WayName(decode)) != nullptr && f.Enough();
+      any = any || enough;
       series.values.push_back(
-          ran ? std::optional(BarValue{result.Figures(task, sampling.name, decode).speedup, {}, {}})
-              : std::nullopt);
+          enough ? std::optional(BarValue{
+                       f.speedup, f.interval ? std::optional(f.interval->low) : std::nullopt,
+                       f.interval ? std::optional(f.interval->high) : std::nullopt})
+                 : std::nullopt);
     }
-    plot.series.push_back(std::move(series));
+    if (any) plot.series.push_back(std::move(series));
   }
-  page.AddFigure(BarSvg(plot),
-                 "How many times as many tokens per second as the same model "
-                 "without drafts; 1 is no gain.");
+  page.AddFigure(
+      BarSvg(plot),
+      "How many times as many tokens per second as the same model without drafts; 1 is no "
+      "gain. The lines are 95 % of a bootstrap over texts.");
 }
 
 // Everything else that the records say about speed.
 void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   HtmlTable table;
-  table.columns = {
-      {"model", false}, {"task", false}, {"sampling", false}, {"decoding", false}, {"texts"},
-      {"tokens"},       {"tokens/s"},    {"gamma"},           {"tokens/pass"},     {"1st"},
-      {"2nd"},          {"fallback"},    {"gate opens"},      {"early"},           {"adopted"},
-      {"rows"},         {"peak"},        {"memory bound"},    {"memory allows"},   {"equal"},
-      {"right"}};
+  table.columns = {{"model", false},
+                   {"task", false},
+                   {"sampling", false},
+                   {"decoding", false},
+                   {"equal"},
+                   {"tokens/s"},
+                   {"speedup"},
+                   {"paper's clock"},
+                   {"texts"},
+                   {"tokens"},
+                   {"gamma"},
+                   {"tokens/pass"},
+                   {"1st"},
+                   {"2nd"},
+                   {"fallback"},
+                   {"gate opens"},
+                   {"early"},
+                   {"adopted"},
+                   {"rows"},
+                   {"peak"},
+                   {"memory bound"},
+                   {"memory allows"},
+                   {"right"}};
   for (const ExperimentResult& result : results) {
     for (const std::string& task : TasksOf(results)) {
       for (const ExperimentSampling& sampling : result.experiment.samplings) {
@@ -147,14 +174,21 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
           const auto source = [&](size_t i) {
             return i < f.accepted.size() ? Percent(f.accepted[i]) : std::string(kNone);
           };
+          const auto ratio = [&](double value) {
+            return value > 0 && f.Enough() ? Number(value, 2, "x") : std::string(kNone);
+          };
           table.rows.push_back(
-              {result.model,
+              {result.label,
                TaskTitle(task),
                sampling.name,
-               RowName(decode),
-               std::to_string(t->runs),
+               WayName(decode),
+               t->compared > 0 ? fmt::format("{} of {}", t->equal, t->compared) : kNone,
+               HtmlCell(Number(f.rate, 1),
+                        fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
+               ratio(f.speedup),
+               ratio(f.paper_clock),
+               std::to_string(t->texts),
                std::to_string(t->tokens),
-               Number(f.rate, 1),
                Number(f.gamma),
                Number(f.tokens_per_pass),
                source(0),
@@ -167,7 +201,6 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
                std::to_string(f.rows_peak),
                Percent(f.floor_share, 0),
                f.memory_allows > 0 ? Number(f.memory_allows, 2, "x") : kNone,
-               t->compared > 0 ? fmt::format("{} of {}", t->equal, t->compared) : kNone,
                t->answered > 0 ? fmt::format("{} of {}", t->correct, t->answered) : kNone});
         }
       }
@@ -177,14 +210,18 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
   page.BeginDetails("All figures of these runs");
   page.AddTable(table);
   page.AddNote(
+      "equal: texts with the same tokens as autoregressive decoding, which greedy decoding must "
+      "have. tokens/s: median of the repeats, with the smallest and the largest. speedup: over "
+      "autoregressive decoding of the same texts. paper's clock: the same ratio counted from the "
+      "first token on, when the pipeline is full already; the paper's speedups are such. "
       "tokens/pass: tokens for every R recurrences, as they happened; gamma is the paper's "
       "formula, "
-      "from accepted drafts alone. early: tokens whose computation had begun on a guess; adopted: "
-      "guesses that the draft confirmed. memory bound: the time that reading weights, keys and "
-      "values alone takes, over the time of the steps; over 100 % where caches are faster than "
-      "memory. memory allows: the speedup if reading were all that takes time. equal: texts with "
-      "the same tokens as autoregressive decoding, asserted for greedy decoding. right: answers "
-      "judged right.");
+      "from accepted drafts alone. gate opens: – where there is no gate. early: tokens whose "
+      "computation had begun on a guess; adopted: guesses that the draft confirmed. memory bound: "
+      "the time that reading weights, keys and values alone takes, over the time of the steps; "
+      "over "
+      "100 % where caches are faster than memory. memory allows: the speedup if reading were all "
+      "that takes time. right: answers judged right.");
   page.EndDetails();
 }
 
@@ -195,12 +232,54 @@ void AddSpeed(const std::vector<ExperimentResult>& results, HtmlPage& page) {
     for (const ExperimentResult& result : results) AddSpeedBars(result, sampling, page);
     page.EndRow();
   }
-  page.AddNote(
-      "Speedup: tokens per second over those of autoregressive decoding, first tokens not counted. "
-      "Gamma: tokens for every full run of the model, at most R / d1; for prompt lookup, which "
-      "drafts without the model, the tokens per run as they happened. Proposal depths: the "
-      "recurrences at which drafts are made. Prompt lookup guesses from what followed the same "
-      "words before; it stands where the paper has a trained drafter, and needs no training.");
+  page.AddNote(fmt::format(
+      "Speedup: median tokens per second over that of autoregressive decoding of the same texts by "
+      "the same engine, every token counted, from the read prompt to the last token. Cells of "
+      "fewer "
+      "than {} tokens are grey and have no ratio. Gamma: tokens for every full run of the model, "
+      "at "
+      "most R / d1; for prompt lookup, which drafts without the model, the tokens per run as they "
+      "happened. Proposal depths: the recurrences at which drafts are made. Schedule: the paper's "
+      "is "
+      "every live branch in every step; each of ours adds to the line before it: rows by cost, "
+      "groups, early children. No schedule changes the text. Prompt lookup guesses from what "
+      "followed the same words before; it stands where the paper has a trained drafter, and needs "
+      "no "
+      "training. The paper's speedups are counted from the first token on: compare them with the "
+      "column \"paper's clock\" below.",
+      kLeastTokens));
+}
+
+// Keys, values and memory.
+void AddMemory(const std::vector<ExperimentResult>& results, HtmlPage& page) {
+  HtmlTable table;
+  table.caption = "Memory";
+  table.columns = {{"model", false},       {"precision", false},
+                   {"KV per token"},       {"longest text"},
+                   {"KV of it"},           {"peak rows"},
+                   {"KV of as many rows"}, {"peak memory of the process"}};
+  const auto size = [](double bytes) {
+    return bytes >= 1e9   ? fmt::format("{:.2f} GB", bytes / 1e9)
+           : bytes >= 1e6 ? fmt::format("{:.1f} MB", bytes / 1e6)
+                          : fmt::format("{:.1f} kB", bytes / 1e3);
+  };
+  for (const ExperimentResult& result : results) {
+    if (result.kv_bytes_per_token == 0) continue;
+    const auto kv = static_cast<double>(result.kv_bytes_per_token);
+    int64_t longest = 0;
+    int peak = 0;
+    for (const auto& [group, ways] : result.runs) {
+      for (const auto& [way, totals] : ways) {
+        longest = std::max(longest, totals.longest);
+        peak = std::max(peak, totals.statistics.rows_peak);
+      }
+    }
+    table.rows.push_back(
+        {result.label, result.compute, size(kv), fmt::format("{} tokens", longest),
+         size(kv * static_cast<double>(longest)), std::to_string(peak), size(kv * peak),
+         result.peak_memory > 0 ? size(static_cast<double>(result.peak_memory)) : kNone});
+  }
+  if (!table.rows.empty()) page.AddTable(table);
 }
 
 // ---- Gate, rows, sources
@@ -214,11 +293,15 @@ void AddGate(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   for (const ExperimentResult& result : results) {
     const std::string sampling = result.experiment.samplings[0].name;
     for (const ExperimentDecode& decode : Compared(result)) {
-      std::vector<std::string> ours = {result.model, RowName(decode), "here"};
-      std::vector<std::string> paper = {"", "", "paper"};
+      std::vector<HtmlCell> ours = {result.label, RowName(decode), "here"};
+      std::vector<HtmlCell> paper = {"", "", "paper"};
       bool any = false;
       for (const std::string& task : tasks) {
-        ours.push_back(Percent(result.Figures(task, sampling, decode).gate, 2));
+        const RunTotals* t = result.Find(task, sampling, WayName(decode));
+        ours.push_back(HtmlCell(Percent(result.Figures(task, sampling, decode).gate, 2),
+                                t != nullptr ? fmt::format("{} texts, {} readouts", t->texts,
+                                                           t->statistics.gate_evaluated)
+                                             : ""));
         const auto value = PaperValue(result.experiment, result.model, task, sampling, &decode,
                                       "gate_opening_percent");
         paper.push_back(Number(value, 2, value ? " %" : ""));
@@ -235,17 +318,25 @@ void AddGate(const std::vector<ExperimentResult>& results, HtmlPage& page) {
 
 void AddRows(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   HtmlTable table;
-  table.columns = {{"model", false}, {"task", false}, {"second proposal", false},
-                   {"mean rows"},    {"paper: mean"}, {"peak rows"},
-                   {"paper: peak"}};
+  table.columns = {{"model", false},    {"task", false}, {"second proposal", false},
+                   {"schedule", false}, {"mean rows"},   {"paper: mean"},
+                   {"peak rows"},       {"paper: peak"}, {"bound"}};
   page.BeginRow();
   for (const ExperimentResult& result : results) {
     const std::string sampling = result.experiment.samplings[0].name;
     for (const std::string& task : TasksOf(results)) {
-      Plot plot;
-      plot.title = fmt::format("{}, {}", result.model, TaskTitle(task));
-      plot.x.label = "rows of a pass";
+      BarPlot plot;
+      plot.title = fmt::format("{}, {}", result.label, TaskTitle(task));
+      plot.x_label = "rows of a recurrent pass";
       plot.y.label = "share of passes, %";
+      std::vector<Histogram> histograms;
+      // A handful of rows needs no bins.
+      size_t most = 0;
+      for (const ExperimentDecode& decode : Compared(result)) {
+        const RunTotals* t = result.Find(task, sampling, WayName(decode));
+        if (t != nullptr) most = std::max(most, static_cast<size_t>(t->statistics.rows_peak));
+      }
+      const int width = most > 2 * kRowsOfBin ? kRowsOfBin : 1;
       for (const ExperimentDecode& decode : Compared(result)) {
         const RunTotals* t = result.Find(task, sampling, WayName(decode));
         if (t == nullptr) continue;
@@ -254,25 +345,38 @@ void AddRows(const std::vector<ExperimentResult>& results, HtmlPage& page) {
                         digits);
         };
         const bool gated = decode.later == LaterProposal::kGatedResidual;
-        table.rows.push_back({result.model, TaskTitle(task), gated ? "gated" : "without the gate",
-                              Number(t->statistics.rows_mean()), paper("mean_rows", 2),
-                              std::to_string(t->statistics.rows_peak), paper("peak_rows", 0)});
-        PlotSeries series;
+        const std::vector<int>& d = decode.depths;
+        const bool bounded = d.size() == 2 && d[1] % d[0] == 0 && result.recurrence % d[0] == 0;
+        table.rows.push_back(
+            {result.label, TaskTitle(task), gated ? "gated" : "without the gate",
+             NameOf(decode.schedule),
+             HtmlCell(Number(t->statistics.rows_mean()),
+                      fmt::format("{} texts, {} passes", t->texts, t->statistics.steps)),
+             paper("mean_rows", 2), std::to_string(t->statistics.rows_peak), paper("peak_rows", 0),
+             bounded ? std::to_string(BranchBound(d[0], d[1], result.recurrence)) : kNone});
+        const Histogram histogram = BinCounts(t->statistics.rows_histogram, width);
+        if (histogram.bins.size() > plot.categories.size()) plot.categories = histogram.bins;
+        BarSeries series;
         series.name = gated ? "gated" : "without the gate";
-        series.mark = PlotMark::kLine;
-        for (size_t rows = 1; rows < t->statistics.rows_histogram.size(); ++rows) {
-          series.points.push_back(
-              {static_cast<double>(rows),
-               100.0 * static_cast<double>(t->statistics.rows_histogram[rows]) /
-                   static_cast<double>(std::max<int64_t>(1, t->statistics.steps)),
-               ""});
-        }
+        for (const double percent : histogram.percent)
+          series.values.push_back(BarValue{percent, {}, {}});
         plot.series.push_back(std::move(series));
       }
-      page.AddFigure(PlotSvg(plot), "How many branches a recurrent pass advances together.");
+      if (width == 1) {
+        for (size_t i = 0; i < plot.categories.size(); ++i)
+          plot.categories[i] = std::to_string(i + 1);
+      }
+      page.AddFigure(BarSvg(plot), width > 1
+                                       ? fmt::format("How many branches a recurrent pass advances "
+                                                     "together, in bins of {} rows.",
+                                                     width)
+                                       : "How many branches a recurrent pass advances together.");
     }
   }
   page.EndRow();
+  table.caption =
+      "Rows of a recurrent pass; the bound is the paper's B, of a pipeline in which every gate "
+      "opens";
   page.AddTable(table);
 }
 
@@ -286,7 +390,7 @@ void AddSources(const std::vector<ExperimentResult>& results, HtmlPage& page) {
     const std::string sampling = result.experiment.samplings[0].name;
     for (const ExperimentDecode& decode : Compared(result)) {
       BarPlot plot;
-      plot.title = fmt::format("{}, depths {}", result.model, RowName(decode));
+      plot.title = fmt::format("{}, depths {}", result.label, RowName(decode));
       plot.y.label = "committed tokens, %";
       plot.stacked = true;
       plot.series = {{"first draft", {}}, {"second draft", {}}, {"fallback", {}}};
@@ -300,13 +404,13 @@ void AddSources(const std::vector<ExperimentResult>& results, HtmlPage& page) {
         for (size_t i = 0; i < 3; ++i)
           plot.series[i].values.push_back(BarValue{100 * shares[i], {}, {}});
         table.rows.push_back(
-            {result.model, TaskTitle(task), RowName(decode), Percent(shares[0], 2),
-             Percent(shares[1], 2), Percent(shares[2], 2),
+            {result.label, TaskTitle(task), RowName(decode),
+             HtmlCell(Percent(shares[0], 2), Counted(f)), Percent(shares[1], 2),
+             Percent(shares[2], 2),
              t->compared > 0 ? fmt::format("{} of {}", t->equal, t->compared) : kNone});
       }
       page.AddFigure(BarSvg(plot), "Where the tokens of the text come from.");
-      std::vector<std::string> paper = {result.model, "paper, over its benchmarks",
-                                        RowName(decode)};
+      std::vector<HtmlCell> paper = {result.model, "paper, over its benchmarks", RowName(decode)};
       for (const char* part : {"first", "second", "fallback"}) {
         const auto value = [&](const char* end) {
           return PaperValue(result.experiment, result.model, "", sampling, &decode,
@@ -318,139 +422,6 @@ void AddSources(const std::vector<ExperimentResult>& results, HtmlPage& page) {
     }
   }
   page.EndRow();
-  page.AddTable(table);
-}
-
-// ---- Distances and the depths that follow from them
-
-std::vector<DepthDistance> Points(const ExperimentResult& result) {
-  std::vector<DepthDistance> points;
-  for (const auto& [group, sums] : result.distances) {
-    for (size_t i = 0; i < sums.depths.size(); ++i) {
-      if (sums.positions > 0)
-        points.push_back({sums.depths[i], sums.distance[i] / static_cast<double>(sums.positions)});
-    }
-  }
-  return points;
-}
-
-// Nothing where the distances do not fall as a power law must.
-std::optional<PowerLawEnvelope> Envelope(const ExperimentResult& result) {
-  try {
-    return FitEnvelope(Points(result));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-void AddDistancePlots(const ExperimentResult& result, HtmlPage& page) {
-  const std::optional<PowerLawEnvelope> envelope = Envelope(result);
-  Plot distance, agreement;
-  distance.title = result.model + ": distance to the last depth";
-  distance.x = {"depth (recurrences)", true, {}, {}};
-  distance.y = {"total variation distance", true, {}, {}};
-  agreement.title = result.model + ": agreement with the last depth";
-  agreement.x = {"depth (recurrences)", true, {}, {}};
-  agreement.y = {"same likeliest token, %", false, {}, {}};
-  for (const auto& [group, sums] : result.distances) {
-    PlotSeries far{TaskTitle(group.substr(0, group.find('/'))), PlotMark::kLineAndPoints, {}, -1};
-    PlotSeries same = far;
-    for (size_t i = 0; i < sums.depths.size() && sums.positions > 0; ++i) {
-      const auto n = static_cast<double>(sums.positions);
-      far.points.push_back({static_cast<double>(sums.depths[i]), sums.distance[i] / n, ""});
-      same.points.push_back({static_cast<double>(sums.depths[i]), 100 * sums.agreed[i] / n, ""});
-    }
-    distance.series.push_back(far);
-    agreement.series.push_back(same);
-  }
-  if (envelope) {
-    PlotSeries line{"envelope", PlotMark::kDashes, {}, -1};
-    for (int depth = 1; depth < result.recurrence; ++depth)
-      line.points.push_back({static_cast<double>(depth), envelope->At(depth), ""});
-    distance.series.push_back(line);
-  }
-  page.BeginRow();
-  page.AddFigure(PlotSvg(agreement),
-                 "How often an early depth's likeliest token is the last depth's.");
-  page.AddFigure(PlotSvg(distance),
-                 envelope ? fmt::format("0 is the same distribution. The dashes are the smallest "
-                                        "power law above all points: {:.3f} r^-{:.2f}.",
-                                        envelope->beta, envelope->alpha)
-                          : "0 is the same distribution. These distances do not fall as a power "
-                            "law does, so that there is no envelope.");
-  page.EndRow();
-}
-
-// The depth set that decoded fastest over all tasks, by the sum of tokens over the sum of seconds.
-std::string BestMeasured(const ExperimentResult& result) {
-  double best = 0;
-  std::string name = kNone;
-  for (const ExperimentDecode& decode : Compared(result)) {
-    if (decode.lookup) continue;
-    double tokens = 0, seconds = 0;
-    for (const auto& [group, ways] : result.runs) {
-      const auto found = ways.find(WayName(decode));
-      if (found == ways.end()) continue;
-      for (const auto& [repeat, time] : found->second.seconds) seconds += time;
-      for (const auto& [repeat, count] : found->second.counted) tokens += count;
-    }
-    if (seconds <= 0 || tokens / seconds <= best) continue;
-    best = tokens / seconds;
-    name = fmt::format("{} ({:.1f} tokens/s)", RowName(decode), best);
-  }
-  return name;
-}
-
-void AddEnvelopes(const std::vector<ExperimentResult>& results, bool depths, HtmlPage& page) {
-  HtmlTable table;
-  table.columns = {{"model", false}, {"R"},    {"positions"},  {"alpha"},
-                   {"paper: alpha"}, {"beta"}, {"paper: beta"}};
-  if (depths) {
-    table.columns = {{"model", false},
-                     {"R"},
-                     {"alpha"},
-                     {"beta"},
-                     {"best d1 by the closed form"},
-                     {"best d2"},
-                     {"paper: d1"},
-                     {"paper: d2"},
-                     {"R large enough for it", false},
-                     {"best measured", false},
-                     {"paper: best", false}};
-  }
-  for (const ExperimentResult& result : results) {
-    const std::optional<PowerLawEnvelope> e = Envelope(result);
-    const auto paper = [&](const char* key) {
-      return PaperValue(result.experiment, result.model, "", "", nullptr, key);
-    };
-    const auto sampling = result.experiment.samplings[0].name;
-    const auto fitted = [&](const char* key) {
-      return PaperValue(result.experiment, result.model, "", sampling, nullptr, key);
-    };
-    const std::string alpha = e ? Number(e->alpha, 3) : kNone,
-                      beta = e ? Number(e->beta, 3) : kNone;
-    int64_t positions = 0;
-    for (const auto& [group, sums] : result.distances) positions += sums.positions;
-    if (!depths) {
-      table.rows.push_back({result.model, std::to_string(result.recurrence),
-                            std::to_string(positions), alpha, Number(fitted("alpha")), beta,
-                            Number(fitted("beta"), 3)});
-      continue;
-    }
-    std::string d1 = kNone, d2 = kNone, enough = kNone;
-    if (e) {
-      const DepthChoice choice = ChooseDepths(*e, result.recurrence);
-      d1 = Number(choice.depths.d1);
-      d2 = Number(choice.depths.d2);
-      enough = fmt::format("{} (must exceed {:.1f})", choice.condition_holds ? "yes" : "no",
-                           choice.smallest_recurrence);
-    }
-    const auto best = paper("best_d1");
-    table.rows.push_back(
-        {result.model, std::to_string(result.recurrence), alpha, beta, d1, d2, Number(paper("d1")),
-         Number(paper("d2")), enough, BestMeasured(result),
-         best ? fmt::format("{}, {}", *best, paper("best_d2").value_or(0)) : kNone});
-  }
   page.AddTable(table);
 }
 
@@ -478,6 +449,21 @@ void AddPaperFigures(const Experiment& paper, HtmlPage& page) {
   page.EndDetails();
 }
 
+// Runs of the same weights in both precisions share their charts.
+void AddAllDistancePlots(const std::vector<ExperimentResult>& results, HtmlPage& page) {
+  std::vector<std::vector<ExperimentResult>> by_weights;
+  for (const ExperimentResult& result : results) {
+    const auto same = std::find_if(by_weights.begin(), by_weights.end(), [&](const auto& others) {
+      return others[0].checkpoint == result.checkpoint && others[0].weights == result.weights;
+    });
+    if (same == by_weights.end())
+      by_weights.push_back({result});
+    else
+      same->push_back(result);
+  }
+  for (const auto& each : by_weights) AddDistancePlots(each, page);
+}
+
 void AddEquality(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   int64_t compared = 0, equal = 0;
   for (const ExperimentResult& result : results) {
@@ -497,6 +483,50 @@ void AddEquality(const std::vector<ExperimentResult>& results, HtmlPage& page) {
 
 }  // namespace
 
+std::string Number(std::optional<double> value, int digits, const char* unit) {
+  return value ? fmt::format("{:.{}f}{}", *value, digits, unit) : kNone;
+}
+
+std::string Percent(std::optional<double> share, int digits) {
+  return share ? Number(100 * *share, digits, " %") : kNone;
+}
+
+std::vector<ExperimentDecode> Compared(const ExperimentResult& result) {
+  std::vector<ExperimentDecode> ways = WaysOf(result.experiment, result.recurrence);
+  std::erase_if(ways, [](const ExperimentDecode& d) { return d.depths.empty() && !d.lookup; });
+  return ways;
+}
+
+std::string RowName(const ExperimentDecode& decode) {
+  if (decode.depths.empty()) return decode.lookup ? "prompt lookup" : "autoregressive";
+  std::string name = fmt::format("{}", fmt::join(decode.depths, ", "));
+  if (decode.later == LaterProposal::kResidual) name += " residual";
+  if (decode.later == LaterProposal::kNonResidual) name += " non-residual";
+  return name;
+}
+
+std::optional<double> PaperValue(const Experiment& experiment, const std::string& model,
+                                 const std::string& task, const std::string& sampling,
+                                 const ExperimentDecode* decode, const std::string& key) {
+  if (decode != nullptr && decode->schedule != Schedule::kPaper) {
+    ExperimentDecode same = *decode;
+    same.schedule = Schedule::kPaper;
+    for (const ExperimentDecode& other : experiment.decodes) {
+      if (WayName(other) == WayName(same)) return std::nullopt;
+    }
+  }
+  for (const PaperFigure& figure : experiment.paper) {
+    const bool same = figure.model == model && (figure.task.empty() || figure.task == task) &&
+                      (figure.sampling.empty() || figure.sampling == sampling);
+    if (!same || !figure.values.contains(key)) continue;
+    const bool decodes = !figure.decode || decode == nullptr ||
+                         (figure.decode->depths == decode->depths &&
+                          figure.decode->later == decode->later && !decode->lookup);
+    if (decodes) return figure.values.at(key);
+  }
+  return std::nullopt;
+}
+
 const RunTotals* ExperimentResult::Find(const std::string& task, const std::string& sampling,
                                         const std::string& way) const {
   const auto group = runs.find(GroupOf(task, sampling));
@@ -510,8 +540,10 @@ WayFigures ExperimentResult::Figures(const std::string& task, const std::string&
   const RunTotals* own = Find(task, sampling, WayName(decode));
   const RunTotals* base = Find(task, sampling, "ar");
   if (own == nullptr) return {};
-  return FiguresOf(*own, base != nullptr ? *base : RunTotals{}, decode.depths, recurrence,
-                   bandwidth);
+  WayFigures figures =
+      FiguresOf(*own, base != nullptr ? *base : RunTotals{}, decode.depths, recurrence, bandwidth);
+  if (decode.later != LaterProposal::kGatedResidual) figures.gate = std::nullopt;  // has none
+  return figures;
 }
 
 std::string TaskTitle(const std::string& task) {
@@ -543,15 +575,17 @@ void AddExperiment(const std::vector<ExperimentResult>& results, HtmlPage& page)
       AddSources(results, page);
       break;
     case ExperimentKind::kDistance:
-      for (const ExperimentResult& result : results) AddDistancePlots(result, page);
+      AddAllDistancePlots(results, page);
       AddEnvelopes(results, false, page);
       break;
     case ExperimentKind::kDepths:
       AddEnvelopes(results, true, page);
+      AddRestarts(results, page);
       AddSpeed(results, page);
       break;
   }
   AddEquality(results, page);
+  AddMemory(results, page);
   AddSpeedDetails(results, page);
   if (experiment.paper.empty() && results[0].paper) AddPaperFigures(*results[0].paper, page);
   page.AddParagraph(fmt::format("Experiment {}: {}.", experiment.name, experiment.source));

@@ -21,8 +21,11 @@ double Ratio(double a, double b) {
 
 void RunTotals::Add(const RunRecord& record) {
   ++runs;
-  seconds[record.repeat] += record.times.decode;
-  counted[record.repeat] += std::max(0.0, static_cast<double>(record.tokens.size()) - 1);
+  const auto decoded = static_cast<double>(record.tokens.size());
+  times_of_texts[record.item][record.repeat] = {decoded, record.times.decode};
+  const double first = std::max(0.0, record.times.first_token - record.times.prefill);
+  after_first[record.item][record.repeat] = {std::max(0.0, decoded - 1),
+                                             record.times.decode - first};
   Accumulate(times, record.times);
   bytes_read += record.bytes_read;
   if (record.equal) {
@@ -30,6 +33,8 @@ void RunTotals::Add(const RunRecord& record) {
     equal += *record.equal ? 1 : 0;
   }
   if (record.repeat != 0) return;
+  ++texts;
+  longest = std::max(longest, record.prompt_tokens + static_cast<int64_t>(record.tokens.size()));
   tokens += static_cast<int64_t>(record.tokens.size());
   first_bytes_read += record.bytes_read;
   Accumulate(statistics, record.statistics);
@@ -38,29 +43,28 @@ void RunTotals::Add(const RunRecord& record) {
   correct += *record.correct ? 1 : 0;
 }
 
-std::vector<double> RunTotals::Rates() const {
-  std::vector<double> rates;
-  for (const auto& [repeat, time] : seconds) rates.push_back(Ratio(counted.at(repeat), time));
-  return rates;
-}
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+int RunTotals::repeats() const {
+  size_t most = 0;
+  for (const auto& [text, repeats] : times_of_texts) most = std::max(most, repeats.size());
+  return static_cast<int>(most);
 }
 
 WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
                      std::span<const int> depths, int recurrence, double bandwidth) {
   WayFigures f;
-  const std::vector<double> rates = totals.Rates();
+  const std::vector<double> rates = RatesOf(totals.times_of_texts);
   if (rates.empty()) return f;
   const DecodeStatistics& s = totals.statistics;
   f.rate = Median(rates);
   f.rate_low = *std::min_element(rates.begin(), rates.end());
   f.rate_high = *std::max_element(rates.begin(), rates.end());
-  f.speedup = Ratio(f.rate, Median(baseline.Rates()));
+  f.speedup = SpeedupOf(totals.times_of_texts, baseline.times_of_texts);
+  f.paper_clock = SpeedupOf(totals.after_first, baseline.after_first);
+  if (&totals != &baseline)
+    f.interval = SpeedupInterval(totals.times_of_texts, baseline.times_of_texts);
+  f.texts = totals.texts;
+  f.tokens = totals.tokens;
+  f.repeats = totals.repeats();
   f.gamma = Gamma(s.accepted, s.fallback, depths, recurrence);
   f.tokens_per_pass = Share(totals.tokens * recurrence, s.steps);
   for (const int64_t accepted : s.accepted) f.accepted.push_back(Share(accepted, totals.tokens));
@@ -82,21 +86,28 @@ WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
   return f;
 }
 
-std::string WayFigures::Verdict(bool baseline) const {
+std::string WayFigures::Verdict(const std::string& baseline_name) const {
   const double kernels = floor_share.value_or(1.0);
-  if (baseline) {
+  if (baseline_name.empty()) {
     if (!floor_share) return "";
-    return fmt::format("reads at {:.0f} % of the memory's speed", 100 * kernels);
+    return fmt::format("reads weights, keys and values at {:.0f} % of the memory's speed",
+                       100 * kernels);
   }
-  std::string text = fmt::format("memory allows {:.2f}x over the first way", memory_allows);
-  if (memory_allows > 0)
-    text += fmt::format(", {:.2f} of that is reached", speedup / memory_allows);
+  if (!Enough() || !(memory_allows > 0))
+    return fmt::format("{} tokens are too few for a speedup, expected {} or more", tokens,
+                       kLeastTokens);
+  std::string text = fmt::format(
+      "{:.2f}x as fast as {}; if reading memory were all that takes time it would be {:.2f}x",
+      speedup, baseline_name, memory_allows);
+  if (speedup > memory_allows)
+    return text + ", which caches beat, since part of what is read stays in them";
   const double least = std::min({kernels, acceptance_share, schedule_share});
   if (least >= 0.97) return text;
-  return text + (least == kernels            ? "; most is lost in the kernels"
-                 : least == acceptance_share ? "; most is lost by drafts that are not accepted"
-                                             : "; most is lost by the schedule: rows that wait or "
-                                               "are left out");
+  return text + (least == kernels ? "; most of the rest is time in the kernels beside reading"
+                 : least == acceptance_share
+                     ? "; most of the rest is lost to drafts that are not accepted"
+                     : "; most of the rest is lost to the schedule: branches that wait or are not "
+                       "begun");
 }
 
 }  // namespace loopspec::measure

@@ -10,16 +10,21 @@
 
 #include "base/json_fwd.h"
 #include "experiments/run_record.h"
+#include "experiments/speed_interval.h"
 
 namespace loopspec::measure {
 
 struct RunTotals {
-  int64_t runs = 0;
-  std::map<int, double> seconds, counted;  // by repeat: of decoding, and tokens after the first
+  int64_t runs = 0;   // over all repeats
+  int64_t texts = 0;  // different ones
+  TextTimes times_of_texts;
+  // The same by the paper's clock, which starts at the first token and does not count it.
+  TextTimes after_first;
   // Of the first repeat: the others decode the same again.
   int64_t tokens = 0;
   DecodeStatistics statistics;
   double first_bytes_read = 0;
+  int64_t longest = 0;                // positions of the longest text, its prompt included
   int64_t compared = 0, equal = 0;    // texts, over all repeats
   int64_t answered = 0, correct = 0;  // texts of the first repeat
   // Over all repeats.
@@ -27,16 +32,20 @@ struct RunTotals {
   double bytes_read = 0;
 
   void Add(const RunRecord& record);
-  // Tokens per second of each repeat: all tokens after the first ones over all seconds.
-  std::vector<double> Rates() const;
+  int repeats() const;
 };
 
-double Median(std::vector<double> values);
+// Fewer tokens than these say nothing about a speed: no ratio is given.
+inline constexpr int64_t kLeastTokens = 200;
 
 // The figures of one way of decoding beside the baseline's.
 struct WayFigures {
   double rate = 0, rate_low = 0, rate_high = 0;  // tokens per second: median, smallest, largest
   double speedup = 0;                            // over the baseline
+  std::optional<Interval> interval;              // of the speedup, over texts
+  double paper_clock = 0;         // the speedup by the paper's clock: from the first token on
+  int64_t texts = 0, tokens = 0;  // that were decoded, of one repeat
+  int repeats = 0;
   double gamma = 0;               // the paper's formula: from accepted proposals alone
   double tokens_per_pass = 0;     // per R recurrences as they happened
   std::vector<double> accepted;   // shares of tokens by proposal
@@ -55,8 +64,11 @@ struct WayFigures {
   double acceptance_share = 0;  // gamma over its bound R / d1
   double schedule_share = 0;    // tokens per pass over gamma
 
-  // The part that costs most of what memory and depth would allow, in one sentence.
-  std::string Verdict(bool baseline) const;
+  // Whether there are tokens enough for a speed to mean anything.
+  bool Enough() const { return tokens >= kLeastTokens; }
+  // How near the speedup is to what the memory would allow, and what costs most of the rest, in one
+  // sentence. `baseline_name`: what the speedup is over; empty for the baseline itself.
+  std::string Verdict(const std::string& baseline_name) const;
 };
 
 WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,

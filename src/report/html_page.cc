@@ -41,17 +41,34 @@ caption span { display: block; position: sticky; left: .8rem; max-width: min(100
 th, td { padding: .3rem .55rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
 thead th { border-top: 0; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .n { text-align: right; }
-tr.strong td { background: var(--strong); font-weight: 600; }
+td small { display: block; font-size: .78rem; font-weight: 400; color: var(--soft); }
+td.best { font-weight: 700; } td.faint { color: var(--soft); font-style: italic; }
+tr.strong td { background: var(--strong); }
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--s0); }
 svg text { fill: var(--text); font-size: 13px; font-family: inherit; }
 svg .soft { fill: var(--soft); } svg .title { font-size: 15px; font-weight: 600; }
-svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
+svg .cut { fill: none; } svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .diagonal { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 4 4; }
 svg .spread { stroke: var(--text); stroke-width: 1.5; }
 svg .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; } svg .dashes { stroke-dasharray: 7 5; }
 svg .dot { stroke: var(--card); stroke-width: 1; }
+@media (max-width: 700px) {
+  /* Charts keep the size of their letters (at least 12 px) and are pushed sideways instead. */
+  figure { overflow-x: auto; flex-basis: 100%; } figure svg { width: 620px; max-width: none; }
+  figcaption { position: sticky; left: 0; max-width: calc(100vw - 5rem); }
+}
 @media print { figure, .scroll { break-inside: avoid; } }
 )";
+
+std::string Cell(const HtmlCell& cell, bool number) {
+  std::string kinds = number ? "n" : "";
+  if (cell.best) kinds += kinds.empty() ? "best" : " best";
+  if (cell.faint) kinds += kinds.empty() ? "faint" : " faint";
+  std::string out = kinds.empty() ? "<td>" : fmt::format("<td class=\"{}\">", kinds);
+  out += EscapeHtml(cell.text);
+  if (!cell.note.empty()) out += fmt::format("<small>{}</small>", EscapeHtml(cell.note));
+  return out + "</td>";
+}
 
 std::string SeriesRules() {
   std::string rules;
@@ -93,9 +110,10 @@ void HtmlPage::EndRow() {
 }
 
 void HtmlPage::AddTable(const HtmlTable& table) {
-  const auto align = [&](size_t column) {
-    return column < table.columns.size() && table.columns[column].number ? " class=\"n\"" : "";
+  const auto number = [&](size_t column) {
+    return column < table.columns.size() && table.columns[column].number;
   };
+  const auto align = [&](size_t column) { return number(column) ? " class=\"n\"" : ""; };
   body_ += "<div class=\"scroll\"><table>\n";
   if (!table.caption.empty())
     body_ += fmt::format("<caption><span>{}</span></caption>\n", EscapeHtml(table.caption));
@@ -111,8 +129,7 @@ void HtmlPage::AddTable(const HtmlTable& table) {
       std::find(table.strong.begin(), table.strong.end(), false) != table.strong.end();
   for (size_t r = 0; r < table.rows.size(); ++r) {
     body_ += some && r < table.strong.size() && table.strong[r] ? "<tr class=\"strong\">" : "<tr>";
-    for (size_t i = 0; i < table.rows[r].size(); ++i)
-      body_ += fmt::format("<td{}>{}</td>", align(i), EscapeHtml(table.rows[r][i]));
+    for (size_t i = 0; i < table.rows[r].size(); ++i) body_ += Cell(table.rows[r][i], number(i));
     body_ += "</tr>\n";
   }
   body_ += "</tbody></table></div>\n";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace loopspec::measure {
@@ -12,10 +13,23 @@ struct HtmlColumn {
   bool number = true;  // aligned on the right
 };
 
+struct HtmlCell {
+  // From a text alone, as most cells are.
+  HtmlCell(std::string value) : text(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  HtmlCell(const char* value) : text(value) {}             // NOLINT(google-explicit-constructor)
+  explicit HtmlCell(std::string value, std::string small)
+      : text(std::move(value)), note(std::move(small)) {}
+
+  std::string text;
+  std::string note;    // smaller, on a line below: an interval, what was counted
+  bool best = false;   // bold: the largest of its column
+  bool faint = false;  // grey: too little was measured to say anything
+};
+
 struct HtmlTable {
   std::vector<HtmlColumn> columns;
-  std::vector<std::vector<std::string>> rows;  // as many cells as columns, or fewer
-  std::vector<bool> strong;                    // rows that stand out; may be shorter than rows
+  std::vector<std::vector<HtmlCell>> rows;  // as many cells as columns, or fewer
+  std::vector<bool> strong;                 // rows that stand out; may be shorter than rows
   std::string caption;
 };
 

@@ -12,8 +12,8 @@ namespace loopspec::measure {
 namespace {
 
 constexpr double kLeft = 66, kRight = 16, kTop = 36, kBottom = 50;
-constexpr double kLegendRow = 20;    // height of one row of the legend
-constexpr double kLegendLetter = 7;  // width of a letter, about
+constexpr double kLegendRow = 20;      // height of one row of the legend
+constexpr double kLegendLetter = 7.4;  // width of a letter, about
 
 // A number as an axis shows it: no more digits than it needs.
 std::string Label(double value) {
@@ -26,6 +26,7 @@ std::string Label(double value) {
 struct Scale {
   double low = 0, high = 1;  // values at the ends; logarithms on a logarithmic axis
   bool log = false;
+  bool cut = false;         // begins above 0
   double from = 0, to = 1;  // places of the ends
 
   double At(double value) const {
@@ -51,6 +52,8 @@ Scale MakeScale(const PlotAxis& axis, const std::vector<double>& values, bool fr
     high = std::max(high, value);
   }
   if (low > high) low = axis.log ? 0.1 : 0, high = 1;
+  // Zero belongs to a chart unless the data lie far from it.
+  from_zero = from_zero || low <= 0.5 * high;
   if (from_zero && !axis.log) low = std::min(low, 0.0), high = std::max(high, 0.0);
   if (axis.low && Fits(*axis.low, axis.log)) low = *axis.low;
   if (axis.high && Fits(*axis.high, axis.log)) high = *axis.high;
@@ -59,6 +62,7 @@ Scale MakeScale(const PlotAxis& axis, const std::vector<double>& values, bool fr
   const double air = 0.05 * (high - low);
   const bool zero = from_zero && !axis.log && low == 0;
   scale.low = axis.low || zero ? low : low - air;
+  scale.cut = !axis.log && scale.low > 0;
   scale.high = axis.high ? high : high + air;
   return scale;
 }
@@ -139,7 +143,11 @@ class Frame {
     svg_ += Line(left(), top(), left(), bottom(), "axis");
     svg_ += fmt::format(
         "<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-        (top() + bottom()) / 2, EscapeHtml(label));
+        (top() + bottom()) / 2,
+        EscapeHtml(label + (scale.cut ? " (from " + Label(scale.low) + ")" : "")));
+    if (scale.cut)  // the usual zigzag of an axis that does not begin at 0
+      svg_ += fmt::format("<path d=\"M{:.1f} {:.1f}l-6 -4l12 -4l-6 -4\" class=\"axis cut\"/>\n",
+                          left(), bottom() - 2);
   }
 
   void AddXAxis(Scale& scale, const std::string& label) {
@@ -217,6 +225,12 @@ std::string SeriesMarkup(const PlotSeries& series, int colour, const Scale& x, c
   return out;
 }
 
+double LongestLabel(const std::vector<std::string>& labels) {
+  size_t longest = 0;
+  for (const std::string& label : labels) longest = std::max(longest, label.size());
+  return static_cast<double>(longest);
+}
+
 // Heights that the bars of a plot reach, for its axis.
 std::vector<double> BarHeights(const BarPlot& plot) {
   std::vector<double> heights;
@@ -277,6 +291,27 @@ std::vector<double> PlotTicks(double low, double high, bool log, int wanted) {
   return ticks;
 }
 
+Histogram BinCounts(const std::vector<int64_t>& counts, int width) {
+  Histogram histogram;
+  double all = 0;
+  for (size_t i = 1; i < counts.size(); ++i) {
+    const size_t bin = (i - 1) / static_cast<size_t>(width);
+    while (histogram.percent.size() <= bin) {
+      const size_t first = histogram.percent.size() * static_cast<size_t>(width) + 1;
+      histogram.bins.push_back(fmt::format("{}-{}", first, first + static_cast<size_t>(width) - 1));
+      histogram.percent.push_back(0);
+    }
+    histogram.percent[bin] += static_cast<double>(counts[i]);
+    all += static_cast<double>(counts[i]);
+  }
+  while (!histogram.percent.empty() && histogram.percent.back() == 0) {
+    histogram.percent.pop_back();
+    histogram.bins.pop_back();
+  }
+  for (double& share : histogram.percent) share *= all > 0 ? 100 / all : 0;
+  return histogram;
+}
+
 std::string PlotSvg(const Plot& plot) {
   std::vector<LegendEntry> legend;
   std::vector<double> xs, ys;
@@ -315,7 +350,7 @@ std::string BarSvg(const BarPlot& plot) {
   const std::vector<double> heights = BarHeights(plot);
   Scale y = MakeScale(plot.y, heights, true);
   frame.AddYAxis(y, plot.y.label);
-  frame.AddXLine("");
+  frame.AddXLine(plot.x_label);
   if (heights.empty()) frame.SayEmpty();
   const size_t categories = plot.categories.size();
   const double slot =
@@ -343,7 +378,11 @@ std::string BarSvg(const BarPlot& plot) {
         frame.Add(Line(middle, place(*bar.low), middle, place(*bar.high), "spread"));
       }
     }
-    frame.Add(Text(left + 0.4 * slot, frame.bottom() + 18, "middle", "soft", plot.categories[c]));
+    // Labels that would run into each other are left out, the first and every second, third, ...
+    const double longest = LongestLabel(plot.categories) * kLegendLetter + 6;
+    const auto every = static_cast<size_t>(std::max(1.0, std::ceil(longest / slot)));
+    if (c % every == 0)
+      frame.Add(Text(left + 0.4 * slot, frame.bottom() + 18, "middle", "soft", plot.categories[c]));
   }
   return frame.Finish();
 }

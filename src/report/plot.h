@@ -3,6 +3,7 @@
 // made here names classes only (s0 ... s7 for its series) and belongs on such a page.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +15,8 @@ inline constexpr int kPlotColours = 8;  // series beyond these take the same one
 struct PlotAxis {
   std::string label;  // with the unit: "tokens/s"
   bool log = false;
-  // Ends of the axis; by default what the data needs. A logarithmic axis leaves out what is not
-  // above 0.
+  // Ends of the axis; by default what the data needs, from 0 where that leaves the data most of the
+  // room. An axis that begins elsewhere says so. A logarithmic axis leaves out what is not above 0.
   std::optional<double> low, high;
 };
 
@@ -60,9 +61,18 @@ struct BarPlot {
   std::vector<std::string> categories;
   std::vector<BarSeries> series;  // side by side within a category
   bool stacked = false;           // ... or on top of each other
+  std::string x_label = {};
   int width = 620, height = 360;
 };
 std::string BarSvg(const BarPlot& plot);
+
+// How often each number of rows was seen, by bins of `width`: "1-10", "11-20", ..., as shares of
+// all in percent; counts[i] is for i rows. Bins after the last that holds anything are left out.
+struct Histogram {
+  std::vector<std::string> bins;
+  std::vector<double> percent;
+};
+Histogram BinCounts(const std::vector<int64_t>& counts, int width);
 
 // Where an axis has its labels: round numbers from `low` to `high`, about `wanted` of them.
 // Powers of ten on a logarithmic axis, with 2 and 5 between them where there are few.

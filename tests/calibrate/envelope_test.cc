@@ -134,5 +134,12 @@ TEST(RankCorrelation, KnowsOrderAndTies) {
   EXPECT_NEAR(*RankCorrelation(ties, rising), 4.5 / std::sqrt(4.5 * 5.0), 1e-12);
 }
 
+TEST(Envelope, SaysWhereItMeansLittle) {
+  EXPECT_FALSE(EnvelopeWarning({1.0, 0.5, 2.9}).has_value());
+  EXPECT_NE(EnvelopeWarning({1.0, 1.5, 2.0})->find("beta is 1.50, above 1"), std::string::npos);
+  EXPECT_NE(EnvelopeWarning({1.0, 0.5, 3.5})->find("up to 3.5 times a measured distance"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace loopspec

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "experiments/experiment_run.h"
+#include "experiments/experiment_tables.h"
 #include "experiments/tasks/tasks.h"
 
 namespace loopspec::measure {
@@ -76,20 +79,50 @@ TEST(Experiments, RunWhatSuitsTheModel) {
   const auto experiments = ReadExperiments(kSource / "experiments");
   using Names = std::vector<std::string>;
   const Experiment& base = experiments.at("base-models");
-  EXPECT_EQ(WayNames(base, 4), (Names{"ar", "lookup", "loopspec:1", "loopspec:1,2"}));
-  EXPECT_EQ(WayNames(base, 32), (Names{"ar", "lookup", "loopspec:2", "loopspec:4", "loopspec:4,8",
-                                       "loopspec:2,10", "loopspec:2,8"}));
+  // The paper's schedule and ours stand beside each other, for one pair with the steps between.
+  EXPECT_EQ(WayNames(base, 4),
+            (Names{"ar", "lookup", "loopspec:1/paper", "loopspec:1", "loopspec:1,2/paper",
+                   "loopspec:1,2/g1/noearly", "loopspec:1,2/noearly", "loopspec:1,2"}));
+  EXPECT_EQ(WayNames(base, 32),
+            (Names{"ar", "lookup", "loopspec:2/paper", "loopspec:2", "loopspec:4/paper",
+                   "loopspec:4", "loopspec:4,8/paper", "loopspec:4,8", "loopspec:2,10/paper",
+                   "loopspec:2,10", "loopspec:2,8/paper", "loopspec:2,8/g1/noearly",
+                   "loopspec:2,8/noearly", "loopspec:2,8"}));
   // A model of another depth runs at the depths that suit it.
-  EXPECT_EQ(WayNames(base, 16), (Names{"ar", "lookup", "loopspec:2", "loopspec:2,4"}));
-  EXPECT_EQ(WayNames(experiments.at("second-proposal"), 4),
-            (Names{"ar", "lookup", "loopspec:1,2/non-residual", "loopspec:1,2/residual",
-                   "loopspec:1,2"}));
+  EXPECT_EQ(WayNames(base, 16),
+            (Names{"ar", "lookup", "loopspec:2/paper", "loopspec:2", "loopspec:2,4/paper",
+                   "loopspec:2,4/g1/noearly", "loopspec:2,4/noearly", "loopspec:2,4"}));
   EXPECT_EQ(WayNames(experiments.at("second-proposal"), 32),
-            (Names{"ar", "lookup", "loopspec:2,8/non-residual", "loopspec:2,8/residual",
-                   "loopspec:2,8"}));
-  // Rows are counted under the paper's schedule.
-  for (const ExperimentDecode& decode : WaysOf(experiments.at("rows"), 32))
-    EXPECT_EQ(decode.paper_schedule, !decode.depths.empty());
+            (Names{"ar", "lookup", "loopspec:2,8/non-residual/paper", "loopspec:2,8/non-residual",
+                   "loopspec:2,8/residual/paper", "loopspec:2,8/residual", "loopspec:2,8/paper",
+                   "loopspec:2,8/g1/noearly", "loopspec:2,8/noearly", "loopspec:2,8"}));
+  // Rows and gates are counted under the paper's schedule.
+  for (const char* name : {"rows", "gate-opening"}) {
+    for (const ExperimentDecode& decode : WaysOf(experiments.at(name), 32))
+      EXPECT_EQ(decode.schedule == Schedule::kPaper, !decode.depths.empty()) << name;
+  }
+}
+
+// Two schedules of the same depths are two runs: neither is taken for the other.
+TEST(Experiments, WaysOfDifferentSchedulesHaveDifferentNames) {
+  for (const auto& [name, experiment] : ReadExperiments(kSource / "experiments")) {
+    for (const int recurrence : {4, 32}) {
+      const std::vector<std::string> names = WayNames(experiment, recurrence);
+      EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size()) << name;
+    }
+  }
+}
+
+// The paper's figures are of its own algorithm.
+TEST(Experiments, ThePapersFiguresStandBesideThePapersSchedule) {
+  const Experiment base = ReadExperiments(kSource / "experiments").at("base-models");
+  ExperimentDecode decode{.depths = {2, 8}, .schedule = Schedule::kPaper};
+  const auto value = [&] {
+    return PaperValue(base, "Raven-Llama-3.2", "minerva_math500", "greedy", &decode, "speedup");
+  };
+  EXPECT_EQ(value(), 5.82);
+  decode.schedule = Schedule::kChosen;
+  EXPECT_EQ(value(), std::nullopt);
 }
 
 Json Valid() {
@@ -130,7 +163,7 @@ TEST(Experiments, RefuseWhatIsWrong) {
   expect("/tasks/0/models", {"b"}, "not declared");
   expect("/decodes/1/depths", {1, 4}, "depths 1,4");
   expect("/decodes/1/later", "open", "expected one of gated");
-  expect("/decodes/1/schedule", "mine", "expected one of chosen");
+  expect("/decodes/1/schedule", "mine", "expected one of paper");
   expect("/decodes/1/lookup", true, "has no depths");
   expect("/samplings/0/top_p", 0, "top_p 0");
   expect("/paper/0/model", "b", "no model of it");

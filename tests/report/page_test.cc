@@ -87,6 +87,46 @@ TEST(Bars, StandOnZeroOrOnEachOther) {
   EXPECT_EQ(Count(BarSvg(plot), "<rect x="), 2 + 3);
 }
 
+// An axis that does not begin at 0 says so; one that could begins there.
+TEST(Plots, BeginAtZeroOrSaySo) {
+  Plot plot;
+  plot.y.label = "agreement";
+  plot.series = {{"a", PlotMark::kLineAndPoints, {{1, 90, ""}, {2, 99, ""}}}};
+  const std::string cut = PlotSvg(plot);
+  EXPECT_NE(cut.find("agreement (from "), std::string::npos);
+  EXPECT_NE(cut.find("axis cut"), std::string::npos);
+  plot.series[0].points[0].y = 20;
+  const std::string whole = PlotSvg(plot);
+  EXPECT_EQ(whole.find("(from "), std::string::npos);
+  EXPECT_NE(whole.find(">0</text>"), std::string::npos);
+}
+
+TEST(Bars, BinsHoldAsManyRowsAsThePapers) {
+  std::vector<int64_t> steps(35);
+  steps[1] = 2;
+  steps[10] = 1;
+  steps[11] = 4;
+  steps[30] = 1;
+  const Histogram histogram = BinCounts(steps, 10);
+  EXPECT_EQ(histogram.bins, (std::vector<std::string>{"1-10", "11-20", "21-30"}));
+  EXPECT_EQ(histogram.percent, (std::vector<double>{37.5, 50, 12.5}));
+  EXPECT_TRUE(BinCounts({}, 10).bins.empty());
+}
+
+TEST(Pages, CellsShowTheBestAndWhatIsTooLittle) {
+  HtmlPage page("p");
+  HtmlCell best("2.00x", "1.9 to 2.1"), little("too few tokens");
+  best.best = true;
+  little.faint = true;
+  page.AddTable({{{"name", false}, {"a"}, {"b"}}, {{"x", best, little}}, {}, ""});
+  const std::string text = page.Text();
+  EXPECT_NE(text.find("<td class=\"n best\">2.00x<small>1.9 to 2.1</small></td>"),
+            std::string::npos);
+  EXPECT_NE(text.find("<td class=\"n faint\">too few tokens</td>"), std::string::npos);
+  // On a phone charts keep their letters: 13 px at a width of 620.
+  EXPECT_NE(text.find("figure svg { width: 620px; max-width: none; }"), std::string::npos);
+}
+
 TEST(Pages, StandAloneAndEscapeText) {
   HtmlPage page("a <b> & \"c\"");
   page.AddHeading("<script>");

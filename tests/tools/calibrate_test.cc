@@ -25,8 +25,10 @@ constexpr const char* kPrompt = "Once upon a time there was a little cat";
 std::vector<std::string> Calibrate(const std::string& model, const std::string& prompts,
                                    const std::string& output, std::vector<std::string> more = {}) {
   std::vector<std::string> arguments = {
-      "calibrate", "--model",   model, "--prompts", prompts, "-n",        "16",  "--positions",
-      "64",        "--measure", "0",   "--threads", "1",     "--compute", "f32", "--json"};
+      "calibrate",   "--model", model,       "--prompts", prompts,     "-n", "16",
+      "--positions", "64",      "--measure", "0",         "--threads", "1",  "--compute",
+      "f32",         "--json",  "--view",    "greedy",    "--force"};  // what else this machine
+                                                                       // does is not the test's
   if (!output.empty()) arguments.insert(arguments.end(), {"--output", output});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
@@ -183,6 +185,9 @@ TEST(Calibrate, MadePromptsAndTheirLastPositions) {
                                           "4",
                                           "--output",
                                           scratch / "out",
+                                          "--view",
+                                          "greedy",
+                                          "--force",
                                           "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Call(arguments).json();
@@ -205,29 +210,129 @@ TEST(Calibrate, DecodingGoesByTheFile) {
   const fs::path file = fs::path(model) / "loopspec-calibration.json";
   // A calibration of this device class keeps what is known of the other.
   Json before = Json::parse(Slurp(OfOnePrompt().file));
-  before["devices"] = {{"gpu", {{"depths", {1, 3}}}}};
+  Json other = before.at("devices").at("cpu").at("greedy");
+  other["depths"] = {1, 3};
+  before["devices"] = {{"gpu", {{"greedy", other}}}, {"cpu", {{"sampling", other}}}};
   std::ofstream(file) << before.dump();
   const RunResult run = Call(Calibrate(model, OfOnePrompt().prompts, ""));
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_TRUE(fs::exists(fs::path(model) / "loopspec-calibration.html"));
   const Json devices = Json::parse(Slurp(file)).at("devices");
-  EXPECT_EQ(devices.at("gpu").at("depths"), Json({1, 3}));
-  const Json chosen = devices.at("cpu").at("depths");
+  EXPECT_EQ(devices.at("gpu").at("greedy").at("depths"), Json({1, 3}));
+  // The view that was not calibrated keeps its own.
+  EXPECT_EQ(devices.at("cpu").at("sampling").at("depths"), Json({1, 3}));
+  const Json entry = devices.at("cpu").at("greedy"), chosen = entry.at("depths");
+  for (const char* key :
+       {"date", "version", "chip", "threads", "compute", "context", "prompts", "spread"})
+    EXPECT_TRUE(entry.contains(key)) << key;
+  EXPECT_EQ(entry.at("threads"), 1);
+  EXPECT_EQ(entry.at("compute"), "f32");
 
-  Json inspected = Call({"inspect", "--model", model, "--json"}).json();
+  const auto inspect = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"inspect", "--model", model};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Call(arguments);
+  };
+  const std::vector<std::string> here = {"--threads", "1", "--compute", "f32"};
+  const std::vector<std::string> here_json = {"--threads", "1", "--compute", "f32", "--json"};
+  Json inspected = inspect(here_json).json();
   EXPECT_EQ(inspected.at("default_depths"), chosen);
+  EXPECT_EQ(inspected.at("default_depths_sampling"), Json({1, 3}));
   EXPECT_EQ(inspected.at("calibration"), file.string());
-  EXPECT_NE(Call({"inspect", "--model", model}).out.find("calibrated"), std::string::npos);
+  EXPECT_NE(inspect(here).out.find("calibrated"), std::string::npos);
+  // With another thread count or precision the file tells of the model alone, and inspect says so.
+  for (const std::vector<std::string>& elsewhere :
+       {std::vector<std::string>{"--threads", "2", "--compute", "f32"},
+        {"--threads", "1", "--compute", "bf16"}}) {
+    const std::string said = inspect(elsewhere).out;
+    EXPECT_NE(said.find("its rates of drafts are used, its depths are not"), std::string::npos)
+        << said;
+    EXPECT_NE(said.find("by rule"), std::string::npos) << said;
+  }
+  std::vector<std::string> without = here_json;
+  without.emplace_back("--no-calibration");
+  EXPECT_EQ(inspect(without).json().at("calibration"), nullptr);
 
   // Another choice in the file is another choice of decoding, and of no other device class.
   Json edited = Json::parse(Slurp(file));
-  edited["devices"]["cpu"]["depths"] = {3};
+  edited["devices"]["cpu"]["greedy"]["depths"] = {3};
   std::ofstream(file) << edited.dump();
-  EXPECT_EQ(Call({"inspect", "--model", model, "--json"}).json().at("default_depths"), Json({3}));
-  const Json written = Generate({"--model", model, "--prompt", kPrompt, "-n", "8"});
+  EXPECT_EQ(inspect(here_json).json().at("default_depths"), Json({3}));
+  const auto generate = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"--model", model,       "--prompt", kPrompt,     "-n",
+                                          "8",       "--threads", "1",        "--compute", "f32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Generate(arguments);
+  };
+  const Json written = generate({});
   EXPECT_EQ(written.at("stats").at("depths"), Json({3}));
-  EXPECT_EQ(Ids(written),
-            Ids(Generate({"--model", model, "--prompt", kPrompt, "-n", "8", "--decode", "ar"})));
+  EXPECT_EQ(generate({"--temperature", "1", "--seed", "3"}).at("stats").at("depths"), Json({1, 3}));
+  EXPECT_EQ(Ids(written), Ids(generate({"--decode", "ar"})));
+
+  // --reset takes it away again.
+  const RunResult reset =
+      Call({"calibrate", "--model", model, "--threads", "1", "--compute", "f32", "--reset"});
+  ASSERT_EQ(reset.code, 0) << reset.err;
+  EXPECT_FALSE(fs::exists(file));
+  EXPECT_EQ(inspect(here_json).json().at("calibration"), nullptr);
+}
+
+// The best depths of sampled text may be others than those of greedy text.
+TEST(Calibrate, ChoosesForGreedyAndForSampledText) {
+  const Scratch scratch;
+  const Json found = Call({"calibrate",
+                           "--model",
+                           OuroDemo(),
+                           "--prompts",
+                           OfOnePrompt().prompts,
+                           "-n",
+                           "12",
+                           "--positions",
+                           "32",
+                           "--measure",
+                           "1",
+                           "--measure-prompts",
+                           "1",
+                           "--repeat",
+                           "2",
+                           "--threads",
+                           "1",
+                           "--json",
+                           "--force",
+                           "--output",
+                           scratch / "out"})
+                         .json();
+  const Json& views = found.at("devices").at("cpu");
+  ASSERT_EQ(views.size(), 2u);
+  for (const char* view : {"greedy", "sampling"}) {
+    const Json& entry = views.at(view);
+    // The fastest measured is chosen, autoregressive decoding included.
+    double best = 0;
+    for (const Json& m : entry.at("measured"))
+      best = std::max(best, m.at("tokens_per_second").get<double>());
+    for (const Json& m : entry.at("measured")) {
+      if (m.at("depths") == entry.at("depths")) {
+        EXPECT_GE(m.at("tokens_per_second").get<double>(), 0.97 * best) << view;
+      }
+    }
+    EXPECT_EQ(entry.at("measured")[0].at("depths"), Json::array());
+  }
+  const std::string page = Slurp(scratch / "out/loopspec-calibration.html");
+  for (const char* part : {"for greedy decoding", "for sampled decoding", "bound of Theorem 1",
+                           "Run by: loopspec calibrate", "largest ratio"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+// --output is for looking at: decoding does not go there, and the command says so.
+TEST(Calibrate, SaysWhereTheFileIsAndWhetherItIsUsed) {
+  const Scratch scratch;
+  std::vector<std::string> arguments =
+      Calibrate(OuroDemo(), OfOnePrompt().prompts, scratch / "out", {"--proposals", "1"});
+  std::erase(arguments, "--json");
+  const RunResult run = Call(arguments);
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("where decoding does not look"), std::string::npos) << run.out;
+  EXPECT_EQ(run.out.find("now uses these depths"), std::string::npos) << run.out;
 }
 
 // A file that cannot be used is passed over with one sentence, whatever is wrong with it.
@@ -236,14 +341,15 @@ TEST(Calibrate, FilesThatCannotBeUsedArePassedOver) {
   const std::string model = CopyOf(OuroDemo(), scratch);
   const fs::path file = fs::path(model) / "loopspec-calibration.json";
   fs::copy_file(OfOnePrompt().file, file);
-  const RunResult used = Call({"inspect", "--model", model, "--json"});
+  const RunResult used =
+      Call({"inspect", "--model", model, "--json", "--threads", "1", "--compute", "f32"});
   EXPECT_EQ(used.json().at("calibration"), file.string());
   EXPECT_EQ(used.err, "");
   const Json good = Json::parse(Slurp(file));
   const Json by_rule =
       Call({"inspect", "--model", OuroDemo(), "--json"}).json().at("default_depths");
 
-  std::vector<std::string> bad = {"", "{", "[]", "{}", "null", "{\"loopspec_calibration\": 1}"};
+  std::vector<std::string> bad = {"", "{", "[]", "{}", "null", "{\"loopspec_calibration\": 2}"};
   const auto with = [&](const std::function<void(Json&)>& change) {
     Json json = good;
     change(json);
@@ -255,11 +361,13 @@ TEST(Calibrate, FilesThatCannotBeUsedArePassedOver) {
   with([](Json& j) { j.erase("devices"); });
   with([](Json& j) { j["devices"] = {1}; });
   with([](Json& j) { j["devices"]["cpu"] = 3; });
-  with([](Json& j) { j["devices"]["cpu"]["depths"] = "1,2"; });
-  with([](Json& j) { j["devices"]["cpu"]["depths"] = {2, 1}; });
-  with([](Json& j) { j["devices"]["cpu"]["depths"] = {1.5}; });
-  with([](Json& j) { j["devices"]["cpu"]["depths"] = {4}; });
-  with([](Json& j) { j["devices"]["cpu"]["depths"] = {1e30}; });
+  with([](Json& j) { j["loopspec_calibration"] = 1; });  // knew neither views nor machines
+  with([](Json& j) { j["devices"]["cpu"]["greedy"].erase("chip"); });
+  with([](Json& j) { j["devices"]["cpu"]["greedy"]["depths"] = "1,2"; });
+  with([](Json& j) { j["devices"]["cpu"]["greedy"]["depths"] = {2, 1}; });
+  with([](Json& j) { j["devices"]["cpu"]["greedy"]["depths"] = {1.5}; });
+  with([](Json& j) { j["devices"]["cpu"]["greedy"]["depths"] = {4}; });
+  with([](Json& j) { j["devices"]["cpu"]["greedy"]["depths"] = {1e30}; });
   for (const std::string& text : bad) {
     std::ofstream(file, std::ios::trunc) << text;
     const RunResult run = Call({"inspect", "--model", model, "--json"});

@@ -195,7 +195,7 @@ TEST(Bench, ComparesWaysOfDecoding) {
     EXPECT_GT(result.at("tokens_per_second").at("median").get<double>(), 0);
     EXPECT_LE(result.at("tokens_per_second").at("min"), result.at("tokens_per_second").at("max"));
   }
-  EXPECT_EQ(json.at("results")[0].at("speedup"), 1.0);
+  EXPECT_TRUE(json.at("results")[1].at("speedup").is_null());  // 20 tokens say nothing about it
   EXPECT_LE(json.at("results")[2].at("rows_peak"), 2);
   const RunResult table = Call(arguments);
   EXPECT_EQ(table.code, 0) << table.err;

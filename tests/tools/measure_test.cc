@@ -49,8 +49,8 @@ std::string Experiment(const Scratch& scratch) {
 }
 
 std::vector<std::string> ExperimentRun(const Scratch& scratch, const std::string& limit) {
-  return {"experiment", "run", Experiment(scratch), "--model",      OuroDemo(), "--threads", "1",
-          "--limit",    limit, "--output",          scratch / "out"};
+  return {"experiment", "run", Experiment(scratch), "--model",       OuroDemo(), "--threads", "1",
+          "--limit",    limit, "--output",          scratch / "out", "--repeat", "2"};
 }
 
 TEST(BenchRecords, AreTakenUpAgain) {
@@ -63,7 +63,8 @@ TEST(BenchRecords, AreTakenUpAgain) {
   const Json json = Call(With(arguments, {"2"})).json();
   EXPECT_EQ(Lines(records), 9u);
   EXPECT_TRUE(Slurp(records).starts_with(before));  // nothing was run again
-  EXPECT_EQ(json.at("results")[1].at("texts"), 4);
+  EXPECT_EQ(json.at("results")[1].at("texts"), 2);
+  EXPECT_EQ(json.at("results")[1].at("repeats"), 2);
   EXPECT_EQ(json.at("results")[1].at("equal"), true);
   // Other settings do not mix.
   ExpectRefusal(With(arguments, {"2", "--seed", "7"}), {"seed was 0, now 7", "r.jsonl"});
@@ -137,6 +138,7 @@ TEST(BenchTask, WritesEveryForm) {
   ASSERT_EQ(json.at("results").size(), 5u);
   EXPECT_FALSE(json.at("results")[1].contains("equal"));  // the cascade draws its own texts
   EXPECT_EQ(json.at("results")[2].at("second_proposal"), "residual");
+  EXPECT_TRUE(json.at("results")[2].at("gate_rate").is_null());  // it has no gate
   EXPECT_EQ(json.at("results")[4].at("sampler"), "coupled");
   EXPECT_EQ(json.at("results")[4].at("equal"), true);
   for (const Json& way : json.at("results")) {
@@ -160,6 +162,9 @@ TEST(BenchTask, RefusesInOneSentence) {
   ExpectRefusal(With(task, {"stories", "--max-length", "50", "-n", "60"}), {"--max-length 50"});
   ExpectRefusal(With(task, {"stories", "--decode", "ar"}), {"ar", "twice"});
   ExpectRefusal(With(task, {"stories", "--decode", "loopspec:1/residual"}), {"later proposals"});
+  ExpectRefusal(With(task, {"stories", "--decode", "loopspec:1,2@4/paper"}),
+                {"every live branch in every step"});
+  ExpectRefusal(With(task, {"stories", "--decode", "ar/paper"}), {"ar runs one row"});
   ExpectRefusal(With(task, {"stories", "--assume-acceptance", "0.9,0.075/0.01"}), {"gate"});
   ExpectRefusal(With(task, {"stories", "--html", scratch / "no/x.html"}), {"--html", "folder"});
   ExpectRefusal(With(task, {"stories", "--tokenizer", scratch.path().string()}),
@@ -203,22 +208,25 @@ TEST(Experiments, RunGoOnAndReport) {
   const Scratch scratch;
   const RunResult first = Call(ExperimentRun(scratch, "1"));
   ASSERT_EQ(first.code, 0) << first.err;
-  EXPECT_NE(first.out.find("2 of 2 greedy texts equal"), std::string::npos) << first.out;
+  // Every text of both tasks twice, autoregressive ones too.
+  EXPECT_NE(first.out.find("6 of 6 greedy texts equal"), std::string::npos) << first.out;
   const std::string file = scratch / "out/tiny--ouro-demo.jsonl";
   const std::string before = Slurp(file);
-  // Two tasks, two samplings, two ways, and the distances of each text.
-  EXPECT_EQ(Lines(file), 1u + 2 * 2 * 2 + 2 * 2);
+  // Two tasks, two samplings, two decoding specs, twice each, the distances of each text, and the
+  // memory that it took.
+  EXPECT_EQ(Lines(file), 1u + 2 * 2 * 2 * 2 + 2 * 2 + 1);
   const RunResult second = Call(ExperimentRun(scratch, "2"));
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_TRUE(Slurp(file).starts_with(before));
-  EXPECT_EQ(Lines(file), 1u + 2 * (2 * 2 * 2 + 2 * 2));
+  EXPECT_EQ(Lines(file), 1u + 2 * (2 * 2 * 2 * 2 + 2 * 2 + 1));
 
   std::istringstream lines(Slurp(file));
   std::string line;
   std::getline(lines, line);
   while (std::getline(lines, line)) {
     const Json record = Json::parse(line);
-    if (record.contains("distance") || record.at("way") == "ar") continue;
+    if (record.contains("distance") || record.contains("peak_memory")) continue;
+    if (record.at("way") == "ar") continue;
     const bool greedy = record.at("group").get<std::string>().ends_with("/greedy");
     EXPECT_EQ(record.contains("equal"), greedy);
     if (greedy) {
@@ -230,9 +238,31 @@ TEST(Experiments, RunGoOnAndReport) {
   ASSERT_EQ(report.code, 0) << report.err;
   const std::string page = Slurp(scratch / "out/report.html");
   for (const char* part : {"A tiny one", "It means little.", "word problems", "4 of 4", "<svg",
-                           "best d1 by the closed form", "1.25", "2.50"})
+                           "best d1 by the closed form", "1.25", "2.50", "worst ratio", "Theorem 1",
+                           "too few tokens", "peak memory of the process", "experiment run"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   ExpectSelfContained(page);
+}
+
+// A name that the user gives says nothing about what is measured: the checkpoint's own comes first.
+TEST(Experiments, ShowWhatWasMeasuredAndNotWhatItStandsFor) {
+  const Scratch scratch;
+  const std::string file = scratch.Write("as.json", R"({
+    "name": "as", "title": "As another", "source": "nowhere", "meaning": "None.", "kind": "sources",
+    "models": [{"name": "Ouro-1.4B", "checkpoint": "ByteDance/Ouro-1.4B", "recurrence": 4}],
+    "tasks": [{"task": "stories", "max_tokens": 8, "max_length": 100}],
+    "samplings": [{"name": "greedy", "temperature": 0}],
+    "decodes": [{"depths": [1, 2], "schedule": "paper"}, {"depths": [1, 2]}]})");
+  const RunResult run = Call({"experiment", "run", file, "--model", OuroDemo(), "--threads", "1",
+                              "--limit", "1", "--output", scratch / "out", "--as", "Ouro-1.4B"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  // Both schedules are run, under names of their own.
+  EXPECT_NE(run.out.find("loopspec:1,2/paper"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("loopspec:1,2 "), std::string::npos) << run.out;
+  const std::string page = Call({"experiment", "report", scratch / "out", "-o", "-"}).out;
+  EXPECT_NE(page.find("<td>ouro-demo</td><td class=\"n\">13.8 M</td><td>BF16</td>"),
+            std::string::npos);
+  EXPECT_NE(page.find("ouro-demo as Ouro-1.4B"), std::string::npos);
 }
 
 TEST(Experiments, AnInterruptKeepsWhatIsDone) {

@@ -13,6 +13,10 @@
 
 namespace loopspec {
 
+ComputeMode CpuComputeMode(const Model& model, ComputeMode wanted) {
+  return cpu::ResolveCompute(model, wanted);
+}
+
 std::unique_ptr<Backend> MakeCpuBackend(const Model& model, const BackendOptions& options) {
   return std::make_unique<cpu::CpuBackend>(model, options);
 }

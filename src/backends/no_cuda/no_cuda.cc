@@ -12,4 +12,8 @@ int CudaDeviceCount(std::string* why) {
   return 0;
 }
 
+std::string CudaDeviceName(int) {
+  return "none";
+}
+
 }  // namespace loopspec

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "base/thread_placement.h"
 #include "engine/load/device.h"
 
 namespace loopspec {
@@ -60,6 +61,29 @@ std::vector<int> ReadDepths(const Json& list, const std::string& whose, const st
   return depths;
 }
 
+CalibratedDepths ReadChoice(const Json& entry, const std::string& whose, const std::string& what,
+                            int recurrence) {
+  const auto depths = entry.is_object() ? entry.find("depths") : entry.end();
+  if (!entry.is_object() || depths == entry.end() || !depths->is_array())
+    Fail("{}: {} has no list \"depths\"", what, whose);
+  const auto text = [&](const char* key) {
+    const auto found = FindString(entry, key, what);
+    if (!found) Fail("{}: {} has no \"{}\"", what, whose, key);
+    return *found;
+  };
+  CalibratedDepths choice;
+  choice.depths = ReadDepths(*depths, whose, what, recurrence);
+  choice.machine.chip = text("chip");
+  choice.machine.compute = text("compute");
+  choice.machine.threads =
+      static_cast<int>(FindInt(entry, "threads", what, 0, 1 << 20).value_or(0));
+  choice.date = text("date");
+  choice.version = text("version");
+  choice.prompts = text("prompts");
+  choice.context = FindInt(entry, "context", what, 0, int64_t{1} << 40).value_or(0);
+  return choice;
+}
+
 // The rates of one view: "greedy" or "sampled". A file may lack them.
 std::map<std::vector<int>, AcceptancePrior> ReadRates(const Json& json, const char* view,
                                                       const std::string& what, int recurrence) {
@@ -93,6 +117,29 @@ std::string NameOf(DeviceClass device) {
   return device == DeviceClass::kCpu ? "cpu" : "gpu";
 }
 
+std::string ViewName(bool greedy) {
+  return greedy ? "greedy" : "sampling";
+}
+
+std::string NameOf(const Machine& machine) {
+  return fmt::format("{}{}, {}", machine.chip,
+                     machine.threads > 0 ? fmt::format(", {} thread{}", machine.threads,
+                                                       machine.threads == 1 ? "" : "s")
+                                         : "",
+                     machine.compute);
+}
+
+Machine MachineFor(const Model& model, const EngineOptions& options) {
+  const bool cpu = IsCpu(options.device);
+  const ComputeMode compute =
+      cpu ? CpuComputeMode(model, ParseCompute(options.compute)) : ComputeMode::kBF16;
+  Machine machine;
+  machine.chip = ChipOf(options.device);
+  if (cpu) machine.threads = options.threads > 0 ? options.threads : UsableCores();
+  machine.compute = compute == ComputeMode::kF32 ? "f32" : "bf16";
+  return machine;
+}
+
 OrderedJson CalibrationModel(const Model& model) {
   const ModelSpec& spec = model.spec;
   return {{"family", spec.family},    {"recurrence", spec.recurrence},
@@ -105,8 +152,8 @@ Calibration ParseCalibration(const std::string& text, const std::string& what, c
   if (!json.is_object()) Fail("{}: expected a JSON object", what);
   const auto version = FindInt(json, "loopspec_calibration", what, 0, INT32_MAX);
   if (version != kCalibrationVersion) {
-    Fail("{}: expected a calibration of version {}, found {}", what, kCalibrationVersion,
-         version ? std::to_string(*version) : "none");
+    Fail("{}: expected a calibration of version {}, found {}; loopspec calibrate makes one", what,
+         kCalibrationVersion, version ? std::to_string(*version) : "none");
   }
   const auto found = json.find("model");
   const Json expected = CalibrationModel(model);
@@ -118,12 +165,11 @@ Calibration ParseCalibration(const std::string& text, const std::string& what, c
   if (devices == json.end() || !devices->is_object())
     Fail("{}: \"devices\" is missing or no object", what);
   Calibration calibration;
-  for (const auto& [device, entry] : devices->items()) {
-    const auto depths = entry.is_object() ? entry.find("depths") : entry.end();
-    if (!entry.is_object() || depths == entry.end() || !depths->is_array())
-      Fail("{}: \"devices\", \"{}\" has no list \"depths\"", what, device);
-    calibration.depths[device] =
-        ReadDepths(*depths, fmt::format("\"{}\"", device), what, model.spec.recurrence);
+  for (const auto& [device, views] : devices->items()) {
+    if (!views.is_object()) Fail("{}: \"devices\", \"{}\" is no object", what, device);
+    for (const auto& [view, entry] : views.items())
+      calibration.choices[{device, view}] = ReadChoice(
+          entry, fmt::format("\"{}\", \"{}\"", device, view), what, model.spec.recurrence);
   }
   calibration.greedy = ReadRates(json, "greedy", what, model.spec.recurrence);
   calibration.sampled = ReadRates(json, "sampled", what, model.spec.recurrence);
@@ -151,18 +197,39 @@ std::optional<fs::path> CalibrationInCache(const fs::path& folder) {
 }
 
 ChosenDepths ChooseDefaultDepths(const fs::path& folder, const Model& model,
-                                 const std::string& device) {
-  const DeviceClass device_class = IsCpu(device) ? DeviceClass::kCpu : DeviceClass::kGpu;
+                                 const EngineOptions& options) {
+  const DeviceClass device_class = IsCpu(options.device) ? DeviceClass::kCpu : DeviceClass::kGpu;
+  const std::string device = NameOf(device_class);
+  ChosenDepths chosen;
+  chosen.depths = DefaultDepths(model.spec.recurrence, device_class);
+  chosen.sampled_depths = chosen.depths;
+  if (!options.calibration) return chosen;
   std::vector<fs::path> files = {CalibrationBeside(folder)};
   if (const auto cached = CalibrationInCache(folder)) files.push_back(*cached);
-  ChosenDepths chosen{DefaultDepths(model.spec.recurrence, device_class), std::nullopt, {}};
+  const Machine here = MachineFor(model, options);
   for (const fs::path& file : files) {
     const auto calibration = Read(file, model);
     if (!calibration) continue;
-    const auto depths = calibration->depths.find(NameOf(device_class));
-    if (depths != calibration->depths.end()) return {depths->second, file, *calibration};
+    for (const bool greedy : {true, false}) {
+      const auto found = calibration->choices.find({device, ViewName(greedy)});
+      if (found == calibration->choices.end()) continue;
+      if (found->second.machine != here) {
+        chosen.note = fmt::format(
+            "{} was measured on {}, this is {}: its rates of drafts are used, its depths are not",
+            file.string(), NameOf(found->second.machine), NameOf(here));
+        continue;
+      }
+      (greedy ? chosen.depths : chosen.sampled_depths) = found->second.depths;
+      (greedy ? chosen.greedy_choice : chosen.sampled_choice) = found->second;
+      chosen.file = file;
+    }
     // How drafts fare is the model's own, whatever it runs on.
-    if (chosen.calibration.depths.empty()) chosen.calibration = *calibration;
+    if (chosen.calibration.greedy.empty() && chosen.calibration.sampled.empty())
+      chosen.calibration = *calibration;
+    if (!chosen.file) continue;
+    chosen.calibration = *calibration;
+    chosen.note.clear();
+    break;
   }
   return chosen;
 }

@@ -1,27 +1,55 @@
 // Proposal depths that a calibration found best for a model, kept in a file: beside the model, or
 // in the user's cache where that folder cannot be written to. Depths decide sampled text, so they
 // come from this file or from a rule, never from a fresh timing.
+//
+// The file holds facts of the model (how often drafts at a depth are accepted), which are true
+// everywhere, and choices that rest on speeds, which are true of one chip, thread count and
+// precision. A choice that was made elsewhere decides nothing here.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_fwd.h"
 #include "decode/acceptance.h"
 #include "decode/depths.h"
+#include "loopspec/loopspec.h"
 #include "model/model.h"
 
 namespace loopspec {
 
 inline constexpr const char* kCalibrationName = "loopspec-calibration.json";
-inline constexpr int kCalibrationVersion = 1;
+inline constexpr int kCalibrationVersion = 2;
+
+// What speeds depend on.
+struct Machine {
+  std::string chip;
+  int threads = 0;      // of a CPU; 0 on a GPU
+  std::string compute;  // "f32", "bf16"
+
+  bool operator==(const Machine&) const = default;
+};
+// "Xeon, 2 threads, bf16"
+std::string NameOf(const Machine& machine);
+// What these options would run the model on. Throws Error when there is no such device.
+Machine MachineFor(const Model& model, const EngineOptions& options);
+
+// The best depths for one kind of decoding on one device, and where they come from.
+struct CalibratedDepths {
+  std::vector<int> depths;  // none: autoregressive decoding was fastest
+  Machine machine;
+  std::string date, version, prompts;  // when, by which version, over which prompts
+  int64_t context = 0;                 // mean committed positions
+};
 
 // What decoding takes from the file. It holds more, for people to read.
 struct Calibration {
-  std::map<std::string, std::vector<int>> depths;  // by device class: "cpu", "gpu"
+  // By device class ("cpu", "gpu") and kind of decoding ("greedy", "sampling").
+  std::map<std::pair<std::string, std::string>, CalibratedDepths> choices;
   // How often drafts were accepted, by the depths that made them.
   std::map<std::vector<int>, AcceptancePrior> greedy, sampled;
 
@@ -31,6 +59,8 @@ struct Calibration {
 };
 
 std::string NameOf(DeviceClass device);
+// "greedy", "sampling"
+std::string ViewName(bool greedy);
 
 // What the file says of the model it was measured on; a file that says anything else is not its.
 OrderedJson CalibrationModel(const Model& model);
@@ -44,12 +74,18 @@ std::filesystem::path CalibrationBeside(const std::filesystem::path& folder);
 std::optional<std::filesystem::path> CalibrationInCache(const std::filesystem::path& folder);
 
 struct ChosenDepths {
-  std::vector<int> depths;
-  std::optional<std::filesystem::path> file;  // the calibration that they are from; else by rule
-  Calibration calibration;                    // of the model; empty where there is none
+  std::vector<int> depths, sampled_depths;  // for greedy and for sampled text
+  // The calibration that they are from, with its entry; nothing: by rule.
+  std::optional<std::filesystem::path> file;
+  std::optional<CalibratedDepths> greedy_choice, sampled_choice;
+  std::string note;         // why choices of a calibration that is there are not used; else empty
+  Calibration calibration;  // of the model; empty where there is none
+
+  const std::vector<int>& For(bool greedy) const { return greedy ? depths : sampled_depths; }
 };
-// The depths that decoding uses by default. A file that cannot be used is passed over with a note.
+// The depths that decoding uses by default, by options.device, compute, threads and calibration. A
+// file that cannot be used is passed over with a note in the log.
 ChosenDepths ChooseDefaultDepths(const std::filesystem::path& folder, const Model& model,
-                                 const std::string& device);
+                                 const EngineOptions& options);
 
 }  // namespace loopspec

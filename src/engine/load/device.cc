@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/cpu_name.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
 #include "decode/depths.h"
@@ -52,6 +53,11 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& o
 
 bool IsCpu(const std::string& device) {
   return ResolveDevice(device) < 0;
+}
+
+std::string ChipOf(const std::string& device) {
+  const int gpu = ResolveDevice(device);
+  return gpu < 0 ? CpuName() : CudaDeviceName(gpu);
 }
 
 ComputeMode ParseCompute(const std::string& text) {

@@ -21,6 +21,8 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& op
 
 // Whether MakeBackend would take the CPU. Throws Error when there is no such device.
 bool IsCpu(const std::string& device);
+// The name of the chip that it would take, as Backend::chip says it. Throws Error likewise.
+std::string ChipOf(const std::string& device);
 
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);

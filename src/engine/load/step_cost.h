@@ -25,7 +25,7 @@ StepCost LoadStepCost(Backend& backend);
 // How much longer the same steps took in one measurement than in another: 1 is not at all. On a
 // machine with nothing else to do it stays below kSteadySpread.
 double CostSpread(const StepCost& a, const StepCost& b);
-inline constexpr double kSteadySpread = 1.2;
+inline constexpr double kSteadySpread = 1.1;
 
 // Puts a fresh measurement into the user's cache.
 void SaveStepCost(const Backend& backend, const StepCost& cost);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/error.h"
 #include "base/json.h"
 
@@ -30,7 +32,16 @@ class CalibrationFile : public testing::Test {
        {{{"depths", {1, 2}}, {"accepted", {0.7, 0.2}}, {"gate", {0.3}}},
         {{"depths", {1, 2, 3}}, {"accepted", {0.7, 0.2, 0.05}}, {"gate", {0.3, 0.1}}}}},
       {"sampled", {{{"depths", {1}}, {"accepted", {0.6}}, {"gate", OrderedJson::array()}}}},
-      {"devices", {{"cpu", {{"depths", {1, 2}}}}}}};
+      {"devices",
+       {{"cpu",
+         {{"greedy", Choice({1, 2}, "here", 2, "bf16")},
+          {"sampling", Choice({1}, "here", 2, "bf16")}}}}}};
+
+  static OrderedJson Choice(const std::vector<int>& depths, const std::string& chip, int threads,
+                            const std::string& compute) {
+    return {{"depths", depths},     {"chip", chip},   {"threads", threads}, {"compute", compute},
+            {"date", "2026-11-16"}, {"version", "1"}, {"prompts", "p.txt"}, {"context", 100}};
+  }
 };
 
 TEST_F(CalibrationFile, RatesAreWhatDecodingAssumesAtFirst) {
@@ -51,7 +62,68 @@ TEST_F(CalibrationFile, RatesAreWhatDecodingAssumesAtFirst) {
 TEST_F(CalibrationFile, MayLackRates) {
   json_.erase("greedy");
   json_.erase("sampled");
-  EXPECT_EQ(Parse().depths.at("cpu"), (std::vector<int>{1, 2}));
+  EXPECT_EQ(Parse().choices.at({"cpu", "greedy"}).depths, (std::vector<int>{1, 2}));
+}
+
+TEST_F(CalibrationFile, HoldsOneChoiceForGreedyAndOneForSampledText) {
+  const Calibration calibration = Parse();
+  EXPECT_EQ(calibration.choices.at({"cpu", "greedy"}).depths, (std::vector<int>{1, 2}));
+  const CalibratedDepths& sampled = calibration.choices.at({"cpu", "sampling"});
+  EXPECT_EQ(sampled.depths, std::vector<int>{1});
+  EXPECT_EQ(NameOf(sampled.machine), "here, 2 threads, bf16");
+  EXPECT_EQ(sampled.date, "2026-11-16");
+  EXPECT_EQ(sampled.prompts, "p.txt");
+}
+
+TEST_F(CalibrationFile, SaysWhereItComesFrom) {
+  for (const char* key : {"depths", "chip", "compute", "date", "version", "prompts"}) {
+    const OrderedJson good = json_;
+    json_["devices"]["cpu"]["greedy"].erase(key);
+    EXPECT_NE(Refusal().find(key), std::string::npos) << key;
+    json_ = good;
+  }
+}
+
+// Speeds of another chip, thread count or precision decide nothing; what the file says of the model
+// still counts.
+TEST_F(CalibrationFile, ChoicesOfOtherMachinesAreNotUsed) {
+  EngineOptions options;
+  options.device = "cpu";
+  options.threads = 2;
+  options.compute = "f32";
+  const Machine here = MachineFor(model_, options);
+  EXPECT_EQ(here.threads, 2);
+  EXPECT_EQ(here.compute, "f32");
+  const std::filesystem::path folder =
+      std::filesystem::path(LOOPSPEC_BINARY_DIR) / "calibration_test_data";
+  std::filesystem::create_directories(folder);
+  const auto choose = [&](const std::string& chip, int threads, const std::string& compute) {
+    for (const char* view : {"greedy", "sampling"})
+      json_["devices"]["cpu"][view] = Choice({3}, chip, threads, compute);
+    std::ofstream(folder / kCalibrationName) << json_.dump();
+    return ChooseDefaultDepths(folder, model_, options);
+  };
+  const ChosenDepths same = choose(here.chip, 2, "f32");
+  EXPECT_EQ(same.depths, std::vector<int>{3});
+  EXPECT_EQ(same.sampled_depths, std::vector<int>{3});
+  EXPECT_TRUE(same.file.has_value());
+  EXPECT_EQ(same.note, "");
+  const std::vector<int> by_rule = DefaultDepths(4, DeviceClass::kCpu);
+  for (const ChosenDepths& other : {choose("Other Chip", 2, "f32"), choose(here.chip, 3, "f32"),
+                                    choose(here.chip, 2, "bf16")}) {
+    EXPECT_EQ(other.depths, by_rule);
+    EXPECT_FALSE(other.file.has_value());
+    EXPECT_NE(other.note.find("its rates of drafts are used, its depths are not"),
+              std::string::npos)
+        << other.note;
+    EXPECT_EQ(other.calibration.Prior({1, 2}, true).rates, (std::vector<double>{0.7, 0.2}));
+  }
+  // And on request none of it.
+  choose(here.chip, 2, "f32");
+  options.calibration = false;
+  const ChosenDepths none = ChooseDefaultDepths(folder, model_, options);
+  EXPECT_EQ(none.depths, by_rule);
+  EXPECT_TRUE(none.calibration.greedy.empty());
 }
 
 TEST_F(CalibrationFile, BadRatesAreRefused) {

@@ -99,9 +99,7 @@ CudaBackend::~CudaBackend() {
 }
 
 std::string CudaBackend::chip() const {
-  cudaDeviceProp properties{};
-  Check(cudaGetDeviceProperties(&properties, device_), "reading the device");
-  return properties.name;
+  return CudaDeviceName(device_);
 }
 
 std::string CudaBackend::device() const {
@@ -468,6 +466,12 @@ std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOption
               "reading the device");
   if (major < 8) Fail("GPU {} has compute capability {}.x, expected 8.0 or later", device, major);
   return std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Load(model), options, device);
+}
+
+std::string CudaDeviceName(int device) {
+  cudaDeviceProp properties{};
+  cuda::Check(cudaGetDeviceProperties(&properties, device), "reading the device");
+  return properties.name;
 }
 
 int CudaDeviceCount(std::string* why) {
