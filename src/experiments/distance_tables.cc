@@ -136,7 +136,7 @@ void AddDistancePlots(const std::vector<ExperimentResult>& results, HtmlPage& pa
                 laws);
   if (zeros > 0)
     caption += fmt::format(" {} distances of 0 have no place on this axis or in the fit.", zeros);
-  if (several) caption += " Precision decides the tail: bf16 flattens where f32 still falls.";
+  if (several) caption += " The precision of the activations may decide the tail: both are drawn.";
   page.BeginRow();
   page.AddFigure(PlotSvg(agreement),
                  "How often an early depth's likeliest token is the last depth's.");

@@ -351,7 +351,8 @@ void AddRows(const std::vector<ExperimentResult>& results, HtmlPage& page) {
             {result.label, TaskTitle(task), gated ? "gated" : "without the gate",
              NameOf(decode.schedule),
              HtmlCell(Number(t->statistics.rows_mean()),
-                      fmt::format("{} texts, {} passes", t->texts, t->statistics.steps)),
+                      fmt::format("{} text{}, {} passes", t->texts, t->texts == 1 ? "" : "s",
+                                  t->statistics.steps)),
              paper("mean_rows", 2), std::to_string(t->statistics.rows_peak), paper("peak_rows", 0),
              bounded ? std::to_string(BranchBound(d[0], d[1], result.recurrence)) : kNone});
         const Histogram histogram = BinCounts(t->statistics.rows_histogram, width);

@@ -144,7 +144,7 @@ class Frame {
     svg_ += fmt::format(
         "<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
         (top() + bottom()) / 2,
-        EscapeHtml(label + (scale.cut ? " (from " + Label(scale.low) + ")" : "")));
+        EscapeHtml(label + (scale.cut ? fmt::format(" (from {:.3g})", scale.low) : "")));
     if (scale.cut)  // the usual zigzag of an axis that does not begin at 0
       svg_ += fmt::format("<path d=\"M{:.1f} {:.1f}l-6 -4l12 -4l-6 -4\" class=\"axis cut\"/>\n",
                           left(), bottom() - 2);
