@@ -41,7 +41,7 @@ struct DecodeRequest {
   // The paper's schedule: every draft gets a branch however unlikely it is, and every live branch
   // is a row of every step, whatever it costs. Goes with group 1 and no early children.
   bool every_branch = false;
-  AcceptancePrior prior;                 // what is assumed of drafts at first
+  AcceptancePrior prior;    // what is assumed of drafts at first
   bool adapt_rates = true;  // follow the verdicts; false for tests that need a fixed choice
 };
 

@@ -41,8 +41,8 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
   const auto rank = [&](int32_t i) { return is_best(i) ? 0 : row(i).always ? 1 : 2; };
 
   // The likeliest row of every sequence comes first, then those that always advance, then all
-  // others by reach; the order of the
-  // list, in which parents stand before children, decides between equals.
+  // others by reach; the order of the list, in which parents stand before children, decides between
+  // equals.
   std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
     if (rank(a) != rank(b)) return rank(a) < rank(b);
     return row(a).reach != row(b).reach ? row(a).reach > row(b).reach : a < b;
