@@ -31,7 +31,8 @@ OrderedJson Operation(const char* summary, OrderedJson success, bool needs_key) 
 OrderedJson Post(const char* summary, OrderedJson body, const char* answer, bool streams) {
   OrderedJson success = Json200("The answer.", answer);
   if (streams) {
-    success["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+    // Readers of this document differ in whether a schema is meant for the stream or for an event.
+    success["content"]["text/event-stream"] = {{"schema", OrderedJson::object()}};
   }
   OrderedJson operation = Operation(summary, std::move(success), true);
   operation["requestBody"] = {{"required", true},
