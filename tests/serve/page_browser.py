@@ -30,6 +30,7 @@ class Browser:
                 "mobileEmulation", {"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2.0}})
         service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
         self.driver = webdriver.Chrome(options=options, service=service)
+        self.driver.command_executor.client_config.timeout = 5 * LIMIT
         if not phone:
             self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                                         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
