@@ -14,7 +14,8 @@ struct Python {
 };
 
 // A Python 3 interpreter: $LOOPSPEC_PYTHON, else the first python3 in the PATH that is a program
-// and not a shell script; for root, one that other users can reach. Throws Error when there is none.
+// and not a shell script; for root, one that other users can reach. Throws Error when there is
+// none.
 std::filesystem::path FindPython();
 
 // Asks the interpreter where its parts lie. Throws Error.

@@ -179,7 +179,7 @@ DecodeRequest FillsAllPages(const Model& model, const Backend& backend) {
 struct Left {
   std::vector<int64_t> held;  // bytes allocated and not freed when a round was over, by round
   int64_t after = 0;          // more than before when everything was gone
-  EngineMetrics state;       // at the end
+  EngineMetrics state;        // at the end
 };
 
 // `per_round` requests of all kinds over one scheduler, some at a time: one in ten is cancelled at
