@@ -102,6 +102,16 @@ std::vector<fs::path> PlacesFor(const fs::path& folder) {
   return places;
 }
 
+// Before anything is measured: a folder that cannot be.
+void CheckOutputFolder(const fs::path& folder) {
+  fs::path there = fs::absolute(folder);
+  std::error_code error;
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  if (!fs::is_directory(there, error))
+    Fail("--output {}: the calibration cannot be kept there, {} is not a folder", folder.string(),
+         there.string());
+}
+
 // Writes the file and the page into the first folder that takes them; returns it.
 fs::path WriteResults(const CommandOptions& options, const LoadedModel& loaded,
                       const Backend& backend, const std::vector<CalibrationReport>& reports) {
@@ -187,6 +197,7 @@ void SayWhereItIs(const CommandOptions& options, const fs::path& place) {
 
 void RunCalibrate(CommandOptions options) {
   CatchInterrupt();
+  if (!options.output.empty()) CheckOutputFolder(options.output);
   EngineOptions engine = options.model.ToEngineOptions();
   const LoadedModel loaded(engine);
   const Model& model = loaded.model();

@@ -15,10 +15,19 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/temporary_folder.h"
+
 namespace loopspec::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// The home of all programs that this process calls: empty at first, and nobody else's. What steps
+// cost on this machine is kept there by the first of them, as it is for a user.
+std::string Home() {
+  static const TemporaryFolder home;
+  return home.path().string();
+}
 
 double Since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -59,9 +68,7 @@ struct Pipe {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // A home that not even root can make.
-  std::vector<std::string> settings = {"HOME=/dev/null/home", "LC_ALL=C.UTF-8",
-                                       "PATH=/usr/bin:/bin"};
+  std::vector<std::string> settings = {"HOME=" + Home(), "LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"};
   if (!options.colour) settings.push_back("NO_COLOR=1");
   for (const char* sanitizer : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(sanitizer); value != nullptr)
@@ -112,6 +119,7 @@ std::filesystem::path Binary() {
 
 RunResult Call(const std::vector<std::string>& arguments, const RunOptions& options) {
   signal(SIGPIPE, SIG_IGN);
+  Home();  // made here, not by the child
   Pipe in, out, err;
   if (options.error_terminal) MakeTerminal(err);
   const auto start = Clock::now();

@@ -239,7 +239,8 @@ Left RunRounds(const Model& model, const std::vector<std::vector<int32_t>>& prom
       EXPECT_EQ(left.state.cells_free, left.state.cells);
       EXPECT_EQ(left.state.pages_cached, left.state.pages - 1);
       EXPECT_EQ(left.state.pages_free + left.state.pages_cached, left.state.pages);
-      left.state.accepted = std::vector<int64_t>();  // it would count
+      left.state.accepted = std::vector<int64_t>();  // they would count
+      left.state.steps_by_rows = std::vector<int64_t>();
       left.held.push_back(held_bytes - before);
       if (round == 0) {
         threads = OfProcess("Threads");

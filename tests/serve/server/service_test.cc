@@ -665,7 +665,7 @@ std::vector<std::string> NamedFiles(const std::string& text) {
   for (const std::string prefix : {"/page/", "./"}) {
     for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at + 1)) {
       const size_t begin = at + prefix.size();
-      const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz.", begin);
+      const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.", begin);
       const std::string name = text.substr(begin, end - begin);
       if (name.ends_with(".js") || name.ends_with(".css") || name.ends_with(".svg"))
         names.push_back(name);
@@ -690,9 +690,14 @@ TEST_F(ServiceTest, ServesThePage) {
     EXPECT_EQ(answer.body, asset.body);
     EXPECT_EQ(answer.Header("X-Content-Type-Options"), "nosniff");
     if (asset.path.ends_with(".svg")) continue;  // names its format
+    std::string text = asset.body;
+    constexpr std::string_view kMathMl =
+        "'http://www.w3.org/1998/Math/MathML'";  // a name, not a link
+    if (const size_t at = text.find(kMathMl); at != std::string::npos)
+      text.erase(at, kMathMl.size());
     for (const char* word :
          {"http:", "https:", "innerHTML", "insertAdjacentHTML", "document.write"})
-      EXPECT_EQ(asset.body.find(word), std::string::npos) << asset.path << " has " << word;
+      EXPECT_EQ(text.find(word), std::string::npos) << asset.path << " has " << word;
     for (const std::string& name : NamedFiles(asset.body)) files.insert(name);
   }
   EXPECT_EQ(files.size(), options_.assets.size());
