@@ -137,7 +137,7 @@ TEST(Engine, OuroStreamsGetWhatEachGetsAlone) {
 }
 
 TEST(Engine, OuroStreamsGetWhatEachGetsAloneInLittleMemory) {
-  StreamsUnderLoad("ouro-demo", kSanitized ? 7 : 12, kSanitized ? 60 : 120, 64 * 5, true);
+  StreamsUnderLoad("ouro-demo", kSanitized ? 8 : 12, 120, 64 * 5, true);
 }
 
 TEST(Engine, RavenStreamsGetWhatEachGetsAlone) {
