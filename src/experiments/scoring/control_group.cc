@@ -48,8 +48,8 @@ std::map<std::string, std::string> FindGroups() {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string path = line.substr(second + 1);
-    for (const std::string_view name : Split(line.substr(first + 1, second - first - 1), ","))
-      groups[std::string(name)] = path;
+    const std::string_view names = std::string_view(line).substr(first + 1, second - first - 1);
+    for (const std::string_view name : Split(names, ",")) groups[std::string(name)] = path;
   }
   return groups;
 }
