@@ -13,6 +13,7 @@
 
 #include "backends/cpu/bandwidth.h"
 #include "backends/cpu/matmul.h"
+#include "backends/cpu/matmul_quantized.h"
 #include "backends/cpu/memory.h"
 #include "base/thread_pool.h"
 #include "base/timer.h"
@@ -110,6 +111,92 @@ void Register(DType weights, DType activations) {
   }
 }
 
+// ---- Weights of few bits ----
+
+struct FewBits {
+  const char* name;
+  int bits;
+  int64_t group;  // 0: one scale per output
+};
+constexpr FewBits kFewBits[] = {
+    {"int8", 8, 0}, {"int8g32", 8, 32}, {"int4g32", 4, 32}, {"int4g128", 4, 128}};
+constexpr int64_t kFewOutputs = int64_t{768} << 20 >> 12;  // as many as bf16 has
+
+const PackedQuantized& FewWeights(const FewBits& form, const QuantizedKernel& kernel) {
+  static std::map<std::pair<const char*, const QuantizedKernel*>, PackedQuantized> made;
+  const auto [it, fresh] = made.try_emplace({form.name, &kernel});
+  if (!fresh) return it->second;
+  const int64_t groups = form.group == 0 ? 1 : kInputs / form.group;
+  std::vector<std::byte> codes(static_cast<size_t>(kFewOutputs * kInputs * form.bits / 8));
+  uint32_t state = 1;
+  for (std::byte& code : codes) {
+    state = state * 1664525u + 1013904223u;
+    code = static_cast<std::byte>(state >> 24);
+  }
+  const std::vector<uint16_t> scales(static_cast<size_t>(kFewOutputs * groups),
+                                     FloatToBF16(0.001f));
+  QuantizedTensor tensor;
+  tensor.layout =
+      form.bits == 8 ? QuantizedTensor::Layout::kSigned8 : QuantizedTensor::Layout::kNibbles;
+  tensor.rows = kFewOutputs;
+  tensor.columns = kInputs;
+  tensor.group = kInputs / groups;
+  tensor.codes = codes.data();
+  tensor.scales = {reinterpret_cast<const std::byte*>(scales.data()), DType::kBF16};
+  it->second = PackQuantized(tensor, kernel.layout);
+  return it->second;
+}
+
+void FewBitsMatMul(benchmark::State& state, const QuantizedKernel* kernel, const FewBits& form,
+                   int rows) {
+  const PackedQuantized& weights = FewWeights(form, *kernel);
+  LazyBuffer packed(kernel->kernel.PackedBytes(rows, kInputs));
+  std::vector<float> row(kInputs), out(static_cast<size_t>(rows * kFewOutputs));
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < kInputs; ++i)
+      row[static_cast<size_t>(i)] = std::sin(static_cast<float>(i + r));
+    kernel->kernel.pack(packed.data(), r, kInputs, 0, row.data(), kInputs);
+  }
+  double best = 1e30;
+  for (auto _ : state) {
+    Timer timer;
+    Pool().Run([&](Worker& worker) {
+      const auto [begin, end] = worker.Share(kFewOutputs, kernel->kernel.grain);
+      MatMulCall call{nullptr, end - begin,        kInputs,    packed.data(),
+                      rows,    out.data() + begin, kFewOutputs};
+      call.quantized = &weights.matrix;
+      call.first = begin;
+      kernel->kernel.multiply(call);
+    });
+    const double seconds = timer.Seconds();
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  const auto bytes = static_cast<double>(weights.memory.size());
+  state.counters["GB/s"] = bytes / best / 1e9;
+  state.counters["of_bandwidth_%"] = 100.0 * bytes / Bandwidth() / best;
+  state.counters["GMAC/s"] =
+      static_cast<double>(kFewOutputs) * static_cast<double>(kInputs) * rows / best / 1e9;
+  // Beside bf16's time for as many weights, were it at the bandwidth.
+  state.counters["of_bf16_floor"] = best * Bandwidth() / static_cast<double>(kBytes);
+}
+
+void RegisterFewBits() {
+  for (const FewBits& form : kFewBits) {
+    for (const QuantizedKernel* kernel : AllQuantized()) {
+      for (const int rows : {1, 2, 4, 8, 16, 32, 64}) {
+        const std::string name = fmt::format("{}/{}/rows:{}", form.name, kernel->kernel.name, rows);
+        benchmark::RegisterBenchmark(
+            name.c_str(),
+            [=](benchmark::State& state) { FewBitsMatMul(state, kernel, form, rows); })
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond)
+            ->MinTime(0.3);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace loopspec::cpu
 
@@ -121,6 +208,7 @@ int main(int argc, char** argv) {
   cpu::Register(DType::kBF16, DType::kF32);
   cpu::Register(DType::kF32, DType::kF32);
   cpu::Register(DType::kF16, DType::kF32);
+  cpu::RegisterFewBits();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -119,6 +119,7 @@ function(loopspec_test_limits test timeout label)
 endfunction()
 # A home that not even root can make.
 set(LOOPSPEC_TEST_ENVIRONMENT
-  HOME=set:/dev/null/home LC_ALL=set:C.UTF-8 TZ=set:UTC XDG_CACHE_HOME=unset: HF_HOME=unset: HF_HUB_CACHE=unset: NO_COLOR=unset:
+  HOME=set:/dev/null/home LC_ALL=set:C.UTF-8 TZ=set:UTC XDG_CACHE_HOME=unset: HF_HOME=unset: HF_HUB_CACHE=unset: HF_TOKEN=unset: HF_ENDPOINT=unset:
+  HF_HUB_OFFLINE=unset: LOOPSPEC_PULL=unset: NO_COLOR=unset:
   LOOPSPEC_API_KEY=unset: LOOPSPEC_PYTHON=unset: http_proxy=unset: https_proxy=unset: HTTP_PROXY=unset: HTTPS_PROXY=unset:
   ALL_PROXY=unset: all_proxy=unset:)

@@ -27,11 +27,25 @@ if(LOOPSPEC_HAS_CUDA)
   target_link_libraries(loopspec_link_libraries INTERFACE CUDA::cudart CUDA::cublasLt)
 endif()
 
-install(TARGETS loopspec EXPORT loopspecTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/loopspec" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT loopspecTargets NAMESPACE loopspec:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec)
+# Two parts, which are packages of their own: "program" and "development".
+install(TARGETS loopspec EXPORT loopspecTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/loopspec" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(EXPORT loopspecTargets NAMESPACE loopspec:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec COMPONENT development)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/loopspecConfig.cmake.in" "${PROJECT_BINARY_DIR}/loopspecConfig.cmake"
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/loopspecConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/loopspecConfig.cmake" "${PROJECT_BINARY_DIR}/loopspecConfigVersion.cmake"
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec)
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec COMPONENT development)
+install(FILES "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libloopspec-dev COMPONENT development)
+
+# What to read, and the unit of the server, which names the binary where it is installed.
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" "${PROJECT_SOURCE_DIR}/SECURITY.md"
+  "${PROJECT_SOURCE_DIR}/CONTRIBUTING.md" "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program PATTERN journal EXCLUDE)
+install(CODE "
+  file(READ \"${PROJECT_SOURCE_DIR}/deploy/loopspec.service\" unit)
+  string(REPLACE \"ExecStart=/usr/bin/\" \"ExecStart=\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/\" unit \"\${unit}\")
+  string(REPLACE \"file:///usr/share/doc/loopspec\" \"file://\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\" unit \"\${unit}\")
+  set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/loopspec.service\")
+  message(STATUS \"Installing: \${file}\")
+  file(WRITE \"\${file}\" \"\${unit}\")" COMPONENT program)

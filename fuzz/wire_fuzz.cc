@@ -29,6 +29,7 @@ const WireParser& Parser() {
 void CheckRequest(const CompletionRequest& request) {
   const WireLimits& limits = Parser().limits();
   Check(request.n >= 1 && request.n <= limits.max_n);
+  Check(request.ignored.names().size() <= 16);
   Check(request.logprobs.value_or(0) >= 0 && request.logprobs.value_or(0) <= limits.max_logprobs);
   Check(request.stop.size() <= static_cast<size_t>(limits.max_stops));
   for (const std::string& stop : request.stop) {
@@ -41,7 +42,7 @@ void CheckRequest(const CompletionRequest& request) {
   const double temperature = request.sampling.temperature.value_or(0);
   Check(temperature >= 0 && temperature <= 1000);
   const double top_p = request.sampling.top_p.value_or(1);
-  Check(top_p > 0 && top_p <= 1);
+  Check(top_p >= 0 && top_p <= 1);
   Check(request.max_tokens.value_or(1) >= (request.echo ? 0 : 1));
   if (request.endpoint == kChat) {
     Check(request.messages.is_array() && !request.messages.empty());

@@ -12,8 +12,8 @@
 # Figures are kept in the results folder, so that the table can be drawn from several calls; a part that is run again
 # replaces its own.
 #   LOOPSPEC_BUILD       build folder (build/gpu)         LOOPSPEC_RESULTS  results folder (build/gpu-results)
-#   LOOPSPEC_TWINS       where twins are made, 17 GB for all five (build/gpu-twins)
-#   LOOPSPEC_TWIN_NAMES  which (ouro-1.4b ouro-2.6b raven-llama raven-olmo raven-tinyllama)
+#   LOOPSPEC_TWINS       where twins are made, 17 GB for the first five, 32 GB for all seven (build/gpu-twins)
+#   LOOPSPEC_TWIN_NAMES  which (ouro-1.4b ouro-2.6b raven-llama raven-olmo raven-tinyllama; nanbeige4.2-3b huginn-0125)
 #   LOOPSPEC_BUDGET      seconds that one call may take (570); a part that does not fit is cut short or left out, and says so
 #   LOOPSPEC_PEER_RUNS   family:rows to time the peer at (ouro:1 raven:1 ouro:4 raven:32); those in the results are not repeated
 #   LOOPSPEC_SANITIZER=1 has `tests` run a few of them under compute-sanitizer, memcheck and racecheck
@@ -160,7 +160,10 @@ part_bench() {
   say "steps"
   rm -f "$results/bench.txt" "$results/time.txt"
   limited 120 "$build/bench/cuda/cuda_step_bench" ouro --results "$results/bench.txt" || fail "Ouro steps"
-  limited 120 "$build/bench/cuda/cuda_step_bench" raven --results "$results/bench.txt" || fail "Raven steps"
+  local family
+  for family in raven nanbeige huginn; do
+    limited 120 "$build/bench/cuda/cuda_step_bench" "$family" --results "$results/bench.txt" || fail "$family steps"
+  done
   say "prompts"
   limited 60 "$build/bench/cuda/cuda_prefill_bench" --results "$results/bench.txt" || fail "prompts"
   say "LoopSpec at assumed acceptance"
@@ -227,6 +230,8 @@ part_twins() {
     if [[ $name != *-demo ]]; then
       folder=$twins/$name tokens=1000 text=250 depths="1,2;1;1,3"
       [[ $name == raven* ]] && depths="2,8;4,8;3,7"
+      [[ $name == nanbeige* ]] && depths="1"
+      [[ $name == huginn* ]] && depths="4,16;4,8;8"
       have_twin "$name" || { count=$((count - 1)); continue; }
     fi
     seconds=$(($(left) / count))

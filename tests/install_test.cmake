@@ -23,3 +23,17 @@ run("${CMAKE_COMMAND}" -S "${SOURCE_DIR}/tests/install" -B "${work}/api_build" "
 run("${CMAKE_COMMAND}" --build "${work}/api_build")
 run(${no_cache} "${work}/api_build/api_test" "${SOURCE_DIR}/models/ouro-demo")
 run("${work}/prefix/bin/loopspec" --version)
+foreach(file share/man/man1/loopspec.1 share/bash-completion/completions/loopspec share/zsh/site-functions/_loopspec
+        share/fish/vendor_completions.d/loopspec.fish share/doc/loopspec/README.md share/doc/loopspec/docs/serving.md
+        share/doc/loopspec/CHANGELOG.md share/doc/loopspec/LICENSE lib/systemd/system/loopspec.service)
+  if(NOT EXISTS "${work}/prefix/${file}")
+    message(FATAL_ERROR "${file} is not installed")
+  endif()
+endforeach()
+file(READ "${work}/prefix/lib/systemd/system/loopspec.service" unit)
+foreach(line "ExecStart=${work}/prefix/bin/loopspec serve" "Documentation=file://${work}/prefix/share/doc/loopspec/docs/serving.md")
+  string(FIND "${unit}" "${line}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "the unit has no line ${line}:\n${unit}")
+  endif()
+endforeach()

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -31,12 +30,15 @@ void RunBatch(const BatchOptions& options) {
   std::vector<serve::BatchLine> lines = serve::ReadBatch(
       ReadInput(options.input), NameOfInput(options.input), {options.chat, options.max_tokens});
   const size_t all = lines.size();
-  if (options.output != "-") {
-    const std::set<std::string> done = serve::AnsweredIds(options.output);
-    std::erase_if(lines, [&](const serve::BatchLine& line) { return done.contains(line.id); });
-  }
+  std::vector<std::string> ids;
+  for (const serve::BatchLine& line : lines) ids.push_back(line.id);
+  serve::BatchOutput output(options.output);
+  std::erase_if(lines,
+                [&](const serve::BatchLine& line) { return output.answered().contains(line.id); });
   const size_t known = all - lines.size();
+  const bool in_order = options.order == "input";
   if (lines.empty()) {
+    if (in_order) output.Sort(ids);  // the run before may have ended just before that
     fmt::print(stderr, "all {} requests are answered already\n", all);
     return;
   }
@@ -46,12 +48,13 @@ void RunBatch(const BatchOptions& options) {
   ProgressLine progress(0.5);
   const auto total = static_cast<int64_t>(lines.size());
   const auto [answered, errors] = serve::AnswerBatch(
-      std::make_shared<Engine>(engine), lines, options.output, options.order == "input",
+      std::make_shared<Engine>(engine), lines, output, in_order,
       [&](const serve::BatchCounts& counts) {
         progress.Show("batch", static_cast<int64_t>(counts.done), total, "requests");
         return !Interrupted();
       });
   progress.Clear();
+  if (in_order && answered == lines.size()) output.Sort(ids);
   fmt::print(stderr, "{} of {} requests answered{}{}\n", known + answered, all,
              known > 0 ? fmt::format(", {} of them before", known) : "",
              errors > 0 ? fmt::format(", {} with an error", errors) : "");
@@ -70,16 +73,22 @@ void AddBatchCommand(Command app) {
           "is standard input")
       .Required();
   command
-      .AddOption("--output,-o", options->output,
-                 "Answers, one per line; what it holds already is not asked again")
+      .AddOption(
+          "--output,-o", options->output,
+          "Answers, one per line, each written as soon as it is there; requests that it answers "
+          "already are not asked again")
       .Required();
-  command.AddOption("--order", options->order, "input: as the requests; free: as they end")
+  command
+      .AddOption(
+          "--order", options->order,
+          "input: put the file in the order of the requests when all are answered; free: leave "
+          "them as they ended")
       .OneOf({"input", "free"})
       .ShowDefault();
   command.AddFlag("--chat", options->chat, "Put prompts into the model's chat template");
   command
       .AddOption("--max-tokens,-n", options->max_tokens,
-                 "Most tokens for a prompt; default: as the server has it")
+                 "Maximum tokens to generate for a prompt; default: as the server has it")
       .Range(1, 1 << 30)
       .TypeName("N");
   options->model.AddTo(command);

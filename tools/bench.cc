@@ -31,7 +31,7 @@ struct BenchOptions {
   SamplingOptions sampling;
   BenchSource source;
   std::string assume, concurrency, tokenizer, records, csv, html;
-  std::vector<std::string> decode;
+  std::vector<std::string> decode = {"ar", "loopspec"};
   bool ignore_eos = false, json = false;
   int repeat = 3;
   uint64_t seed = 0;
@@ -166,7 +166,7 @@ measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, co
   result.chip = backend.chip();
   result.compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
   result.parameters = loaded.model().weights.parameters;
-  result.dtype = NameOf(loaded.model().weights.head.parts[0].dtype);
+  result.dtype = loaded.model().weights.head.parts[0].type_name();
   if (!options.html.empty()) result.weights = measure::HashWeights(loaded.folder());
   if (result.device == "cpu") result.threads = backend.options().threads;
   result.seed = options.seed;
@@ -280,13 +280,13 @@ void AddSourceOptions(Command command, BenchSource& source) {
       .ShowDefault();
   command
       .AddOption("--max-tokens,-n", source.max_tokens,
-                 "Most tokens per prompt; else the task's number, or 128")
+                 "Maximum tokens to generate per prompt; default: the task's number, or 256")
       .Range(2, 1 << 30)
       .TypeName("N");
   command
-      .AddOption("--max-length", source.max_length,
-                 "Most tokens of prompt and answer: longer prompts lose their beginning, to N - 1 "
-                 "less the new tokens")
+      .AddOption(
+          "--max-length", source.max_length,
+          "Maximum tokens of prompt and answer together: longer prompts lose their beginning")
       .Range(3, 1 << 30)
       .TypeName("N");
   command.AddFlag("--allow-unsandboxed-code", source.allow_unsandboxed_code,
@@ -322,8 +322,8 @@ void AddBenchCommand(Command app) {
       app.AddCommand("bench", "Compare decoding specs on the same prompts: speed, text, memory");
   const Option prompts = command.AddOption(
       "--prompts", options->source.prompts,
-      "Text, one prompt per line, or JSONL with prompt, question or text (and answer); - "
-      "is standard input");
+      "A file with one prompt per line, or JSONL with prompt, question or text (and answer); - is "
+      "standard input; default: a few prompts of its own");
   const Option task = command.AddOption(
       "--task", options->source.task,
       "A benchmark instead, with its prompts, budgets, stop strings and scores: gsm8k_cot, "
@@ -339,7 +339,7 @@ void AddBenchCommand(Command app) {
                  "ar, lookup, loopspec, loopspec:1,2; then @16 (at most 16 rows), /g2, /early, "
                  "/noearly, /paper, /residual, /non-residual, /coupled; several, the first is the "
                  "baseline")
-      .Required();
+      .ShowDefault("ar loopspec");
   AddSourceOptions(command, options->source);
   command.AddOption("--concurrency", options->concurrency,
                     "Requests at a time, through the scheduler: numbers such as 1,2,4,8");
@@ -362,16 +362,14 @@ void AddBenchCommand(Command app) {
   AddOutputOptions(command, *options);
   command.SetFooter(
       "\nExamples:\n"
+      "  loopspec bench models/ouro-demo\n"
       "  loopspec bench -m models/ouro-demo --prompts models/heldout_problems.jsonl --limit 8 "
       "--chat --decode ar --decode loopspec:1,2\n"
       "  loopspec bench -m models/raven-demo --task stories --temperature 1 --top-p 0.7 --decode "
       "ar --decode loopspec:2,8 --decode loopspec:2,8/residual --html stories.html");
   command.SetAction([=] {
-    if (prompts.Count() + made.Count() + task.Count() != 1) {
-      Fail(
-          "bench needs prompts: --prompts FILE (- is standard input), --task NAME or "
-          "--prompt-tokens N");
-    }
+    if (prompts.Count() + made.Count() + task.Count() > 1)
+      Fail("--prompts, --task and --prompt-tokens exclude each other");
     if (options->source.shots && task.Count() == 0) Fail("--shots goes with --task");
     if (!options->concurrency.empty()) {
       ParseConcurrency(options->concurrency);

@@ -13,6 +13,15 @@ namespace {
 
 constexpr int kMadePrompts = 8;  // unless --limit says
 
+// Texts of the kinds that people ask for, where the user has none.
+constexpr const char* kOwnPrompts[] = {
+    "Tom has 12 apples. He gives 5 to Anna and buys 9 more. How many apples does Tom have now?",
+    "Once upon a time there was a little dog who lived by the sea.",
+    "Explain in a few sentences why the sky is blue.",
+    "Write a function that returns the largest number of a list.",
+};
+constexpr int kOwnMadeTokens = 32;  // of a prompt, for a model without a tokenizer
+
 std::string Plural(size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -121,6 +130,18 @@ void FromNothing(const BenchSource& source, const ModelSpec& spec, BenchJobs& ou
       fmt::format("{} of {} made tokens", Plural(out.jobs.size(), "prompt"), source.prompt_tokens);
 }
 
+void FromOwn(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
+  for (const char* const prompt : kOwnPrompts) {
+    if (source.limit > 0 && static_cast<int>(out.jobs.size()) == source.limit) break;
+    measure::MeasuredJob job;
+    job.item = std::to_string(out.jobs.size() + 1);
+    job.tokens = PromptTokens(prompt, source, loaded);
+    CheckTokens(job.tokens, out.max_tokens, loaded.spec(), "bench's own prompt");
+    out.jobs.push_back(std::move(job));
+  }
+  out.what = fmt::format("{} of bench's own", Plural(out.jobs.size(), "prompt"));
+}
+
 }  // namespace
 
 size_t BenchJobs::longest_prompt() const {
@@ -134,14 +155,19 @@ BenchJobs MakeBenchJobs(const BenchSource& source, const LoadedModel& loaded) {
   out.max_tokens = source.max_tokens.value_or(kBenchTokens);
   out.stop = source.stop;
   CheckLength(source, out.max_tokens);
-  if (source.prompt_tokens > 0) {
-    FromNothing(source, loaded.spec(), out);
+  const bool own = source.task.empty() && source.prompts.empty();
+  if (source.prompt_tokens > 0 || (own && !loaded.has_tokenizer())) {
+    BenchSource made = source;
+    if (made.prompt_tokens == 0) made.prompt_tokens = kOwnMadeTokens;
+    FromNothing(made, loaded.spec(), out);
     return out;
   }
   loaded.tokenizer();
   if (source.chat) loaded.chat_template();
   if (!source.task.empty())
     FromTask(source, loaded, out);
+  else if (own)
+    FromOwn(source, loaded, out);
   else
     FromFile(source, loaded, out);
   return out;

@@ -1,4 +1,5 @@
-// The texts that `loopspec bench` decodes: a file of prompts, a benchmark task, or made ones.
+// The texts that `loopspec bench` decodes: a file of prompts, a benchmark task, made ones, or its
+// own.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "engine/load/loaded_model.h"
+#include "engine/session.h"
 #include "experiments/measurement.h"
 
 namespace loopspec::tools {
@@ -24,7 +26,7 @@ struct BenchSource {
   std::optional<int> max_length;  // of prompt and answer; longer prompts lose their beginning
 };
 
-inline constexpr int kBenchTokens = 128;
+inline constexpr int kBenchTokens = kDefaultTokens;  // as everywhere
 
 struct BenchJobs {
   std::vector<measure::MeasuredJob> jobs;

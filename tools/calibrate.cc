@@ -246,10 +246,13 @@ void RunCalibrate(CommandOptions options) {
         "{} on {} ({}); distances under temperature {:g}, top-p {:g}; read bandwidth {}/s\n\n",
         options.model.model, backend->device(), backend->chip(), run.sampling.temperature,
         run.sampling.top_p, HumanBytes(reports[0].request.bandwidth));
-    for (const CalibrationReport& report : reports)
+    for (const CalibrationReport& report : reports) {
       fmt::print("{}\nchosen for {} decoding: {}\n\n", CalibrationTables(report),
                  report.view == RatesView::kGreedy ? "greedy" : "sampled",
-                 DepthsText(report.chosen_depths));
+                 report.chosen_depths.empty() ? std::string("no depth pays, n-gram guesses alone")
+                                              : DepthsText(report.chosen_depths));
+    }
+    if (reports[0].exit_gate) fmt::print("{}\n", reports[0].exit_gate->ToText());
     if (!busy) SayWhereItIs(options, place);
   }
   if (busy)
@@ -290,16 +293,16 @@ void AddCalibrateCommand(Command app) {
                  "Of each prompt only its last N positions: long prompts are there for the context")
       .Range(1, 1 << 24)
       .TypeName("N");
-  add("--max-tokens,-n", run.max_tokens, "Tokens to write after each prompt")
+  add("--max-tokens,-n", run.max_tokens, "Maximum tokens to generate after each prompt")
       .Range(2, 1 << 20)
       .TypeName("N");
   add("--view", options->view,
       "What decoding is tuned for: greedy, sampling, or both, each with depths of its own")
       .OneOf({"greedy", "sampling", "both"});
-  add("--temperature", run.sampling.temperature, "Of the sampled view");
-  add("--top-p", run.sampling.top_p, "Of the sampled view");
-  add("--top-k", run.sampling.top_k, "Of the sampled view; 0 is off");
-  add("--min-p", run.sampling.min_p, "Of the sampled view; 0 is off");
+  add("--temperature", run.sampling.temperature, "Temperature of the sampled view");
+  add("--top-p", run.sampling.top_p, "Top-p of the sampled view; 1 is off");
+  add("--top-k", run.sampling.top_k, "Top-k of the sampled view; 0 is off");
+  add("--min-p", run.sampling.min_p, "Min-p of the sampled view; 0 is off");
   add("--proposals", run.proposals, "Depths in a set at most").Range(1, 3).TypeName("N");
   add("--measure", options->measure,
       "Sets of depths to time, interleaved, the best predicted and others: a number, or all; the "

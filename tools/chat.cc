@@ -1,14 +1,9 @@
 // loopspec chat: a conversation at the terminal, or through a pipe.
-#include <editline/readline.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <iostream>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -16,8 +11,10 @@
 #include "engine/load/device.h"
 #include "engine/session.h"
 #include "loopspec/engine.h"
+#include "text/reasoning.h"
 #include "tools/commands.h"
 #include "tools/follow.h"
+#include "tools/line_input.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -31,52 +28,68 @@ struct ChatOptions {
   DecodeOptions decode;
   std::string system;
   std::vector<std::string> template_args;
-  int max_tokens = 512;
+  std::optional<int> max_tokens;  // of an answer; unless given, what the context has room for
+  bool no_history = false;
   uint64_t seed = 0;
 };
 
-std::atomic<bool> answer_stopped{false};
-void StopAnswer(int) {
-  answer_stopped.store(true, std::memory_order_relaxed);
-}
-
 constexpr const char* kHelp =
     "  /help    this list\n"
+    "  \\        at the end of a line: the message goes on in the next\n"
+    "  \"\"\"      begins and ends a message of several lines\n"
     "  /clear   forget the conversation\n"
     "  /stats   speed and drafts of the last answer\n"
     "  /quit    leave (Ctrl-D too)\n"
     "  Ctrl-C   stop the answer\n";
 
-// Lines from the terminal with editing and history, or from a pipe as they are.
-class Input {
+// An answer as it comes: at a terminal, what the model thinks first is dim and without its tags.
+class AnswerPrinter {
  public:
-  Input() : terminal_(isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
-    if (terminal_) using_history();
+  // `thinking`: the prompt ended inside <think>.
+  explicit AnswerPrinter(bool thinking) : splitter_(thinking) {}
+
+  // False when nobody reads any more.
+  bool Show(const std::string& piece) {
+    shown_ += piece.size();
+    return Print(splitter_.Push(piece), piece);
   }
-  bool terminal() const { return terminal_; }
-  // Nothing at the end of input.
-  std::optional<std::string> Next() {
-    if (!terminal_) {
-      std::string line;
-      if (!std::getline(std::cin, line)) return std::nullopt;
-      if (line.ends_with('\r')) line.pop_back();  // lines of a file from Windows
-      return line;
-    }
-    answer_stopped = false;
-    char* line = readline("> ");
-    if (line == nullptr) {
-      fmt::print("\n");
-      // Ctrl-C drops the line and not the program.
-      return answer_stopped ? std::optional<std::string>("") : std::nullopt;
-    }
-    std::string text = line;
-    std::free(line);
-    if (!text.empty()) add_history(text.c_str());
-    return text;
+  void Finish(const std::string& text) {
+    const std::string rest = text.substr(std::min(shown_, text.size()));
+    Show(rest);
+    Print(splitter_.Finish(), "");
+    if (dim_ && open_) fmt::print("{}", kPlain);
+    fmt::print("\n");
+    std::fflush(stdout);
   }
+  // Without what was thought.
+  const std::string& content() const { return content_; }
 
  private:
-  bool terminal_;
+  bool Print(const ReasoningSplitter::Parts& parts, const std::string& raw) {
+    content_ += parts.content;
+    if (!dim_) {
+      Write(raw);
+    } else {
+      if (!parts.reasoning.empty()) {
+        if (!open_) fmt::print("\033[2m");
+        open_ = true;
+        Write(parts.reasoning);
+      }
+      if (!parts.content.empty()) {
+        if (open_) fmt::print("{}\n\n", kPlain);
+        open_ = false;
+        Write(parts.content);
+      }
+    }
+    return std::fflush(stdout) == 0;
+  }
+  static void Write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+  ReasoningSplitter splitter_;
+  const bool dim_ = ColourOnStdout();
+  bool open_ = false;  // dim text is being written
+  size_t shown_ = 0;   // bytes
+  std::string content_;
 };
 
 Engine EngineFor(const ChatOptions& options) {
@@ -133,10 +146,13 @@ class Conversation {
   }
 
  private:
-  Request MakeRequest() const {
+  // `thinking`: the answer begins inside <think>.
+  Request MakeRequest(bool& thinking) const {
     Request request;
     const OrderedJson arguments = ParseTemplateArguments(options_.template_args);
-    request.tokens = engine_.Encode(engine_.Render(messages_.dump(), arguments.dump()), false);
+    const std::string prompt = engine_.Render(messages_.dump(), arguments.dump());
+    thinking = EndsInThink(prompt);
+    request.tokens = engine_.Encode(prompt, false);
     const int64_t length = std::ssize(request.tokens);
     const int64_t room = context_ - length;
     if (room < 1 && messages_.size() <= (options_.system.empty() ? 1u : 2u)) {
@@ -145,7 +161,8 @@ class Conversation {
     }
     if (room < 1)
       Fail("the conversation fills the context of {} tokens: /clear starts anew", context_);
-    request.max_tokens = static_cast<int>(std::min<int64_t>(options_.max_tokens, room));
+    request.max_tokens = static_cast<int>(
+        options_.max_tokens ? std::min<int64_t>(*options_.max_tokens, room) : room);
     request.sampling = options_.sampling.Get();
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.progress = true;
@@ -154,15 +171,12 @@ class Conversation {
   }
 
   std::string Answer() {
-    Stream stream = engine_.Submit(MakeRequest());
-    size_t shown = 0;  // bytes
-    const auto show = [&](const std::string& piece) {
-      shown += piece.size();
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      return std::fflush(stdout) == 0;
-    };
-    answer_stopped = false;
-    const auto go_on = [] { return !answer_stopped.load(std::memory_order_relaxed); };
+    bool thinking = false;
+    const Request request = MakeRequest(thinking);
+    Stream stream = engine_.Submit(request);
+    AnswerPrinter printer(thinking);
+    ForgetChatInterrupt();
+    const auto go_on = [] { return !ChatInterrupted(); };
     ProgressLine progress(kQuietSeconds);
     last_ = Follow(stream, [&](Stream::Status status, const Token& token) {
       if (status == Stream::Status::kProgress) {
@@ -171,15 +185,14 @@ class Conversation {
         return go_on();
       }
       progress.Clear();
-      return show(token.text) && go_on();
+      return printer.Show(token.text) && go_on();
     });
     progress.Clear();
-    show(last_.text.substr(shown));
-    fmt::print("\n");
-    std::fflush(stdout);
+    printer.Finish(last_.text);
     if (last_.statistics.finish_reason == FinishReason::kLength)
-      NoteCut(last_.tokens.size(), last_.tokens.size() == static_cast<size_t>(options_.max_tokens));
-    return last_.text;
+      NoteCut(last_.tokens.size(),
+              options_.max_tokens && std::ssize(last_.tokens) == *options_.max_tokens);
+    return printer.content();
   }
 
   const ChatOptions& options_;
@@ -191,11 +204,8 @@ class Conversation {
 
 void RunChat(const ChatOptions& options) {
   Conversation conversation(options);
-  Input input;
-  struct sigaction action {};
-  action.sa_handler =
-      StopAnswer;  // without SA_RESTART: the answer's loop looks at the flag, readline comes back
-  sigaction(SIGINT, &action, nullptr);
+  LineInput input(options.no_history ? "" : DefaultHistoryFile());
+  CatchChatInterrupt();
   if (input.terminal())
     fmt::print("Talk to {}; /help lists commands, Ctrl-D leaves.\n", options.model.model);
   while (const auto line = input.Next()) {
@@ -207,7 +217,7 @@ void RunChat(const ChatOptions& options) {
       conversation.Clear();
     } else if (*line == "/stats") {
       conversation.Stats();
-    } else if ((*line)[0] == '/') {
+    } else if ((*line)[0] == '/' && line->find('\n') == std::string::npos) {
       fmt::print("unknown command {}\n{}", Printable(*line), kHelp);
     } else {
       conversation.Say(*line, input.terminal());
@@ -222,12 +232,17 @@ void AddChatCommand(Command app) {
   auto options = std::make_shared<ChatOptions>();
   const Command command = app.AddCommand("chat", "Talk with a model at the terminal");
   command.AddOption("--system", options->system, "A system message before the conversation");
-  command.AddOption("--max-tokens,-n", options->max_tokens, "Most tokens per answer")
+  command
+      .AddOption("--max-tokens,-n", options->max_tokens,
+                 "Maximum tokens to generate per answer; default: what the context has room for")
       .Range(1, 1 << 30)
-      .TypeName("N")
-      .ShowDefault();
-  command.AddOption("--template-arg", options->template_args,
-                    "A template variable, key=value (enable_thinking=false)");
+      .TypeName("N");
+  command.AddFlag("--no-history", options->no_history,
+                  "Do not keep what is typed for the next run");
+  command
+      .AddOption("--template-arg", options->template_args,
+                 "A template variable, key=value (enable_thinking=false)")
+      .OneValueEach();
   AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
   options->model.AddTo(command);
   options->decode.AddTo(command);

@@ -1,11 +1,26 @@
 #include "tools/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace loopspec::tools {
+namespace {
+
+// CLI11 keeps no list of what a check allows.
+std::map<const CLI::Option*, std::vector<std::string>>& Choices() {
+  static std::map<const CLI::Option*, std::vector<std::string>> choices;
+  return choices;
+}
+
+}  // namespace
+
+std::vector<std::string> ChoicesOf(const CLI::Option* option) {
+  const auto found = Choices().find(option);
+  return found == Choices().end() ? std::vector<std::string>() : found->second;
+}
 
 Option Option::Required() const {
   option_->required();
@@ -33,6 +48,7 @@ Option Option::Range(int64_t low, int64_t high) const {
   return *this;
 }
 Option Option::OneOf(std::initializer_list<std::string> values) const {
+  Choices()[option_] = values;
   option_->check(CLI::IsMember(std::vector<std::string>(values)).description(""));
   return *this;
 }
@@ -52,7 +68,7 @@ std::string Option::Name() const {
 }
 
 Command Command::AddCommand(const std::string& name, const std::string& help) const {
-  return *app_->add_subcommand(name, help);
+  return {*app_->add_subcommand(name, help), model_named_};
 }
 
 void Command::RequireCommand() const {
@@ -75,6 +91,9 @@ template Option Command::AddOption(const std::string&, std::vector<std::string>&
                                    const std::string&) const;
 template Option Command::AddOption(const std::string&, std::vector<int>&, const std::string&) const;
 
+Option Command::AddModel(std::string& value, const std::string& help) const {
+  return AddOption(model_named_ ? "--model,-m" : "--model,-m,MODEL", value, help).TypeName("DIR");
+}
 Option Command::AddFlag(const std::string& names, bool& value, const std::string& help) const {
   return Option(app_->add_flag(names, value, help));
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -49,8 +50,9 @@ class Option {
 // A command, or the application that holds the commands: a handle as well.
 class Command {
  public:
-  Command(CLI::App& app)
-      : app_(&app) {}  // NOLINT(google-explicit-constructor): it is the same thing
+  // `model_named`: the command line names the model with --model, so that its first argument
+  // without dashes is something else.
+  Command(CLI::App& app, bool model_named) : app_(&app), model_named_(model_named) {}
 
   Command AddCommand(const std::string& name, const std::string& help) const;
   // It does nothing by itself: one of its commands must be given.
@@ -61,6 +63,8 @@ class Command {
   // double, std::optional<int> and vectors of std::string and int: the list is in command_line.cc.
   template <typename T>
   Option AddOption(const std::string& names, T& value, const std::string& help) const;
+  // --model, -m or, where the command line has neither, the first argument without dashes.
+  Option AddModel(std::string& value, const std::string& help) const;
   Option AddFlag(const std::string& names, bool& value, const std::string& help) const;
 
   // Text below the options in the help.
@@ -70,6 +74,10 @@ class Command {
 
  private:
   CLI::App* app_;
+  bool model_named_;
 };
+
+// What OneOf allows; nothing for other options. For completions.
+std::vector<std::string> ChoicesOf(const CLI::Option* option);
 
 }  // namespace loopspec::tools

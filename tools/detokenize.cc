@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/load/model_path.h"
+#include "engine/load/model_text.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
@@ -39,7 +40,7 @@ void RunDetokenize(const DetokenizeOptions& options, bool ids_given, bool file_g
   for (const int32_t id : ids) {
     if (id < 0) Fail("{} is no token id, expected 0 or more", id);
   }
-  const Tokenizer tokenizer = Tokenizer::FromFolder(ResolveModel(options.model));
+  const Tokenizer tokenizer = ReadTokenizer(ResolveModel(options.model));
   std::string text = tokenizer.Decode(ids, options.skip_special);
   if (options.json) text = Json{{"text", text}}.dump();
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -59,15 +60,14 @@ void AddDetokenizeCommand(Command app) {
       "Prints the text and nothing else, no newline at the end. Ids that the tokenizer does not "
       "know are left out.");
   auto options = std::make_shared<DetokenizeOptions>();
-  command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
-      .Required();
+  command.AddModel(options->model, "Folder of a model, or ORG/NAME of a downloaded one").Required();
   const Option ids = command.AddOption("ids", options->ids,
-                                       "token ids with commas between; - reads standard input");
+                                       "Token ids with commas between; - reads standard input");
   const Option file = command.AddOption("--file,-f", options->file,
-                                        "read the ids from this file; - is standard input");
+                                        "Read the ids from this file; - is standard input");
   command.AddFlag("--skip-special", options->skip_special,
-                  "leave out special tokens such as <|endoftext|>");
-  command.AddFlag("--json", options->json, R"(print {"text": "..."} instead of the bare text)");
+                  "Leave out special tokens such as <|endoftext|>");
+  command.AddFlag("--json", options->json, R"(Print {"text": "..."} instead of the bare text)");
   command.SetAction(
       [options, ids, file] { RunDetokenize(*options, ids.Count() > 0, file.Count() > 0); });
 }

@@ -211,7 +211,7 @@ void Report(const ReportOptions& options) {
 }
 
 void AddList(Command app, const std::shared_ptr<ListOptions>& options) {
-  const Command command = app.AddCommand("list", "Experiments that are declared");
+  const Command command = app.AddCommand("list", "List the declared experiments");
   command.AddOption("--experiments", options->experiments, "Folder of declared experiments");
   command.SetAction([options] { List(*options); });
 }
@@ -229,9 +229,10 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       .TypeName("N")
       .ShowDefault();
   command
-      .AddOption("--max-tokens,-n", options->max_tokens,
-                 "New tokens of a text at most, for a trial, and prompts cut on the left to the "
-                 "model's context; 0 is as declared")
+      .AddOption(
+          "--max-tokens,-n", options->max_tokens,
+          "Maximum tokens to generate for a text, for a trial; prompts are cut on the left to the "
+          "model's context; 0 is as declared")
       .Range(0, 1 << 30)
       .TypeName("N")
       .ShowDefault();
@@ -252,7 +253,7 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       "--as", options->as,
       "The declared model whose figures stand beside; else found by the folder's name");
   command.AddOption("--experiments", options->experiments, "Folder of declared experiments");
-  options->model.AddTo(command);
+  options->model.AddTo(command, /*may_lead=*/false);
   command.SetFooter(
       "\nExamples:\n"
       "  loopspec experiment run demo --model models/ouro-demo --limit 4\n"
@@ -264,8 +265,8 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
 }
 
 void AddReport(Command app, const std::shared_ptr<ReportOptions>& options) {
-  const Command command =
-      app.AddCommand("report", "One page of all records in a folder, beside the paper's figures");
+  const Command command = app.AddCommand(
+      "report", "Make one page of all records in a folder, beside the paper's figures");
   command.AddOption("DIR", options->folder, "Folder that experiment run has written").Required();
   command.AddOption("--output,-o", options->output, "HTML file to write; - is standard output")
       .ShowDefault("DIR/report.html");

@@ -38,8 +38,13 @@ struct GenerateOptions {
   std::optional<int> logprobs;
 };
 
+// A file, or a pipe such as `echo`, ends its last line with a line break that is not meant.
 std::string PromptText(const GenerateOptions& options) {
-  return options.prompt_file.empty() ? options.prompt : ReadInput(options.prompt_file);
+  if (options.prompt_file.empty()) return options.prompt;
+  std::string text = ReadInput(options.prompt_file);
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
 }
 
 std::vector<int32_t> PromptTokens(const GenerateOptions& options, const LoadedModel& loaded) {
@@ -196,28 +201,37 @@ void AddGenerateCommand(Command app) {
   auto options = std::make_shared<GenerateOptions>();
   const Command command = app.AddCommand("generate", "Continue a prompt, or answer it with --chat");
   const Option prompt = command.AddOption("--prompt,-p", options->prompt, "The text to continue");
-  const Option file = command.AddOption("--prompt-file,-f", options->prompt_file,
-                                        "A file that holds it, or - for standard input");
+  const Option file =
+      command.AddOption("--prompt-file,-f", options->prompt_file,
+                        "A file that holds it, or - for standard input; a line break at its end "
+                        "is left out");
   const Option tokens = command.AddOption("--tokens", options->tokens, "Token ids instead: 1,2,3");
   const Option chat = command.AddFlag(
       "--chat", options->chat, "Put the prompt into the model's chat template as a user's message");
   const Option system =
       command.AddOption("--system", options->system, "With --chat: a system message before it");
   const Option variables =
-      command.AddOption("--template-arg", options->template_args,
-                        "With --chat: a template variable, key=value (enable_thinking=false)");
+      command
+          .AddOption("--template-arg", options->template_args,
+                     "With --chat: a template variable, key=value (enable_thinking=false)")
+          .OneValueEach();
   command
       .AddOption("--max-tokens,-n", options->max_tokens,
-                 "Most tokens to decode; default: 256, or what the context has room for")
+                 "Maximum tokens to generate; default: 256, or what the context has room for")
       .Range(1, 1 << 30)
       .TypeName("N");
   options->model.AddTo(command);
+  const Option positional = command.AddOption(
+      "PROMPT", options->prompt, "The text to continue, as --prompt gives it; - is standard input");
   options->decode.AddTo(command);
   options->sampling.AddTo(command);
   AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
-  command.AddOption("--stop", options->stop, "End before this text; may be given several times");
-  command.AddOption("--stop-token", options->stop_tokens,
-                    "End after this token id; may be given several times");
+  command.AddOption("--stop", options->stop, "End before this text; may be given several times")
+      .OneValueEach();
+  command
+      .AddOption("--stop-token", options->stop_tokens,
+                 "End after this token id; may be given several times")
+      .OneValueEach();
   command.AddFlag("--ignore-eos", options->ignore_eos,
                   "Do not stop at the model's end-of-text tokens");
   command.AddFlag("--show-special", options->show_special, "Show special tokens in the text");
@@ -239,10 +253,10 @@ void AddGenerateCommand(Command app) {
       "instead of the text");
   command.SetFooter(
       "\nExamples:\n"
-      "  loopspec generate -m models/ouro-demo -p \"Once upon a time\" -n 100\n"
-      "  loopspec generate -m models/ouro-demo --chat -p \"Tell me a story.\" --temperature 0.7 "
-      "--seed 1\n"
-      "  loopspec generate -m models/ouro-demo -f prompt.txt --json");
+      "  loopspec generate models/ouro-demo \"Once upon a time\" -n 100\n"
+      "  loopspec generate models/ouro-demo \"Tell me a story.\" --chat --temperature 0.7 --seed "
+      "1\n"
+      "  echo \"Once upon a time\" | loopspec generate models/ouro-demo - --json");
   command.SetAction([=] {
     const auto needs = [](Option option, Option other) {
       if (option.Count() > 0 && other.Count() == 0)
@@ -252,11 +266,14 @@ void AddGenerateCommand(Command app) {
       if (option.Count() > 0 && other.Count() > 0)
         Fail("{} and {} exclude each other", option.Name(), other.Name());
     };
-    if (prompt.Count() + file.Count() + tokens.Count() != 1) {
+    const size_t given = prompt.Count() + positional.Count() + file.Count() + tokens.Count();
+    if (given != 1) {
       Fail(
-          "generate needs one prompt: --prompt TEXT, --prompt-file FILE (- is standard input) or "
-          "--tokens 1,2,3");
+          "generate needs one prompt, found {}: a text after the model, --prompt TEXT, "
+          "--prompt-file FILE (- is standard input) or --tokens 1,2,3",
+          given == 0 ? "none" : fmt::format("{}", given));
     }
+    if (positional.Count() > 0 && options->prompt == "-") options->prompt_file = "-";
     needs(system, chat);
     needs(variables, chat);
     needs(logprobs, json);

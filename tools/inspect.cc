@@ -22,8 +22,20 @@ std::string NormText(const ModelSpec& spec) {
       return "after each sublayer";
     case NormPlacement::kSandwich:
       return "before and after each sublayer";
+    case NormPlacement::kAfterSum:
+      return "before each sublayer and after each sum";
   }
   return "";
+}
+
+std::string RopeText(const RopeSpec& rope) {
+  const std::string theta =
+      fmt::format("theta {:g}{}", rope.theta, rope.interleaved ? ", interleaved" : "");
+  const char* scaling = rope.scaling == RopeScaling::kLinear   ? "linear"
+                        : rope.scaling == RopeScaling::kLlama3 ? "llama3"
+                                                               : "yarn";
+  if (rope.scaling == RopeScaling::kNone) return theta;
+  return fmt::format("{}, {} scaling by {:g}", theta, scaling, rope.factor);
 }
 
 std::string SamplingText(const GenerationDefaults& defaults) {
@@ -56,8 +68,15 @@ OrderedJson SamplingJson(const GenerationDefaults& defaults) {
 }
 
 // The default depths for greedy and for sampled text, and whether they were measured.
-std::string DepthsText(const ChosenDepths& chosen, int recurrence) {
-  if (recurrence < 2) return "none (R = 1)";
+std::string DepthsText(const ModelSpec& spec, const ChosenDepths& chosen) {
+  if (spec.recurrence < 2) return "none (R = 1)";
+  const bool untrained = spec.draft_depths && spec.draft_depths->empty();
+  if (untrained && !chosen.file) {
+    return fmt::format(
+        "none by default: {} was not trained to be read out before recurrence {}, so tokens are "
+        "guessed from n-grams alone; loopspec calibrate measures whether a depth pays",
+        spec.family, spec.recurrence);
+  }
   const auto name = [](const std::vector<int>& depths) {
     return depths.empty() ? std::string("none (autoregressive decoding was fastest)")
                           : fmt::format("{}", fmt::join(depths, ","));
@@ -69,6 +88,20 @@ std::string DepthsText(const ChosenDepths& chosen, int recurrence) {
                      name(chosen.sampled_depths), from);
 }
 
+bool FewBits(const ModelWeights& weights) {
+  return weights.core[0].gate_up.parts[0].quantized != nullptr;
+}
+
+// Which precision to run this model in, and why.
+std::string PrecisionText(const ModelSpec& spec, const ModelWeights& weights) {
+  if (FewBits(weights)) {
+    return fmt::format("{} weights, read as they are on a CPU; on a GPU widened to bf16 at load",
+                       spec.weight_type);
+  }
+  return "int8 halves what is read and hardly changes the text (loopspec quantize --to int8); "
+         "--kv-type int8 halves keys and values (CPU)";
+}
+
 void RunInspect(const ModelOptions& options, bool json) {
   const Model model = options.Load();
   const ModelSpec& spec = model.spec;
@@ -77,13 +110,15 @@ void RunInspect(const ModelOptions& options, bool json) {
   const std::vector<int>& depths = chosen.depths;
   const PlaneMap planes(spec, static_cast<int>(depths.size()) + 1);
   const int64_t kv_per_token = int64_t{planes.count()} * spec.kv_size() * 2 * 2;
-  const DType dtype = weights.head.parts[0].dtype;
-  const GenerationDefaults defaults = ReadGenerationDefaults(ResolveModel(options.model));
+  const int64_t kv_int8 = int64_t{planes.count()} * spec.kv_heads * 2 * (spec.head_dim + 4);
+  const std::string dtype(weights.head.parts[0].type_name());
+  const GenerationDefaults defaults =
+      ReadGenerationDefaults(TextFolder(ResolveModel(options.model)));
   if (json) {
     const OrderedJson out = {
         {"family", spec.family},
         {"parameters", weights.parameters},
-        {"dtype", NameOf(dtype)},
+        {"dtype", dtype},
         {"recurrence", spec.recurrence},
         {"hidden", spec.hidden},
         {"heads", spec.heads},
@@ -106,7 +141,9 @@ void RunInspect(const ModelOptions& options, bool json) {
         {"calibration_note", chosen.note.empty() ? OrderedJson(nullptr) : OrderedJson(chosen.note)},
         {"default_sampling", SamplingJson(defaults)},
         {"kv_planes", planes.count()},
+        {"weight_type", spec.weight_type},
         {"kv_bytes_per_token_bf16", kv_per_token},
+        {"kv_bytes_per_token_int8", kv_int8},
         {"bytes_per_token_autoregressive",
          weights.prelude_bytes() + weights.core_bytes() * static_cast<size_t>(spec.recurrence) +
              weights.coda_bytes()}};
@@ -114,10 +151,10 @@ void RunInspect(const ModelOptions& options, bool json) {
     return;
   }
   const auto row = [](const char* name, const std::string& value) {
-    fmt::print("  {:<24}{}\n", name, value);
+    fmt::print("  {:<28}{}\n", name, value);
   };
   fmt::print("{}: {} parameters, {}\n", spec.family,
-             HumanCount(static_cast<double>(weights.parameters)), NameOf(dtype));
+             HumanCount(static_cast<double>(weights.parameters)), dtype);
   row("recurrences R", std::to_string(spec.recurrence));
   row("P, prelude", fmt::format("embedding + {} blocks, {}", spec.prelude_layers,
                                 HumanBytes(static_cast<double>(weights.prelude_bytes()))));
@@ -133,10 +170,7 @@ void RunInspect(const ModelOptions& options, bool json) {
                            spec.heads, spec.kv_heads, spec.head_dim, spec.ff, NormText(spec),
                            spec.qk_norm ? ", q and k normed" : ""));
   row("vocabulary, context", fmt::format("{}, {} positions", spec.vocab, spec.max_positions));
-  row("rotary",
-      fmt::format(
-          "theta {:g}{}", spec.rope.theta,
-          spec.rope.factor > 0 ? fmt::format(", llama3 scaling by {:g}", spec.rope.factor) : ""));
+  row("rotary", RopeText(spec.rope));
   if (spec.adapter)
     row("initial state", spec.state_std > 0 ? fmt::format("truncated normal, std {:.4g}",
                                                           spec.state_std * spec.embed_scale)
@@ -144,11 +178,15 @@ void RunInspect(const ModelOptions& options, bool json) {
   row("KV per token, bf16", fmt::format("{} on {} planes (readouts at {},{})",
                                         HumanBytes(static_cast<double>(kv_per_token)),
                                         planes.count(), fmt::join(depths, ","), spec.recurrence));
+  row("KV per 1,000 tokens",
+      fmt::format("{} as bf16, {} as int8", HumanBytes(1000.0 * static_cast<double>(kv_per_token)),
+                  HumanBytes(1000.0 * static_cast<double>(kv_int8))));
+  row("precision", PrecisionText(spec, weights));
   const double per_token = static_cast<double>(weights.prelude_bytes()) +
                            static_cast<double>(weights.core_bytes()) * spec.recurrence +
                            static_cast<double>(weights.coda_bytes());
   row("one token, autoregressive", fmt::format("{} of weights read", HumanBytes(per_token)));
-  row("LoopSpec depths", DepthsText(chosen, spec.recurrence));
+  row("LoopSpec depths", DepthsText(spec, chosen));
   for (const auto& [view, choice] : {std::pair{"greedy", &chosen.greedy_choice},
                                      std::pair{"sampling", &chosen.sampled_choice}}) {
     if (choice->has_value())

@@ -9,6 +9,7 @@
 #include "decode/depths.h"
 #include "decode/row_choice.h"
 #include "engine/load/model_path.h"
+#include "tools/offer_pull.h"
 
 namespace loopspec::tools {
 
@@ -22,23 +23,32 @@ Option AddSeed(Command command, const std::string& name, uint64_t& seed, const s
   return command.AddOption(name, seed, help).Check(whole).ShowDefault();
 }
 
-void ModelOptions::AddTo(Command command) {
+void ModelOptions::AddTo(Command command, bool may_lead) {
   const auto group = [](Option option) { return option.Group("Model"); };
-  group(
-      command.AddOption("--model,-m", model,
-                        "Folder of a released checkpoint, or ORG/NAME from the Hugging Face cache"))
+  const char* const help =
+      "Folder of a checkpoint, or ORG/NAME or ORG/NAME@REVISION from the Hugging Face cache";
+  group(may_lead ? command.AddModel(model, help)
+                 : command.AddOption("--model,-m", model, help).TypeName("DIR"))
       .Required();
+  AddPullFlag(command);
   group(command.AddOption("--recurrence", recurrence,
                           "Run N recurrences per token instead of the model's own R"))
       .Range(1, 4096)
       .TypeName("N");
-  group(command.AddOption(
-      "--set", set, "Override a key of config.json: key=value, dots descend (init_values.std=0)"));
+  group(command.AddOption("--set", set,
+                          "Override a key of config.json: key=value, dots descend "
+                          "(init_values.std=0); may be given several times"))
+      .OneValueEach();
   group(command.AddOption("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))
       .ShowDefault();
   group(command.AddOption("--compute", compute,
                           "Activations: f32, bf16 (as released models run), or auto"))
       .OneOf({"auto", "f32", "bf16"})
+      .ShowDefault();
+  group(command.AddOption("--kv-type", kv_type,
+                          "Keys and values: bf16, int8 (half the memory, CPU), or auto (as "
+                          "--compute)"))
+      .OneOf({"auto", "bf16", "int8"})
       .ShowDefault();
   group(command.AddOption("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
       .Range(0, 1024)
@@ -57,6 +67,7 @@ EngineOptions ModelOptions::ToEngineOptions() const {
   engine.model = model;
   engine.device = device;
   engine.compute = compute;
+  engine.kv_type = kv_type;
   engine.threads = threads;
   engine.recurrence = recurrence;
   engine.config = set;
@@ -67,7 +78,7 @@ EngineOptions ModelOptions::ToEngineOptions() const {
 }
 
 ChosenDepths ModelOptions::ChooseDepths(const Model& model_loaded) const {
-  return ChooseDefaultDepths(ResolveModel(model), model_loaded, ToEngineOptions());
+  return ChooseDefaultDepths(TextFolder(ResolveModel(model)), model_loaded, ToEngineOptions());
 }
 
 void SamplingOptions::AddTo(Command command) {
@@ -82,7 +93,8 @@ void SamplingOptions::AddTo(Command command) {
   add("--min-p", params.min_p,
       "Drop tokens below this share of the likeliest one's probability; 0 is off");
   add("--repetition-penalty", params.repetition_penalty,
-      "Divide positive and multiply negative logits of tokens already in the text; 1 is off");
+      "Make tokens that are already in the text less likely: divide their positive logits by this, "
+      "multiply negative ones; 1 is off");
   add("--presence-penalty", params.presence_penalty,
       "Subtract this from the logits of tokens already written");
   add("--frequency-penalty", params.frequency_penalty,
@@ -90,6 +102,7 @@ void SamplingOptions::AddTo(Command command) {
   command
       .AddOption("--logit-bias", bias,
                  "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
+      .OneValueEach()
       .Group("Sampling");
   add("--sampler", sampler,
       "cascade: the paper's rejection sampling, whose text depends on the seed and on the depths; "
@@ -136,7 +149,7 @@ void DecodeOptions::AddTo(Command command) {
       "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
       "model's R");
   add("--max-rows", row_budget,
-      "Rows of a step at most; 0: as many as are worth their time on this machine")
+      "Maximum rows of a step; 0: as many as are worth their time on this machine")
       .Range(0, 256)
       .TypeName("N");
   add("--group", group,

@@ -20,12 +20,14 @@ struct ModelOptions {
   std::vector<std::string> set;
   std::string device = "auto";
   std::string compute = "auto";
+  std::string kv_type = "auto";
   int threads = 0;
   uint64_t state_seed = 0;
   std::string kv_memory;
   bool no_calibration = false;
 
-  void AddTo(Command command);
+  // `may_lead`: the model may come as the first argument without dashes.
+  void AddTo(Command command, bool may_lead = true);
   // What they ask of an engine.
   EngineOptions ToEngineOptions() const;
   // The model alone.

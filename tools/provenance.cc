@@ -6,7 +6,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "backends/cpu/matmul.h"
 #include "commit.h"
+#include "hub/pull.h"
 
 namespace loopspec::tools {
 namespace {
@@ -27,6 +29,15 @@ std::string VersionText() {
   const std::string commit = LOOPSPEC_COMMIT;
   return commit.empty() ? LOOPSPEC_VERSION
                         : fmt::format("{} (commit {})", LOOPSPEC_VERSION, commit);
+}
+
+std::string VersionLines() {
+  const std::string architectures = LOOPSPEC_CUDA_ARCHITECTURES;
+  const char* const server = LOOPSPEC_HAS_SERVER ? "serve" : "no serve";
+  return fmt::format("loopspec {}\nbackends: cpu ({}){}\nparts: {}, {}", VersionText(),
+                     cpu::ChooseMatMul(DType::kBF16, DType::kBF16).name,
+                     architectures.empty() ? "" : fmt::format(", cuda (sm {})", architectures),
+                     server, hub::CanPull() ? "pull" : "no pull");
 }
 
 std::string Today() {

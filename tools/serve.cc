@@ -15,17 +15,19 @@ namespace {
 struct ServeOptions {
   ModelOptions model;
   std::vector<std::string> depths;
+  std::string recurrences;
   std::string host = "127.0.0.1";
   int port = 8080;
   std::string served_model_name;
   std::vector<std::string> api_keys;
   std::string api_key_file;
-  std::vector<std::string> cors_origins;
+  std::vector<std::string> cors_origins, allowed_hosts;
   int request_timeout = 600, drain_timeout = 30;  // seconds
   int max_tokens = 0, max_choices = 16, max_connections = 4096, max_queued = 1024, max_running = 0;
   int max_body = 16;  // MiB
   std::string prefix_cache;
-  bool warm_up = false, log_json = false, log_prompts = false;
+  bool trust_special_tokens = false, strict = false, warm_up = false, log_json = false,
+       log_prompts = false;
   std::string log_file;
 };
 
@@ -37,9 +39,16 @@ void AddOptions(Command command, ServeOptions& options) {
   add("Model", "--depths", options.depths,
       "Proposal depths, such as 1,2; given several times, requests may choose")
       .OneValueEach();
+  add("Model", "--recurrences", options.recurrences,
+      "Fewer recurrences that requests may ask for besides proposal depths, such as 8,12; models "
+      "without layers after the loop have them all");
   add("Model", "--served-model-name", options.served_model_name, "The model's name in answers");
   add("Model", "--prefix-cache", options.prefix_cache,
       "Memory for prefixes that nobody uses now, such as 2G; 0 is none, default: all that is free");
+  command
+      .AddFlag("--trust-special-tokens", options.trust_special_tokens,
+               "Special tokens that users and tools write are tokens, not text")
+      .Group("Model");
   command.AddFlag("--warmup", options.warm_up, "Answer a short prompt before serving")
       .Group("Model");
 
@@ -50,10 +59,15 @@ void AddOptions(Command command, ServeOptions& options) {
   add("HTTP", "--api-key", options.api_keys,
       "A key that clients must have; may be given several times (LOOPSPEC_API_KEY works too)")
       .OneValueEach();
-  add("HTTP", "--api-key-file", options.api_key_file, "Keys, one per line");
+  add("HTTP", "--api-key-file", options.api_key_file, "Keys, one per line; SIGHUP reads it again");
   add("HTTP", "--cors-origin", options.cors_origins,
       "Pages of this origin may call the server from a browser; * is any")
       .OneValueEach();
+  add("HTTP", "--allowed-host", options.allowed_hosts,
+      "A name that clients call the server by, besides localhost and its address; * is any")
+      .OneValueEach();
+  command.AddFlag("--strict", options.strict, "Refuse requests with fields that nobody knows")
+      .Group("HTTP");
 
   add("Limits", "--request-timeout", options.request_timeout, "Seconds for an answer")
       .Range(1, 1'000'000)
@@ -63,38 +77,42 @@ void AddOptions(Command command, ServeOptions& options) {
       .Range(0, 1'000'000)
       .ShowDefault();
   add("Limits", "--max-tokens", options.max_tokens,
-      "Tokens of an answer; 0: what the context holds")
+      "Maximum tokens to generate for an answer; 0: what the context holds")
       .Range(0, INT32_MAX)
       .ShowDefault();
-  add("Limits", "--max-choices", options.max_choices, "Answers per prompt (n)")
+  add("Limits", "--max-choices", options.max_choices, "Maximum answers per prompt (n)")
       .Range(1, 128)
       .ShowDefault();
-  add("Limits", "--max-body", options.max_body, "MiB of a request's body")
+  add("Limits", "--max-body", options.max_body, "Maximum size of a request's body in MiB")
       .Range(1, 1024)
       .ShowDefault();
-  add("Limits", "--max-connections", options.max_connections, "Connections at once")
+  add("Limits", "--max-connections", options.max_connections, "Maximum connections at once")
       .Range(1, 1'000'000)
       .ShowDefault();
   add("Limits", "--max-running", options.max_running,
-      "Requests decoded at once; 0: what the engine holds")
+      "Maximum requests decoded at once; 0: what the engine holds")
       .Range(0, 1'000'000)
       .ShowDefault();
-  add("Limits", "--max-queued", options.max_queued, "Requests that may wait; more get a 429")
+  add("Limits", "--max-queued", options.max_queued,
+      "Maximum requests that may wait; more get a 429")
       .Range(1, 1'000'000)
       .ShowDefault();
 
-  add("Log", "--log-file", options.log_file, "Where the log goes; default: standard error");
-  command.AddFlag("--log-json", options.log_json, "A JSON object per line").Group("Log");
-  command.AddFlag("--log-prompts", options.log_prompts, "Prompts go into the log").Group("Log");
+  add("Log", "--log-file", options.log_file,
+      "Where the log goes, opened again on SIGHUP; - is standard output, default: standard error");
+  command.AddFlag("--log-json", options.log_json, "Write a JSON object per line").Group("Log");
+  command.AddFlag("--log-prompts", options.log_prompts, "Write prompts into the log").Group("Log");
 }
 
 EngineOptions ToEngineOptions(const ServeOptions& options) {
   EngineOptions engine = options.model.ToEngineOptions();
   for (const std::string& depths : options.depths) engine.depths.push_back(ParseDepths(depths));
+  engine.recurrences = ParseDepths(options.recurrences);
   if (!options.prefix_cache.empty()) {
     engine.cache_bytes =
         options.prefix_cache == "0" ? 0 : ParseBytes(options.prefix_cache, "--prefix-cache");
   }
+  engine.trust_special_tokens = options.trust_special_tokens;
   engine.max_running = options.max_running;
   engine.max_queued = options.max_queued;
   return engine;
@@ -104,6 +122,15 @@ std::shared_ptr<Engine> Load(const EngineOptions& options, bool warm_up) {
   auto engine = std::make_shared<Engine>(options);
   if (warm_up) engine->Generate({.tokens = {0, 0}, .max_tokens = 8, .ignore_eos = true});
   return engine;
+}
+
+// A key that is there but empty is an error: it would open the server to everybody.
+serve::ApiKeys ReadKeys(const ServeOptions& options) {
+  serve::ApiKeys keys;
+  for (const std::string& key : options.api_keys) keys.Add(key, "--api-key");
+  if (!options.api_key_file.empty()) keys.AddFile(options.api_key_file);
+  if (const char* key = std::getenv("LOOPSPEC_API_KEY")) keys.Add(key, "LOOPSPEC_API_KEY");
+  return keys;
 }
 
 serve::RunOptions ToRunOptions(const ServeOptions& options) {
@@ -119,16 +146,14 @@ serve::RunOptions ToRunOptions(const ServeOptions& options) {
   service.version = LOOPSPEC_VERSION;
   service.served_model_name = options.served_model_name;
   service.limits.max_n = options.max_choices;
+  service.limits.strict = options.strict;
   service.max_tokens_limit = options.max_tokens;
   service.request_timeout = std::chrono::seconds(options.request_timeout);
   service.assets = serve::PageAssets();
-  service.cors_origins = options.cors_origins;
+  service.doors = {options.host, options.allowed_hosts, options.cors_origins};
   service.log = {options.log_json, options.log_file, options.log_prompts};
-  for (const std::string& key : options.api_keys) service.keys.Add(key, "--api-key");
-  if (!options.api_key_file.empty()) service.keys.AddFile(options.api_key_file);
-  if (const char* key = std::getenv("LOOPSPEC_API_KEY"); key != nullptr && *key != '\0') {
-    service.keys.Add(key, "LOOPSPEC_API_KEY");
-  }
+  service.keys = ReadKeys(options);
+  run.read_keys = [options] { return ReadKeys(options); };
   return run;
 }
 

@@ -217,11 +217,12 @@ void AddSimulateCommand(Command app) {
   command.AddOption("--model,-m", options->model.model,
                     "Take the step costs of this model on this machine instead of --cost");
   add("--device", options->model.device, "Where the model runs: auto, cpu, cuda or cuda:N");
-  add("--max-rows", options->row_budget, "Rows of a step at most; 0: as many as pay")
+  add("--max-rows", options->row_budget,
+      "Maximum rows of a step; 0: as many as are worth their time")
       .Range(0, 256)
       .TypeName("N");
   add("--group", options->group, "Tokens that pass the later depths together: 1 to 16, or auto");
-  add("--tokens,-n", options->tokens, "Tokens to simulate").Range(1, 1000000).TypeName("N");
+  add("--max-tokens,-n", options->tokens, "Tokens to simulate").Range(1, 1000000).TypeName("N");
   AddSeed(command, "--seed", options->seed, "Seed of the outcomes");
   command.AddFlag("--json", options->json, "Print JSON");
   command.SetFooter(

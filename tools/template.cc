@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/load/model_path.h"
+#include "engine/load/model_text.h"
 #include "text/chat_template.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
@@ -26,7 +27,7 @@ struct TemplateOptions {
 
 void RunTemplate(const TemplateOptions& options) {
   const auto dir = ResolveModel(options.model);
-  const std::optional<ChatTemplate> chat_template = ChatTemplate::FromFolder(dir, options.name);
+  const std::optional<ChatTemplate> chat_template = ReadChatTemplate(dir, options.name);
   if (!chat_template) {
     Fail(
         "{}: no chat template, expected chat_template.jinja or a chat_template in "
@@ -66,8 +67,7 @@ void AddTemplateCommand(Command app) {
   auto options = std::make_shared<TemplateOptions>();
   const Command command = app.AddCommand(
       "template", "Print the prompt that the model's chat template makes of a conversation");
-  command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
-      .Required();
+  command.AddModel(options->model, "Folder of a model, or ORG/NAME of a downloaded one").Required();
   command
       .AddOption(
           "--messages", options->messages,
@@ -75,13 +75,15 @@ void AddTemplateCommand(Command app) {
           "\"documents\"; - reads standard input")
       .Required();
   command.AddOption("--template", options->name,
-                    "name of the template, where the model brings several");
+                    "Name of the template, where the model brings several");
   command
       .AddOption("--template-arg", options->arguments,
-                 "variable for the template as key=value, the value JSON or else text; repeatable")
+                 "Variable for the template as key=value, the value JSON or else text; may be "
+                 "given several "
+                 "times")
       .OneValueEach();
   command.AddFlag("--no-generation-prompt", options->no_generation_prompt,
-                  "do not open the assistant's answer at the end");
+                  "Do not open the assistant's answer at the end");
   command.SetAction([options] { RunTemplate(*options); });
 }
 

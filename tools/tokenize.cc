@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/load/model_path.h"
+#include "engine/load/model_text.h"
 #include "fmt/format.h"
 #include "text/tokenizer.h"
 #include "tools/commands.h"
@@ -33,7 +34,7 @@ std::string ReadText(const TokenizeOptions& options, bool text_given, bool file_
 
 void RunTokenize(const TokenizeOptions& options, bool text_given, bool file_given) {
   const std::string text = ReadText(options, text_given, file_given);
-  const Tokenizer tokenizer = Tokenizer::FromFolder(ResolveModel(options.model));
+  const Tokenizer tokenizer = ReadTokenizer(ResolveModel(options.model));
   const std::vector<int32_t> ids = tokenizer.Encode(text, !options.no_special);
   const std::string line =
       options.json ? Json{{"tokens", ids}}.dump() : fmt::format("{}", fmt::join(ids, ","));
@@ -55,17 +56,16 @@ void AddTokenizeCommand(Command app) {
       "Needs no weights: a folder with tokenizer.json is enough. The ids can be given to `loopspec "
       "detokenize`.");
   auto options = std::make_shared<TokenizeOptions>();
-  command.AddOption("--model,-m", options->model, "model folder, or ORG/NAME of a downloaded model")
-      .Required();
-  const Option text = command.AddOption("text", options->text, "the text; - reads standard input");
+  command.AddModel(options->model, "Folder of a model, or ORG/NAME of a downloaded one").Required();
+  const Option text = command.AddOption("text", options->text, "The text; - reads standard input");
   const Option file =
       command.AddOption("--file,-f", options->file,
-                        "read the text from this file, every byte of it; - is standard input");
+                        "Read the text from this file, every byte of it; - is standard input");
   command.AddFlag(
       "--no-special", options->no_special,
-      "leave out the special tokens that the model expects around a text (begin of text, ...)");
+      "Leave out the special tokens that the model expects around a text (begin of text, ...)");
   command.AddFlag("--json", options->json,
-                  R"(print {"tokens": [...]} instead of ids with commas between)");
+                  R"(Print {"tokens": [...]} instead of ids with commas between)");
   command.SetAction(
       [options, text, file] { RunTokenize(*options, text.Count() > 0, file.Count() > 0); });
 }

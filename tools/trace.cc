@@ -5,17 +5,17 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "report/trace_picture.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
 #include "tools/output_file.h"
-#include "tools/trace_file.h"
 
 namespace loopspec::tools {
 
 void AddTraceCommand(Command app) {
   struct Options {
     std::string input, svg;
-    int64_t begin = 0, steps = 32;
+    int64_t begin = 0, steps = 0;  // 0: by the model's R
   };
   auto options = std::make_shared<Options>();
   const Command command = app.AddCommand("trace", "Draw a timeline written by generate --trace");
@@ -25,9 +25,10 @@ void AddTraceCommand(Command app) {
   command.AddOption("--from", options->begin, "First recurrence to draw")
       .Range(0, int64_t{1} << 40)
       .ShowDefault();
-  command.AddOption("--steps", options->steps, "How many recurrences to draw")
-      .Range(1, 2000)
-      .ShowDefault();
+  command
+      .AddOption("--steps", options->steps,
+                 "How many recurrences to draw; default: 8 R, those of eight tokens one by one")
+      .Range(1, 100'000);
   command.SetAction([options] {
     CheckOutputFile(options->svg, "--svg");
     std::error_code ignored;
@@ -35,8 +36,8 @@ void AddTraceCommand(Command app) {
       Fail("--svg {} is the trace itself, expected another file", options->svg);
     const std::string name = NameOfInput(options->input);
     const Json trace = ParseJson(ReadInput(options->input), name);
-    WriteTextFile(options->svg,
-                  DrawTrace(trace, options->begin, options->begin + options->steps, name));
+    const int64_t steps = options->steps > 0 ? options->steps : 8 * TraceRecurrence(trace, name);
+    WriteTextFile(options->svg, DrawTrace(trace, options->begin, options->begin + steps, name));
     if (options->svg != "-") fmt::print("wrote {}\n", options->svg);
   });
 }

@@ -1,10 +1,9 @@
-// The timeline of branches as a file, and as a picture.
+// The timeline of branches as a file.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
 #include "loopspec/engine.h"
 #include "tools/follow.h"
 
@@ -14,9 +13,5 @@ namespace loopspec::tools {
 // position, depth, proposal}]}
 void WriteTrace(const std::string& path, const Engine& engine, const std::vector<int>& depths,
                 const Followed& result);
-
-// Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's
-// Figure 1.
-std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::string& what);
 
 }  // namespace loopspec::tools

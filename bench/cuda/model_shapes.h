@@ -43,4 +43,42 @@ inline ModelSpec RavenLlama() {
   return spec;
 }
 
+inline ModelSpec Nanbeige42() {
+  ModelSpec spec;
+  spec.family = "nanbeige";
+  spec.hidden = 3072;
+  spec.heads = 48;
+  spec.kv_heads = 8;
+  spec.head_dim = 128;
+  spec.ff = 10752;
+  spec.vocab = 166144;
+  spec.max_positions = 262144;
+  spec.core_layers = 22;
+  spec.recurrence = 2;
+  spec.loop_norm = true;
+  spec.rope.theta = 7e7;
+  return spec;
+}
+
+inline ModelSpec Huginn0125() {
+  ModelSpec spec;
+  spec.family = "huginn";
+  spec.hidden = 5280;
+  spec.heads = spec.kv_heads = 55;
+  spec.head_dim = 96;
+  spec.ff = 17920;
+  spec.vocab = 65536;
+  spec.max_positions = 4096;
+  spec.prelude_layers = 2;
+  spec.core_layers = 4;
+  spec.coda_layers = 2;
+  spec.recurrence = 32;
+  spec.norms = NormPlacement::kAfterSum;
+  spec.qk_bias = spec.final_norm = spec.coda_norm = spec.adapter = spec.tied_head = true;
+  spec.rope.interleaved = true;
+  spec.state_std = 0.02;
+  spec.rope.theta = 5e4;
+  return spec;
+}
+
 }  // namespace loopspec

@@ -1,8 +1,8 @@
 // Times prompts at the shapes of the released models, with random weights made on the device:
 // milliseconds and TFLOP/s of whole prompts, or of the parts that they are made of.
-//   cuda_prefill_bench [ouro|raven|all] [--lengths N,N] [--repeat N] [--rows N] [--width N]
-//                      [--cluster N] [--portable] [--results FILE]
-//   cuda_prefill_bench parts [ouro|raven|all] [--lengths N,N]
+//   cuda_prefill_bench [ouro|nanbeige|raven|huginn|all] [--lengths N,N] [--repeat N] [--rows N]
+//                      [--width N] [--cluster N] [--portable] [--results FILE]
+//   cuda_prefill_bench parts [ouro|nanbeige|raven|huginn|all] [--lengths N,N]
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -318,7 +318,8 @@ Options Parse(int argc, char** argv) {
       options.settings.portable = true;
     } else if (word == "--results") {
       options.results.open(value(), std::ios::app);
-    } else if (word == "ouro" || word == "raven" || word == "all") {
+    } else if (word == "ouro" || word == "raven" || word == "nanbeige" || word == "huginn" ||
+               word == "all") {
       options.model = word;
     } else {
       Fail("{} is no option, see the first lines of bench/cuda/prefill_bench.cc", word);
@@ -333,20 +334,19 @@ int Main(int argc, char** argv) {
   const auto lengths = [&](std::vector<int> usual) {
     return options.lengths.empty() ? usual : options.lengths;
   };
-  if (options.model != "raven") {
+  const auto run = [&](const char* family, const char* name, const ModelSpec& spec,
+                       const std::vector<int>& readouts, const std::vector<int>& usual) {
+    if (options.model != "all" && options.model != family) return;
     if (options.parts) {
-      TimeParts("ouro", Ouro14(), lengths({1024, 4096}));
+      TimeParts(family, spec, lengths({1024, 4096}));
     } else {
-      TimePrompts("ouro-1.4b", Ouro14(), {1, 2, 4}, lengths({1024, 4096, 16384}), options);
+      TimePrompts(name, spec, readouts, lengths(usual), options);
     }
-  }
-  if (options.model != "ouro") {
-    if (options.parts) {
-      TimeParts("raven", RavenLlama(), lengths({1024, 4096}));
-    } else {
-      TimePrompts("raven-llama", RavenLlama(), {2, 8, 32}, lengths({1024, 8000}), options);
-    }
-  }
+  };
+  run("ouro", "ouro-1.4b", Ouro14(), {1, 2, 4}, {1024, 4096, 16384});
+  run("raven", "raven-llama", RavenLlama(), {2, 8, 32}, {1024, 8000});
+  run("nanbeige", "nanbeige4.2-3b", Nanbeige42(), {1, 2}, {1024, 8000});
+  run("huginn", "huginn-0125", Huginn0125(), {4, 16, 32}, {1024, 4000});
   return 0;
 }
 

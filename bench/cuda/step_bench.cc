@@ -85,8 +85,8 @@ class Bench {
     backend_->Trace(clocks.data());
     double total[10] = {};
     int count[10] = {};
-    const char* const names[10] = {"qkv",  "qkv",     "gate_up",   "o/down",  "head",
-                                   "rows", "qk_norm", "attention", "combine", "start"};
+    const char* const names[10] = {"qkv",  "qkv",       "gate_up",   "o/down",  "head",
+                                   "rows", "finish_qk", "attention", "combine", "start"};
     constexpr int kRounds = 20;
     for (int i = 0; i < kRounds; ++i) {
       backend_->Wait(backend_->Submit(plan));
@@ -97,7 +97,7 @@ class Bench {
           kind = op.type == cuda::OpType::kMatrix
                      ? static_cast<int>(program.kinds[static_cast<size_t>(op.matrix)])
                  : op.type == cuda::OpType::kRows      ? 5
-                 : op.type == cuda::OpType::kQkNorm    ? 6
+                 : op.type == cuda::OpType::kFinishQk  ? 6
                  : op.type == cuda::OpType::kAttention ? 7
                                                        : 8;
         }
@@ -273,11 +273,13 @@ Options Parse(int argc, char** argv) {
       options.requests = std::stoi(value());
     } else if (word == "--shapes") {
       options.shapes = true;
-    } else if (word == "ouro" || word == "raven" || word == "all") {
+    } else if (word == "ouro" || word == "raven" || word == "nanbeige" || word == "huginn" ||
+               word == "all") {
       options.family = word;
     } else {
       throw std::runtime_error(
-          "usage: cuda_step_bench [ouro|raven|all] [--results FILE] [--rows N,N] [--depths N] "
+          "usage: cuda_step_bench [ouro|nanbeige|raven|huginn|all] [--results FILE] [--rows N,N] "
+          "[--depths N] "
           "[--context N] [--requests N] [--shapes]");
     }
   }
@@ -332,6 +334,17 @@ void RunRaven(double bandwidth, std::ostream& results) {
   raven.Trace({16, 16});
 }
 
+// Nanbeige and Huginn: one recurrence of few and of many rows, and where its time goes.
+void RunWider(const char* name, const ModelSpec& spec, const std::vector<int>& readouts, int depths,
+              double bandwidth, std::ostream& results) {
+  Bench bench(name, spec, readouts, kContext, 1, bandwidth, results);
+  for (const int rows : {1, 4, 8, 16, 32}) {
+    bench.Run({rows, std::min(rows, depths)}, 1, false, false);
+    bench.Trace({rows, std::min(rows, depths)});
+  }
+  bench.Run({1, 1}, spec.recurrence, true, true);
+}
+
 // Only the rows that were asked for.
 void RunChosen(const char* name, const ModelSpec& spec, std::vector<int> readouts, int depths,
                double bandwidth, Options& options) {
@@ -352,20 +365,28 @@ int Main(int argc, char** argv) {
   const double bandwidth = cuda::MeasureReadBandwidth();
   std::printf("read bandwidth %.3f TB/s\n", bandwidth * 1e-12);
   options.results << "bandwidth_TBps " << bandwidth * 1e-12 << '\n';
-  if (options.family != "raven") {
+  const auto wanted = [&](const char* family) {
+    return options.family == "all" || options.family == family;
+  };
+  const auto run = [&](const char* family, const char* name, const ModelSpec& spec,
+                       const std::vector<int>& readouts, int depths, const auto& table) {
+    if (!wanted(family)) return;
     if (options.rows.empty()) {
-      RunOuro(bandwidth, options.results);
+      table(name, spec, readouts, depths);
     } else {
-      RunChosen("ouro-1.4b", Ouro14(), {1, 2, 4}, 4, bandwidth, options);
+      RunChosen(name, spec, readouts, depths, bandwidth, options);
     }
-  }
-  if (options.family != "ouro") {
-    if (options.rows.empty()) {
-      RunRaven(bandwidth, options.results);
-    } else {
-      RunChosen("raven-llama", RavenLlama(), {2, 8, 32}, 16, bandwidth, options);
-    }
-  }
+  };
+  const auto wider = [&](const char* name, const ModelSpec& spec, const std::vector<int>& readouts,
+                         int depths) {
+    RunWider(name, spec, readouts, depths, bandwidth, options.results);
+  };
+  run("ouro", "ouro-1.4b", Ouro14(), {1, 2, 4}, 4,
+      [&](const auto&...) { RunOuro(bandwidth, options.results); });
+  run("raven", "raven-llama", RavenLlama(), {2, 8, 32}, 16,
+      [&](const auto&...) { RunRaven(bandwidth, options.results); });
+  run("nanbeige", "nanbeige4.2-3b", Nanbeige42(), {1, 2}, 2, wider);
+  run("huginn", "huginn-0125", Huginn0125(), {4, 16, 32}, 8, wider);
   return 0;
 }
 

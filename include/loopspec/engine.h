@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loopspec/encode_limits.h"
 #include "loopspec/metrics.h"
 #include "loopspec/queue_full.h"
 #include "loopspec/request.h"
@@ -21,15 +22,22 @@ struct EngineOptions {
   std::string model;             // folder of a checkpoint, or ORG/NAME in the Hugging Face cache
   std::string device = "auto";   // auto, cpu, cuda, cuda:N
   std::string compute = "auto";  // auto, f32, bf16
+  std::string kv_type = "auto";  // keys and values: auto (as compute), bf16, int8 (CPU)
   int threads = 0;               // CPU: 0 takes every usable core
   int recurrence = 0;            // run this many recurrences instead of the model's own
+  // Fewer recurrences that a request may ask for. A model whose readout has no layers offers every
+  // depth without; in others each takes memory for keys and values of its own, and proposal depths
+  // are among them.
+  std::vector<int> recurrences = {};
   std::vector<std::string> config = {};  // overrides of config.json: "key=value", dots descend
   uint64_t state_seed = 0;               // of Raven's random initial states
 
   // Proposal depths that requests may choose from; the first are used unless they say. None: chosen
   // by the model's depth.
   std::vector<std::vector<int>> depths = {};
-  bool calibration = true;  // false: a calibration of the model that lies there is left aside
+  // Special tokens that stand in messages of users and tools (<|im_end|>) are tokens, not text.
+  bool trust_special_tokens = false;
+  bool calibration = true;  // false: a calibration file of the model is ignored
 
   // Key/value memory, over all requests. Neither: most of what is free on a GPU, a quarter of the
   // machine's memory on a CPU, but no more than 32 texts of full length need.
@@ -38,14 +46,14 @@ struct EngineOptions {
   // How much of it may hold prefixes for later requests while none uses them: -1 all, 0 none.
   int64_t cache_bytes = -1;
 
-  int cells = 256;        // branches alive at once
-  int max_running = 0;    // requests decoded at once; 0: a quarter of the cells
+  int cells = 256;      // branches alive at once
+  int max_running = 0;  // texts (choices of requests) at once, at most half the cells; 0: a quarter
   int max_queued = 1024;  // more than these are refused with QueueFull
-  int max_rows = 0;       // branches computed together at most; 0: chosen by what they cost
+  int max_rows = 0;       // rows of a step at most, but one for every text; 0: by what they cost
   int prefill_chunk = 0;  // positions of a prompt between two steps; 0: what the device does well
 
   // A thread of the engine's own takes its steps. Off: those who read streams take them, which
-  // saves one reader the way from thread to thread for every token.
+  // saves a single reader a thread switch per token.
   bool background = true;
 };
 
@@ -57,11 +65,15 @@ struct ModelFacts {
   int64_t parameters = 0;  // numbers that it consists of
   int vocab = 0;
   int recurrence = 0;                    // R
+  int trained_recurrence = 0;            // what the checkpoint's config says
+  std::vector<int> recurrences;          // that requests may ask for, R the last of them
   std::vector<std::vector<int>> depths;  // sets of proposal depths that requests may choose from
-  SamplingParams sampling;  // what generation_config.json asks for; greedy where it has none
+  SamplingParams sampling;       // what generation_config.json asks for; greedy where it has none
+  bool sampling_chosen = false;  // it says whether to sample
   std::optional<std::string> bos_token, eos_token, pad_token;
   std::vector<int32_t> eos_ids;
   std::optional<std::string> chat_template;
+  int max_queued = 0;          // choices that may wait; a request for more is never taken
   bool has_tokenizer = false;  // without: ids alone
 };
 
@@ -104,13 +116,20 @@ class Engine {
   EngineMetrics metrics() const;
 
   // Text. Any thread.
-  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = true) const;
+  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = true,
+                              const EncodeLimits& limits = {}) const;
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
   // A token's own bytes, perhaps half a character.
   std::string_view Piece(int32_t id) const;
   // The prompt that the model's template makes of a conversation, both as JSON.
   std::string Render(std::string_view messages_json,
                      std::string_view template_arguments = {}) const;
+  // Its ids: special tokens in messages of users and tools stay text, unless the engine is to trust
+  // them. `text`: the prompt as well.
+  std::vector<int32_t> EncodeChat(std::string_view messages_json,
+                                  std::string_view template_arguments = {},
+                                  std::string* text = nullptr,
+                                  const EncodeLimits& limits = {}) const;
 
   // For this repository: a session is no part of the library's interface.
   explicit Engine(std::unique_ptr<Session> session);

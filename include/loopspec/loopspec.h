@@ -20,10 +20,11 @@
 //
 // What may be relied on: Engine and Stream keep their layout, since all they hold is behind one
 // pointer. Structs of options, requests and results get new members at their ends or among their
-// kind, so programs are compiled anew, not rewritten; what a comment says follows the decoder may
-// go. This is the way in for everybody: the commands and the server use it too.
+// kind, so programs are compiled anew, not rewritten; members that "follow the decoder" may be
+// removed. The server, generate, chat and batch use nothing else.
 #pragma once
 
+#include "loopspec/encode_limits.h"
 #include "loopspec/engine.h"
 #include "loopspec/metrics.h"
 #include "loopspec/queue_full.h"

@@ -10,6 +10,8 @@ namespace loopspec {
 struct EngineMetrics {
   int waiting = 0, prefilling = 0, decoding = 0, preempted = 0;  // sequences now
   int pages = 0, pages_free = 0, pages_cached = 0;  // of KV; cached ones may be in use too
+  int page_positions = 0;                           // of one page
+  int pages_evictable = 0;                          // cached ones that no sequence uses
   int cells = 0, cells_free = 0;                    // which hold branches
   int64_t steps = 0, rows = 0;                      // steps made, branches in them
   std::vector<int64_t> steps_by_rows;               // [rows]: steps that had so many

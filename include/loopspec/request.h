@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,10 @@ struct Message {
   std::string role;  // system, user, assistant, or what the model's template knows
   std::string content;
 };
+
+// Called by the engine's thread with the logits of one position at one depth, one for every token
+// of the vocabulary; they are gone after the call. It must not wait, nor throw.
+using OnLogits = std::function<void(int64_t position, int depth, std::span<const float> logits)>;
 
 enum class Decoding {
   kLoopSpec,        // the paper's pipelined self-speculation
@@ -38,20 +44,36 @@ struct Request {
   std::optional<int> max_tokens = {};     // none: 256, or what the context holds; 0: only score
   std::vector<std::string> stop = {};     // end before any of these
   std::vector<int32_t> stop_tokens = {};  // end with any of these
+  bool hide_stop_tokens = false;          // whose text is then no part of the answer's
   bool ignore_eos = false;
   bool show_special = false;  // special tokens as text
 
   std::optional<int> logprobs = {};         // n: of each token, and the n likeliest ones
   std::optional<int> prompt_logprobs = {};  // the same for the prompt's own tokens
-  bool progress = false;                    // tell how far a long prompt is
-  bool trace = false;                       // tell what becomes of the branches
+  // Of every position of the prompt but its last, at every depth of ModelFacts::recurrences up to
+  // the request's own. With max_tokens 0 nothing else is done.
+  OnLogits on_logits = {};
+  bool progress = false;  // tell how far a long prompt is
+  bool trace = false;     // tell what becomes of the branches
+
+  // Who asks, where many share an engine. It is divided between shares by weight, whatever each
+  // asks for; within a share the oldest request comes first.
+  uint64_t share = 0;
+  double weight = 1;  // of the share
+  int priority = 0;   // within the share: a lower one comes first
+
+  // Recurrences of a token, among ModelFacts::recurrences; none: R. Fewer are quicker, and another
+  // text: that of the model with so many recurrences.
+  std::optional<int> recurrence = {};
 
   Decoding decoding = Decoding::kLoopSpec;
   std::optional<std::vector<int>> depths = {};  // among EngineOptions::depths
 
   // Which branches advance in a step. No text depends on these; they follow the decoder, and may
   // change with it.
-  int max_rows = 0;     // branches computed together at most; 0: as many as are worth their time
+  // Rows of a step at most; 0: as many as are worth their time. Counts only while the request is
+  // alone in a step.
+  int max_rows = 0;
   int group = 0;        // tokens that pass the later depths together; 0: chosen by cost
   bool guesses = true;  // begin tokens before they are drafted, on what the text repeats
 };

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "kv/ledger.h"
 #include "model/model.h"
@@ -27,16 +28,40 @@ namespace loopspec {
 // and the residual stream float32, as the released models run.
 enum class ComputeMode { kAuto, kF32, kBF16 };
 
+// How keys and values are kept: as activations are, or as int8 with a scale for each head and
+// position, rounded when they are written: a token attends to its own rounded keys.
+enum class KvType { kCompute, kInt8 };
+
+// Sees the inputs of a matrix product, a row at a time. `weights`: where the matrix, or its first
+// part, lies in the checkpoint.
+using InputObserver = std::function<void(const std::byte* weights, std::span<const float> input)>;
+
 struct BackendOptions {
   std::vector<int> readout_depths;  // ascending, the last is R; C planes exist for these
+  int drafts = 0;                   // of a branch at most; 0: one at every depth but the last
   int cells = 256;                  // branches alive at once, over all requests
   int64_t kv_positions = 0;  // committed positions to hold over all sequences; 0: what memory holds
   int64_t kv_memory =
       0;  // bytes of key/value memory instead, where the backend chooses from free memory
   ComputeMode compute = ComputeMode::kAuto;
+  KvType kv_type = KvType::kCompute;
   int threads = 0;          // CPU: 0 takes every usable core
   uint64_t state_seed = 0;  // keys Raven's initial states, a property of the loaded model
+  // For those who fit weights to what they are multiplied with: the CPU in float32 calls it for
+  // every product, from one thread.
+  InputObserver observe_inputs = {};
 };
+
+// Drafts of a branch whose distributions are kept.
+inline int MostDrafts(const BackendOptions& options) {
+  return options.drafts > 0 ? options.drafts : static_cast<int>(options.readout_depths.size()) - 1;
+}
+
+// Bytes of the keys, or of the values, of one head and position.
+inline int64_t KvHeadBytes(const BackendOptions& options, int head_dim) {
+  if (options.kv_type == KvType::kInt8) return head_dim + 4;
+  return int64_t{head_dim} * (options.compute == ComputeMode::kF32 ? 4 : 2);
+}
 
 // ---- What a step consists of ----
 
@@ -66,8 +91,8 @@ struct RowPlan {
 
 enum class ReadoutPurpose {
   kPropose,  // draft the next token from an early depth
-  kVerify,   // decide the next token at depth R, by cascade over the recorded drafts (none: plain
-             // sampling)
+  kVerify,   // decide the next token at the request's last depth, by cascade over the recorded
+             // drafts (none: plain sampling)
 };
 
 // A draft of the same cell recorded by an earlier readout; its distribution is kept under (cell,
@@ -134,11 +159,12 @@ struct StepResult {
 };
 
 // Part of a prompt, to be committed straight into pages: P, B at all depths and C's blocks at every
-// readout depth.
+// readout depth, or all this up to a depth beyond which nobody reads the pages.
 struct PrefillPlan {
   SequencePlan sequence;
   int32_t start;  // absolute position of tokens[0]; everything before is committed
   std::span<const int32_t> tokens;
+  int32_t recurrences = 0;  // depths of B; 0: all of them
 };
 
 // What one request may ask of a backend at most; CheckLimits (decode/request.h) refuses the rest
@@ -150,6 +176,8 @@ struct BackendLimits {
 using Ticket = uint64_t;
 // Logits of one position at readout_depths[readout]; the span is valid during the call.
 using LogitsSink = std::function<void(int32_t position, int32_t readout, std::span<const float>)>;
+// Likewise the state that they are read out from, [hidden]: what B left, its own norm included.
+using StateSink = LogitsSink;
 
 class Backend {
  public:
@@ -183,6 +211,11 @@ class Backend {
   virtual bool prefill_equals_decode() const = 0;
   // As Prefill, and hands out the logits of every position at every readout depth.
   virtual void Score(const PrefillPlan& plan, const LogitsSink& sink) = 0;
+  // As Score, with the states too. Throws Error where the backend keeps them to itself.
+  virtual void ScoreStates(const PrefillPlan& /*plan*/, const LogitsSink& /*sink*/,
+                           const StateSink& /*states*/) {
+    Fail("{} hands out no hidden states, expected --device cpu", device());
+  }
 
   // The plan must stay as it is until Wait returns.
   virtual Ticket Submit(const StepPlan& plan) = 0;

@@ -16,6 +16,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A file or folder that was named is not there.
+class FileMissing : public Error {
+ public:
+  using Error::Error;
+};
+
 // Throws Error with a formatted message.
 template <typename... Args>
 [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) {

@@ -46,7 +46,11 @@ class Descriptor {
 // since opening alone may wait (a pipe) or do something (a device), and again afterwards.
 int OpenRegular(const std::filesystem::path& path, size_t limit, size_t& size) {
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0) Fail("cannot open {}: {}", path.string(), Reason());
+  if (stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT)
+      throw FileMissing(fmt::format("cannot open {}: {}", path.string(), Reason()));
+    Fail("cannot open {}: {}", path.string(), Reason());
+  }
   if (!S_ISREG(info.st_mode)) {
     Fail("cannot read {}: it is {}, expected a regular file", path.string(), KindOf(info.st_mode));
   }

@@ -68,7 +68,10 @@ double AgreementTolerance(double asked, int positions) {
 SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_backend, int positions,
                                 uint64_t seed, const std::function<void(int done)>& progress) {
   SynthAgreement result;
-  result.depths = DefaultDepths(model.spec.recurrence);
+  const auto& own = model.spec.draft_depths;
+  result.depths = own && !own->empty() && own->back() < model.spec.recurrence
+                      ? *own
+                      : DefaultDepths(model.spec.recurrence);
   result.positions = std::min(positions, model.spec.max_positions);
   BackendOptions options;
   options.readout_depths = ReadoutDepths(result.depths, model.spec.recurrence);

@@ -171,21 +171,24 @@ OrderedJson CalibrationJson(std::span<const CalibrationReport> reports, const Mo
   };
   const CalibrationReport& first = reports[0];
   const DepthProfile& profile = first.profile;
-  return {{"loopspec_calibration", kCalibrationVersion},
-          {"model", CalibrationModel(model)},
-          {"prompts", CurveJson(profile.prompts)},
-          {"generated", CurveJson(profile.generated)},
-          {"sampling",
-           {{"temperature", first.sampling.temperature},
-            {"top_p", first.sampling.top_p},
-            {"top_k", first.sampling.top_k},
-            {"min_p", first.sampling.min_p}}},
-          {"guesses", {{"offered", profile.guess_offered}, {"right", profile.guess_right}}},
-          {"envelope", EnvelopeJson(first)},
-          {"greedy", rates(RatesView::kGreedy, "greedy")},
-          {"sampled_positions", profile.cascade_positions},
-          {"sampled", rates(RatesView::kSampled, "sampled")},
-          {"devices", devices}};
+  OrderedJson json = {
+      {"loopspec_calibration", kCalibrationVersion},
+      {"model", CalibrationModel(model)},
+      {"prompts", CurveJson(profile.prompts)},
+      {"generated", CurveJson(profile.generated)},
+      {"sampling",
+       {{"temperature", first.sampling.temperature},
+        {"top_p", first.sampling.top_p},
+        {"top_k", first.sampling.top_k},
+        {"min_p", first.sampling.min_p}}},
+      {"guesses", {{"offered", profile.guess_offered}, {"right", profile.guess_right}}},
+      {"envelope", EnvelopeJson(first)},
+      {"greedy", rates(RatesView::kGreedy, "greedy")},
+      {"sampled_positions", profile.cascade_positions},
+      {"sampled", rates(RatesView::kSampled, "sampled")},
+      {"devices", devices}};
+  if (first.exit_gate) json["exit_gate"] = first.exit_gate->ToJson();
+  return json;
 }
 
 }  // namespace loopspec

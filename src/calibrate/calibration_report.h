@@ -8,6 +8,7 @@
 
 #include "base/json_fwd.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/exit_gate.h"
 #include "model/model.h"
 
 namespace loopspec {
@@ -42,6 +43,8 @@ struct CalibrationReport {
   std::vector<int> chosen_depths;       // none: autoregressive decoding
   bool triples_thinned = false;
   std::vector<MeasuredSpeed> measured;  // the first is autoregressive; may be empty
+
+  std::optional<ExitReport> exit_gate;  // where the model has one and the device shows states
 
   // How much longer the same work took at one time than at another: on a busy machine timings say
   // little. 1: it never did.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "calibrate/cost_pace.h"
+#include "calibrate/exit_gate.h"
 #include "engine/load/step_cost.h"
 #include "engine/memory_bound.h"
 #include "engine/run_request.h"
@@ -83,6 +84,17 @@ std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
   }
   scheduler.set_hooks({});
   return texts;
+}
+
+// What the model's exit gate says about the texts, as far as the device shows it.
+std::optional<ExitReport> ExitGateOf(const Model& model, const std::vector<CalibrationText>& texts,
+                                     Backend& backend) {
+  const std::optional<ExitGate> gate = ExitGate::Of(model);
+  if (!gate || backend.device() != "cpu") return std::nullopt;
+  ExitReport report(backend.options().readout_depths);
+  for (const CalibrationText& text : texts)
+    ReadExitGate(backend, *gate, text.tokens, static_cast<size_t>(text.first), report);
+  return report;
 }
 
 DepthProfile Profile(const CalibrationOptions& options, const std::vector<CalibrationText>& texts,
@@ -276,6 +288,7 @@ void RunCalibration(const CalibrationOptions& options, const Model& model,
   const std::vector<CalibrationText> texts =
       WriteTexts(options, prompts, request, scheduler, pace, hooks);
   report.profile = Profile(options, texts, backend, hooks);
+  report.exit_gate = ExitGateOf(model, texts, backend);
   report.texts = static_cast<int>(texts.size());
   report.request.cost = pace.Corrected();
   report.request.text_tokens =

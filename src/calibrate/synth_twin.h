@@ -9,13 +9,19 @@
 
 namespace loopspec {
 
+enum class TwinFamily { kOuro, kNanbeige, kRavenLlama, kRavenOlmo, kHuginn };
+
 // Size and kind of a released model.
 struct TwinShape {
   const char* name;
-  bool raven, olmo;
+  TwinFamily family;
   int prelude, core, coda, hidden, heads, kv_heads, head_dim, ff, vocab, recurrence, positions;
   double theta, eps;
   bool scaled_rope = false;  // llama3 scaling
+
+  bool raven() const { return family >= TwinFamily::kRavenLlama; }  // in any layout
+  bool olmo() const { return family == TwinFamily::kRavenOlmo; }
+  bool huginn() const { return family == TwinFamily::kHuginn; }
 
   // Another width: heads keep their size, their number and the feed-forward shrink in proportion.
   // Throws Error unless whole heads come out.
@@ -34,7 +40,11 @@ struct TensorPlan {
   double diagonal[2] = {0, 0};
   bool has_shift = false;  // changes with the twin's shift
 
-  int64_t elements() const { return shape.size() == 1 ? shape[0] : shape[0] * shape[1]; }
+  int64_t elements() const {
+    int64_t all = 1;
+    for (const int64_t extent : shape) all *= extent;
+    return all;
+  }
   uint64_t bytes() const { return static_cast<uint64_t>(elements()) * 2; }
 };
 
@@ -53,10 +63,13 @@ class Twin {
  private:
   void RavenBlock(const std::string& at, double branch, std::vector<TensorPlan>& out) const;
   void OuroBlock(const std::string& at, std::vector<TensorPlan>& out) const;
+  void RavenConfig(OrderedJson& config) const;
+  void OuroConfig(OrderedJson& config) const;
 
   TwinShape s_;
-  double branch_ = 0;  // Ouro: size of a sublayer's contribution, beside a state of size one
-  double keep_ = 0;    // Raven: how much of the state a recurrence keeps
+  // Ouro, Nanbeige: size of a sublayer's contribution, beside a state of size one.
+  double branch_ = 0;
+  double keep_ = 0;  // Raven: how much of the state a recurrence keeps
 };
 
 }  // namespace loopspec

@@ -1,5 +1,10 @@
 #include "decode/request.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
@@ -7,9 +12,8 @@
 namespace loopspec {
 
 void CheckLimits(const DecodeRequest& request, const BackendLimits& limits) {
-  if (request.logprobs < -1 || request.logprobs > limits.max_logprobs) {
-    Fail("logprobs is {}, expected 0 to {} here, or -1 for none", request.logprobs,
-         limits.max_logprobs);
+  if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > limits.max_logprobs)) {
+    Fail("logprobs is {}, expected 0 to {} here", *request.logprobs, limits.max_logprobs);
   }
 }
 
@@ -29,6 +33,17 @@ std::string NameOf(FinishReason reason) {
   return "none";
 }
 
+void CheckRecurrence(int recurrence, const ModelSpec& spec, std::span<const int> readout_depths) {
+  if (std::find(readout_depths.begin(), readout_depths.end(), recurrence) != readout_depths.end())
+    return;
+  Fail(
+      "recurrence is {}, expected one of {}: the model was trained for {}, and others must be "
+      "named when it is loaded ({})",
+      recurrence, fmt::join(readout_depths, ", "), spec.trained_recurrence,
+      recurrence > spec.recurrence ? fmt::format("--recurrence {}", recurrence)
+                                   : fmt::format("--recurrences {}", recurrence));
+}
+
 void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
                   const BackendOptions& backend) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
@@ -45,8 +60,12 @@ void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
         "max_position_embeddings=N overrides it)",
         prompt, request.max_tokens, positions, spec.max_positions);
   }
-  CheckDepths(request.depths, spec.recurrence);
+  if (request.recurrence != 0) CheckRecurrence(request.recurrence, spec, backend.readout_depths);
+  CheckDepths(request.depths, RecurrenceOf(request, spec));
   CheckReadouts(request.depths, backend.readout_depths);
+  if (std::ssize(request.depths) > MostDrafts(backend))
+    Fail("depths {} are {}, expected at most {}", fmt::join(request.depths, ","),
+         request.depths.size(), MostDrafts(backend));
   CheckSamplingParams(request.sampling, spec.vocab);
   if (request.row_budget < 0)
     Fail("max-rows is {}, expected 1 or more, or 0 for no limit", request.row_budget);

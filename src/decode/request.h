@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,10 @@ struct DecodeRequest {
   std::vector<int32_t> stop_tokens;  // any of them ends the text
   uint64_t seed = 0;
   uint32_t choice = 0;
-  int logprobs = -1;   // -1: none; n: of the token and the n most likely
+  std::optional<int> logprobs = {};  // n: of the token and the n most likely
+  // Recurrences of a token; 0: the model's R. Fewer are another model's text: tokens are verified
+  // at this depth, which the backend must read out, and deeper planes stay empty.
+  int recurrence = 0;
   bool trace = false;  // keep the timeline of branches
 
   // Which branches advance in a step: none of these changes the text.
@@ -44,6 +48,14 @@ struct DecodeRequest {
   AcceptancePrior prior;    // what is assumed of drafts at first
   bool adapt_rates = true;  // follow the verdicts; false for tests that need a fixed choice
 };
+
+// The depth at which a request's tokens are decided.
+inline int RecurrenceOf(const DecodeRequest& request, const ModelSpec& spec) {
+  return request.recurrence > 0 ? request.recurrence : spec.recurrence;
+}
+
+// Throws Error unless tokens can be decided at that depth: it is one that the backend reads out.
+void CheckRecurrence(int recurrence, const ModelSpec& spec, std::span<const int> readout_depths);
 
 // Throws Error naming what the request asks for and this backend cannot do.
 void CheckLimits(const DecodeRequest& request, const BackendLimits& limits);

@@ -48,6 +48,7 @@ class RowChooser {
   // `recurrence`: R. `readouts`: of a token on its way to R, the last one included. `most`: rows
   // that can be in a step.
   RowChooser(int recurrence, int readouts, int most);
+  void set_readouts(int readouts) { readouts_ = readouts; }
 
   // Sets advance[i] for the rows that advance, at most `limit` of them. Every sequence that has a
   // row which is not held gets one, as long as the limit allows.

@@ -72,6 +72,7 @@ struct Stream::State {
   uint64_t seed = 0;
   std::vector<int32_t> prompt;
   std::vector<int> depths;
+  int recurrence = 0;  // of its tokens
   bool logprobs = false;
   std::shared_ptr<const LoadedModel> loaded;  // for what outlives the engine: statistics
   BackendOptions backend;
@@ -171,7 +172,7 @@ const std::vector<TraceEvent>& Stream::trace() const {
 Statistics Stream::statistics(int choice) const {
   const ChoiceResult result = state_->tokens->result(choice);
   const DecodeStatistics& counts = result.statistics;
-  const int recurrence = state_->loaded->spec().recurrence;
+  const int recurrence = state_->recurrence;
   Statistics out;
   out.finish_reason = result.finish_reason;
   out.error = result.error;
@@ -266,6 +267,7 @@ Stream Engine::Submit(const Request& request) {
   state->driver = parts_->driver;
   state->seed = submission.request.seed;
   state->prompt = std::move(submission.request.prompt);
+  state->recurrence = RecurrenceOf(submission.request, session.spec());
   state->depths = std::move(submission.request.depths);
   state->logprobs = request.logprobs.has_value();
   state->loaded = session.shared_loaded();
@@ -313,11 +315,14 @@ const ModelFacts& Engine::facts() const {
 }
 
 EngineMetrics Engine::metrics() const {
-  return parts_->scheduler.state();
+  EngineMetrics metrics = parts_->scheduler.state();
+  metrics.page_positions = kPageSize;
+  return metrics;
 }
 
-std::vector<int32_t> Engine::Encode(std::string_view text, bool add_special_tokens) const {
-  return parts_->session->loaded().tokenizer().Encode(text, add_special_tokens);
+std::vector<int32_t> Engine::Encode(std::string_view text, bool add_special_tokens,
+                                    const EncodeLimits& limits) const {
+  return parts_->session->loaded().tokenizer().Encode(text, add_special_tokens, limits);
 }
 
 std::string Engine::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
@@ -334,6 +339,16 @@ std::string Engine::Render(std::string_view messages_json,
       ParseOrderedJson(messages_json, "messages"),
       template_arguments.empty() ? OrderedJson::object()
                                  : ParseOrderedJson(template_arguments, "template arguments"));
+}
+
+std::vector<int32_t> Engine::EncodeChat(std::string_view messages_json,
+                                        std::string_view template_arguments, std::string* text,
+                                        const EncodeLimits& limits) const {
+  return parts_->session->loaded().EncodeMessages(
+      ParseOrderedJson(messages_json, "messages"),
+      template_arguments.empty() ? OrderedJson::object()
+                                 : ParseOrderedJson(template_arguments, "template arguments"),
+      text, limits);
 }
 
 }  // namespace loopspec

@@ -5,7 +5,8 @@ namespace loopspec {
 double BytesRead(const Model& model, const BackendOptions& options,
                  const DecodeStatistics& statistics) {
   const ModelSpec& spec = model.spec;
-  const double kv_bytes = 2.0 * spec.kv_size() * (options.compute == ComputeMode::kF32 ? 4 : 2);
+  const double kv_bytes =
+      2.0 * spec.kv_heads * static_cast<double>(KvHeadBytes(options, spec.head_dim));
   const auto times = [](int64_t count, double bytes) { return static_cast<double>(count) * bytes; };
   return times(statistics.steps, static_cast<double>(model.weights.core_bytes())) +
          times(statistics.prelude_steps, static_cast<double>(model.weights.prelude_bytes())) +

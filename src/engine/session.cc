@@ -37,7 +37,18 @@ Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel
     CheckDepths(depths, spec().recurrence);
     all.insert(all.end(), depths.begin(), depths.end());
   }
-  backend_ = MakeBackend(loaded_->model(), options, all);
+  for (const int recurrence : options.recurrences) {
+    if (recurrence < 1 || recurrence > spec().recurrence)
+      Fail("recurrences has {}, expected 1 to {}, the model's recurrences here", recurrence,
+           spec().recurrence);
+    all.push_back(recurrence);
+  }
+  // A readout without layers keeps no keys: every depth can be one.
+  for (int depth = 1; spec().coda_layers == 0 && depth < spec().recurrence; ++depth)
+    all.push_back(depth);
+  size_t drafts = 1;
+  for (const std::vector<int>& depths : depths_) drafts = std::max(drafts, depths.size());
+  backend_ = MakeBackend(loaded_->model(), options, all, static_cast<int>(drafts));
 }
 
 Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded,
@@ -71,8 +82,12 @@ ModelFacts Session::Facts() const {
   facts.parameters = loaded_->model().weights.parameters;
   facts.vocab = spec().vocab;
   facts.recurrence = spec().recurrence;
+  facts.trained_recurrence = spec().trained_recurrence;
+  facts.recurrences = backend_->options().readout_depths;
   facts.depths = depths_;
   facts.sampling = defaults_.sampling;
+  facts.sampling_chosen = defaults_.chosen;
+  facts.max_queued = options_.max_queued;
   const SpecialTokens& special = loaded_->special();
   facts.eos_ids = special.eos;
   if (loaded_->has_chat_template()) facts.chat_template = loaded_->chat_template().source();
@@ -98,7 +113,12 @@ std::vector<int> Session::ChooseDepths(const Request& request, bool greedy) cons
       Fail("depths {} go with LoopSpec decoding alone", fmt::join(*request.depths, ","));
     return {};
   }
-  if (!request.depths) return depths_[greedy ? 0 : sampled_default_];
+  if (!request.depths) {
+    std::vector<int> depths = depths_[greedy ? 0 : sampled_default_];
+    if (request.recurrence)  // drafts come from before the depth that decides
+      std::erase_if(depths, [&](int depth) { return depth >= *request.recurrence; });
+    return depths;
+  }
   if (std::find(depths_.begin(), depths_.end(), *request.depths) == depths_.end()) {
     std::vector<std::string> known;
     for (const std::vector<int>& depths : depths_)
@@ -116,7 +136,13 @@ Submission Session::Prepare(const Request& request) const {
   const auto prompt = static_cast<int64_t>(decode.prompt.size());
   decode.sampling = request.sampling.value_or(defaults_.sampling);
   decode.depths = ChooseDepths(request, decode.sampling.greedy());
-  decode.prior = calibration_.Prior(decode.depths, decode.sampling.greedy());
+  if (request.recurrence) {
+    CheckRecurrence(*request.recurrence, spec(), backend_->options().readout_depths);
+    decode.recurrence = *request.recurrence;
+  }
+  // How often a draft is what depth R says; of other depths nothing is known.
+  if (RecurrenceOf(decode, spec()) == spec().recurrence)
+    decode.prior = calibration_.Prior(decode.depths, decode.sampling.greedy());
   decode.row_budget = request.max_rows;
   decode.group = request.group;
   if (request.decoding == Decoding::kLookup && !request.guesses)
@@ -129,7 +155,7 @@ Submission Session::Prepare(const Request& request) const {
   for (const std::optional<int>& count : {request.logprobs, request.prompt_logprobs}) {
     if (count && *count < 0) Fail("logprobs is {}, expected 0 or more", *count);
   }
-  decode.logprobs = request.logprobs.value_or(-1);
+  decode.logprobs = request.logprobs;
   decode.trace = request.trace;
   for (const int32_t token : request.stop_tokens) {
     if (token < 0 || token >= spec().vocab)
@@ -139,14 +165,21 @@ Submission Session::Prepare(const Request& request) const {
   if (!request.ignore_eos)
     decode.stop_tokens.insert(decode.stop_tokens.end(), loaded_->special().eos.begin(),
                               loaded_->special().eos.end());
+  if (!(request.weight > 0))
+    Fail("the weight of a share is {}, expected more than 0", request.weight);
+  submission.share = request.share;
+  submission.weight = request.weight;
+  submission.priority = request.priority;
   submission.choices = request.choices;
   submission.prompt_logprobs = request.prompt_logprobs.value_or(-1);
+  submission.on_logits = request.on_logits;
   submission.report_prefill = request.progress;
   // Stop strings cannot do without: then it says why not.
   if (loaded_->has_tokenizer() || !request.stop.empty())
     submission.tokenizer = &loaded_->tokenizer();
   submission.text.skip_special = !request.show_special;
   submission.text.stop = request.stop;
+  if (request.hide_stop_tokens) submission.text.hidden = request.stop_tokens;
   if (adjust_) adjust_(submission);
   return submission;
 }

@@ -48,7 +48,7 @@ std::string TitleWords(std::string_view text) {
     const bool separator = IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
     if (separator != in_separator) flush();
     in_separator = separator;
-    AppendCodePoint(&word, c);
+    AppendUtf8(c, word);
   }
   flush();
   return out;
@@ -201,7 +201,7 @@ Value StripTags(Interpreter& interpreter, const Value& value, const Arguments& a
     }
     if (pending_space) out += ' ';
     pending_space = false;
-    AppendCodePoint(&out, c);
+    AppendUtf8(c, out);
   }
   static constexpr std::pair<std::string_view, std::string_view> kReferences[] = {
       {"&lt;", "<"},  {"&gt;", ">"},   {"&quot;", "\""}, {"&#34;", "\""},

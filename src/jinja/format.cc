@@ -315,7 +315,7 @@ class PercentFormatter {
       Fail("chat template: %c requires an int in range or a single character");
     }
     std::string out;
-    AppendCodePoint(&out, static_cast<char32_t>(*code));
+    AppendUtf8(static_cast<char32_t>(*code), out);
     return out;
   }
 

@@ -90,7 +90,7 @@ class EscapeDecoder {
       Fail("chat template line {}: \\{}{} in a string is not a character", line_, kind, text);
     }
     position_ += digits;
-    AppendCodePoint(&out_, value);
+    AppendUtf8(value, out_);
   }
 
   void AppendOctal(char first) {
@@ -101,7 +101,7 @@ class EscapeDecoder {
       value = value * 8 + static_cast<uint32_t>(c - '0');
       ++position_;
     }
-    AppendCodePoint(&out_, value);
+    AppendUtf8(value, out_);
   }
 
   std::string_view body_;

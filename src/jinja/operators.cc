@@ -309,7 +309,7 @@ Value Slice(const Value& value, const Value& start, const Value& stop, const Val
       if (ascii) {
         out += s->text[at];
       } else {
-        AppendCodePoint(&out, points[at]);
+        AppendUtf8(points[at], out);
       }
     }
     return Value::Of(std::move(out), s->markup);
@@ -349,7 +349,7 @@ std::optional<Value> Index(const Value& value, int64_t index, Budget& budget) {
   size_t position = 0;
   for (int64_t i = 0; i < index; ++i) NextCodePoint(s.text, &position);
   std::string out;
-  AppendCodePoint(&out, NextCodePoint(s.text, &position));
+  AppendUtf8(NextCodePoint(s.text, &position), out);
   return Value::Of(std::move(out), s.markup);
 }
 

@@ -329,7 +329,7 @@ Value ExpandTabs(Interpreter& interpreter, const Value& self, const Arguments& a
       out.append(static_cast<size_t>(spaces), ' ');
       column += spaces;
     } else {
-      AppendCodePoint(&out, c);
+      AppendUtf8(c, out);
       column = c == '\n' || c == '\r' ? 0 : column + 1;
     }
   }

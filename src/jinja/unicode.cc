@@ -179,7 +179,7 @@ void AppendUpper(std::string* out, char32_t c) {
   if (const SpecialCase* special = FindSpecialCase(c)) {
     *out += Encode(special->upper);
   } else {
-    AppendCodePoint(out, static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(c))));
+    AppendUtf8(static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(c))), *out);
   }
 }
 
@@ -187,7 +187,7 @@ void AppendTitle(std::string* out, char32_t c) {
   if (const SpecialCase* special = FindSpecialCase(c)) {
     *out += Encode(special->title);
   } else {
-    AppendCodePoint(out, static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(c))));
+    AppendUtf8(static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(c))), *out);
   }
 }
 
@@ -219,14 +219,15 @@ void AppendLower(std::string* out, std::u32string_view text, size_t position) {
   if (c == 0x130) {
     *out += "i\u0307";
   } else if (c == 0x3A3) {
-    AppendCodePoint(out, IsFinalSigma(text, position) ? 0x3C2 : 0x3C3);
+    AppendUtf8(IsFinalSigma(text, position) ? 0x3C2 : 0x3C3, *out);
   } else {
-    AppendCodePoint(out, static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c))));
+    AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c))), *out);
   }
 }
 
 }  // namespace
 
+// Stays within `text` whatever its bytes are: not every caller has checked them.
 char32_t NextCodePoint(std::string_view text, size_t* position) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -244,25 +245,6 @@ char32_t NextCodePoint(std::string_view text, size_t* position) {
   return c;
 }
 
-void AppendCodePoint(std::string* text, char32_t c) {
-  const auto put = [&](char32_t byte) { text->push_back(static_cast<char>(byte)); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | (c >> 6));
-    put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | (c >> 12));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | (c >> 18));
-    put(0x80 | ((c >> 12) & 0x3F));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  }
-}
-
 std::u32string Decode(std::string_view text) {
   std::u32string out;
   out.reserve(text.size());
@@ -273,26 +255,12 @@ std::u32string Decode(std::string_view text) {
 std::string Encode(std::u32string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (const char32_t c : text) AppendCodePoint(&out, c);
+  for (const char32_t c : text) AppendUtf8(c, out);
   return out;
 }
 
 int64_t CountCodePoints(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
-bool IsValidUtf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  utf8proc_ssize_t left = static_cast<utf8proc_ssize_t>(text.size());
-  while (left > 0) {
-    utf8proc_int32_t code_point = 0;
-    const utf8proc_ssize_t used = utf8proc_iterate(bytes, left, &code_point);
-    if (used <= 0) return false;
-    bytes += used;
-    left -= used;
-  }
-  return true;
+  return static_cast<int64_t>(CountCharacters(text));
 }
 
 bool IsSpace(char32_t c) {
@@ -419,7 +387,7 @@ std::string SwapCase(std::string_view text) {
     } else if (IsLower(points[i])) {
       AppendUpper(&out, points[i]);
     } else {
-      AppendCodePoint(&out, points[i]);
+      AppendUtf8(points[i], out);
     }
   }
   return out;

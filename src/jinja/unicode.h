@@ -7,15 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace loopspec::jinja {
 
 // The code point at byte `*position`, which moves past it.
 char32_t NextCodePoint(std::string_view text, size_t* position);
-void AppendCodePoint(std::string* text, char32_t code_point);
 std::u32string Decode(std::string_view text);
 std::string Encode(std::u32string_view text);
 int64_t CountCodePoints(std::string_view text);
-bool IsValidUtf8(std::string_view text);
 
 bool IsSpace(char32_t c);
 bool IsLineBreak(char32_t c);

@@ -35,12 +35,29 @@ int PagePool::Take() {
 
 void PagePool::Retain(int page) {
   LOOPSPEC_CHECK(page >= 0 && page < capacity() && references(page) > 0);
-  ++references_[static_cast<size_t>(page)];
+  const auto i = static_cast<size_t>(page);
+  if (++references_[i] == 2 && kept_[i]) --kept_alone_;
 }
 
 void PagePool::Release(int page) {
   LOOPSPEC_CHECK(page >= 0 && page < capacity() && references(page) > 0);
-  if (--references_[static_cast<size_t>(page)] == 0) free_.Give(page);
+  const auto i = static_cast<size_t>(page);
+  if (--references_[i] == 0) free_.Give(page);
+  if (references_[i] == 1 && kept_[i]) ++kept_alone_;
+}
+
+void PagePool::Keep(int page) {
+  Retain(page);
+  LOOPSPEC_CHECK(!kept_[static_cast<size_t>(page)]);
+  kept_[static_cast<size_t>(page)] = true;
+}
+
+void PagePool::Drop(int page) {
+  const auto i = static_cast<size_t>(page);
+  LOOPSPEC_CHECK(kept_[i]);
+  if (references_[i] == 1) --kept_alone_;
+  kept_[i] = false;
+  Release(page);
 }
 
 SequencePages::SequencePages(KvLedger& ledger, int64_t positions) : ledger_(&ledger) {

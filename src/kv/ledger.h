@@ -36,13 +36,20 @@ class FreeList {
 // Pages with reference counts: a page is free again when the last of its holders has released it.
 class PagePool {
  public:
-  explicit PagePool(int count) : free_(count), references_(static_cast<size_t>(count), 0) {}
+  explicit PagePool(int count)
+      : free_(count),
+        references_(static_cast<size_t>(count), 0),
+        kept_(static_cast<size_t>(count), false) {}
 
   // A page with one holder; -1 when none is left.
   int Take();
   // One holder more, or fewer.
   void Retain(int page);
   void Release(int page);
+  // The same for the one holder that keeps pages for later: how many it has alone is counted.
+  void Keep(int page);
+  void Drop(int page);
+  int kept_alone() const { return kept_alone_; }
 
   int references(int page) const { return references_[static_cast<size_t>(page)]; }
   int available() const { return free_.available(); }
@@ -51,6 +58,8 @@ class PagePool {
  private:
   FreeList free_;
   std::vector<int32_t> references_;
+  std::vector<bool> kept_;
+  int kept_alone_ = 0;
 };
 
 class KvLedger {

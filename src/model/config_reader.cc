@@ -65,26 +65,98 @@ std::string ConfigReader::String(std::string_view key) const {
   return *std::move(value);
 }
 
+std::vector<std::string> ConfigReader::KeysStartingWith(std::string_view prefix) const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_.items()) {
+    if (key.starts_with(prefix)) keys.push_back(key);
+  }
+  return keys;
+}
+
+const Json* ConfigReader::RopeParameters() const {
+  const bool newer = Has("rope_parameters");
+  const std::string_view key = newer ? "rope_parameters" : "rope_scaling";
+  const Json* parameters = Find(key);
+  if (parameters != nullptr && !parameters->is_object()) Fail("{}: {} is no object", what_, key);
+  // Files that know kinds of layers keep an object for each; all of ours are of one kind.
+  if (newer && parameters->contains("full_attention")) {
+    if (parameters->size() > 1)
+      Fail("{}: rope_parameters has kinds of layers beside full_attention", what_);
+    parameters = &(*parameters)["full_attention"];
+  }
+  if (parameters != nullptr && !parameters->is_object())
+    Fail("{}: {}: full_attention is no object", what_, key);
+  return parameters;
+}
+
 RopeSpec ConfigReader::Rope(std::string_view alternative) const {
   RopeSpec rope;
-  rope.theta = Number(Has("rope_theta") || alternative.empty() ? "rope_theta" : alternative);
-  const Json* scaling = Find("rope_scaling");
-  if (scaling == nullptr) return rope;
-  if (!scaling->is_object()) Fail("{}: rope_scaling is no object", what_);
-  const ConfigReader inner(*scaling, what_ + ": rope_scaling");
-  const std::string type = inner.String(inner.Has("rope_type") ? "rope_type" : "type");
-  if (type == "default") return rope;
-  if (type != "llama3")
-    Fail("{}: rope_scaling of type {} is not supported (llama3 is)", what_, type);
-  rope.factor = inner.Number("factor");
-  rope.low_freq_factor = inner.Number("low_freq_factor");
-  rope.high_freq_factor = inner.Number("high_freq_factor");
-  rope.original_positions = inner.Number("original_max_position_embeddings");
-  if (rope.high_freq_factor <= rope.low_freq_factor) {
-    Fail("{}: rope_scaling: high_freq_factor {} is not above low_freq_factor {}", what_,
-         rope.high_freq_factor, rope.low_freq_factor);
+  const Json* parameters = RopeParameters();
+  const bool newer = Has("rope_parameters");
+  const ConfigReader inner(parameters == nullptr ? json_ : *parameters,
+                           what_ + (newer ? ": rope_parameters" : ": rope_scaling"));
+  const std::string_view key =
+      Has("rope_theta") || alternative.empty() ? "rope_theta" : alternative;
+  if (newer && inner.Has("rope_theta")) {
+    rope.theta = inner.Number("rope_theta");
+    if (Has(key) && Number(key) != rope.theta) {
+      Fail("{}: {} is {}, but rope_parameters has a rope_theta of {}", what_, key, Number(key),
+           rope.theta);
+    }
+  } else {
+    rope.theta = Number(key);
+  }
+  if (parameters != nullptr) ReadScaling(inner, rope);
+  for (const ConfigReader* reader : {this, &inner}) {
+    if (reader->NumberOr("partial_rotary_factor", 1.0) != 1.0) {
+      Fail("{}: partial_rotary_factor is {}, only 1 is supported", reader->what_,
+           reader->Number("partial_rotary_factor"));
+    }
   }
   return rope;
+}
+
+void ConfigReader::ReadScaling(const ConfigReader& from, RopeSpec& rope) const {
+  const bool typed = from.Has("rope_type") || from.Has("type");
+  if (!typed && Has("rope_parameters")) return;  // transformers takes it for "default"
+  const std::string type = from.String(from.Has("rope_type") ? "rope_type" : "type");
+  if (type == "default") return;
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+  } else {
+    Fail("{} of type {:.60} is not supported (linear, llama3 and yarn are)", from.what_, type);
+  }
+  rope.factor = from.Number("factor");
+  if (rope.scaling == RopeScaling::kLlama3) {
+    rope.low_freq_factor = from.Number("low_freq_factor");
+    rope.high_freq_factor = from.Number("high_freq_factor");
+    rope.original_positions = from.Number("original_max_position_embeddings");
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      Fail("{}: high_freq_factor {} is not above low_freq_factor {}", from.what_,
+           rope.high_freq_factor, rope.low_freq_factor);
+    }
+  } else if (rope.scaling == RopeScaling::kYarn) {
+    rope.original_positions = from.Has("original_max_position_embeddings")
+                                  ? from.Number("original_max_position_embeddings")
+                                  : Number("max_position_embeddings");
+    if (from.Has("beta_fast")) rope.beta_fast = from.Number("beta_fast");
+    if (from.Has("beta_slow")) rope.beta_slow = from.Number("beta_slow");
+    if (rope.beta_fast < rope.beta_slow) {
+      Fail("{}: beta_fast {} is below beta_slow {}", from.what_, rope.beta_fast, rope.beta_slow);
+    }
+    rope.truncate = from.BoolOr("truncate", true);
+    const auto stretch = [&](double scale) {
+      return rope.factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1.0;
+    };
+    const double mscale = from.NumberOr("mscale", 0.0), all = from.NumberOr("mscale_all_dim", 0.0);
+    rope.attention_factor = from.Has("attention_factor")  ? from.Number("attention_factor")
+                            : mscale != 0.0 && all != 0.0 ? stretch(mscale) / stretch(all)
+                                                          : stretch(1.0);
+  }
 }
 
 }  // namespace loopspec

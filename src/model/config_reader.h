@@ -1,9 +1,10 @@
-// config.json, key by key, with errors that name the key; and the two families' readers.
+// config.json, key by key, with errors that name the key.
 #pragma once
 
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json_fwd.h"
 #include "model/model_spec.h"
@@ -24,23 +25,25 @@ class ConfigReader {
   std::string String(std::string_view key) const;  // required
   bool Has(std::string_view key) const;            // there and not null
   const Json* Find(std::string_view key) const;    // null when absent or null
+  std::vector<std::string> KeysStartingWith(std::string_view prefix) const;
   const std::string& what() const { return what_; }
   // Whether anybody asked for this key: an override of one that nobody reads is a slip of the pen.
   bool WasRead(std::string_view key) const { return read_.find(key) != read_.end(); }
 
-  // rope_theta (or `alternative`) and rope_scaling, null or of type llama3 or default.
+  // rope_theta (or `alternative`) and rope_scaling, or both in rope_parameters, as transformers 5
+  // writes them. Scaling is none or of type default, linear, llama3 or yarn.
   RopeSpec Rope(std::string_view alternative = "") const;
 
  private:
+  // The object of these names that holds type and factors of the scaling; null: none.
+  const Json* RopeParameters() const;
+  void ReadScaling(const ConfigReader& from, RopeSpec& rope) const;
   void Note(std::string_view key) const { read_.emplace(key); }
 
   const Json& json_;
   std::string what_;
   mutable std::set<std::string, std::less<>> read_;
 };
-
-ModelSpec ReadOuroSpec(const ConfigReader& config);
-ModelSpec ReadRavenSpec(const ConfigReader& config);
 
 // Bounds that no real model comes near; they keep every product of extents far from overflow.
 inline constexpr int64_t kMaxWidth = 1 << 20;

@@ -15,7 +15,7 @@ struct Model {
   Checkpoint checkpoint;
   ModelWeights weights;
 
-  // Throws Error. `recurrence` > 0 replaces the config's R.
+  // A folder, or a GGUF file. Throws Error. `recurrence` > 0 replaces the config's R.
   static Model Load(const std::filesystem::path& folder, const ConfigOverrides& overrides = {},
                     int recurrence = 0);
 };

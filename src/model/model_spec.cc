@@ -1,14 +1,12 @@
 #include "model/model_spec.h"
 
-#include <cmath>
-#include <numbers>
 #include <set>
 #include <string>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
-#include "model/config_reader.h"
+#include "model/families/families.h"
 
 namespace loopspec {
 namespace {
@@ -62,27 +60,19 @@ void CheckConsistent(const ModelSpec& spec, const std::string& what) {
   }
 }
 
-}  // namespace
-
-std::vector<double> ModelSpec::RopeFrequencies() const {
-  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    double f = std::pow(rope.theta, -2.0 * static_cast<double>(i) / head_dim);
-    if (rope.factor > 0.0) {
-      const double wavelength = 2.0 * std::numbers::pi / f;
-      const double turns = rope.original_positions / wavelength;  // in the original context
-      if (turns < rope.low_freq_factor) {
-        f /= rope.factor;
-      } else if (turns <= rope.high_freq_factor) {
-        const double smooth =
-            (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-        f = (1.0 - smooth) * f / rope.factor + smooth * f;
-      }
-    }
-    frequencies[i] = f;
+ModelSpec ReadSpec(const ConfigReader& config, const std::string& type) {
+  if (type == "ouro") return ReadOuroSpec(config);
+  if (type == "nanbeige") return ReadNanbeigeSpec(config);
+  if (type == "huginn_raven")
+    return IsHuginn(config) ? ReadHuginnSpec(config) : ReadRavenSpec(config);
+  for (const char* later : {"iquestloopcoder", "loopcoder", "hrm_text", "parcae"}) {
+    if (type == later)
+      Fail("{}: model_type {} is a looped model that is not supported yet", config.what(), type);
   }
-  return frequencies;
+  Fail("{}: model_type is {:.60}, expected ouro, nanbeige or huginn_raven", config.what(), type);
 }
+
+}  // namespace
 
 std::pair<std::string, std::string> ParseOverride(const std::string& text) {
   const size_t equals = text.find('=');
@@ -101,14 +91,7 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
   for (const auto& [key, value] : overrides) ApplyOverride(json, key, value);
   const ConfigReader reader(json, what);
   const std::string type = reader.String("model_type");
-  ModelSpec spec;
-  if (type == "ouro") {
-    spec = ReadOuroSpec(reader);
-  } else if (type == "huginn_raven") {
-    spec = ReadRavenSpec(reader);
-  } else {
-    Fail("{}: model_type is {}, expected ouro or huginn_raven", what, type);
-  }
+  ModelSpec spec = ReadSpec(reader, type);
   for (const auto& [key, value] : overrides) {
     const std::string top = key.substr(0, key.find('.'));
     // A key that nobody reads is a slip of the pen, unless the file has it. Ids of special tokens
@@ -116,6 +99,7 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
     if (!reader.WasRead(top) && !in_file.contains(top) && !top.ends_with("_token_id"))
       Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
   }
+  spec.trained_recurrence = spec.recurrence;
   if (recurrence > 0) spec.recurrence = recurrence;
   CheckConsistent(spec, what);
   return spec;
@@ -124,7 +108,8 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
 ModelSpec ReadModelSpec(const std::filesystem::path& folder, const ConfigOverrides& overrides,
                         int recurrence) {
   const auto path = folder / "config.json";
-  if (!FileExists(path)) Fail("{} has no config.json: not a model folder", folder.string());
+  if (!FileExists(path))
+    throw FileMissing(fmt::format("{} has no config.json: not a model folder", folder.string()));
   return ParseModelSpec(ReadFile(path), path.string(), overrides, recurrence);
 }
 

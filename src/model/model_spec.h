@@ -3,11 +3,12 @@
 //
 //   H0 = P(token)          prelude: embedding, then `prelude_layers` blocks
 //   H  = B(H), R times     recurrence: [adapter,] `core_layers` blocks[, loop norm]
-//   logits = C(H)          readout: `coda_layers` blocks[, final norm], head
+//   logits = C(H)          readout: [norm,] `coda_layers` blocks[, final norm], head
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,24 +16,34 @@
 
 namespace loopspec {
 
-// Where a block normalises: before its sublayers (Raven llama), after them (Raven olmo), or both
-// (Ouro).
-//   kPre       x += f(n1(x))
-//   kPost      x += n2(f(x))
-//   kSandwich  x += n2(f(n1(x)))
-enum class NormPlacement { kPre, kPost, kSandwich };
+// Where a block normalises: before its sublayers (Raven llama, Nanbeige), after them (Raven olmo),
+// both (Ouro), or before them and once their output is added (Huginn).
+//   kPre       x = x + f(n1(x))
+//   kPost      x = x + n2(f(x))
+//   kSandwich  x = x + n2(f(n1(x)))
+//   kAfterSum  x = n2(x + f(n1(x)))
+enum class NormPlacement { kPre, kPost, kSandwich, kAfterSum };
 
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
+
+// Rotary embedding: the base of its frequencies, and how they are stretched for contexts longer
+// than the model was first trained on. Which fields count depends on the scaling.
 struct RopeSpec {
   double theta = 10000.0;
-  // llama3 scaling; off when factor is 0.
-  double factor = 0.0;
-  double low_freq_factor = 1.0;
+  bool interleaved = false;  // pairs are (2i, 2i + 1) instead of (i, i + head_dim / 2)
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;                 // all of them
+  double original_positions = 8192.0;  // llama3, yarn: the context before scaling
+  double low_freq_factor = 1.0;        // llama3
   double high_freq_factor = 4.0;
-  double original_positions = 8192.0;
+  double beta_fast = 32.0;  // yarn: turns in the original context above which nothing changes, ...
+  double beta_slow = 1.0;   // ... and below which a frequency is divided by the factor
+  bool truncate = true;     // yarn: the bounds between them are whole dimensions
+  double attention_factor = 1.0;  // yarn: multiplies cos and sin
 };
 
 struct ModelSpec {
-  std::string family;     // "ouro" or "raven"
+  std::string family;     // "ouro", "nanbeige", "raven" or "huginn"
   int hidden = 0;         // h: width of the residual stream
   int heads = 0;          // query heads
   int kv_heads = 0;       // key/value heads; divides heads
@@ -41,27 +52,40 @@ struct ModelSpec {
   int vocab = 0;          // rows of embedding and head
   int max_positions = 0;  // longest context the model was made for
 
-  int prelude_layers = 0;  // blocks of P
-  int core_layers = 0;     // blocks of B
-  int coda_layers = 0;     // blocks of C
-  int recurrence = 0;      // R
+  int prelude_layers = 0;      // blocks of P
+  int core_layers = 0;         // blocks of B
+  int coda_layers = 0;         // blocks of C
+  int recurrence = 0;          // R
+  int trained_recurrence = 0;  // the config's own R, whatever runs here
 
   NormPlacement norms = NormPlacement::kPre;
   bool qk_norm = false;     // RMSNorm over the whole q and k vectors (Raven olmo)
-  bool loop_norm = false;   // RMSNorm at the end of B (Ouro)
-  bool final_norm = false;  // RMSNorm before the head (Raven)
-  bool adapter = false;     // B starts with a linear map of [state, e] (Raven)
+  bool qk_bias = false;     // added to q and k before they are rotated (Huginn)
+  bool loop_norm = false;   // RMSNorm at the end of B (Ouro, Nanbeige)
+  bool final_norm = false;  // RMSNorm before the head (Raven, Huginn)
+  bool coda_norm = false;   // the same norm also before the blocks of C (Huginn)
+  bool adapter = false;     // B starts with a linear map of [state, e] (Raven, Huginn)
   bool adapter_bias = false;
   bool tied_head = false;  // the head is the embedding
   double norm_eps = 1e-6;
   double embed_scale = 1.0;  // multiplies the embedding and the initial state
   double state_std = 0.0;    // of the truncated normal initial state; 0: all zeros (Raven)
   RopeSpec rope;
+  std::string weight_type;  // of the recurrence's matrices, for people and caches: "BF16", "int4"
+
+  // Published in float32 and meant to run in bf16: matrices are rounded when they are loaded.
+  bool rounds_to_bf16 = false;
+  // Depths to draft at while no calibration says. Empty: none, since the model was not trained to
+  // be read out before its last recurrence. Nothing: by a rule from R.
+  std::optional<std::vector<int>> draft_depths;
 
   int q_size() const { return heads * head_dim; }
   int kv_size() const { return kv_heads * head_dim; }
   // Inverse frequencies of the rotary embedding, head_dim / 2 of them.
   std::vector<double> RopeFrequencies() const;
+  // Of q k^T before the softmax: 1 / sqrt(head_dim), times the square of the rotary embedding's
+  // attention factor, which would otherwise lengthen every query and key.
+  double AttentionScale() const;
 };
 
 using ConfigOverrides =

@@ -6,19 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "model/quantization.h"
 #include "model/weights.h"
 
 namespace loopspec {
 
 class WeightBinder {
  public:
-  WeightBinder(const ModelSpec& spec, const Checkpoint& checkpoint)
-      : spec_(spec), checkpoint_(checkpoint) {}
+  WeightBinder(const ModelSpec& spec, const Checkpoint& checkpoint,
+               Quantization quantization = Quantization::kNone)
+      : spec_(spec), checkpoint_(checkpoint), quantization_(quantization) {}
 
-  // The tensor of this name and shape; throws Error when it is missing or differs.
+  // The tensor of this name and shape; throws Error when it is missing or differs. A matrix of few
+  // bits is put together from the tensors that the file has in its place.
   TensorView Take(const std::string& name, const std::vector<int64_t>& shape);
   // A tensor that may be there and is not used.
-  void Ignore(const std::string& name) { taken_.insert(name); }
+  void Ignore(const std::string& name);
   // The head: its own tensor, or the embedding when tied (a copy in the file is then passed over).
   void TakeHead(const std::string& name, ModelWeights& weights);
   // Throws Error naming a tensor that was not asked for.
@@ -29,11 +32,9 @@ class WeightBinder {
  private:
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
+  const Quantization quantization_;
   std::set<std::string, std::less<>> taken_;
   int64_t parameters_ = 0;
 };
-
-ModelWeights BindOuro(const ModelSpec& spec, WeightBinder& binder);
-ModelWeights BindRaven(const ModelSpec& spec, WeightBinder& binder);
 
 }  // namespace loopspec

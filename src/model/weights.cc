@@ -1,7 +1,7 @@
 #include "model/weights.h"
 
 #include "base/error.h"
-#include "model/weight_binder.h"
+#include "model/families/families.h"
 
 namespace loopspec {
 
@@ -20,7 +20,7 @@ size_t LinearWeights::bytes() const {
 size_t BlockWeights::bytes() const {
   size_t bytes = qkv.bytes() + attn_out.bytes() + gate_up.bytes() + down.bytes();
   for (const TensorView* norm :
-       {&attn_norm_in, &attn_norm_out, &mlp_norm_in, &mlp_norm_out, &q_norm, &k_norm}) {
+       {&attn_norm_in, &attn_norm_out, &mlp_norm_in, &mlp_norm_out, &q_norm, &k_norm, &qk_bias}) {
     if (!norm->empty()) bytes += norm->bytes();
   }
   return bytes;
@@ -47,6 +47,11 @@ size_t ModelWeights::coda_bytes() const {
 }
 
 TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t>& shape) {
+  if (std::optional<TensorView> few =
+          BindQuantized(quantization_, checkpoint_, name, shape, taken_)) {
+    parameters_ += few->elements();
+    return *std::move(few);
+  }
   const auto it = checkpoint_.tensors().find(name);
   if (it == checkpoint_.tensors().end()) {
     Fail("{}: tensor {} of shape {} is missing", checkpoint_.path().string(), name,
@@ -64,6 +69,11 @@ TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t
   taken_.insert(name);
   parameters_ += view.elements();
   return view;
+}
+
+void WeightBinder::Ignore(const std::string& name) {
+  taken_.insert(name);
+  for (std::string& part : QuantizedParts(name)) taken_.insert(std::move(part));
 }
 
 void WeightBinder::TakeHead(const std::string& name, ModelWeights& weights) {
@@ -84,9 +94,13 @@ void WeightBinder::Finish() const {
   }
 }
 
-ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  WeightBinder binder(spec, checkpoint);
-  ModelWeights weights = spec.family == "ouro" ? BindOuro(spec, binder) : BindRaven(spec, binder);
+ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                         Quantization quantization) {
+  WeightBinder binder(spec, checkpoint, quantization);
+  ModelWeights weights = spec.family == "ouro"       ? BindOuro(spec, binder)
+                         : spec.family == "nanbeige" ? BindNanbeige(spec, binder)
+                         : spec.family == "huginn"   ? BindHuginn(spec, binder)
+                                                     : BindRaven(spec, binder);
   binder.Finish();
   weights.parameters = binder.parameters();
   return weights;

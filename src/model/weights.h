@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/model_spec.h"
+#include "model/quantization.h"
 #include "tensor/safetensors.h"
 
 namespace loopspec {
@@ -25,6 +26,7 @@ struct BlockWeights {
   TensorView attn_norm_in, attn_norm_out;  // [hidden]; which are there depends on NormPlacement
   TensorView mlp_norm_in, mlp_norm_out;    // [hidden]
   TensorView q_norm, k_norm;               // [q_size], [kv_size] when qk_norm
+  TensorView qk_bias;                      // [q_size + kv_size] elements, q's first, when qk_bias
   LinearWeights qkv;                       // rows q | k | v: [q_size + 2 kv_size, hidden]
   LinearWeights attn_out;                  // [hidden, q_size]
   LinearWeights gate_up;                   // rows gate | up: [2 ff, hidden]
@@ -49,6 +51,7 @@ struct ModelWeights {
 
 // Binds every tensor; throws Error naming a tensor that is missing, unknown, misshapen or of an
 // unsupported type.
-ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint);
+ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                         Quantization quantization = Quantization::kNone);
 
 }  // namespace loopspec

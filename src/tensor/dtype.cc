@@ -14,12 +14,14 @@ struct Entry {
   size_t size;
   std::string_view name;
 };
-constexpr std::array<Entry, 6> kTypes = {{{DType::kF32, 4, "F32"},
+constexpr std::array<Entry, 8> kTypes = {{{DType::kF32, 4, "F32"},
                                           {DType::kBF16, 2, "BF16"},
                                           {DType::kF16, 2, "F16"},
                                           {DType::kI32, 4, "I32"},
                                           {DType::kI64, 8, "I64"},
-                                          {DType::kU8, 1, "U8"}}};
+                                          {DType::kU8, 1, "U8"},
+                                          {DType::kI8, 1, "I8"},
+                                          {DType::kU32, 4, "U32"}}};
 
 const Entry& Find(DType type) {
   for (const Entry& entry : kTypes) {

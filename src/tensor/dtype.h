@@ -9,7 +9,7 @@
 
 namespace loopspec {
 
-enum class DType { kF32, kBF16, kF16, kI32, kI64, kU8 };
+enum class DType { kF32, kBF16, kF16, kI32, kI64, kU8, kI8, kU32 };
 
 size_t SizeOf(DType type);
 std::string_view NameOf(DType type);  // as safetensors writes it: "F32", "BF16", ...

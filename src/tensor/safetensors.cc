@@ -143,6 +143,16 @@ Checkpoint Checkpoint::OpenFile(const std::filesystem::path& file) {
   return checkpoint;
 }
 
+Checkpoint Checkpoint::Of(const std::filesystem::path& path, MappedFile file, TensorMap tensors,
+                          std::vector<std::unique_ptr<std::byte[]>> own) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = path;
+  checkpoint.files_.push_back(std::move(file));
+  checkpoint.tensors_ = std::move(tensors);
+  checkpoint.own_ = std::move(own);
+  return checkpoint;
+}
+
 Checkpoint Checkpoint::Open(const std::filesystem::path& folder) {
   const auto single = folder / "model.safetensors";
   const auto index = folder / "model.safetensors.index.json";

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iosfwd>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,10 @@ class Checkpoint {
  public:
   static Checkpoint Open(const std::filesystem::path& folder);
   static Checkpoint OpenFile(const std::filesystem::path& file);
+  // Of a file in another format that was parsed already; `own` is memory that tensors point to
+  // beside the file's.
+  static Checkpoint Of(const std::filesystem::path& path, MappedFile file, TensorMap tensors,
+                       std::vector<std::unique_ptr<std::byte[]>> own);
 
   const TensorMap& tensors() const { return tensors_; }
   const std::filesystem::path& path() const { return path_; }
@@ -42,6 +47,7 @@ class Checkpoint {
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
   TensorMap tensors_;
+  std::vector<std::unique_ptr<std::byte[]>> own_;
 };
 
 struct NamedTensor {

@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/dtype.h"
+#include "tensor/quantized.h"
 
 namespace loopspec {
 
@@ -15,6 +18,9 @@ struct TensorView {
       nullptr;  // not necessarily aligned to the element: safetensors packs tightly
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
+  // A matrix of few bits: `shape` is that of its values, `data` where its codes lie, and dtype
+  // means nothing.
+  std::shared_ptr<const QuantizedTensor> quantized = nullptr;
 
   bool empty() const { return data == nullptr; }
   int64_t elements() const {
@@ -22,7 +28,14 @@ struct TensorView {
     for (const int64_t extent : shape) n *= extent;
     return n;
   }
-  size_t bytes() const { return static_cast<size_t>(elements()) * SizeOf(dtype); }
+  size_t bytes() const {
+    if (quantized != nullptr) return quantized->stored_bytes;
+    return static_cast<size_t>(elements()) * SizeOf(dtype);
+  }
+  // What its elements are, for people: "BF16", "int4".
+  std::string_view type_name() const {
+    return quantized != nullptr ? quantized->name() : NameOf(dtype);
+  }
 
   // Rows [begin, end) of a matrix.
   TensorView Rows(int64_t begin, int64_t end) const;

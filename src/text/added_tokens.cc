@@ -83,6 +83,11 @@ std::optional<StringSet::Match> StringSet::Find(std::string_view text, size_t fr
   return std::nullopt;
 }
 
+bool StringSet::Has(std::string_view text) const {
+  const auto match = Find(text, 0);
+  return match && match->begin == 0 && match->end == text.size();
+}
+
 AddedTokens::Token AddedTokens::ReadToken(const Json& json, std::string_view what) {
   Token token;
   token.content = RequireString(json, "content", what);
@@ -126,6 +131,7 @@ AddedTokens AddedTokens::FromJson(const Json& list, const BpeVocab& vocab,
   for (const Token& token : order) {
     const int32_t id = result.ids_.at(token.content);
     if (token.normalized) {
+      result.has_normalized_special_ = result.has_normalized_special_ || token.special;
       NormalizedText text{token.content, 0};
       normalizer.Apply(text);
       result.normalized_.Add(text.text, id);
@@ -137,7 +143,8 @@ AddedTokens AddedTokens::FromJson(const Json& list, const BpeVocab& vocab,
   return result;
 }
 
-void AddedTokens::Split(std::string_view text, bool normalized, const PartSink& sink) const {
+void AddedTokens::Split(std::string_view text, bool normalized, std::span<const size_t> text_at,
+                        const PartSink& sink) const {
   const StringSet& set = normalized ? normalized_ : plain_;
   size_t done = 0;  // what has been given to the sink
   size_t from = 0;  // where the search goes on
@@ -145,6 +152,13 @@ void AddedTokens::Split(std::string_view text, bool normalized, const PartSink& 
     from = match->end;
     size_t begin = match->begin, end = match->end;
     const Token& token = tokens_.at(match->value);
+    if (!text_at.empty() && token.special) {
+      const auto at = std::lower_bound(text_at.begin(), text_at.end(), begin);
+      if (at != text_at.end() && *at < end) {
+        from = begin + 1;  // another may begin within it
+        continue;
+      }
+    }
     if (token.single_word &&
         (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end))))
       continue;
@@ -156,6 +170,26 @@ void AddedTokens::Split(std::string_view text, bool normalized, const PartSink& 
     done = end;
   }
   if (done < text.size()) sink(text.substr(done), -1);
+}
+
+std::vector<size_t> AddedTokens::SpecialPositions(std::string_view text) const {
+  std::vector<size_t> positions;
+  for (const StringSet* set : {&plain_, &normalized_}) {
+    for (size_t from = 0; const auto match = set->Find(text, from);) {
+      from = match->begin + 1;
+      if (!tokens_.at(match->value).special) continue;
+      const size_t second =
+          match->begin + static_cast<size_t>(DecodeUtf8(text, match->begin).length);
+      // A token of one character has no inside, and may begin a longer one.
+      if (second == match->end || set->Has(text.substr(match->begin, second - match->begin))) {
+        positions.push_back(match->begin);
+      }
+      if (second < match->end) positions.push_back(second);
+    }
+  }
+  std::sort(positions.begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  return positions;
 }
 
 std::optional<int32_t> AddedTokens::Find(std::string_view content) const {
@@ -174,6 +208,17 @@ std::vector<int32_t> AddedTokens::SpecialIds() const {
     if (special_.contains(token.shown)) ids.push_back(id);
   }
   return ids;
+}
+
+size_t AddedTokens::longest() const {
+  size_t bytes = 0;
+  for (const auto& [id, token] : tokens_) bytes = std::max(bytes, token.content.size());
+  return bytes;
+}
+
+bool AddedTokens::strips() const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [](const auto& entry) { return entry.second.lstrip || entry.second.rstrip; });
 }
 
 }  // namespace loopspec

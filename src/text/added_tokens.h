@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -28,6 +29,7 @@ class StringSet {
            int32_t value);  // the first value of a text stays; empty texts are ignored
   bool empty() const { return nodes_.size() == 1; }
   std::optional<Match> Find(std::string_view text, size_t from) const;
+  bool Has(std::string_view text) const;
 
  private:
   // A trie: nodes_[n] is the value of node n or -1; edges_ leads from (node, byte) to a node.
@@ -48,7 +50,12 @@ class AddedTokens {
   // Cuts `text` at the tokens that are matched before (`normalized` false) or after normalization.
   // Calls `part(text, id)` with the stretches in order; `id` is -1 for text that is no token.
   using PartSink = std::function<void(std::string_view part, int32_t id)>;
-  void Split(std::string_view text, bool normalized, const PartSink& sink) const;
+  // A special token that spans one of the ascending positions `text_at` is text.
+  void Split(std::string_view text, bool normalized, std::span<const size_t> text_at,
+             const PartSink& sink) const;
+  // A position within each special token that is written in `text`.
+  std::vector<size_t> SpecialPositions(std::string_view text) const;
+  bool has_normalized_special() const { return has_normalized_special_; }
   bool HasAny(bool normalized) const { return !(normalized ? normalized_ : plain_).empty(); }
 
   std::optional<int32_t> Find(std::string_view content) const;
@@ -58,6 +65,8 @@ class AddedTokens {
   // Ids of special tokens, which decoding may hide: those shown as some special token is written.
   std::vector<int32_t> SpecialIds() const;
   int32_t largest_id() const { return largest_id_; }
+  size_t longest() const;  // bytes
+  bool strips() const;     // whether some take the blanks beside them along
 
  private:
   struct Token {
@@ -74,6 +83,7 @@ class AddedTokens {
   std::unordered_set<std::string> special_;
   StringSet plain_, normalized_;
   int32_t largest_id_ = -1;
+  bool has_normalized_special_ = false;
 };
 
 }  // namespace loopspec

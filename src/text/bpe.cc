@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +22,41 @@ std::string_view Shown(std::string_view token) {
 }
 
 }  // namespace
+
+void FailTooManyTokens(int64_t at_least, int64_t limit) {
+  throw TooManyTokens(
+      fmt::format("the text has at least {} tokens, expected at most {}", at_least, limit),
+      at_least);
+}
+
+void BpeScratch::CheckWord(size_t tokens, size_t bytes, size_t bytes_per_token) {
+  if (limits == nullptr) return;
+  const size_t least =
+      tokens + (bytes_per_token > 0 ? (bytes + bytes_per_token - 1) / bytes_per_token : 0);
+  if (static_cast<int64_t>(least) > limits->max_tokens)
+    FailTooManyTokens(static_cast<int64_t>(least), limits->max_tokens);
+  CheckWork(bytes);
+}
+
+void BpeScratch::CheckWork(size_t work) {
+  constexpr size_t kBetweenQuestions = 1 << 14;
+  unchecked += work;
+  if (unchecked < kBetweenQuestions || limits == nullptr) return;
+  unchecked = 0;
+  if (limits->cancelled && limits->cancelled())
+    throw EncodeCancelled("the text was given up before it was made into tokens");
+}
+
+void BpeScratch::Trim() {
+  constexpr size_t kUsual = 1 << 14;  // symbols of a word
+  const auto trim = [](auto& buffer) {
+    if (buffer.capacity() > kUsual) std::decay_t<decltype(buffer)>().swap(buffer);
+  };
+  trim(symbols);
+  trim(list);
+  trim(heap);
+  trim(text);
+}
 
 ByteAlphabet::ByteAlphabet() {
   bytes_.fill(-1);
@@ -66,7 +102,24 @@ BpeModel BpeModel::FromJson(const TokenizerJson& file, bool byte_level, std::str
   // Byte-level models come with a splitter of words and need no breaks within them.
   if (byte_level) model.can_break_ = false;
   model.FindSafeBreaks();
+  model.FindLongestToken(byte_level);
   return model;
+}
+
+// Every character of a byte-level token stands for one byte.
+void BpeModel::FindLongestToken(bool byte_level) {
+  const bool nothing_vanishes = byte_level ? all_bytes_known_
+                                           : std::all_of(fallback_ids_.begin(), fallback_ids_.end(),
+                                                         [](int32_t id) { return id >= 0; }) ||
+                                                 (has_unknown_ && !fuse_unknown_);
+  if (!nothing_vanishes) return;
+  for (size_t entry = 0; entry < vocab_.size(); ++entry) {
+    const std::string_view token = vocab_.Entry(entry);
+    bytes_per_token_ =
+        std::max(bytes_per_token_, byte_level ? CountCharacters(token) : token.size());
+  }
+  if (!byte_level)
+    bytes_per_token_ = std::max<size_t>(bytes_per_token_, 4);  // an unknown character
 }
 
 void BpeModel::ReadOptions(const Json& model, std::string_view what) {
@@ -336,7 +389,9 @@ void BpeModel::MergeLong(BpeScratch& scratch, std::vector<int32_t>& ids) const {
   };
   for (int32_t i = 0; i + 1 < count; ++i) note(i);
   std::make_heap(heap.begin(), heap.end(), later);
-  while (!heap.empty()) {
+  constexpr size_t kBetweenChecks = 1 << 12;
+  for (size_t round = 1; !heap.empty(); ++round) {
+    if (round % kBetweenChecks == 0) scratch.CheckWork(kBetweenChecks);
     std::pop_heap(heap.begin(), heap.end(), later);
     const Candidate top = heap.back();
     heap.pop_back();

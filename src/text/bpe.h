@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loopspec/encode_limits.h"
 #include "text/bpe_vocab.h"
 #include "text/tokenizer_json.h"
 
@@ -47,6 +48,15 @@ struct BpeScratch {
     uint64_t order;  // rank << 32 | position: the smallest goes first
     int32_t id;      // what the pair at that position became when it was noted
   };
+  const EncodeLimits* limits = nullptr;  // of the text at hand
+  size_t unchecked = 0;                  // work since `cancelled` was asked
+
+  // Throws when the limits are reached: before a word, which has so many bytes; and at times.
+  void CheckWord(size_t tokens, size_t bytes, size_t bytes_per_token);
+  void CheckWork(size_t work);
+  // Gives back what only a text of unusual length needs.
+  void Trim();
+
   std::vector<CachedWord> cache;
   size_t misses = 0;
   std::vector<int32_t> symbols;
@@ -55,6 +65,8 @@ struct BpeScratch {
   std::string text;
 };
 
+[[noreturn]] void FailTooManyTokens(int64_t at_least, int64_t limit);
+
 class BpeModel {
  public:
   // `byte_level`: words will come through EncodeBytes. Throws Error naming `what` on an unsupported
@@ -62,6 +74,8 @@ class BpeModel {
   static BpeModel FromJson(const TokenizerJson& file, bool byte_level, std::string_view what);
 
   const BpeVocab& vocab() const { return vocab_; }
+  // Of the longest token; 0 when characters without a token may vanish or become one together.
+  size_t bytes_per_token() const { return bytes_per_token_; }
   // Appends the tokens of a word of valid UTF-8.
   void EncodeText(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   // The same for a word of raw bytes that the byte-level alphabet stands for.
@@ -71,6 +85,7 @@ class BpeModel {
   void ReadOptions(const Json& model, std::string_view what);
   void ReadMerges(const TokenizerJson& file, std::string_view what);
   void FindSafeBreaks();
+  void FindLongestToken(bool byte_level);
   bool MayJoin(char32_t left, char32_t right) const {
     const uint32_t hash =
         (static_cast<uint32_t>(left) * 0x9E3779B1u) ^ (static_cast<uint32_t>(right) * 0x85EBCA77u);
@@ -117,6 +132,7 @@ class BpeModel {
   // apart there into words of its own.
   std::vector<uint32_t> joins_;
   bool can_break_ = false;
+  size_t bytes_per_token_ = 0;
 };
 
 }  // namespace loopspec

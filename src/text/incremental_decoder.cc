@@ -56,6 +56,7 @@ size_t StopMatcher::Step(unsigned char byte) {
 
 IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, Options options)
     : tokenizer_(tokenizer), options_(std::move(options)), matcher_(options_.stop) {
+  hidden_.insert(options_.hidden.begin(), options_.hidden.end());
   for (const std::string& token : options_.always_shown) {
     if (const auto id = tokenizer_.TokenToId(token)) shown_.insert(*id);
   }
@@ -66,6 +67,7 @@ std::string IncrementalDecoder::Push(int32_t id) {
   if (stopped_ || finished_) return {};
   const std::string_view token = tokenizer_.IdToToken(id);
   if (token.data() == nullptr) return {};
+  if (hidden_.contains(id)) return {};
   if (options_.skip_special && tokenizer_.IsSpecial(id) && !shown_.contains(id)) return {};
   pipeline_.front().Feed(token, true);
   return Release();

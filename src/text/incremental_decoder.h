@@ -40,8 +40,9 @@ class IncrementalDecoder {
     bool skip_special = true;
     std::vector<std::string> always_shown = {
         "<think>", "</think>"};  // special tokens that are shown all the same
-    std::vector<std::string>
-        stop;  // the first of them to be complete ends the text, and is not part of it
+    // The first of them to be complete ends the text, and is not part of it.
+    std::vector<std::string> stop = {};
+    std::vector<int32_t> hidden = {};  // tokens that are never shown
   };
   // `tokenizer` must outlive the decoder.
   IncrementalDecoder(const Tokenizer& tokenizer, Options options);
@@ -63,7 +64,8 @@ class IncrementalDecoder {
 
   const Tokenizer& tokenizer_;
   Options options_;
-  std::unordered_set<int32_t> shown_;  // ids of always_shown
+  std::unordered_set<int32_t> shown_;   // ids of always_shown
+  std::unordered_set<int32_t> hidden_;  // likewise
   StopMatcher matcher_;
   std::string decoded_;  // text that came out of the pipeline and has not been looked at
   std::string held_;     // text that may be the beginning of a stop string

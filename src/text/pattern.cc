@@ -154,8 +154,12 @@ bool Pattern::Search(std::string_view text, size_t from, size_t* begin, size_t* 
 
 void Pattern::Find(std::string_view text, std::vector<Span>& spans) const {
   spans.clear();
+  ForEach(text, [&](const Span& span) { spans.push_back(span); });
+}
+
+void Pattern::ForEach(std::string_view text, const std::function<void(const Span&)>& sink) const {
   const auto add = [&](size_t begin, size_t end, bool match) {
-    spans.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end), match});
+    sink({static_cast<uint32_t>(begin), static_cast<uint32_t>(end), match});
   };
   size_t from = 0, done = 0;  // where the next search starts; what the spans cover
   bool matched = false;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,8 @@ class Pattern {
 
   // Replaces `spans` with the matches, left to right, and what lies between. `text` is valid UTF-8.
   void Find(std::string_view text, std::vector<Span>& spans) const;
+  // The same, one after the other.
+  void ForEach(std::string_view text, const std::function<void(const Span&)>& sink) const;
   // `text` with every match replaced by `content`; `zero` becomes the length of what the first
   // `zero` bytes gave.
   std::string Replace(std::string_view text, std::string_view content,

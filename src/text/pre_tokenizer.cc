@@ -58,6 +58,13 @@ class PatternSplit : public PreTokenizerStep {
   PatternSplit(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
   void Split(const Piece& piece, const PieceSink& sink) const override {
+    if (behavior_ == SplitBehavior::kRemoved || behavior_ == SplitBehavior::kIsolated) {
+      // At once: whoever takes the pieces may not want all of a long text.
+      return pattern_.ForEach(piece.text, [&](const Span& span) {
+        if (behavior_ == SplitBehavior::kIsolated || span.match == invert_)
+          sink(Slice(piece, span.begin, span.end));
+      });
+    }
     std::vector<Span> spans;
     pattern_.Find(piece.text, spans);
     if (invert_) {
@@ -199,7 +206,8 @@ class SpellBytes : public PreTokenizerStep {
   }
 };
 
-std::unique_ptr<PreTokenizerStep> ReadSplit(const Json& json, const std::string& name) {
+std::unique_ptr<PreTokenizerStep> ReadSplit(const Json& json, const std::string& name,
+                                            bool& keeps_all) {
   const SplitBehavior behavior = ReadBehavior(json, name, std::nullopt);
   const bool invert = RequireBool(json, "invert", name);
   const Json& pattern = RequireMember(json, "pattern", name);
@@ -212,6 +220,7 @@ std::unique_ptr<PreTokenizerStep> ReadSplit(const Json& json, const std::string&
         return std::make_unique<WordSplit>(matcher);
     }
   }
+  keeps_all = keeps_all && behavior != SplitBehavior::kRemoved;
   return std::make_unique<PatternSplit>(Pattern::FromJson(pattern, name), behavior, invert);
 }
 
@@ -299,7 +308,7 @@ void PreTokenizer::Add(const Json& json, std::string_view what) {
   if (type == "ByteLevel") {
     AddByteLevel(json, name);
   } else if (type == "Split") {
-    steps_.push_back(ReadSplit(json, name));
+    steps_.push_back(ReadSplit(json, name, keeps_all_));
   } else if (type == "Digits") {
     if (RequireBool(json, "individual_digits", name)) {
       steps_.push_back(std::make_unique<SingleDigits>());
@@ -308,11 +317,14 @@ void PreTokenizer::Add(const Json& json, std::string_view what) {
     }
   } else if (type == "Whitespace") {
     steps_.push_back(std::make_unique<Whitespace>());
+    keeps_all_ = false;
   } else if (type == "WhitespaceSplit") {
     steps_.push_back(std::make_unique<CharacterSplit>(kSpace, SplitBehavior::kRemoved));
+    keeps_all_ = false;
   } else if (type == "Punctuation") {
-    steps_.push_back(std::make_unique<CharacterSplit>(
-        kPunctuation, ReadBehavior(json, name, SplitBehavior::kIsolated)));
+    const SplitBehavior behavior = ReadBehavior(json, name, SplitBehavior::kIsolated);
+    steps_.push_back(std::make_unique<CharacterSplit>(kPunctuation, behavior));
+    keeps_all_ = keeps_all_ && behavior != SplitBehavior::kRemoved;
   } else if (type == "Metaspace") {
     steps_.push_back(ReadMetaspace(json, name));
   } else {

@@ -38,6 +38,8 @@ class PreTokenizer {
   // Whether the words are raw bytes still to be spelled in the byte-level alphabet: so when
   // ByteLevel comes last, which saves spelling them out.
   bool byte_level() const { return byte_level_; }
+  // Whether every byte of a text is in one of its words.
+  bool keeps_all() const { return keeps_all_; }
   // Calls `sink` with every word of `piece`, none of them empty.
   void Split(const Piece& piece, const PieceSink& sink) const;
 
@@ -47,6 +49,7 @@ class PreTokenizer {
 
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;
   bool byte_level_ = false;
+  bool keeps_all_ = true;
 };
 
 // What becomes of the text that a pattern matched.

@@ -63,26 +63,19 @@ Json OverriddenIds(std::span<const std::pair<std::string, std::string>> override
   return ids;
 }
 
-}  // namespace
+// What the files of a model say of its tokens.
+struct Files {
+  Source tokenizer_config, token_map, generation, config;
+};
 
-SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenizer* tokenizer,
-                                int vocab,
-                                std::span<const std::pair<std::string, std::string>> overrides) {
-  const Source tokenizer_config = {ReadOptional(dir / "tokenizer_config.json"),
-                                   (dir / "tokenizer_config.json").string()};
-  const Source token_map = {ReadOptional(dir / "special_tokens_map.json"),
-                            (dir / "special_tokens_map.json").string()};
-  const Source generation = {ReadOptional(dir / "generation_config.json"),
-                             (dir / "generation_config.json").string()};
-  Source config = {ReadOptional(dir / "config.json"), (dir / "config.json").string()};
-  if (FindString(config.json, "model_type", config.name) == "huginn_raven")
-    config.json = Json::object();
+SpecialTokens Gather(const Files& files, const Tokenizer* tokenizer, int vocab,
+                     std::span<const std::pair<std::string, std::string>> overrides) {
   const Source set = {OverriddenIds(overrides), "--set"};
-
   const auto from_configs = [&](const std::string& key, int limit) {
     std::vector<int32_t> ids;
     const bool overridden = set.json.contains(key + "_id");
-    for (const Source* source : std::initializer_list<const Source*>{&set, &generation, &config}) {
+    for (const Source* source :
+         std::initializer_list<const Source*>{&set, &files.generation, &files.config}) {
       if (overridden && source != &set) continue;
       for (const int32_t id : ConfigIds(source->json, key + "_id", source->name)) {
         if (id >= limit)
@@ -95,7 +88,7 @@ SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenize
   // Nothing where --set has the last word.
   const auto named = [&](const std::string& key, int limit) -> std::optional<int32_t> {
     if (set.json.contains(key + "_id")) return std::nullopt;
-    for (const Source* source : {&tokenizer_config, &token_map}) {
+    for (const Source* source : {&files.tokenizer_config, &files.token_map}) {
       const auto id = NamedToken(source->json, key, tokenizer);
       if (id && *id >= limit)
         Fail("{}: {} has id {}, the vocabulary has {} tokens", source->name, key, *id, limit);
@@ -118,6 +111,27 @@ SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenize
   std::sort(tokens.eos.begin(), tokens.eos.end());
   tokens.eos.erase(std::unique(tokens.eos.begin(), tokens.eos.end()), tokens.eos.end());
   return tokens;
+}
+
+}  // namespace
+
+SpecialTokens ReadSpecialTokens(const std::filesystem::path& dir, const Tokenizer* tokenizer,
+                                int vocab,
+                                std::span<const std::pair<std::string, std::string>> overrides) {
+  const auto read = [&](const char* name) {
+    return Source{ReadOptional(dir / name), (dir / name).string()};
+  };
+  Files files = {read("tokenizer_config.json"), read("special_tokens_map.json"),
+                 read("generation_config.json"), read("config.json")};
+  if (FindString(files.config.json, "model_type", files.config.name) == "huginn_raven")
+    files.config.json = Json::object();
+  return Gather(files, tokenizer, vocab, overrides);
+}
+
+SpecialTokens SpecialTokensOf(const Json& config, const std::string& name, int vocab,
+                              std::span<const std::pair<std::string, std::string>> overrides) {
+  const Source none = {Json::object(), name};
+  return Gather({none, none, none, {config, name}}, nullptr, vocab, overrides);
 }
 
 }  // namespace loopspec

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_fwd.h"
 #include "text/tokenizer.h"
 
 namespace loopspec {
@@ -29,5 +30,8 @@ struct SpecialTokens {
 SpecialTokens ReadSpecialTokens(
     const std::filesystem::path& dir, const Tokenizer* tokenizer, int vocab = INT32_MAX,
     std::span<const std::pair<std::string, std::string>> overrides = {});
+// The same where all that there is are the ids of `config`, an object like config.json.
+SpecialTokens SpecialTokensOf(const Json& config, const std::string& name, int vocab = INT32_MAX,
+                              std::span<const std::pair<std::string, std::string>> overrides = {});
 
 }  // namespace loopspec

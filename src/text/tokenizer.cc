@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "text/added_tokens.h"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr size_t kMaxTokenizerBytes = size_t{1} << 30;
 constexpr size_t kLongestText = size_t{1} << 30;
-constexpr size_t kKeptScratch = 16;  // threads that find their caches warm again
+constexpr size_t kMostReserved = size_t{1} << 16;  // tokens that a text gets room for at once
+constexpr size_t kKeptScratch = 16;                // threads that find their caches warm again
 
 const Json& MemberOrNull(const Json& object, std::string_view key) {
   static const Json null;
@@ -37,6 +39,7 @@ struct Tokenizer::Parts {
   PostProcessor post_processor;
   Decoder decoder;
   std::vector<bool> special;  // by id
+  size_t bytes_per_token = 0;
 
   // Working memory of threads that are not encoding now.
   std::mutex mutex;
@@ -50,6 +53,7 @@ struct Tokenizer::Parts {
     return scratch;
   }
   void ReturnScratch(std::unique_ptr<BpeScratch> scratch) {
+    scratch->Trim();
     const std::lock_guard lock(mutex);
     if (idle.size() < kKeptScratch) idle.push_back(std::move(scratch));
   }
@@ -69,11 +73,15 @@ struct Tokenizer::Parts {
 void Tokenizer::Parts::EncodeNormalized(const Piece& piece, BpeScratch& scratch,
                                         std::vector<int32_t>& ids) const {
   if (pre_tokenizer.byte_level()) {
-    pre_tokenizer.Split(piece,
-                        [&](const Piece& word) { model.EncodeBytes(word.text, scratch, ids); });
+    pre_tokenizer.Split(piece, [&](const Piece& word) {
+      scratch.CheckWord(ids.size(), word.text.size(), model.bytes_per_token());
+      model.EncodeBytes(word.text, scratch, ids);
+    });
   } else {
-    pre_tokenizer.Split(piece,
-                        [&](const Piece& word) { model.EncodeText(word.text, scratch, ids); });
+    pre_tokenizer.Split(piece, [&](const Piece& word) {
+      scratch.CheckWord(ids.size(), word.text.size(), model.bytes_per_token());
+      model.EncodeText(word.text, scratch, ids);
+    });
   }
 }
 
@@ -87,7 +95,7 @@ void Tokenizer::Parts::EncodeSegment(std::string_view text, bool first, BpeScrat
     text = normalized.text;
     zero = normalized.zero;
   }
-  added.Split(text, true, [&](std::string_view part, int32_t id) {
+  added.Split(text, true, {}, [&](std::string_view part, int32_t id) {
     if (id >= 0) {
       if (!part.empty()) ids.push_back(id);
       return;
@@ -124,6 +132,11 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view what) {
   parts->post_processor = PostProcessor::FromJson(MemberOrNull(file.rest, "post_processor"), what);
   parts->decoder = Decoder::FromJson(MemberOrNull(file.rest, "decoder"), what);
 
+  if (parts->normalizer.empty() && parts->pre_tokenizer.keeps_all() && !parts->added.strips())
+    parts->bytes_per_token = parts->model.bytes_per_token();
+  if (parts->bytes_per_token > 0)
+    parts->bytes_per_token = std::max(parts->bytes_per_token, parts->added.longest());
+
   Tokenizer tokenizer(std::move(parts));
   tokenizer.parts_->special.resize(static_cast<size_t>(tokenizer.vocab_size()));
   for (const int32_t id : tokenizer.parts_->added.SpecialIds()) {
@@ -132,26 +145,55 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view what) {
   return tokenizer;
 }
 
-std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+std::vector<size_t> Tokenizer::SpecialPositions(std::string_view text) const {
+  if (!IsValidUtf8(text)) return {};
+  return parts_->added.SpecialPositions(text);
+}
+
+std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
+                                       const EncodeLimits& limits,
+                                       std::span<const size_t> text_at) const {
   if (text.size() > kLongestText)
     Fail("the text has {} bytes, expected at most {}", text.size(), kLongestText);
+  if (const size_t each = parts_->bytes_per_token; each > 0) {
+    const auto least = static_cast<int64_t>((text.size() + each - 1) / each);
+    if (least > limits.max_tokens) FailTooManyTokens(least, limits.max_tokens);
+  }
   std::string valid;
   if (!IsValidUtf8(text)) {
+    LOOPSPEC_CHECK(text_at.empty());
     AppendLossyUtf8(text, valid);
     text = valid;
   }
   std::vector<int32_t> ids;
-  ids.reserve(text.size() / 4 + 8);
+  ids.reserve(std::min(text.size() / 4, kMostReserved) + 8);
   auto scratch = parts_->TakeScratch();
-  parts_->added.Split(text, false, [&](std::string_view part, int32_t id) {
+  scratch->limits = &limits;
+  const auto encode = [&](std::string_view part) {
+    if (!part.empty()) parts_->EncodeSegment(part, part.data() == text.data(), *scratch, ids);
+  };
+  parts_->added.Split(text, false, text_at, [&](std::string_view part, int32_t id) {
     if (part.empty()) return;
     if (id >= 0) {
       ids.push_back(id);
+    } else if (text_at.empty() || !parts_->added.has_normalized_special()) {
+      encode(part);
     } else {
-      parts_->EncodeSegment(part, part.data() == text.data(), *scratch, ids);
+      // Normalization moves positions, so a token that is matched after it is cut in two before.
+      const auto begin = static_cast<size_t>(part.data() - text.data());
+      size_t done = 0;
+      for (const size_t at : text_at) {
+        if (at <= begin + done || at >= begin + part.size()) continue;
+        encode(part.substr(done, at - begin - done));
+        done = at - begin;
+      }
+      encode(part.substr(done));
     }
   });
+  scratch->limits = nullptr;
   parts_->ReturnScratch(std::move(scratch));
+  if (const auto count = static_cast<int64_t>(ids.size()); count > limits.max_tokens)
+    FailTooManyTokens(count, limits.max_tokens);
   return parts_->post_processor.Apply(std::move(ids), add_special_tokens);
 }
 
@@ -183,6 +225,10 @@ std::string_view Tokenizer::IdToToken(int32_t id) const {
 bool Tokenizer::IsSpecial(int32_t id) const {
   return id >= 0 && static_cast<size_t>(id) < parts_->special.size() &&
          parts_->special[static_cast<size_t>(id)];
+}
+
+size_t Tokenizer::bytes_per_token() const {
+  return parts_->bytes_per_token;
 }
 
 const Decoder& Tokenizer::decoder() const {

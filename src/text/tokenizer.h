@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loopspec/encode_limits.h"
 #include "text/decoder.h"
 
 namespace loopspec {
@@ -30,7 +31,15 @@ class Tokenizer {
   // Any number of threads may encode at once. Invalid UTF-8 counts as U+FFFD, as Python's
   // errors="replace" has it. Truncation and padding that the file asks for are the caller's
   // business and not applied.
-  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = true) const;
+  // No special token that spans one of the positions `text_at` is a token: its characters are text.
+  // Ascending; `text` must then be valid UTF-8.
+  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = true,
+                              const EncodeLimits& limits = {},
+                              std::span<const size_t> text_at = {}) const;
+  // A position within every special token that is written in `text` (at the only character of one
+  // that has no more), for the above. Tokens that are matched after normalization are found where
+  // they are written as they are.
+  std::vector<size_t> SpecialPositions(std::string_view text) const;
   // Unknown ids are left out.
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
@@ -38,6 +47,8 @@ class Tokenizer {
   std::optional<int32_t> TokenToId(std::string_view token) const;
   std::string_view IdToToken(int32_t id) const;  // empty when unknown
   bool IsSpecial(int32_t id) const;
+  // No text has fewer tokens than its bytes divided by this; 0: there is no such number.
+  size_t bytes_per_token() const;
 
   const Decoder& decoder() const;
 

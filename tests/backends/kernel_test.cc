@@ -157,7 +157,7 @@ TEST_P(MatMul, AgainstTheReferenceOverShapes) {
   uint32_t seed = 1;
   int shapes = 0;
   for (const MatMulKernel* kernel : AllMatMuls(GetParam().weights, GetParam().activations)) {
-    for (const int64_t k : {1, 7, 8, 9, 31, 33, 64, 96, 100, 384, 1024, 2048}) {
+    for (const int64_t k : {1, 7, 8, 9, 31, 33, 64, 96, 100, 384, 1024, 2048, 5280}) {
       for (const int64_t n : {1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 23, 31, 33, 39, 40, 200}) {
         if (k * n > 100000) continue;
         const int rows = std::array{1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33}[seed % 12];
@@ -430,7 +430,7 @@ TEST(Attention, TheCutIntoRunsChangesNoBit) {
   std::mt19937 random(1);
   for (const DType kv : {DType::kF32, DType::kBF16}) {
     for (const auto& [name, attention] : Attentions(kv)) {
-      for (const int head_dim : {2, 6, 20, 64, 80, 128}) {
+      for (const int head_dim : {2, 6, 20, 64, 80, 96, 128}) {
         for (const int64_t positions : {2, 7, 70, 133}) {
           const AttentionProblem problem(kv, head_dim, 2, positions, 9);
           const std::vector<float> whole = problem.Run(attention, {}, false);
@@ -520,7 +520,7 @@ TEST(Ops, AddSwiGluAndRounding) {
 }
 
 TEST(Ops, Rotate) {
-  for (const int n : {2, 4, 6, 20, 64, 80, 128}) {
+  for (const int n : {2, 4, 6, 20, 64, 80, 96, 128}) {
     const std::vector<float> x = Normal(static_cast<size_t>(n), 7);
     std::vector<float> cos(static_cast<size_t>(n / 2)), sin(cos.size()), head = x;
     for (size_t i = 0; i < cos.size(); ++i) {
@@ -533,6 +533,16 @@ TEST(Ops, Rotate) {
       ASSERT_NEAR(head[i], a * c - b * s, 1e-6);
       ASSERT_NEAR(head[i + cos.size()], b * c + a * s, 1e-6);
     }
+    // Interleaved, it is the same arithmetic on other places.
+    std::vector<float> pairs(x.size()), turned = head;
+    for (size_t i = 0; i < cos.size(); ++i) {
+      pairs[2 * i] = x[i];
+      pairs[2 * i + 1] = x[i + cos.size()];
+      turned[2 * i] = head[i];
+      turned[2 * i + 1] = head[i + cos.size()];
+    }
+    RotateInterleaved(pairs.data(), cos.data(), sin.data(), n);
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(pairs[i], turned[i], 1e-6) << n << " " << i;
   }
 }
 

@@ -285,6 +285,10 @@ std::vector<RowsCase> Cases() {
     cases.push_back({"ouro-tiny-gqa-bf16-sharded", 0, {1, 3}, compute, 1});
     cases.push_back({"raven-llama-tiny-f32", 0, {1, 3}, compute, 1});
     cases.push_back({"raven-olmo-tiny-bf16", 0, {2, 3}, compute, 3});
+    cases.push_back({"nanbeige-tiny-f32", 0, {1}, compute, 1});
+    cases.push_back({"nanbeige-tiny-skipnorm-bf16", 0, {1, 2}, compute, 2});
+    cases.push_back({"huginn-tiny-f32", 0, {2, 4}, compute, 1});
+    cases.push_back({"huginn-tiny-bf16", 0, {1, 3}, compute, 2});
     cases.push_back({"ouro-demo", 0, {1, 2}, compute, 2});
     cases.push_back({"raven-demo", 6, {1, 3}, compute, 2});
   }

@@ -17,6 +17,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "engine/run_request.h"
 #include "tests/support/driver.h"
@@ -63,9 +64,17 @@ void ExpectSame(const Written& ours, const Written& plain, int vocab, const std:
   totals->logits += static_cast<int64_t>(ours.logits.size());
 }
 
-// The golden prompts, then word problems that the models have not seen.
-std::vector<std::vector<int32_t>> Prompts(const std::string& model, size_t count) {
-  std::vector<std::vector<int32_t>> prompts = DemoPrompts(model);
+// The golden prompts, then word problems that the models have not seen. Models without a tokenizer
+// get tokens that mean nothing.
+std::vector<std::vector<int32_t>> Prompts(const Model& loaded, const std::string& model,
+                                          size_t count) {
+  std::vector<std::vector<int32_t>> prompts;
+  if (!model.ends_with("-demo")) {
+    for (size_t i = 0; i < std::max(count, size_t{4}); ++i)
+      prompts.push_back(RandomTokens(loaded.spec, 5 + 29 * i % 70, static_cast<uint32_t>(i + 1)));
+    return prompts;
+  }
+  prompts = DemoPrompts(model);
   const auto models = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models";
   std::ifstream problems(models / "heldout_problems.jsonl");
   const Tokenizer tokenizer = Tokenizer::FromFolder(models / model);
@@ -82,7 +91,7 @@ class Subject {
  public:
   Subject(const std::string& name, int recurrence, const std::vector<std::vector<int>>& depth_sets,
           size_t prompts, ComputeMode compute = ComputeMode::kAuto, int threads = 1)
-      : model_(LoadTestModel(name, recurrence)), prompts_(Prompts(name, prompts)) {
+      : model_(LoadTestModel(name, recurrence)), prompts_(Prompts(model_, name, prompts)) {
     std::set<int> readouts = {model_.spec.recurrence};
     for (const auto& depths : depth_sets) readouts.insert(depths.begin(), depths.end());
     BackendOptions options;
@@ -164,6 +173,12 @@ const ModelCase kRaven = {"raven-demo",
                            {1, 2, 4},
                            {3, 10, 20}}};
 
+// Random weights, whose drafts are right now and then.
+const ModelCase kNanbeige = {"nanbeige-tiny-f32", 0, {{1}}};
+const ModelCase kNanbeigeSkip = {"nanbeige-tiny-skipnorm-bf16", 6, {{2}, {5}, {1, 3}, {2, 4}}};
+const ModelCase kHuginn = {"huginn-tiny-f32", 0, {{2}, {4}, {7}, {2, 4}, {3, 5}, {1, 2, 4}}};
+const ModelCase kHuginnDeeper = {"huginn-tiny-bf16", 32, {{4}, {4, 16}, {8, 16}, {2, 8, 16}}};
+
 // Every depth set writes `tokens` tokens after each of `prompts` prompts, the budget changing from
 // text to text: with four prompts and more, every depth set has had every budget. The same tokens
 // and bits as without proposals.
@@ -236,6 +251,18 @@ TEST(GreedyEquality, RavenFloat32) {
   ExpectEqual({"raven-demo", 8, {{2}, {2, 4}, {1, 2, 4}, {3, 5}}}, Greedy, 1, 20,
               ComputeMode::kF32);
 }
+TEST(GreedyEquality, Nanbeige) {
+  ExpectEqual(kNanbeige, Greedy, 4, 24, ComputeMode::kF32);
+}
+TEST(GreedyEquality, NanbeigeSkipsTheLoopNorm) {
+  ExpectEqual(kNanbeigeSkip, Greedy, 2, 24, ComputeMode::kBF16, 2);
+}
+TEST(GreedyEquality, Huginn) {
+  ExpectEqual(kHuginn, Greedy, 2, 24, ComputeMode::kF32);
+}
+TEST(GreedyEquality, HuginnDeeper) {
+  ExpectEqual(kHuginnDeeper, Greedy, 2, 24, ComputeMode::kBF16, 2);
+}
 TEST(GreedyEquality, OuroOnTwoThreads) {
   ExpectEqual(kOuro, Greedy, 1, 16, ComputeMode::kAuto, 2);
 }
@@ -254,6 +281,41 @@ TEST(CoupledEquality, OuroFiltered) {
 }
 TEST(CoupledEquality, Raven) {
   ExpectEqual({"raven-demo", 16, {{2, 4}, {3, 5}}}, Coupled, 2, 16);
+}
+
+TEST(CoupledEquality, Nanbeige) {
+  ExpectEqual(kNanbeige, Coupled, 4, 20);
+}
+TEST(CoupledEquality, Huginn) {
+  ExpectEqual(kHuginnDeeper, Coupled, 2, 16);
+}
+
+// A request may ask for fewer recurrences: it is the model of that depth, beside others of full
+// depth, and shares no cached keys with them.
+void ExpectTheModelOfThatDepth(const char* name, int recurrence, int fewer,
+                               const std::vector<int>& depths) {
+  Subject whole(name, recurrence, {depths, {fewer}}, 1);
+  Subject shallow(name, fewer, {depths}, 1);
+  DecodeRequest request = whole.Request(0, 24);
+  const Written expected = shallow.Run(request);
+  const Written before = whole.Run(request);
+  for (const bool drafts : {false, true}) {
+    DecodeRequest asked = request;
+    asked.recurrence = fewer;
+    if (drafts) asked.depths = depths;
+    ExpectSame(whole.Run(asked), expected, whole.vocab(), fmt::format("{} at {}", name, fewer));
+    ExpectSame(whole.Run(request), before, whole.vocab(), fmt::format("{} after it", name));
+  }
+  for (const int unsuitable : {-1, recurrence + 1, fewer + 1}) {
+    DecodeRequest asked = request;
+    asked.recurrence = unsuitable;
+    EXPECT_THROW(whole.Run(asked), Error) << unsuitable;
+  }
+}
+TEST(FewerRecurrences, AreTheModelOfThatDepth) {
+  ExpectTheModelOfThatDepth("ouro-demo", 4, 2, {1});
+  ExpectTheModelOfThatDepth("raven-demo", 16, 8, {2, 4});
+  ExpectTheModelOfThatDepth("huginn-tiny-f32", 8, 5, {2});
 }
 
 // ---- Whatever is chosen to run ----
@@ -357,6 +419,12 @@ TEST(RowChoiceEquality, Raven) {
 TEST(RowChoiceEquality, OuroCoupled) {
   ExpectEqualHoweverChosen({"ouro-demo", 0, {{1, 2}, {1, 2, 3}}}, CoupledFiltered, 2, 12, 1);
 }
+TEST(RowChoiceEquality, Nanbeige) {
+  ExpectEqualHoweverChosen(kNanbeige, Greedy, 2, 32, 1);
+}
+TEST(RowChoiceEquality, Huginn) {
+  ExpectEqualHoweverChosen({"huginn-tiny-bf16", 0, {{2}, {2, 4}, {1, 2, 4}}}, Greedy, 2, 64, 2);
+}
 TEST(RowChoiceEqualityLong, Ouro) {
   ExpectEqualHoweverChosen(kOuro, Greedy, 8, 150, 1);
 }
@@ -379,6 +447,12 @@ TEST(GreedyEqualityLong, OuroDeeper) {
 }
 TEST(GreedyEqualityLong, Raven) {
   ExpectEqual(kRaven, Greedy, 50, 200);
+}
+TEST(GreedyEqualityLong, Huginn) {
+  ExpectEqual(kHuginnDeeper, Greedy, 50, 200);
+}
+TEST(GreedyEqualityLong, Nanbeige) {
+  ExpectEqual(kNanbeige, Greedy, 50, 200);
 }
 TEST(GreedyEqualityLong, OuroPenaltiesAndBias) {
   ExpectEqual(kOuro, Penalised, 8, 200);

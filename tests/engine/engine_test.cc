@@ -144,6 +144,110 @@ TEST(Engine, RavenStreamsGetWhatEachGetsAlone) {
   StreamsUnderLoad("raven-demo", kSanitized ? 7 : 12, kSanitized ? 3 : 12, 64 * 100, false);
 }
 
+// Requests of several depths share steps, prompts and a cache, and each is the text and the
+// log-probabilities of a model that has that depth alone.
+void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrences) {
+  const Model model = LoadTestModel(name, recurrences.back());
+  BackendOptions options = Options(model, 64 * 60);
+  options.readout_depths = recurrences;
+  const auto backend = MakeTestBackend(model, options);
+  const std::vector<int32_t> prompt = RandomTokens(model.spec, 100, 3);  // a page and more
+  const auto request = [&](size_t i) {
+    DecodeRequest made;
+    made.prompt = prompt;
+    made.max_tokens = 12 + static_cast<int>(i);
+    made.logprobs = 0;
+    made.recurrence = recurrences[i % recurrences.size()];
+    if (i % 2 == 0) {
+      for (const int depth : recurrences) {
+        if (depth < made.recurrence) made.depths.push_back(depth);
+      }
+    }
+    if (i % 3 == 0) {
+      made.sampling.temperature = 0.9f;
+      made.sampling.sampler = Sampler::kCoupled;
+    }
+    return made;
+  };
+  constexpr size_t kRequests = 12;
+  Scheduler scheduler(*backend);
+  // One after the other: the first of a depth finds nothing of the others', the second the page of
+  // the first.
+  for (const int64_t hit : {0, kPageSize}) {
+    for (size_t i = 0; i < recurrences.size(); ++i) {
+      const auto stream = scheduler.Submit({.request = request(i)});
+      while (scheduler.Step()) {
+      }
+      Text text;
+      ChoiceResult result;
+      Read(*stream, text, result);
+      EXPECT_EQ(result.cached_tokens, hit) << name << " at depth " << recurrences[i];
+    }
+  }
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (size_t i = 0; i < kRequests; ++i) {
+    streams.push_back(scheduler.Submit({.request = request(i)}));
+    for (size_t step = 0; step < 2 * i; ++step) scheduler.Step();
+  }
+  while (scheduler.Step()) {
+  }
+  int64_t cached = 0;
+  for (size_t i = 0; i < kRequests; ++i) {
+    Text text;
+    ChoiceResult result;
+    Read(*streams[i], text, result);
+    const int recurrence = recurrences[i % recurrences.size()];
+    const Model shallow = LoadTestModel(name, recurrence);
+    BackendOptions alone = Options(shallow, 64 * 8);
+    alone.readout_depths = {recurrence};
+    DecodeRequest plain = request(i);
+    plain.recurrence = 0;
+    plain.depths = {};
+    EXPECT_TRUE(text == Alone(*MakeTestBackend(shallow, alone), plain))
+        << name << ", request " << i << " of depth " << recurrence;
+    cached += result.cached_tokens;
+  }
+  EXPECT_GT(cached, 0);
+}
+
+TEST(Engine, RequestsOfSeveralDepthsShareSteps) {
+  DepthsUnderLoad("ouro-demo", {1, 2, 4});
+  DepthsUnderLoad("raven-demo", {2, 5, 16});
+  DepthsUnderLoad("nanbeige-tiny-f32", {1, 2});
+  DepthsUnderLoad("huginn-tiny-f32", {3, 8});
+}
+
+// A prompt's scores at a depth are those of the model with that depth.
+TEST(Engine, ScoresOfAPromptAreOfTheDepthAskedFor) {
+  for (const int recurrence : {1, 2}) {
+    std::vector<PromptLogprob> scores[2];
+    for (const bool shallow : {false, true}) {
+      const Model model = LoadTestModel("ouro-demo", shallow ? recurrence : 0);
+      BackendOptions options = Options(model, 64 * 8);
+      if (shallow) options.readout_depths = {recurrence};
+      const auto backend = MakeTestBackend(model, options);
+      Scheduler scheduler(*backend);
+      DecodeRequest request;
+      request.prompt = DemoPrompts("ouro-demo")[0];
+      request.max_tokens = 0;
+      request.recurrence = recurrence;
+      const auto stream = scheduler.Submit({.request = request, .prompt_logprobs = 2});
+      while (scheduler.Step()) {
+      }
+      StreamEvent event;
+      while (stream->Next(event) == TokenStream::Status::kEvent) {
+      }
+      scores[shallow] = stream->prompt_logprobs();
+    }
+    ASSERT_EQ(scores[0].size(), scores[1].size());
+    ASSERT_FALSE(scores[0].empty());
+    for (size_t i = 0; i < scores[0].size(); ++i) {
+      EXPECT_EQ(scores[0][i].logprob, scores[1][i].logprob);
+      EXPECT_EQ(scores[0][i].top[0].token, scores[1][i].top[0].token);
+    }
+  }
+}
+
 // A scored prompt: the same numbers as decoding gives for the same tokens, and the likeliest token
 // has exactly the largest of them.
 TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
@@ -204,6 +308,8 @@ TEST(GenerationDefaults, AsHuggingFaceReadsThem) {
   EXPECT_TRUE(s.greedy());
   EXPECT_EQ(s.top_p, 1.0f);
   EXPECT_EQ(s.repetition_penalty, 1.1f);
+  EXPECT_FALSE(with(R"({"temperature": 0.7})").chosen);
+  EXPECT_TRUE(with(R"({"do_sample": false})").chosen);
   s = with(R"({"do_sample": true})").sampling;
   EXPECT_EQ(s.temperature, 1.0f);
   EXPECT_EQ(s.top_k, 50);

@@ -57,6 +57,53 @@ std::string Refusal(Engine& engine, const Request& request) {
   return "accepted";
 }
 
+// The model's depth as a dial: each recurrence that a request may ask for is the text of the model
+// loaded with that many, whatever decodes it and whoever shares its prompt.
+TEST_F(Api, ARequestMayAskForFewerRecurrences) {
+  Request request;
+  request.prompt = "Question: Tom has 4 apples and buys 3 more.";
+  while (engine->Encode(request.prompt).size() < 130) request.prompt += " Then he eats 1 of them.";
+  request.sampling = loopspec::SamplingParams{};
+  request.max_tokens = 24;
+  request.ignore_eos = true;
+  const std::vector<int> offered = engine->facts().recurrences;
+  EXPECT_EQ(engine->facts().trained_recurrence, offered.back());
+  ASSERT_GE(offered.size(), 3u);
+  std::vector<Result> whole;
+  for (const int recurrence : offered) {
+    loopspec::EngineOptions options = Options();
+    options.recurrence = recurrence;
+    options.depths = {{}};
+    Engine shallow(options);
+    const Result expected = shallow.Generate(request);
+    for (const auto decoding : {loopspec::Decoding::kAutoregressive, loopspec::Decoding::kLoopSpec,
+                                loopspec::Decoding::kLookup}) {
+      Request asked = request;
+      asked.recurrence = recurrence;
+      asked.decoding = decoding;
+      const Result result = engine->Generate(asked);
+      EXPECT_EQ(Ids(result.choices[0].tokens), Ids(expected.choices[0].tokens)) << recurrence;
+      // Whole pages of the prompt come from the cache from the second text of a depth on, never
+      // from another depth.
+      const bool first = decoding == loopspec::Decoding::kAutoregressive;
+      EXPECT_EQ(result.statistics().cached_tokens == 0, first) << recurrence;
+    }
+    whole.push_back(expected);
+  }
+  EXPECT_NE(Ids(whole.front().choices[0].tokens), Ids(whole.back().choices[0].tokens));
+
+  Request unsuitable = request;
+  unsuitable.recurrence = offered.back() + 1;
+  EXPECT_NE(Refusal(*engine, unsuitable).find("the model was trained for"), std::string::npos);
+  unsuitable.recurrence = 0;
+  EXPECT_NE(Refusal(*engine, unsuitable).find("recurrence is 0, expected one of"),
+            std::string::npos);
+  unsuitable.recurrence = 1;
+  unsuitable.depths = {1};
+  EXPECT_NE(Refusal(*engine, unsuitable).find("expected rising numbers from 1 to 0"),
+            std::string::npos);
+}
+
 TEST_F(Api, EveryDecoderWritesTheSameText) {
   Request request{.prompt = "Once upon a time", .max_tokens = 40};
   const Result result = engine->Generate(request);

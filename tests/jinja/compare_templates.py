@@ -20,7 +20,7 @@ import venv
 
 NOW = 1750000000
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-SHIPPABLE = ("Qwen", "SmolLM", "HuggingFaceTB")
+SHIPPABLE = ("Qwen", "SmolLM", "HuggingFaceTB", "Nanbeige", "Huginn")
 JINJA2 = "jinja2==3.1.6"
 
 

@@ -62,6 +62,7 @@ def argument_sets():
         ({"enable_thinking": True}, True), ({"enable_thinking": False}, True), ({"enable_thinking": False, "tools": TOOLS}, True),
         ({"documents": DOCUMENTS, "date_string": "1 May 2025"}, True),
         ({"tools": TOOLS, "tools_in_user_message": False, "documents": []}, True), ({"custom_tools": TOOLS[:1]}, False),
+        ({"preserve_thinking": False}, True), ({"tools": TOOLS, "tool_call_format": "json", "preserve_thinking": True}, True),
     ]
 
 

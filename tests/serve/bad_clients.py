@@ -145,7 +145,7 @@ def slow_writers(server, seconds, results):
         results[name] = (answer[:12], time.monotonic() - begin)
         connection.close()
 
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
     jobs = [threading.Thread(target=drip, args=("header", b"POST /v1/compl", b"etions HTTP/1.1\r\nX: " + b"y" * 4000)),
             threading.Thread(target=drip, args=("body", head, b"x" * 4000))]
     for job in jobs:
@@ -161,11 +161,11 @@ def large_prompts(server):
     check("token" in body["error"]["message"] and "2048" in body["error"]["message"], body)
     # Over the limit: refused before it is read, chunked or not.
     connection = connect(server)
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99000000\r\n\r\n")
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99000000\r\n\r\n")
     check(b" 413 " in connection.recv(65536), "99 MB were not refused")
     connection.close()
     connection = connect(server)
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
     answer = b""
     try:

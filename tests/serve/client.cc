@@ -29,6 +29,15 @@ std::string Lower(std::string_view text) {
 
 }  // namespace
 
+serve::HttpServerOptions PatientHttp() {
+  constexpr std::chrono::minutes kLong{10};
+  serve::HttpServerOptions options;
+  options.port = 0;
+  options.idle_timeout = options.header_timeout = options.body_timeout = kLong;
+  options.write_timeout = options.keep_alive = options.linger = kLong;
+  return options;
+}
+
 std::string Answer::Header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (key == Lower(name)) return value;

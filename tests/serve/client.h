@@ -9,8 +9,13 @@
 #include <vector>
 
 #include "base/json.h"
+#include "serve/http/server.h"
 
 namespace loopspec::test {
+
+// A server that waits for its clients as long as it takes: a busy machine may hold up any of them
+// for seconds. A test of a limit sets that limit alone.
+serve::HttpServerOptions PatientHttp();
 
 // Whether the condition comes true within so many seconds.
 template <typename F>
@@ -57,10 +62,10 @@ class Client {
   bool ReadUntil(std::string_view text, double seconds = 120);
   const std::string& seen() const { return buffer_; }
 
-  void HalfClose();             // sends nothing more, still reads
-  void Close();                 // with a farewell
-  void Reset();                 // without
-  bool closed(double seconds);  // whether the other side closes within that time
+  void HalfClose();                   // sends nothing more, still reads
+  void Close();                       // with a farewell
+  void Reset();                       // without
+  bool closed(double seconds = 120);  // whether the other side closes within that time
 
  private:
   bool Wait(short events, double seconds) const;

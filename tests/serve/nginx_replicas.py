@@ -86,6 +86,18 @@ def streams(port):
     check(first_after < (time.monotonic() - start) / 2, "the first event came with the last")
 
 
+def passes_names_on(port):
+    """A client's own name for its request comes back; another gets one."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/v1/models", headers={"X-Request-Id": "mine-17"})
+    response = connection.getresponse()
+    check(response.status == 200 and response.headers["X-Request-Id"] == "mine-17", dict(response.headers))
+    response.read()
+    connection.request("GET", "/v1/models")
+    made_up = connection.getresponse().headers["X-Request-Id"]
+    check(len(made_up) == 32, made_up)  # nginx' own
+
+
 def notices_hang_ups(port, replicas):
     before = sum(replica.ask("cancelled") for replica in replicas)
     for stream in (True, False):
@@ -98,7 +110,7 @@ def notices_hang_ups(port, replicas):
         else:
             body = json.dumps({"prompt": "x", "max_tokens": 4000}).encode()
             raw = socket.create_connection(("127.0.0.1", port))
-            raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                         b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
             while sum(replica.ask("running") for replica in replicas) == 0:
                 time.sleep(0.01)
@@ -136,6 +148,7 @@ def main():
         try:
             sticks(port, [one, two])
             streams(port)
+            passes_names_on(port)
             notices_hang_ups(port, [one, two])
             _, response = post(port, {"prompt": "x" * (10 << 20)})
             check(response.status == 400, response.status)  # the server's own refusal, with its numbers

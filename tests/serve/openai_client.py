@@ -54,7 +54,7 @@ def streams(client):
 
 
 def errors(client, openai):
-    for arguments, param in (({"temperature": -1}, "temperature"), ({"extra_body": {"surprise": 1}}, "surprise"),
+    for arguments, param in (({"temperature": -1}, "temperature"), ({"extra_body": {"min_tokens": 5}}, "min_tokens"),
                              ({"max_tokens": 100000}, "prompt")):
         try:
             client.completions.create(model="fake", prompt="x", **arguments)

@@ -34,7 +34,7 @@ class ScriptedBackend : public Backend {
     }
     spec_.family = "scripted";
     spec_.vocab = kScriptVocab;
-    spec_.recurrence = kRecurrence;
+    spec_.recurrence = spec_.trained_recurrence = kRecurrence;
     spec_.max_positions = static_cast<int>(script.context);
     options_.readout_depths = {1, 2, kRecurrence};
     options_.cells = 256;
@@ -60,15 +60,18 @@ class ScriptedBackend : public Backend {
   bool prefill_equals_decode() const override { return true; }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override {
     Prompt(plan, [&](int32_t position, int32_t matched) {
-      sink(position, static_cast<int32_t>(options_.readout_depths.size()) - 1,
-           Logits(Expected(matched)));
+      for (size_t i = 0; i < options_.readout_depths.size(); ++i)
+        sink(position, static_cast<int32_t>(i), Logits(Expected(matched)));
     });
   }
 
   Ticket Submit(const StepPlan& plan) override {
     for (const CommitPlan& commit : plan.commits) {
       const Cell& cell = cells_[static_cast<size_t>(commit.cell)];
-      LOOPSPEC_CHECK(cell.position == commit.position && cell.depth == kRecurrence);
+      // At the last of its request's depths, which is one of those that are read out.
+      LOOPSPEC_CHECK(cell.position == commit.position &&
+                     std::find(options_.readout_depths.begin(), options_.readout_depths.end(),
+                               cell.depth) != options_.readout_depths.end());
       At(plan.sequences[static_cast<size_t>(commit.sequence)], commit.position) = cell.matched;
     }
     for (const RowPlan& row : plan.rows) {

@@ -95,7 +95,7 @@ TEST(Safetensors, DuplicateNames) {
 }
 
 TEST(Safetensors, DTypesAndShapes) {
-  for (const char* dtype : {"F64", "I8", "BOOL", "F8_E4M3", "", "f32"})
+  for (const char* dtype : {"F64", "I16", "BOOL", "F8_E4M3", "", "f32"})
     ExpectError(File(One(dtype, "[1]", "[0,4]"), 4), "dtype");
   ExpectError(File(One("F32", "4", "[0,4]"), 4), "no shape");
   ExpectError(File(One("F32", "[-1]", "[0,4]"), 4), "extent");

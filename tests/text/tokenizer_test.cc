@@ -1,6 +1,7 @@
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <filesystem>
 #include <fstream>
@@ -166,6 +167,91 @@ TEST(Tokenizer, OneLongWordIsNotQuadratic) {
     EXPECT_LT(CpuSeconds() - begin, 20);
     EXPECT_EQ(tokenizer.Decode(ids, false), word);
   }
+}
+
+// A text that must have too many tokens is given up before any work; one that turns out to, in
+// time.
+TEST(Tokenizer, StopsAtItsLimits) {
+  const Tokenizer tokenizer = Tokenizer::FromFolder(kSource / "models/ouro-demo");
+  ASSERT_EQ(tokenizer.bytes_per_token(), 32u);
+  int asked = 0;
+  bool stop = false;
+  EncodeLimits limits;
+  limits.max_tokens = 2048;
+  limits.cancelled = [&] {
+    ++asked;
+    return stop;
+  };
+  const auto at_least = [&](const std::string& text) -> int64_t {
+    try {
+      tokenizer.Encode(text, true, limits);
+    } catch (const TooManyTokens& error) {
+      return error.at_least();
+    }
+    return 0;
+  };
+  EXPECT_EQ(at_least(std::string(32 * 2048 + 1, 'a')), 2049);
+  EXPECT_EQ(at_least(std::string(16 << 20, ' ')), (16 << 20) / 32);
+  EXPECT_EQ(asked, 0);
+
+  std::string words;
+  for (int i = 0; i < 8000; ++i) words += " the";
+  const std::vector<int32_t> all = tokenizer.Encode(words);
+  ASSERT_GT(all.size(), 4000u);
+  EXPECT_GT(at_least(words), 2048);
+  EXPECT_LT(at_least(words), 2100);  // and not the rest of them
+  limits.max_tokens = static_cast<int64_t>(all.size());
+  EXPECT_EQ(tokenizer.Encode(words, true, limits), all);
+
+  // Within one long word as well.
+  limits.max_tokens = INT64_MAX;
+  const std::string word(1 << 18, ' ');
+  asked = 0;
+  const std::vector<int32_t> long_word = tokenizer.Encode(word, true, limits);
+  EXPECT_EQ(long_word, tokenizer.Encode(word));
+  EXPECT_GT(asked, 4);
+  stop = true;
+  asked = 0;
+  EXPECT_THROW(tokenizer.Encode(word, true, limits), EncodeCancelled);
+  EXPECT_EQ(asked, 1);
+}
+
+// Texts of one letter, which long tokens hold best, never have fewer tokens than their bytes say.
+TEST(Tokenizer, BytesPerTokenIsABound) {
+  int bounded = 0;
+  for (const Json& group : ReadJsonFile(kData / "expected.json")) {
+    const auto name = group["tokenizer"].get<std::string>();
+    const Tokenizer tokenizer = FromFile(kData / name);
+    const size_t each = tokenizer.bytes_per_token();
+    if (each == 0) continue;
+    ++bounded;
+    for (const Json& expected : group["cases"]) {
+      const size_t bytes = FromHex(expected[0]).size();
+      ASSERT_GE(expected[2].size() * each, bytes) << name << " on " << expected[0];
+    }
+    std::mt19937 random(1);
+    for (int round = 0; round < 30; ++round) {
+      constexpr std::string_view kLetters = " \n\t=-_.*#/a0\\";
+      std::string text;
+      for (int run = 0; run < 3; ++run)
+        text.append(1 + random() % 600, kLetters[random() % kLetters.size()]);
+      EXPECT_GE(tokenizer.Encode(text, false).size() * each, text.size()) << name;
+    }
+  }
+  EXPECT_GT(bounded, 0);
+}
+
+// Working memory that only a very long word needs is not kept for later.
+TEST(Tokenizer, KeepsNoMemoryOfLongWords) {
+  const Tokenizer tokenizer = Tokenizer::FromFolder(kSource / "models/ouro-demo");
+  const auto held = [] {
+    const struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+  };
+  tokenizer.Encode("once upon a time");
+  const size_t before = held();
+  for (int i = 0; i < 2; ++i) tokenizer.Encode(std::string(1 << 19, ' '));
+  EXPECT_LT(held(), before + (1 << 20));
 }
 
 TEST(Tokenizer, ThreadsEncodeAtOnce) {

@@ -1,47 +1,29 @@
 // loopspec batch from outside: requests as OpenAI's batches have them, answers likewise.
 #include <gtest/gtest.h>
 
-#include <sstream>
-
+#include "tests/tools/batch_cases.h"
 #include "tests/tools/cli.h"
 
 namespace loopspec::test {
 namespace {
 
-std::vector<Json> JsonLines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
-
-std::string Request(const std::string& id, const std::string& url, const Json& body) {
-  return Json{{"custom_id", id}, {"method", "POST"}, {"url", url}, {"body", body}}.dump() + "\n";
-}
-
-std::string Completion(int i, int max_tokens) {
-  return Request("r" + std::to_string(i), "/v1/completions",
-                 {{"prompt", "Tom has " + std::to_string(i) + " apples"},
-                  {"max_tokens", max_tokens},
-                  {"temperature", 0}});
-}
-
 std::vector<std::string> Arguments(const std::string& input, const std::string& output) {
-  return {"batch", "-m", OuroDemo(), "--threads", "1", "--input", input, "--output", output};
+  return BatchArguments(input, output);
 }
 
 TEST(Batch, AnswersAsOpenAisBatchesDo) {
   const Scratch scratch;
   const std::string input = scratch.Write(
-      "in.jsonl", Completion(1, 8) +
-                      Request("talk", "/v1/chat/completions",
-                              {{"messages", {{{"role", "user"}, {"content", "Hello"}}}},
-                               {"max_tokens", 5},
-                               {"temperature", 0}}) +
-                      Request("bad", "/v1/completions", {{"prompt", "x"}, {"max_tokens", -1}}) +
-                      Request("nowhere", "/v1/nothing", {{"prompt", "x"}}) +
-                      Request("streamed", "/v1/completions", {{"prompt", "x"}, {"stream", true}}) +
-                      "{\"custom_id\": 3}\n" + "{broken\n" + "\n" + Completion(2, 30));
+      "in.jsonl",
+      Completion(1, 8) +
+          BatchRequest("talk", "/v1/chat/completions",
+                       {{"messages", {{{"role", "user"}, {"content", "Hello"}}}},
+                        {"max_tokens", 5},
+                        {"temperature", 0}}) +
+          BatchRequest("bad", "/v1/completions", {{"prompt", "x"}, {"max_tokens", -1}}) +
+          BatchRequest("nowhere", "/v1/nothing", {{"prompt", "x"}}) +
+          BatchRequest("streamed", "/v1/completions", {{"prompt", "x"}, {"stream", true}}) +
+          "{\"custom_id\": 3}\n" + "{broken\n" + "\n" + Completion(2, 30));
   const RunResult run = Call(Arguments(input, scratch / "out.jsonl"));
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.err.find("8 of 8 requests answered, 5 with an error"), std::string::npos)
@@ -104,6 +86,53 @@ TEST(Batch, GoesOnAfterABreak) {
   }
 }
 
+// Killed while the first and longest request is under way: the others are on disk already.
+TEST(Batch, AFinishedAnswerIsOnDiskAtOnce) {
+  const Scratch scratch;
+  std::string requests = Completion(0, 1500);
+  for (int i = 1; i < 6; ++i) requests += Completion(i, 2);
+  const std::string input = scratch.Write("in.jsonl", requests);
+  const std::string output = scratch / "out.jsonl";
+  RunOptions killed;
+  killed.kill_when = [&] { return WholeLines(Slurp(output)).size() >= 3; };
+  const RunResult run = Call(Arguments(input, output), killed);
+  ASSERT_EQ(run.signal, SIGKILL) << "it ended before: " << run.err;
+  const std::vector<Json> left = WholeLines(Slurp(output));
+  ASSERT_GE(left.size(), 3u);
+  for (const Json& line : left) EXPECT_NE(line["custom_id"], "r0");
+}
+
+// All answers are there, a run ended while it put them in order: the next one does it.
+TEST(Batch, PutsAFinishedFileInOrder) {
+  const Scratch scratch;
+  std::string requests;
+  for (int i = 0; i < 4; ++i) requests += Completion(i, 3);
+  const std::string input = scratch.Write("in.jsonl", requests);
+  const std::string output = scratch / "out.jsonl";
+  ASSERT_EQ(Call(Arguments(input, output)).code, 0);
+  const std::string whole = Slurp(output);
+  const size_t half = whole.find('\n', whole.find('\n') + 1) + 1;
+  scratch.Write("out.jsonl", whole.substr(half) + whole.substr(0, half));
+  scratch.Write("out.jsonl.partial", whole.substr(0, 30));
+  const RunResult again = Call(Arguments(input, output));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(Slurp(output), whole);
+  EXPECT_EQ(scratch.Names(), (std::vector<std::string>{"in.jsonl", "out.jsonl"}));
+}
+
+TEST(Batch, SurvivesKillsAtRandomMoments) {
+  KillAtRandomMoments(5, 1);
+}
+
+TEST(Batch, LeavesNoEmptyFileBehind) {
+  const Scratch scratch;
+  const std::string input = scratch.Write("in.jsonl", Completion(1, 2));
+  std::vector<std::string> arguments = Arguments(input, scratch / "out");
+  arguments[2] = scratch / "no-model";
+  ExpectRefusal(arguments, {"no-model"});
+  EXPECT_EQ(scratch.Names(), std::vector<std::string>{"in.jsonl"});
+}
+
 TEST(Batch, TakesPlainPrompts) {
   const Scratch scratch;
   const std::string input =
@@ -127,6 +156,19 @@ TEST(Batch, RefusesWhatCannotBeABatch) {
   const std::string input = scratch.Write("in.jsonl", Completion(1, 2));
   ExpectRefusal(Arguments(input, scratch.Write("other", "{\"a\": 1}\n")), {"other", "line 1"});
   ExpectRefusal(Arguments(input, scratch / "no/folder/out"), {"cannot be written"});
+}
+
+// As wherever a file is named.
+TEST(ServeLog, ADashIsStandardOutput) {
+  const Scratch scratch;
+  RunOptions options;
+  options.folder = scratch.path().string();
+  options.signal_after_output = SIGTERM;
+  const RunResult run = Call(
+      {"serve", "-m", OuroDemo(), "--threads", "1", "--port", "0", "--log-file", "-"}, options);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("info"), std::string::npos) << run.out << run.err;
+  EXPECT_EQ(scratch.Names(), std::vector<std::string>());
 }
 
 }  // namespace

@@ -68,7 +68,10 @@ struct Pipe {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  std::vector<std::string> settings = {"HOME=" + Home(), "LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"};
+  std::vector<std::string> settings = {"LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"};
+  const bool own_home = std::any_of(options.environment.begin(), options.environment.end(),
+                                    [](const auto& setting) { return setting.first == "HOME"; });
+  if (!own_home) settings.push_back("HOME=" + Home());
   if (!options.colour) settings.push_back("NO_COLOR=1");
   for (const char* sanitizer : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(sanitizer); value != nullptr)
@@ -78,6 +81,7 @@ struct Pipe {
   std::vector<char*> envp;
   for (std::string& setting : settings) envp.push_back(setting.data());
   envp.push_back(nullptr);
+  if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
   execve(binary.c_str(), argv.data(), envp.data());
   _exit(127);
 }
@@ -137,7 +141,8 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
     std::array<pollfd, 3> waits = {pollfd{out.read_end(), POLLIN, 0},
                                    {err.read_end(), POLLIN, 0},
                                    {in.write_end(), POLLOUT, 0}};
-    poll(waits.data(), waits.size(), options.interrupt_after > 0 ? 10 : 100);
+    const bool watched = options.interrupt_after > 0 || options.kill_when;
+    poll(waits.data(), waits.size(), watched ? 1 : 100);
     if (waits[0].revents != 0) {
       Drain(out.read_end(), result.out);
     }
@@ -164,6 +169,10 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
     if (options.interrupt_after > 0 && caught > 0 &&
         Since(start) > caught + options.interrupt_after && !signalled) {
       kill(child, SIGINT);
+      signalled = true;
+    }
+    if (options.kill_when && !signalled && options.kill_when()) {
+      kill(child, SIGKILL);
       signalled = true;
     }
     const bool reached =

@@ -16,6 +16,7 @@ namespace loopspec::test {
 struct RunOptions {
   std::string input;                                             // standard input
   std::vector<std::pair<std::string, std::string>> environment;  // besides a bare one
+  std::string folder;                                            // where it runs, unless here
   std::string output_file;             // standard output goes here instead
   bool close_output_early = false;     // the reader leaves after the first bytes
   int signal_after_output = 0;         // sent when the first bytes have come
@@ -23,6 +24,7 @@ struct RunOptions {
   bool interrupt_after_error = false;  // Ctrl-C when the first bytes are on standard error
   std::string interrupt_at;            // Ctrl-C once standard error has this
   std::function<void()> after_output;  // called when the first bytes have come
+  std::function<bool()> kill_when;     // asked all the while; SIGKILL when it says so
   bool error_terminal = false;         // standard error is a terminal
   bool colour = false;                 // leave NO_COLOR unset
   size_t file_limit = 0;               // writing more to a file fails, as on a full disk

@@ -74,7 +74,10 @@ TEST(Help, EveryCommandNamesItsOptions) {
       EXPECT_NE(help.out.find(option), std::string::npos) << command << " " << option;
     }
   }
-  EXPECT_TRUE(Call({"--version"}).out.starts_with("loopspec "));
+  const std::string version = Call({"--version"}).out;
+  EXPECT_TRUE(version.starts_with("loopspec 0.")) << version;
+  EXPECT_NE(version.find("\nbackends: cpu ("), std::string::npos) << version;
+  EXPECT_NE(version.find("\nparts: "), std::string::npos) << version;
 }
 
 // ---- inspect

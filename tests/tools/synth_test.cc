@@ -23,9 +23,22 @@ RunOptions Patient() {
 
 std::vector<std::string> Small(const std::string& like, const std::string& output,
                                const std::vector<std::string>& more = {}) {
-  std::vector<std::string> all = {"synth",   "--like",   like,      "--layers", "1",
-                                  "--width", "256",      "--vocab", "2000",     "--output",
-                                  output,    "--device", "cpu"};
+  const bool nanbeige = like.starts_with("nanbeige"), huginn = like.starts_with("huginn");
+  std::vector<std::string> all = {"synth",
+                                  "--like",
+                                  like,
+                                  "--layers",
+                                  "1",
+                                  "--width",
+                                  nanbeige ? "384"
+                                  : huginn ? "288"
+                                           : "256",
+                                  "--vocab",
+                                  "2000",
+                                  "--output",
+                                  output,
+                                  "--device",
+                                  "cpu"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -102,23 +115,24 @@ TEST_P(SynthAgreementTest, IsNearWhatWasAsked) {
       << readme;
 
   // Over tokens that the command never saw, within what sampling noise adds.
-  const int last = config.at("model_type") == "ouro" ? 4 : 32;
+  const int last = config.at("model_type") == "ouro"       ? 4
+                   : config.at("model_type") == "nanbeige" ? 2
+                                                           : 32;
   const double other = AgreementByLogits(twin, c.depth, last, scratch);
   EXPECT_NEAR(other, asked, tolerance + 4 * std::sqrt(asked * (1 - asked) / 400)) << run.out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, SynthAgreementTest,
-                         testing::Values(Case{"ouro-1.4b", "0.9", 1}, Case{"ouro-2.6b", "0.6", 1},
-                                         Case{"raven-llama", "0.9", 2},
-                                         Case{"raven-olmo", "0.75", 2}),
-                         [](const auto& tested) {
-                           std::string name =
-                               fmt::format("{}_{}", tested.param.like, tested.param.agreement);
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, SynthAgreementTest,
+    testing::Values(Case{"ouro-1.4b", "0.9", 1}, Case{"ouro-2.6b", "0.6", 1},
+                    Case{"raven-llama", "0.9", 2}, Case{"raven-olmo", "0.75", 2},
+                    Case{"nanbeige4.2-3b", "0.8", 1}, Case{"huginn-0125", "0.75", 4}),
+    [](const auto& tested) {
+      std::string name = fmt::format("{}_{}", tested.param.like, tested.param.agreement);
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+      return name;
+    });
 
 TEST(Synth, WithoutMeasuringSaysSo) {
   const Scratch scratch;

@@ -155,6 +155,7 @@ void Attention(const AttentionCall& call) {
     // What is fetched must still be there when it is wanted: not with thousands of positions.
     const bool fetch = call.positions * n <= kFetchLimit;
     (n == 64    ? Scores<64>
+     : n == 96  ? Scores<96>
      : n == 128 ? Scores<128>
                 : Scores<0>)(call, query, fetch && g == 0, scores);
     const float scale = 1.0f / Softmax(scores, call.positions, weights);
@@ -162,6 +163,7 @@ void Attention(const AttentionCall& call) {
     float* out = call.out + g * n;
     int d = 0;
     for (; d + 64 <= n; d += 64) WeightedValues<8>(call, weights, d, scale, last, out + d);
+    for (; d + 32 <= n; d += 32) WeightedValues<4>(call, weights, d, scale, last, out + d);
     for (; d < n; d += 16) WeightedValues<2>(call, weights, d, scale, last, out + d);
   }
 }

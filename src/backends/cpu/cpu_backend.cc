@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backends/cpu/bandwidth.h"
+#include "backends/cpu/kv_int8.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
@@ -35,10 +36,10 @@ struct Needs {
 
 Needs NeedsOf(const ModelSpec& spec, const BackendOptions& options) {
   const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
-  const int element = options.compute == ComputeMode::kBF16 ? 2 : 4;
-  const auto kv = static_cast<double>(KvMemory::BytesPerPosition(spec, planes, element));
+  const auto kv = static_cast<double>(
+      KvMemory::BytesPerPosition(spec, planes, KvHeadBytes(options, spec.head_dim)));
   const double distributions =
-      static_cast<double>(options.readout_depths.size()) * spec.vocab * sizeof(float);
+      static_cast<double>(MostDrafts(options) + 1) * spec.vocab * sizeof(float);
   // Attention keeps a score and a weight of each position, rotary embedding a row of its table.
   const double scratch = static_cast<double>(options.threads) * 2 * sizeof(float);
   return {options.cells * (kv + distributions),
@@ -51,11 +52,14 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
   LOOPSPEC_CHECK(options.readout_depths.back() == spec.recurrence);
   LOOPSPEC_CHECK(std::is_sorted(options.readout_depths.begin(), options.readout_depths.end()));
   options.compute = ResolveCompute(model, options.compute);
+  if (options.kv_type == KvType::kInt8 && (spec.head_dim % 4 != 0 || spec.head_dim > kInt8MostDims))
+    Fail("key/value type int8 needs heads of a multiple of 4 up to {}, this model's are of {}",
+         kInt8MostDims, spec.head_dim);
   if (options.threads <= 0) options.threads = UsableCores();
   if (options.kv_memory > 0) {
     const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
-    const int bytes = options.compute == ComputeMode::kBF16 ? 2 : 4;
-    const int64_t page = KvMemory::BytesPerPosition(spec, planes, bytes) * kPageSize;
+    const int64_t page =
+        KvMemory::BytesPerPosition(spec, planes, KvHeadBytes(options, spec.head_dim)) * kPageSize;
     CheckMemory(static_cast<double>(options.kv_memory), "keys and values of that size");
     options.kv_positions = options.kv_memory / page * kPageSize;
     if (options.kv_positions == 0)
@@ -81,11 +85,11 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
     : model_(model),
       options_(Grant(model, options)),
       planes_(model.spec, static_cast<int>(options_.readout_depths.size())),
-      weights_(model, options_.compute),
+      weights_(model, options_.compute, options_.observe_inputs),
       pages_(PagesFor(options_.kv_positions)),
       pool_(options_.threads),
-      kv_(model.spec, planes_, pages_, options_.cells,
-          options_.compute == ComputeMode::kBF16 ? 2 : 4),
+      kv_(model.spec, planes_, pages_, options_.cells, KvHeadBytes(options_, model.spec.head_dim),
+          options_.kv_type == KvType::kInt8),
       stack_(model.spec, weights_, kv_, options_.threads, std::max(options_.cells, kChunk),
              int64_t{pages_} * kPageSize + options_.cells + 1),
       frequencies_(model.spec.RopeFrequencies()) {
@@ -97,8 +101,8 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   const size_t positions = static_cast<size_t>(pages_) * kPageSize + cells;
   rotary_ = LazyBuffer(positions * static_cast<size_t>(spec.head_dim) * sizeof(float));
   rotary_ready_.resize(positions);
-  const size_t proposals = options_.readout_depths.size() - 1;
-  distributions_ = LazyBuffer(cells * proposals * static_cast<size_t>(spec.vocab) * sizeof(float));
+  const auto drafts = static_cast<size_t>(MostDrafts(options_));
+  distributions_ = LazyBuffer(cells * drafts * static_cast<size_t>(spec.vocab) * sizeof(float));
   if (spec.adapter) initial_states_.resize(kCachedStates, {-1, std::vector<float>(hidden)});
   decide_.resize(static_cast<size_t>(options_.threads));
   rows_.reserve(cells);
@@ -117,11 +121,16 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   }
 }
 
-void CpuBackend::Embed(int32_t token, float* to) const {
+void CpuBackend::Embed(int32_t token, float* to) {
   LOOPSPEC_CHECK(token >= 0 && token < model_.spec.vocab);
   const TensorView& table = weights_.embedding;
   const auto scale = static_cast<float>(model_.spec.embed_scale);
   const int64_t h = model_.spec.hidden;
+  if (table.quantized != nullptr) {
+    table.quantized->DequantizeRow(token, to, embed_scratch_);
+    for (int64_t i = 0; i < h; ++i) to[i] *= scale;
+    return;
+  }
   const std::byte* row = table.data + token * h * static_cast<int64_t>(SizeOf(table.dtype));
   if (table.dtype == DType::kBF16) {
     for (int64_t i = 0; i < h; ++i) {
@@ -274,13 +283,13 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         const float* state =
             rows_[static_cast<size_t>(plan.readouts[static_cast<size_t>(i)].row)].x;
-        std::copy_n(state, spec.hidden, readout_rows_[static_cast<size_t>(i)].x);
+        stack_.CodaInput(state, readout_rows_[static_cast<size_t>(i)].x);
       }
       stack_.Blocks(worker, weights_.coda, readout_rows_, related_);
     }
     stack_.Head(worker, readout_rows_, logits_.data());
     const DistributionStore store{reinterpret_cast<float*>(distributions_.data()),
-                                  static_cast<int>(options_.readout_depths.size()) - 1, spec.vocab};
+                                  MostDrafts(options_), spec.vocab};
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const ReadoutPlan& readout = plan.readouts[static_cast<size_t>(i)];
       const std::span<const float> logits(logits_.data() + i * spec.vocab,
@@ -338,30 +347,40 @@ int CpuBackend::PrefillChunk() const {
 }
 
 Ticket CpuBackend::SubmitPrefill(std::span<const PrefillPlan> parts) {
-  for (const PrefillPlan& part : parts) PrefillPart(part, nullptr);
+  for (const PrefillPlan& part : parts) PrefillPart(part, {});
   return 0;
 }
 
 void CpuBackend::Score(const PrefillPlan& plan, const LogitsSink& sink) {
-  PrefillPart(plan, &sink);
+  PrefillPart(plan, {.logits = &sink});
 }
 
-void CpuBackend::PrefillPart(const PrefillPlan& plan, const LogitsSink* sink) {
+void CpuBackend::ScoreStates(const PrefillPlan& plan, const LogitsSink& sink,
+                             const StateSink& states) {
+  PrefillPart(plan, {.logits = &sink, .states = &states});
+}
+
+void CpuBackend::PrefillPart(const PrefillPlan& plan, const Sinks& sinks) {
   for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
-    PrefillChunk(plan.sequence, plan.start + static_cast<int32_t>(at),
-                 plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at)), sink);
+    PrefillPlan chunk = plan;
+    chunk.start += static_cast<int32_t>(at);
+    chunk.tokens = plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at));
+    RunChunk(chunk, sinks);
   }
 }
 
-void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
-                              std::span<const int32_t> tokens, const LogitsSink* sink) {
+void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
   const ModelSpec& spec = model_.spec;
+  const std::span<const int32_t> tokens = plan.tokens;
+  const int32_t start = plan.start;
+  const int last = plan.recurrences > 0 ? plan.recurrences : spec.recurrence;
+  LOOPSPEC_CHECK(last <= spec.recurrence);
   const size_t n = tokens.size();
   const auto hidden = static_cast<size_t>(spec.hidden);
   chunk_x_.resize(kChunk * hidden);
   chunk_e_.resize(spec.adapter ? kChunk * hidden : 0);
   chunk_coda_.resize(kChunk * hidden);
-  if (sink != nullptr) chunk_logits_.resize(kChunk * static_cast<size_t>(spec.vocab));
+  if (sinks.logits != nullptr) chunk_logits_.resize(kChunk * static_cast<size_t>(spec.vocab));
 
   std::vector<BatchRow> rows(n), prelude(n);
   std::vector<const float*> e(spec.adapter ? n : 0);
@@ -369,8 +388,16 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
     const int32_t position = start + static_cast<int32_t>(i);
     const float* rotary = Rotary(position);
     float* x = chunk_x_.data() + i * hidden;
-    rows[i] = {x,  sequence.pages, position + 1,       nullptr, 0,
-               -1, position,       planes_.Core(0, 1), rotary,  rotary + spec.head_dim / 2};
+    rows[i] = {x,
+               plan.sequence.pages,
+               position + 1,
+               nullptr,
+               0,
+               -1,
+               position,
+               planes_.Core(0, 1),
+               rotary,
+               rotary + spec.head_dim / 2};
     prelude[i] = rows[i];
     prelude[i].plane = planes_.Prelude(0);
     if (spec.adapter) {
@@ -384,13 +411,13 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
     pool_.Run([&](Worker& worker) { stack_.Blocks(worker, weights_.prelude, prelude, true); });
   size_t next = 0;  // readout depth to come
   // A run for every recurrence: between runs the team may change.
-  for (int depth = 1; depth <= spec.recurrence; ++depth) {
+  for (int depth = 1; depth <= last; ++depth) {
     const bool readout = depth == options_.readout_depths[next];
     pool_.Run([&](Worker& worker) {
       Recurrence(worker, rows, e, true);
       if (!readout) return;
       worker.Sync();
-      ChunkReadout(worker, rows, static_cast<int>(next), start, sink);
+      ChunkReadout(worker, rows, static_cast<int>(next), start, sinks);
     });
     if (readout) ++next;
     for (BatchRow& row : rows) row.plane += spec.core_layers;
@@ -398,9 +425,9 @@ void CpuBackend::PrefillChunk(const SequencePlan& sequence, int32_t start,
 }
 
 void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,
-                              const LogitsSink* sink) {
+                              const Sinks& sinks) {
   const ModelSpec& spec = model_.spec;
-  if (spec.coda_layers == 0 && sink == nullptr) return;
+  if (spec.coda_layers == 0 && sinks.logits == nullptr) return;
   // Every worker has its own list of the rows; what they point to is shared.
   std::vector<BatchRow> coda(rows.begin(), rows.end());
   if (spec.coda_layers > 0) {
@@ -410,17 +437,18 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
     }
     const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
     for (int64_t i = mine.begin; i < mine.end; ++i)
-      std::copy_n(rows[static_cast<size_t>(i)].x, spec.hidden, coda[static_cast<size_t>(i)].x);
+      stack_.CodaInput(rows[static_cast<size_t>(i)].x, coda[static_cast<size_t>(i)].x);
     stack_.Blocks(worker, weights_.coda, coda, true);
   }
-  if (sink != nullptr) {
+  if (sinks.logits != nullptr) {
     stack_.Head(worker, coda, chunk_logits_.data());
-    if (worker.index() == 0) {
-      for (size_t i = 0; i < rows.size(); ++i) {
-        (*sink)(start + static_cast<int32_t>(i), readout,
-                {chunk_logits_.data() + i * static_cast<size_t>(spec.vocab),
-                 static_cast<size_t>(spec.vocab)});
-      }
+    for (size_t i = 0; worker.index() == 0 && i < rows.size(); ++i) {
+      const int32_t position = start + static_cast<int32_t>(i);
+      if (sinks.states != nullptr)
+        (*sinks.states)(position, readout, {rows[i].x, static_cast<size_t>(spec.hidden)});
+      (*sinks.logits)(position, readout,
+                      {chunk_logits_.data() + i * static_cast<size_t>(spec.vocab),
+                       static_cast<size_t>(spec.vocab)});
     }
   }
   worker.Sync();

@@ -35,6 +35,8 @@ class CpuBackend : public Backend {
   void WaitPrefill(Ticket) override {}
   bool prefill_equals_decode() const override { return true; }
   void Score(const PrefillPlan& plan, const LogitsSink& sink) override;
+  void ScoreStates(const PrefillPlan& plan, const LogitsSink& sink,
+                   const StateSink& states) override;
   Ticket Submit(const StepPlan& plan) override;
   const StepResult& Wait(Ticket ticket) override;
   void SavePages(std::span<const int32_t> pages, std::byte* to) override;
@@ -49,16 +51,19 @@ class CpuBackend : public Backend {
   void PrepareStep(const StepPlan& plan);
   void RunStep(Worker& worker, const StepPlan& plan);
   void Commits(Worker& worker, const StepPlan& plan);
-  void Embed(int32_t token, float* to) const;
+  void Embed(int32_t token, float* to);
   void FillInitialState(int32_t position, float* to);
   const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
   void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e,
                   bool related);
-  void PrefillPart(const PrefillPlan& plan, const LogitsSink* sink);
-  void PrefillChunk(const SequencePlan& sequence, int32_t start, std::span<const int32_t> tokens,
-                    const LogitsSink* sink);
+  struct Sinks {  // null: not asked for
+    const LogitsSink* logits = nullptr;
+    const StateSink* states = nullptr;
+  };
+  void PrefillPart(const PrefillPlan& plan, const Sinks& sinks);
+  void RunChunk(const PrefillPlan& plan, const Sinks& sinks);  // of at most kChunk tokens
   void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,
-                    const LogitsSink* sink);
+                    const Sinks& sinks);
 
   float* State(int cell) { return states_.data() + int64_t{cell} * model_.spec.hidden; }
   float* Injected(int cell) { return injected_.data() + int64_t{cell} * model_.spec.hidden; }
@@ -98,6 +103,7 @@ class CpuBackend : public Backend {
   std::vector<float> coda_x_;       // [rows, hidden]
   std::vector<float> logits_;       // [readouts, vocab]
   std::vector<DecideScratch> decide_;
+  QuantizedTensor::Scratch embed_scratch_;  // of an embedding of few bits
   StepResult result_;
 
   // A chunk of a prompt.

@@ -15,6 +15,8 @@
 
 namespace loopspec::cpu {
 
+struct QuantizedMatrix;  // matmul_quantized.h
+
 struct MatMulCall {
   const std::byte* weights;  // row `begin` of W: `count` rows of `k` elements, back to back
   int64_t count;             // outputs
@@ -27,6 +29,10 @@ struct MatMulCall {
   // ahead, and on into `next`, those that the same thread will read afterwards, if known.
   bool from_memory = false;
   const std::byte* next = nullptr;
+  // Weights of few bits instead of `weights`, from output `first` on: any, not only a multiple of
+  // the grain.
+  const QuantizedMatrix* quantized = nullptr;
+  int64_t first = 0;
 };
 
 struct MatMulKernel {
@@ -50,7 +56,21 @@ struct MatMulKernel {
   size_t (*packed_weight_bytes)(int64_t rows, int64_t k) = nullptr;
   void (*multiply_packed)(const MatMulCall& call) = nullptr;
 
+  // A kernel for weights of few bits rounds a row with one scale, so `pack` must be given the whole
+  // row. Pieces are kept aside by `stage`, and `finish` packs them once all are there. Null
+  // elsewhere.
+  void (*stage)(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
+                int64_t count) = nullptr;
+  void (*finish)(std::byte* packed, int row, int64_t k) = nullptr;
+  int64_t (*packed_row_bytes)(int64_t k) = nullptr;
+
+  // A piece of a row, for either kind of kernel; the second kind needs `finish`.
+  void PackPiece(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
+                 int64_t count) const {
+    (stage != nullptr ? stage : pack)(packed, row, k, k_begin, values, count);
+  }
   size_t PackedBytes(int rows, int64_t k) const {
+    if (packed_row_bytes != nullptr) return static_cast<size_t>(rows * packed_row_bytes(k));
     const int64_t padded_rows = (rows + row_block - 1) / row_block * row_block;
     const int64_t padded_k = (k + k_block - 1) / k_block * k_block;
     return static_cast<size_t>(padded_rows * padded_k * element_bytes);

@@ -49,6 +49,8 @@ void Configure() {
     config.bytes_per_row[t] = 64;
     config.rows[t] = 16;
   }
+  // GCC takes the instruction to read eight bytes; all must be written.
+  __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 

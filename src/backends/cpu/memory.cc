@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "backends/cpu/kv_int8.h"
 #include "base/error.h"
 
 namespace loopspec::cpu {
@@ -53,16 +54,18 @@ LazyBuffer& LazyBuffer::operator=(LazyBuffer&& other) noexcept {
 }
 
 int64_t KvMemory::BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes,
-                                   int element_bytes) {
-  return int64_t{planes.count()} * spec.kv_size() * 2 * element_bytes;
+                                   int64_t head_bytes) {
+  return int64_t{planes.count()} * spec.kv_heads * 2 * head_bytes;
 }
 
 KvMemory::KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells,
-                   int element_bytes)
+                   int64_t head_bytes, bool int8)
     : heads_(spec.kv_heads),
       planes_(planes.count()),
-      row_bytes_(int64_t{spec.head_dim} * element_bytes),
-      cell_bytes_(BytesPerPosition(spec, planes, element_bytes)),
+      head_dim_(spec.head_dim),
+      int8_(int8),
+      row_bytes_(head_bytes),
+      cell_bytes_(BytesPerPosition(spec, planes, head_bytes)),
       page_bytes_(cell_bytes_ * kPageSize),
       pages_(static_cast<size_t>(pages * page_bytes_)),
       cells_(static_cast<size_t>(cells * cell_bytes_)) {}
@@ -72,6 +75,11 @@ void KvMemory::Commit(int cell, int page, int offset, int64_t plane_begin,
   for (int64_t plane = plane_begin; plane < plane_end; ++plane) {
     for (int head = 0; head < heads_; ++head) {
       const Place from = InCell(cell, static_cast<int>(plane), head);
+      if (int8_) {
+        const Place page_head = InPage(page, static_cast<int>(plane), head, 0);
+        CopyInt8ToPage(from.keys, head_dim_, page_head.keys, offset);
+        continue;
+      }
       const Place to = InPage(page, static_cast<int>(plane), head, offset);
       std::memcpy(to.keys, from.keys, static_cast<size_t>(row_bytes_));
       std::memcpy(to.values, from.values, static_cast<size_t>(row_bytes_));

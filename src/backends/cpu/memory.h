@@ -34,9 +34,12 @@ class LazyBuffer {
 
 // Pages: [page][plane][kv head][keys 64 x head_dim | values 64 x head_dim].
 // Cells: [cell][plane][kv head][keys head_dim | values head_dim].
+// int8 ones lie inside a head's part as kv_int8.h says.
 class KvMemory {
  public:
-  KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells, int element_bytes);
+  // `head_bytes`: of the keys, or the values, of one head and position (KvHeadBytes).
+  KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells, int64_t head_bytes,
+           bool int8 = false);
 
   struct Place {
     std::byte* keys;
@@ -61,10 +64,13 @@ class KvMemory {
   int64_t row_bytes() const { return row_bytes_; }
   int planes() const { return planes_; }
   // Bytes that one position takes on all planes.
-  static int64_t BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes, int element_bytes);
+  static int64_t BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes,
+                                  int64_t head_bytes);
+  bool int8() const { return int8_; }
 
  private:
-  int heads_, planes_;
+  int heads_, planes_, head_dim_;
+  bool int8_;
   int64_t row_bytes_;  // head_dim elements
   int64_t cell_bytes_, page_bytes_;
   LazyBuffer pages_, cells_;

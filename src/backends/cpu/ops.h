@@ -21,6 +21,8 @@ void SwiGlu(const float* gate, const float* up, int64_t n, float* out);
 
 // Rotates one head in the half-split form: pairs (i, i + n/2). cos and sin have n/2 entries.
 void Rotate(float* head, const float* cos, const float* sin, int n);
+// The same in the interleaved form: pairs (2i, 2i + 1).
+void RotateInterleaved(float* head, const float* cos, const float* sin, int n);
 
 void ToBF16(const float* values, int64_t n, uint16_t* out);
 
@@ -31,6 +33,7 @@ struct KvRun {
   int64_t count;
   // As many keys that the same thread will read next, to be fetched meanwhile; null: none known.
   const std::byte* next = nullptr;
+  bool cell = false;  // int8 ones lie differently in cells and pages
 };
 
 struct AttentionCall {
@@ -47,7 +50,7 @@ struct AttentionCall {
 
 // Scores and weights of every position, and room for the query in the kernel's own form.
 inline int64_t AttentionScratch(int64_t positions, int head_dim) {
-  return 2 * positions + 128 + 4 * head_dim;
+  return 2 * positions + 256 + 8 * head_dim;
 }
 
 // softmax(q k^T scale) v over float32 keys and values, or bf16 ones with q and the weights rounded
@@ -58,5 +61,12 @@ AttentionFunction ChooseAttention(DType kv);
 AttentionFunction HighwayAttention(DType kv);
 // Arm BFDOT/BFMLAL; null where the build or the machine has none.
 AttentionFunction BfdotAttention();
+// Over int8 keys and values (kv_int8.h), for heads of a multiple of four; the best of this machine,
+// and the portable one. They give the same bits.
+AttentionFunction Int8Attention(int head_dim);
+AttentionFunction PortableInt8Attention();
+// x86 AVX512-VNNI and Arm SDOT, for multiples of 16; null where the build or the machine has none.
+AttentionFunction VnniInt8Attention();
+AttentionFunction SdotInt8Attention();
 
 }  // namespace loopspec::cpu

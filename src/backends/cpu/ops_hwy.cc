@@ -109,6 +109,23 @@ void Rotate(float* head, const float* cos, const float* sin, int n) {
   }
 }
 
+void RotateInterleaved(float* head, const float* cos, const float* sin, int n) {
+  const int half = n / 2;
+  int i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    VF a, b;
+    hn::LoadInterleaved2(kD, head + 2 * i, a, b);
+    const VF c = hn::LoadU(kD, cos + i), s = hn::LoadU(kD, sin + i);
+    hn::StoreInterleaved2(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)),
+                          hn::Add(hn::Mul(b, c), hn::Mul(a, s)), kD, head + 2 * i);
+  }
+  for (; i < half; ++i) {
+    const float a = head[2 * i], b = head[2 * i + 1];
+    head[2 * i] = a * cos[i] - b * sin[i];
+    head[2 * i + 1] = b * cos[i] + a * sin[i];
+  }
+}
+
 // ---- Attention ----
 
 // How keys and values are stored. Load gives two vectors of a row's elements; the element order
@@ -227,6 +244,8 @@ void Attention(const AttentionCall& call) {
       WeightedValues<Kv, 16>(call, scores, d, mixed + d);
     for (; d + 8 * kLanes <= whole; d += 8 * kLanes)
       WeightedValues<Kv, 8>(call, scores, d, mixed + d);
+    for (; d + 4 * kLanes <= whole; d += 4 * kLanes)
+      WeightedValues<Kv, 4>(call, scores, d, mixed + d);
     for (; d < whole; d += kStep) WeightedValues<Kv, 2>(call, scores, d, mixed + d);
     for (; d < n; ++d) {
       float sum = 0.0f;
@@ -261,6 +280,7 @@ HWY_EXPORT(RmsNorm);
 HWY_EXPORT(AddTo);
 HWY_EXPORT(SwiGlu);
 HWY_EXPORT(Rotate);
+HWY_EXPORT(RotateInterleaved);
 HWY_EXPORT(AttentionF32);
 HWY_EXPORT(AttentionBF16);
 
@@ -275,6 +295,9 @@ void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
 }
 void Rotate(float* head, const float* cos, const float* sin, int n) {
   HWY_DYNAMIC_DISPATCH(Rotate)(head, cos, sin, n);
+}
+void RotateInterleaved(float* head, const float* cos, const float* sin, int n) {
+  HWY_DYNAMIC_DISPATCH(RotateInterleaved)(head, cos, sin, n);
 }
 void ToBF16(const float* values, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = FloatToBF16(values[i]);

@@ -1,8 +1,8 @@
 #include "backends/cpu/stack.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "backends/cpu/kv_int8.h"
 #include "base/check.h"
 
 namespace loopspec::cpu {
@@ -21,12 +21,12 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
     : spec_(spec),
       weights_(weights),
       kv_(kv),
-      attention_(ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
+      attention_(kv.int8() ? Int8Attention(spec.head_dim)
+                           : ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
       max_positions_(max_positions) {
-  const Linear& any = weights.core[0].qkv;
-  packed_ = LazyBuffer(any.kernel->PackedBytes(row_capacity, (spec.adapter ? 2 : 1) * spec.hidden));
-  packed_att_ = LazyBuffer(any.kernel->PackedBytes(row_capacity, spec.q_size()));
-  packed_ff_ = LazyBuffer(any.kernel->PackedBytes(row_capacity, spec.ff));
+  packed_ = LazyBuffer(weights.PackedBytes(row_capacity, (spec.adapter ? 2 : 1) * spec.hidden));
+  packed_att_ = LazyBuffer(weights.PackedBytes(row_capacity, spec.q_size()));
+  packed_ff_ = LazyBuffer(weights.PackedBytes(row_capacity, spec.ff));
   qkv_.resize(static_cast<size_t>(row_capacity) *
               static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
   sub_.resize(static_cast<size_t>(row_capacity) * static_cast<size_t>(spec.hidden));
@@ -50,7 +50,7 @@ void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<cons
   }
 }
 
-// x += norm_out(W_o attention(norm_in(x))), each norm where the layout has it.
+// x += norm_out(W_o attention(norm_in(x))), each norm where the layout has it (see NormPlacement).
 void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows,
                           int layer, bool related) {
   Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
@@ -95,15 +95,16 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
   // keys and values of a head must be in place before anybody reads them.
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const BatchRow& row = rows[tasks.Row(t)];
-    StoreKeysValues(row, row.plane + layer, tasks.Head(t), qkv_.data() + tasks.Row(t) * qkv_size);
+    StoreKeysValues(block, row, row.plane + layer, tasks.Head(t),
+                    qkv_.data() + tasks.Row(t) * qkv_size);
   }
   if (related && !tasks.own) worker.Sync();
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const int64_t r = tasks.Row(t), following = std::min(t + 1, tasks.end - 1);
     FindRuns(rows[r], rows[r].plane + layer, tasks.Head(t), rows[tasks.Row(following)],
              rows[tasks.Row(following)].plane + layer, tasks.Head(following), scratch.runs);
-    AttendOne(rows[r], tasks.Head(t), qkv_.data() + r * qkv_size, worker.index(),
-              static_cast<int>(r), *block.attn_out.kernel);
+    AttendOne(block, rows[r], tasks.Head(t), qkv_.data() + r * qkv_size, worker.index(),
+              static_cast<int>(r));
   }
   worker.Sync();
   if (!HeadsPackAlone(*block.attn_out.kernel)) {
@@ -119,11 +120,18 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
                           block.gate_up.At(ShareFf(worker, block).begin));
   worker.Sync();
 
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    float* sub = sub_.data() + r * h;
-    if (!block.attn_norm_out.empty()) RmsNorm(sub, Data(block.attn_norm_out), eps, h, sub);
-    AddTo(rows[r].x, sub, h);
-  }
+  for (int64_t r = mine.begin; r < mine.end; ++r)
+    AddSublayer(rows[r].x, sub_.data() + r * h, block.attn_norm_out);
+}
+
+// x += norm(sub), or, where norms come after the sum, x = norm(x + sub).
+void Stack::AddSublayer(float* x, float* sub, const std::vector<float>& norm_out) const {
+  const auto eps = static_cast<float>(spec_.norm_eps);
+  const int64_t h = spec_.hidden;
+  const bool after_sum = spec_.norms == NormPlacement::kAfterSum;
+  if (!after_sum && !norm_out.empty()) RmsNorm(sub, Data(norm_out), eps, h, sub);
+  AddTo(x, sub, h);
+  if (after_sum) RmsNorm(x, Data(norm_out), eps, h, x);
 }
 
 // Heads that divide evenly stay with one worker from their projections to their output, and nobody
@@ -153,16 +161,32 @@ void Stack::ProjectHeads(const Block& block, Worker::Range heads, int rows, cons
   }
 }
 
-// Rotates and stores the key of one head, stores its value.
-void Stack::StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv) {
+// `bias`: of all heads of q and k, at this one; null: none.
+void Stack::RotateHead(const BatchRow& row, const float* bias, float* head) const {
   const int d = spec_.head_dim;
-  float* k = qkv + spec_.q_size() + head * d;
-  const float* v = qkv + spec_.q_size() + spec_.kv_size() + head * d;
-  Rotate(k, row.cos, row.sin, d);
+  if (bias != nullptr) AddTo(head, bias, d);
+  (spec_.rope.interleaved ? RotateInterleaved : Rotate)(head, row.cos, row.sin, d);
+}
+
+// Rotates and stores the key of one head, stores its value.
+void Stack::StoreKeysValues(const Block& block, const BatchRow& row, int plane, int head,
+                            float* qkv) {
+  const int d = spec_.head_dim;
+  const int64_t at = spec_.q_size() + int64_t{head} * d;
+  float* k = qkv + at;
+  const float* v = k + spec_.kv_size();
+  RotateHead(row, block.qk_bias.empty() ? nullptr : block.qk_bias.data() + at, k);
   const KvMemory::Place to = row.cell >= 0 ? kv_.InCell(row.cell, plane, head)
                                            : kv_.InPage(row.pages[row.position / kPageSize], plane,
                                                         head, row.position % kPageSize);
-  if (weights_.bf16) {
+  if (kv_.int8()) {
+    if (row.cell >= 0) {
+      StoreInt8(k, v, d, to.keys);
+    } else {
+      const int page = row.pages[row.position / kPageSize];
+      StoreInt8InPage(k, v, d, kv_.InPage(page, plane, head, 0).keys, row.position % kPageSize);
+    }
+  } else if (weights_.bf16) {
     ToBF16(k, d, reinterpret_cast<uint16_t*>(to.keys));
     ToBF16(v, d, reinterpret_cast<uint16_t*>(to.values));
   } else {
@@ -172,9 +196,10 @@ void Stack::StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv
 }
 
 // Heads whose size is no multiple of the kernel's block meet inside a block and must be packed as a
-// whole row.
+// whole row; so must rows that are rounded with one scale.
 bool Stack::HeadsPackAlone(const MatMulKernel& kernel) const {
-  return spec_.heads / spec_.kv_heads * spec_.head_dim % kernel.k_block == 0;
+  return kernel.finish == nullptr &&
+         spec_.heads / spec_.kv_heads * spec_.head_dim % kernel.k_block == 0;
 }
 
 // Where the keys and values of one row and head lie, and where those that are wanted after them.
@@ -192,25 +217,29 @@ void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& n
   }
   for (int i = 0; i < row.cell_count; ++i) {
     const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
-    runs.push_back({place.keys, place.values, 1});
+    runs.push_back({place.keys, place.values, 1, nullptr, true});
   }
 }
 
 // The query heads of one key/value head, over the runs just found: rotate, attend, and pack the
 // result as input of W_o.
-void Stack::AttendOne(const BatchRow& row, int head, float* qkv, int worker, int row_index,
-                      const MatMulKernel& kernel) {
+void Stack::AttendOne(const Block& block, const BatchRow& row, int head, float* qkv, int worker,
+                      int row_index) {
+  const MatMulKernel& kernel = *block.attn_out.kernel;
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
   const int d = spec_.head_dim;
   const int group = spec_.heads / spec_.kv_heads;
-  float* q = qkv + head * group * d;
-  for (int g = 0; g < group; ++g) Rotate(q + g * d, row.cos, row.sin, d);
+  const int64_t at = int64_t{head} * group * d;
+  float* q = qkv + at;
+  const float* bias = block.qk_bias.empty() ? nullptr : block.qk_bias.data() + at;
+  for (int g = 0; g < group; ++g)
+    RotateHead(row, bias == nullptr ? nullptr : bias + g * d, q + g * d);
   LOOPSPEC_CHECK(row.positions() <= max_positions_);
-  attention_({q, group, d, 1.0f / std::sqrt(static_cast<float>(d)), scratch.runs, row.positions(),
-              scratch.attention.data(), scratch.head_out.data()});
+  attention_({q, group, d, static_cast<float>(spec_.AttentionScale()), scratch.runs,
+              row.positions(), scratch.attention.data(), scratch.head_out.data()});
   if (HeadsPackAlone(kernel)) {
-    kernel.pack(packed_att_.data(), row_index, spec_.q_size(), int64_t{head} * group * d,
-                scratch.head_out.data(), group * d);
+    kernel.pack(packed_att_.data(), row_index, spec_.q_size(), at, scratch.head_out.data(),
+                group * d);
   } else {
     std::copy_n(scratch.head_out.data(), group * d, q);
   }
@@ -258,10 +287,15 @@ void Stack::MlpPart(Worker& worker, const Block& block, const Block& next,
     for (int r = 0; r < n; ++r) {
       float* gate = scratch.gate.data() + r * kFfChunk;
       SwiGlu(gate, scratch.up.data() + r * kFfChunk, count, gate);
-      block.down.kernel->pack(packed_ff_.data(), r, ff, at, gate, count);
+      block.down.kernel->PackPiece(packed_ff_.data(), r, ff, at, gate, count);
     }
   }
   worker.Sync();
+  if (block.down.kernel->finish != nullptr) {
+    for (int64_t r = mine.begin; r < mine.end; ++r)
+      block.down.kernel->finish(packed_ff_.data(), static_cast<int>(r), ff);
+    worker.Sync();
+  }
 
   const HeadTasks tasks = ShareHeads(worker, n);
   const int64_t first = tasks.own
@@ -271,11 +305,8 @@ void Stack::MlpPart(Worker& worker, const Block& block, const Block& next,
                       next.qkv.At(first));
   worker.Sync();
 
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    float* sub = sub_.data() + r * h;
-    if (!block.mlp_norm_out.empty()) RmsNorm(sub, Data(block.mlp_norm_out), eps, h, sub);
-    AddTo(rows[r].x, sub, h);
-  }
+  for (int64_t r = mine.begin; r < mine.end; ++r)
+    AddSublayer(rows[r].x, sub_.data() + r * h, block.mlp_norm_out);
 }
 
 void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows,
@@ -287,8 +318,10 @@ void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows,
   Scratch& scratch = scratch_[static_cast<size_t>(worker.index())];
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     if (h % adapter.kernel->k_block == 0) {
-      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, 0, rows[r].x, h);
-      adapter.kernel->pack(packed_.data(), static_cast<int>(r), 2 * h, h, e[r], h);
+      adapter.kernel->PackPiece(packed_.data(), static_cast<int>(r), 2 * h, 0, rows[r].x, h);
+      adapter.kernel->PackPiece(packed_.data(), static_cast<int>(r), 2 * h, h, e[r], h);
+      if (adapter.kernel->finish != nullptr)
+        adapter.kernel->finish(packed_.data(), static_cast<int>(r), 2 * h);
     } else {
       scratch.row.resize(static_cast<size_t>(2 * h));
       std::copy_n(rows[r].x, h, scratch.row.data());
@@ -313,6 +346,15 @@ void Stack::LoopNorm(Worker& worker, std::span<const BatchRow> rows) {
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     RmsNorm(rows[r].x, weights_.loop_norm.data(), static_cast<float>(spec_.norm_eps), spec_.hidden,
             rows[r].x);
+  }
+}
+
+void Stack::CodaInput(const float* state, float* to) const {
+  if (spec_.coda_norm) {
+    RmsNorm(state, weights_.final_norm.data(), static_cast<float>(spec_.norm_eps), spec_.hidden,
+            to);
+  } else {
+    std::copy_n(state, spec_.hidden, to);
   }
 }
 

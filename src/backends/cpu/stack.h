@@ -44,8 +44,11 @@ class Stack {
 
   // B's first stage (Raven): x = adapter [x, e] (+ bias).
   void Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e);
-  // B's last stage (Ouro): x = norm(x). C's last stage: logits[row * vocab + v].
+  // B's last stage (Ouro): x = norm(x).
   void LoopNorm(Worker& worker, std::span<const BatchRow> rows);
+  // What the blocks of C begin with: a copy of one row's state, normed where the model has it.
+  void CodaInput(const float* state, float* to) const;
+  // C's last stage: logits[row * vocab + v].
   void Head(Worker& worker, std::span<const BatchRow> rows, float* logits);
 
  private:
@@ -66,10 +69,12 @@ class Stack {
   void ProjectHeads(const Block& block, Worker::Range heads, int rows, const std::byte* next);
   void FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row, int next_plane,
                 int next_head, std::vector<KvRun>& runs) const;
-  void AttendOne(const BatchRow& row, int head, float* qkv, int worker, int row_index,
-                 const MatMulKernel& kernel);
+  void AttendOne(const Block& block, const BatchRow& row, int head, float* qkv, int worker,
+                 int row_index);
   bool HeadsPackAlone(const MatMulKernel& kernel) const;
-  void StoreKeysValues(const BatchRow& row, int plane, int head, float* qkv);
+  void StoreKeysValues(const Block& block, const BatchRow& row, int plane, int head, float* qkv);
+  void RotateHead(const BatchRow& row, const float* bias, float* head) const;
+  void AddSublayer(float* x, float* sub, const std::vector<float>& norm_out) const;
   int64_t FfGrain(const Block& block) const;
   Worker::Range ShareFf(const Worker& worker, const Block& block) const;
   // `next`: the block that most likely comes after this one.

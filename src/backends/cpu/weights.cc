@@ -22,8 +22,11 @@ constexpr size_t kPackLimit = size_t{96} << 20;
 
 class Preparer {
  public:
-  Preparer(const Model& model, Weights& weights)
-      : model_(model), weights_(weights), small_(model.checkpoint.mapped_bytes() <= kPackLimit) {}
+  Preparer(const Model& model, Weights& weights, const InputObserver& observer)
+      : model_(model),
+        weights_(weights),
+        observer_(observer),
+        small_(model.checkpoint.mapped_bytes() <= kPackLimit) {}
 
   Linear Prepare(const LinearWeights& from) {
     Linear linear;
@@ -31,17 +34,21 @@ class Preparer {
     linear.in = from.in();
     linear.out = from.out();
     linear.bias = Widen(from.bias);
+    if (from.parts[0].quantized != nullptr) {
+      PrepareQuantized(from, linear);
+      Note(linear.kernel);
+      return linear;
+    }
     const DType dtype = weights_.bf16 ? DType::kBF16 : from.parts[0].dtype;
     linear.row_bytes = linear.in * static_cast<int64_t>(SizeOf(dtype));
     linear.kernel = &ChooseMatMul(dtype, weights_.bf16 ? DType::kBF16 : DType::kF32);
+    Note(linear.kernel);
     for (const TensorView& part : from.parts) {
-      if (part.dtype != dtype && !weights_.bf16) {
-        Fail("{}: a matrix is stored partly as {} and partly as {}",
-             model_.checkpoint.path().string(), NameOf(dtype), NameOf(part.dtype));
-      }
+      if (part.quantized != nullptr || (part.dtype != dtype && !weights_.bf16)) FailMixed(from);
       linear.parts.push_back({part.dtype == dtype ? Aligned(part) : Round(part), part.shape[0]});
     }
     if (small_ && linear.kernel->pack_weights != nullptr) Pack(linear);
+    if (observer_) Observe(from.parts[0].data, linear);
     return linear;
   }
 
@@ -50,13 +57,68 @@ class Preparer {
     for (const BlockWeights& from : stack) {
       blocks.push_back({Widen(from.attn_norm_in), Widen(from.attn_norm_out),
                         Widen(from.mlp_norm_in), Widen(from.mlp_norm_out), Widen(from.q_norm),
-                        Widen(from.k_norm), Prepare(from.qkv), Prepare(from.attn_out),
-                        Prepare(from.gate_up), Prepare(from.down)});
+                        Widen(from.k_norm), Widen(from.qk_bias), Prepare(from.qkv),
+                        Prepare(from.attn_out), Prepare(from.gate_up), Prepare(from.down)});
     }
     return blocks;
   }
 
  private:
+  void Note(const MatMulKernel* kernel) {
+    if (std::find(weights_.kernels.begin(), weights_.kernels.end(), kernel) ==
+        weights_.kernels.end())
+      weights_.kernels.push_back(kernel);
+  }
+
+  [[noreturn]] void FailMixed(const LinearWeights& from) const {
+    std::string types;
+    for (const TensorView& part : from.parts)
+      types += fmt::format("{}{}", types.empty() ? "" : ", ", part.type_name());
+    Fail("{}: the parts of a matrix that is applied as a whole are stored as {}, expected one type",
+         model_.checkpoint.path().string(), types);
+  }
+
+  // Rows packed as float32 are read back: where each input lies shows when their indices are
+  // packed.
+  void Observe(const std::byte* key, Linear& linear) const {
+    const MatMulKernel& kernel = *linear.kernel;
+    LOOPSPEC_CHECK(kernel.row_block == 1 && kernel.element_bytes == 4 && !weights_.bf16);
+    const auto k = static_cast<size_t>(linear.in);
+    std::vector<float> index(k), packed(kernel.PackedBytes(1, linear.in) / sizeof(float));
+    for (size_t i = 0; i < k; ++i) index[i] = static_cast<float>(i + 1);
+    kernel.pack(reinterpret_cast<std::byte*>(packed.data()), 0, linear.in, 0, index.data(),
+                linear.in);
+    std::vector<size_t> place(k);
+    for (size_t i = 0; i < packed.size(); ++i) {
+      if (packed[i] > 0) place[static_cast<size_t>(packed[i]) - 1] = i;
+    }
+    linear.observe = [this_observer = observer_, key, place = std::move(place),
+                      stride = packed.size()](const std::byte* rows_packed, int rows) {
+      std::vector<float> row(place.size());
+      const auto* from = reinterpret_cast<const float*>(rows_packed);
+      for (int r = 0; r < rows; ++r, from += stride) {
+        for (size_t i = 0; i < row.size(); ++i) row[i] = from[place[i]];
+        this_observer(key, row);
+      }
+    };
+  }
+
+  void PrepareQuantized(const LinearWeights& from, Linear& linear) {
+    const QuantizedKernel& kernel = ChooseQuantized();
+    linear.kernel = &kernel.kernel;
+    int64_t bytes = 0;
+    for (const TensorView& part : from.parts) {
+      if (part.quantized == nullptr) FailMixed(from);
+      weights_.quantized.push_back(PackQuantized(*part.quantized, kernel.layout));
+      const QuantizedMatrix& matrix = weights_.quantized.back().matrix;
+      linear.parts.push_back({matrix.codes, matrix.out, &matrix});
+      bytes += static_cast<int64_t>(weights_.quantized.back().memory.size());
+      model_.checkpoint.Forget(
+          {part.data, DType::kU8, {static_cast<int64_t>(part.quantized->code_bytes)}});
+    }
+    linear.row_bytes = bytes / linear.out;
+  }
+
   // Parts must begin where a block of packed rows begins.
   void Pack(Linear& linear) {
     const MatMulKernel& kernel = *linear.kernel;
@@ -94,17 +156,34 @@ class Preparer {
     return reinterpret_cast<const std::byte*>(weights_.converted.back().get());
   }
 
+  // Piece by piece, so that no more of the file is in memory than one piece.
   const std::byte* Round(const TensorView& from) {
-    auto copy = std::make_unique<uint16_t[]>(static_cast<size_t>(from.elements()));
-    for (int64_t i = 0; i < from.elements(); ++i)
-      copy[i] = FloatToBF16(LoadElement(from.data, from.dtype, i));
-    model_.checkpoint.Forget(from);
+    constexpr int64_t kPiece = int64_t{1} << 22;
+    auto copy = std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(from.elements()));
+    for (int64_t at = 0; at < from.elements(); at += kPiece) {
+      const int64_t end = std::min(at + kPiece, from.elements());
+      if (from.dtype == DType::kF32) {
+        for (int64_t i = at; i < end; ++i) {
+          float value;
+          std::memcpy(&value, from.data + i * 4, 4);
+          copy[i] = FloatToBF16(value);
+        }
+      } else {
+        for (int64_t i = at; i < end; ++i)
+          copy[i] = FloatToBF16(LoadElement(from.data, from.dtype, i));
+      }
+      TensorView done = from;
+      done.data = from.data + at * static_cast<int64_t>(SizeOf(from.dtype));
+      done.shape = {end - at};
+      model_.checkpoint.Forget(done);
+    }
     weights_.converted.push_back(std::move(copy));
     return reinterpret_cast<const std::byte*>(weights_.converted.back().get());
   }
 
   const Model& model_;
   Weights& weights_;
+  const InputObserver& observer_;
   const bool small_;
   size_t packed_used_ = 0;  // of the last block
 };
@@ -126,10 +205,16 @@ void MarkCached(std::vector<Block>& core, Linear& adapter) {
 
 void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int rows, float* to,
                       int64_t stride, const std::byte* next) const {
+  if (observe && begin == 0) observe(packed, rows);
   int64_t first = 0;  // output index of the part's first row
   for (const Part& part : parts) {
     const int64_t from = std::max(begin, first), until = std::min(end, first + part.rows);
-    if (from < until) {
+    if (from < until && part.quantized != nullptr) {
+      MatMulCall call{nullptr, until - from, in, packed, rows, to + (from - begin), stride};
+      call.quantized = part.quantized;
+      call.first = from - first;
+      kernel->multiply(call);
+    } else if (from < until) {
       (shuffled ? kernel->multiply_packed : kernel->multiply)(
           {part.data + (from - first) * row_bytes, until - from, in, packed, rows,
            to + (from - begin), stride, from_memory, until < end ? At(until) : next});
@@ -140,6 +225,7 @@ void Linear::Multiply(int64_t begin, int64_t end, const std::byte* packed, int r
 
 const std::byte* Linear::At(int64_t begin) const {
   for (const Part& part : parts) {
+    if (part.quantized != nullptr) return nullptr;  // its kernels fetch for themselves
     if (begin < part.rows) return part.data + begin * row_bytes;
     begin -= part.rows;
   }
@@ -148,12 +234,21 @@ const std::byte* Linear::At(int64_t begin) const {
 
 ComputeMode ResolveCompute(const Model& model, ComputeMode wanted) {
   if (wanted != ComputeMode::kAuto) return wanted;
-  const bool bf16 = model.weights.head.parts[0].dtype == DType::kBF16;
+  const TensorView& head = model.weights.head.parts[0];
+  const bool bf16 =
+      head.quantized != nullptr || head.dtype == DType::kBF16 || model.spec.rounds_to_bf16;
   return bf16 && HasFastBF16() ? ComputeMode::kBF16 : ComputeMode::kF32;
 }
 
-Weights::Weights(const Model& model, ComputeMode compute) : bf16(compute == ComputeMode::kBF16) {
-  Preparer preparer(model, *this);
+size_t Weights::PackedBytes(int rows, int64_t k) const {
+  size_t bytes = 0;
+  for (const MatMulKernel* kernel : kernels) bytes = std::max(bytes, kernel->PackedBytes(rows, k));
+  return bytes;
+}
+
+Weights::Weights(const Model& model, ComputeMode compute, const InputObserver& observer)
+    : bf16(compute == ComputeMode::kBF16) {
+  Preparer preparer(model, *this, observer);
   embedding = model.weights.embedding;
   prelude = preparer.Prepare(model.weights.prelude);
   core = preparer.Prepare(model.weights.core);

@@ -196,12 +196,18 @@ std::optional<fs::path> CalibrationInCache(const fs::path& folder) {
          kCalibrationName;
 }
 
+std::vector<int> UncalibratedDepths(const ModelSpec& spec, DeviceClass device) {
+  const auto& own = spec.draft_depths;
+  if (own && (own->empty() || own->back() < spec.recurrence)) return *own;
+  return DefaultDepths(spec.recurrence, device);
+}
+
 ChosenDepths ChooseDefaultDepths(const fs::path& folder, const Model& model,
                                  const EngineOptions& options) {
   const DeviceClass device_class = IsCpu(options.device) ? DeviceClass::kCpu : DeviceClass::kGpu;
   const std::string device = NameOf(device_class);
   ChosenDepths chosen;
-  chosen.depths = DefaultDepths(model.spec.recurrence, device_class);
+  chosen.depths = UncalibratedDepths(model.spec, device_class);
   chosen.sampled_depths = chosen.depths;
   if (!options.calibration) return chosen;
   std::vector<fs::path> files = {CalibrationBeside(folder)};

@@ -73,6 +73,10 @@ Calibration ParseCalibration(const std::string& text, const std::string& what, c
 std::filesystem::path CalibrationBeside(const std::filesystem::path& folder);
 std::optional<std::filesystem::path> CalibrationInCache(const std::filesystem::path& folder);
 
+// Depths while nothing has been measured: the family's own where it has some that fit R, else by
+// the rule of decode/depths.h. Empty: no drafts, early children alone.
+std::vector<int> UncalibratedDepths(const ModelSpec& spec, DeviceClass device);
+
 struct ChosenDepths {
   std::vector<int> depths, sampled_depths;  // for greedy and for sampled text
   // The calibration that they are from, with its entry; nothing: by rule.

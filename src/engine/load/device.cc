@@ -67,17 +67,27 @@ ComputeMode ParseCompute(const std::string& text) {
   Fail("compute {}: expected auto, f32 or bf16", text);
 }
 
+KvType ParseKvType(const std::string& text, ComputeMode compute) {
+  if (text == "int8") return KvType::kInt8;
+  if (text == "bf16" && compute == ComputeMode::kF32)
+    Fail("key/value type bf16 with compute f32: expected auto, int8, or compute bf16");
+  if (text == "auto" || text == "bf16") return KvType::kCompute;
+  Fail("key/value type {}: expected auto, bf16 or int8", text);
+}
+
 std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
-                                     std::span<const int> depths) {
+                                     std::span<const int> depths, int drafts) {
   if (options.cells < 1) Fail("cells is {}, expected 1 or more", options.cells);
   BackendOptions backend;
   backend.readout_depths = ReadoutDepths(depths, model.spec.recurrence);
+  backend.drafts = drafts;
   backend.cells = options.cells;
   backend.kv_memory = options.kv_memory;
   backend.kv_positions = options.kv_positions;
   backend.threads = options.threads;
   backend.state_seed = options.state_seed;
   backend.compute = ParseCompute(options.compute);
+  backend.kv_type = ParseKvType(options.kv_type, backend.compute);
   if (backend.kv_memory == 0 && backend.kv_positions == 0 && IsCpu(options.device))
     backend.kv_positions = CpuPositions(model.spec, backend);
   return MakeBackend(model, backend, options.device);

@@ -15,9 +15,10 @@ namespace loopspec {
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device);
 
-// The same as an engine's options ask for it, with readouts at R and at `depths`.
+// The same as an engine's options ask for it, with readouts at R and at `depths`. `drafts`: of a
+// branch at most; 0: one at each of them.
 std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
-                                     std::span<const int> depths);
+                                     std::span<const int> depths, int drafts = 0);
 
 // Whether MakeBackend would take the CPU. Throws Error when there is no such device.
 bool IsCpu(const std::string& device);
@@ -26,5 +27,7 @@ std::string ChipOf(const std::string& device);
 
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);
+// "auto" and "bf16", which are the same where activations are bf16, or "int8"
+KvType ParseKvType(const std::string& text, ComputeMode compute);
 
 }  // namespace loopspec

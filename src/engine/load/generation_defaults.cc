@@ -1,5 +1,6 @@
 #include "engine/load/generation_defaults.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -46,7 +47,9 @@ GenerationDefaults ReadGenerationDefaults(const std::filesystem::path& folder) {
     return static_cast<float>(FindNumber(json, key, what).value_or(otherwise));
   };
   s.repetition_penalty = number("repetition_penalty", 1.0);
-  if (FindBool(json, "do_sample", what).value_or(false)) {
+  const std::optional<bool> sample = FindBool(json, "do_sample", what);
+  defaults.chosen = sample.has_value();
+  if (sample.value_or(false)) {
     s.temperature = number("temperature", 1.0);
     s.top_k = static_cast<int>(FindInt(json, "top_k", what, 0, INT32_MAX).value_or(50));
     s.top_p = number("top_p", 1.0);

@@ -11,6 +11,7 @@ namespace loopspec {
 
 struct GenerationDefaults {
   bool from_file = false;  // else there was none, and everything is greedy
+  bool chosen = false;     // the file says whether to sample
   SamplingParams sampling;
   std::vector<std::string> ignored;  // keys that ask for something that is not done here
 };

@@ -8,7 +8,10 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "engine/load/model_path.h"
+#include "engine/load/model_text.h"
+#include "model/gguf_model.h"
 #include "text/bpe.h"
+#include "text/chat_prompt.h"
 #include "text/unicode.h"
 
 namespace loopspec {
@@ -51,6 +54,20 @@ std::string Piece(const Tokenizer& tokenizer, int32_t id) {
   return bytes;
 }
 
+ChatTemplate::Options Checked(const OrderedJson& messages, const OrderedJson& arguments) {
+  if (!messages.is_array() || messages.empty() ||
+      !std::all_of(messages.begin(), messages.end(),
+                   [](const OrderedJson& message) { return message.is_object(); }))
+    Fail("messages: expected a list of objects such as {{\"role\": \"user\", \"content\": ...}}");
+  if (!arguments.is_object()) Fail("template arguments: expected a JSON object");
+  ChatTemplate::Options how;
+  how.arguments = arguments;
+  if (const auto it = arguments.find("add_generation_prompt");
+      it != arguments.end() && it->is_boolean())
+    how.add_generation_prompt = it->get<bool>();
+  return how;
+}
+
 }  // namespace
 
 Model LoadModel(const EngineOptions& options) {
@@ -58,13 +75,14 @@ Model LoadModel(const EngineOptions& options) {
 }
 
 LoadedModel::LoadedModel(const EngineOptions& options, const std::string& text)
-    : folder_(ResolveModel(options.model)),
-      text_folder_(text.empty() ? folder_ : ResolveModel(text)),
+    : folder_(TextFolder(ResolveModel(options.model))),
+      text_path_(ResolveModel(text.empty() ? options.model : text)),
       model_(LoadModel(options)) {
-  if (FileExists(text_folder_ / "tokenizer.json")) tokenizer_ = Tokenizer::FromFolder(text_folder_);
-  special_ = ReadSpecialTokens(text_folder_, tokenizer_ ? &*tokenizer_ : nullptr, spec().vocab,
-                               Overrides(options));
-  chat_template_ = ChatTemplate::FromFolder(text_folder_);
+  ModelText read = ReadModelText(text_path_, spec().vocab, Overrides(options));
+  tokenizer_ = std::move(read.tokenizer);
+  special_ = std::move(read.special);
+  chat_template_ = std::move(read.chat_template);
+  trust_special_tokens_ = options.trust_special_tokens;
 }
 
 LoadedModel::LoadedModel(Model model, std::optional<Tokenizer> tokenizer, SpecialTokens special,
@@ -76,32 +94,29 @@ LoadedModel::LoadedModel(Model model, std::optional<Tokenizer> tokenizer, Specia
 
 const Tokenizer& LoadedModel::tokenizer() const {
   if (!tokenizer_)
-    Fail("{} has no tokenizer.json: text cannot be read or written, token ids can",
-         text_folder_.string());
+    Fail("{} has no {}: text cannot be read or written, token ids can", text_path_.string(),
+         IsGguf(text_path_) ? "tokenizer" : "tokenizer.json");
   return *tokenizer_;
 }
 
 const ChatTemplate& LoadedModel::chat_template() const {
   if (!chat_template_)
-    Fail("{} has no chat template, which a conversation needs", text_folder_.string());
+    Fail("{} has no chat template, which a conversation needs", text_path_.string());
   return *chat_template_;
 }
 
 std::string LoadedModel::Render(const OrderedJson& messages, const OrderedJson& arguments) const {
-  if (!messages.is_array() || messages.empty() ||
-      !std::all_of(messages.begin(), messages.end(),
-                   [](const OrderedJson& message) { return message.is_object(); }))
-    Fail("messages: expected a list of objects such as {{\"role\": \"user\", \"content\": ...}}");
-  if (!arguments.is_object()) Fail("template arguments: expected a JSON object");
-  ChatTemplate::Options how;
-  how.arguments = arguments;
+  const ChatTemplate::Options how = Checked(messages, arguments);
   return chat_template().Render(messages, how);
 }
 
 std::vector<int32_t> LoadedModel::EncodeMessages(const OrderedJson& messages,
-                                                 const OrderedJson& arguments) const {
-  // The template writes the special tokens itself.
-  return tokenizer().Encode(Render(messages, arguments), false);
+                                                 const OrderedJson& arguments, std::string* text,
+                                                 const EncodeLimits& limits) const {
+  ChatPrompt prompt = EncodeChat(chat_template(), tokenizer(), messages,
+                                 Checked(messages, arguments), trust_special_tokens_, limits);
+  if (text != nullptr) *text = std::move(prompt.text);
+  return std::move(prompt.ids);
 }
 
 std::vector<int32_t> LoadedModel::EncodePrompt(const Request& request) const {

@@ -45,9 +45,11 @@ class LoadedModel {
   // The prompt that the template makes of a conversation; `arguments` is an object of more
   // variables for it.
   std::string Render(const OrderedJson& messages, const OrderedJson& arguments) const;
-  // Its ids.
-  std::vector<int32_t> EncodeMessages(const OrderedJson& messages,
-                                      const OrderedJson& arguments) const;
+  // Its ids; special tokens of users and tools stay text (text/chat_prompt.h), unless
+  // EngineOptions::trust_special_tokens. `text`: the prompt as well.
+  std::vector<int32_t> EncodeMessages(const OrderedJson& messages, const OrderedJson& arguments,
+                                      std::string* text = nullptr,
+                                      const EncodeLimits& limits = {}) const;
   // The ids of a request's prompt, in whichever form it comes.
   std::vector<int32_t> EncodePrompt(const Request& request) const;
 
@@ -55,11 +57,12 @@ class LoadedModel {
   std::string_view TokenPiece(int32_t id) const;
 
  private:
-  const std::filesystem::path folder_, text_folder_;
+  const std::filesystem::path folder_, text_path_;
   const Model model_;
   std::optional<Tokenizer> tokenizer_;
   SpecialTokens special_;
   std::optional<ChatTemplate> chat_template_;
+  bool trust_special_tokens_ = false;
   mutable std::once_flag pieces_made_;
   mutable std::vector<std::string> pieces_;  // bytes of each token, made when somebody asks
 };

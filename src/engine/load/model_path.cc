@@ -1,72 +1,84 @@
 #include "engine/load/model_path.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "hub/cache.h"
 
 namespace loopspec {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
+ModelFetcher& Fetcher() {
+  static ModelFetcher fetcher;
+  return fetcher;
 }
 
-// As the huggingface_hub library finds it.
-fs::path HubCache() {
-  if (const std::string cache = Environment("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
-  if (const std::string xdg = Environment("XDG_CACHE_HOME"); !xdg.empty())
-    return fs::path(xdg) / "huggingface/hub";
-  return fs::path(Environment("HOME")) / ".cache/huggingface/hub";
-}
-
-bool LooksLikeName(const std::string& model) {
-  return std::count(model.begin(), model.end(), '/') == 1 && model.front() != '/' &&
-         model.front() != '.' && model.back() != '/' && model.find("..") == std::string::npos;
-}
-
-// The snapshot that refs/main names, else the only one there is.
-fs::path Snapshot(const fs::path& repository) {
-  const fs::path reference = repository / "refs/main";
-  if (FileExists(reference)) {
-    std::string commit = ReadFile(reference, 4096);
-    commit.erase(
-        std::remove_if(commit.begin(), commit.end(), [](char c) { return c <= ' ' || c == '/'; }),
-        commit.end());
-    if (fs::is_directory(repository / "snapshots" / commit))
-      return repository / "snapshots" / commit;
-  }
+// What a folder holds that could have been meant: "models/ouro-demo, models/raven-demo".
+std::string ModelsIn(const fs::path& folder) {
+  std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(repository / "snapshots", error)) {
-    if (entry.is_directory()) return entry.path();
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (fs::is_regular_file(entry.path() / "config.json", error))
+      names.push_back(entry.path().string());
   }
-  return {};
+  std::sort(names.begin(), names.end());
+  if (names.size() > 8) names.resize(8);
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
 }
 
 }  // namespace
+
+void SetModelFetcher(ModelFetcher fetcher) {
+  Fetcher() = std::move(fetcher);
+}
+
+fs::path TextFolder(const fs::path& model) {
+  std::error_code error;
+  if (fs::is_directory(model, error)) return model;
+  const fs::path folder = model.parent_path();
+  return folder.empty() ? fs::path(".") : folder;
+}
 
 fs::path ResolveModel(const std::string& model) {
   if (model.empty()) Fail("--model is empty, expected a folder or ORG/NAME");
   std::error_code error;
   if (fs::is_directory(model, error)) return model;
+  if (model.ends_with(".gguf") && FileExists(model)) return model;
   if (FileExists(model))
-    Fail("--model {} is a file, expected the folder that holds config.json", model);
-  if (!LooksLikeName(model)) Fail("--model {}: no such folder", model);
-  std::string folder = "models--" + model;
-  folder.replace(folder.find('/'), 1, "--");
-  const fs::path repository = HubCache() / folder;
-  if (fs::is_directory(repository, error)) {
-    if (const fs::path snapshot = Snapshot(repository); !snapshot.empty()) return snapshot;
+    Fail("--model {} is a file, expected the folder that holds config.json, or a .gguf file",
+         model);
+  const fs::path parent = fs::path(model).parent_path();
+  const auto [name, revision] = hub::ParseName(model);
+  if (!hub::LooksLikeName(name) || revision.find("..") != std::string::npos)
+    Fail("--model {}: no such folder", model);
+  const fs::path repository = hub::RepositoryFolder(hub::CacheFolder(), name);
+  const bool cached = fs::is_directory(repository, error);
+  if (cached) {
+    if (const fs::path snapshot = hub::FindSnapshot(repository, revision); !snapshot.empty())
+      return snapshot;
+  }
+  // A path and no name: its parent is here.
+  if (!cached && fs::is_directory(parent, error)) {
+    const std::string others = ModelsIn(parent);
+    Fail("--model {}: no such folder{}", model,
+         others.empty() ? "" : fmt::format(" (there is {})", others));
+  }
+  if (Fetcher() && Fetcher()(model)) {
+    if (const fs::path snapshot = hub::FindSnapshot(repository, revision); !snapshot.empty())
+      return snapshot;
   }
   Fail(
-      "--model {}: neither a folder nor in the Hugging Face cache {} (download it with: hf "
-      "download {})",
-      model, HubCache().string(), model);
+      "--model {}: neither a folder nor in the Hugging Face cache {} (download it with: loopspec "
+      "pull {}, or hf download {}{})",
+      model, hub::CacheFolder().string(), model, name,
+      revision.empty() ? "" : " --revision " + revision);
 }
 
 }  // namespace loopspec

@@ -74,8 +74,8 @@ class Probe {
 // Bytes of keys and values that one recurrence reads of one committed position.
 double PositionBytes(const Backend& backend) {
   const ModelSpec& spec = backend.spec();
-  const int element = backend.options().compute == ComputeMode::kF32 ? 4 : 2;
-  return 2.0 * spec.kv_size() * element * spec.core_layers;
+  return 2.0 * spec.kv_heads * spec.core_layers *
+         static_cast<double>(KvHeadBytes(backend.options(), spec.head_dim));
 }
 
 void MeasureAttention(Backend& backend, Probe& probe, StepCost& cost) {
@@ -236,11 +236,11 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
     folder = fs::path(environment("HOME")) / ".cache";
   if (folder.empty()) return std::nullopt;
   const ModelSpec& s = backend.spec();
-  const std::string key =
-      fmt::format("{} {} {} {} {} h{} q{} kv{} ff{} v{} p{} b{} c{} r{}", kVersion,
-                  backend.device(), backend.chip(), backend.options().threads,
-                  static_cast<int>(backend.options().compute), s.hidden, s.q_size(), s.kv_size(),
-                  s.ff, s.vocab, s.prelude_layers, s.core_layers, s.coda_layers, s.recurrence);
+  const std::string key = fmt::format(
+      "{} {} {} {} {} {} {} h{} q{} kv{} ff{} v{} p{} b{} c{} r{}", kVersion, backend.device(),
+      backend.chip(), backend.options().threads, static_cast<int>(backend.options().compute),
+      static_cast<int>(backend.options().kv_type), s.weight_type, s.hidden, s.q_size(), s.kv_size(),
+      s.ff, s.vocab, s.prelude_layers, s.core_layers, s.coda_layers, s.recurrence);
   return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 

@@ -26,8 +26,8 @@ bool Admission::Admit(Sequence& sequence) {
   int64_t known = 0;
   if (sibling != nullptr) {
     known = pages_.ForkWhole(sibling->decoder->pages(), length, pages);
-  } else if (sequence.prompt_logprobs < 0) {  // scores come from computing every position
-    known = pages_.TakePrefixHit(prompt, pages);
+  } else if (!sequence.scored()) {  // scores come from computing every position
+    known = pages_.TakePrefixHit(prompt, pages, RecurrenceOf(sequence.request, backend_.spec()));
   }
   if (!pages_.Grow(pages, length + 1, CountRunning(sequences_))) return false;
   if (sibling != nullptr) {
@@ -40,6 +40,7 @@ bool Admission::Admit(Sequence& sequence) {
   sequence.stage = known < length ? Stage::kPrefill : Stage::kDecode;
   sequence.result.queue_seconds = sequence.waited.Seconds();
   sequence.admitted.Reset();
+  sequence.decoded.Reset();  // again at the prompt's end, where some of it is left to read
   ShareCells();
   return true;
 }
@@ -52,7 +53,7 @@ bool Admission::Resume(Sequence& sequence) {
                    CountRunning(sequences_)))
     return false;
   pages_.SwapIn(sequence.swapped, pages);
-  sequence.swapped = {};
+  sequence.swapped = std::vector<std::byte>();
   LOOPSPEC_CHECK(sequence.decoder->Resume());
   const bool prefilled = sequence.prefilled == std::ssize(sequence.to_prefill());
   sequence.stage = prefilled ? Stage::kDecode : Stage::kPrefill;
@@ -74,18 +75,20 @@ void Admission::Preempt(Sequence& sequence) {
   ++sequence.result.preemptions;
 }
 
-// Another choice of its submission that runs.
+// Another choice of its submission that has its whole prompt. One that is still in prefill has
+// pages that others wrote before it.
 const Sequence* Admission::Sibling(const Sequence& sequence) const {
   for (const auto& other : sequences_) {
-    if (other->submission == sequence.submission && other->running()) return other.get();
+    if (other->submission == sequence.submission && other->stage == Stage::kDecode)
+      return other.get();
   }
   return nullptr;
 }
 
 // ---- Cells ----
 
-// An equal share, less one: so many cells are left for those that come next. After a sequence that
-// is always alone none does.
+// Each sequence gets an equal share minus one cell, so that new sequences find free cells. With
+// max_running 1 nothing is kept back.
 void Admission::LimitBranches(int sequences) {
   sharing_ = sequences;
   const int share = backend_.options().cells / std::max(1, sequences);

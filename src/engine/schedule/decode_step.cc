@@ -10,8 +10,7 @@ DecodeStep::DecodeStep(Backend& backend, int max_running, int max_rows, const St
     : backend_(backend),
       max_rows_(max_rows),
       cost_(cost),
-      chooser_(backend.spec().recurrence, static_cast<int>(backend.options().readout_depths.size()),
-               backend.options().cells) {
+      chooser_(backend.spec().recurrence, 1, backend.options().cells) {
   // As much as the largest step there can be, so that few allocate.
   const auto rows = static_cast<size_t>(backend.options().cells);
   plan_.sequences.reserve(static_cast<size_t>(max_running));
@@ -58,6 +57,9 @@ void DecodeStep::ChooseRows() {
   for (size_t i = 0; i < sequences_.size(); ++i)
     sequences_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
   if (schedule.in_phase) AwaitEachOther();
+  size_t drafts = 0;  // of a token at most
+  for (const DecodeView& view : views_) drafts = std::max(drafts, view.depths.size());
+  chooser_.set_readouts(static_cast<int>(drafts) + 1);
   chooser_.Choose(rows_, schedule.limit, cost_.cost(), advance_);
   size_t at = 0;
   for (Sequence* sequence : sequences_) {

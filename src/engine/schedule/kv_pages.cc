@@ -30,22 +30,24 @@ bool KvPages::Grow(SequencePages& pages, int64_t positions, int spare) {
   return EvictFor(missing + spare) >= missing + spare && pages.Grow(positions);
 }
 
-int64_t KvPages::TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages) {
-  return cache_.Find(tokens, pages);
+int64_t KvPages::TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages,
+                               int recurrence) {
+  return cache_.Find(tokens, pages, recurrence);
 }
 
 int64_t KvPages::ExtendPrefixHit(std::span<const int32_t> tokens, int64_t known,
-                                 SequencePages& pages) {
+                                 SequencePages& pages, int recurrence) {
   if (known % kPageSize != 0) return known;  // a page that is half written is written to its end
   SequencePages found(ledger_);
-  const int64_t now = cache_.Find(tokens, found);
+  const int64_t now = cache_.Find(tokens, found, recurrence);
   if (now <= known) return known;
   pages.ReplaceFront(std::move(found));
   return now;
 }
 
-void KvPages::CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages) {
-  cache_.Insert(tokens, pages.pages());
+void KvPages::CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages,
+                          int recurrence) {
+  cache_.Insert(tokens, pages.pages(), recurrence);
 }
 
 int64_t KvPages::ForkWhole(const SequencePages& from, int64_t positions, SequencePages& to) {

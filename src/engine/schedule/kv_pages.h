@@ -28,11 +28,13 @@ class KvPages {
   // ---- Prefixes ----
   // Puts the cached beginning of `tokens` into `pages`, which is empty; returns how many tokens
   // hit.
-  int64_t TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages);
+  // `recurrence`: at which the sequence's tokens are decided, as in PrefixCache.
+  int64_t TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages, int recurrence = 0);
   // The same later on, when the first `known` tokens are in `pages` already: what is cached by now
   // takes the place of pages that are not written yet. Returns how many tokens are there then.
-  int64_t ExtendPrefixHit(std::span<const int32_t> tokens, int64_t known, SequencePages& pages);
-  void CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages);
+  int64_t ExtendPrefixHit(std::span<const int32_t> tokens, int64_t known, SequencePages& pages,
+                          int recurrence = 0);
+  void CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages, int recurrence = 0);
   // The same text once more, for its first `positions` positions: whole pages are shared, which
   // returns how many positions that are; the page after them, once Grow has taken it, is copied.
   int64_t ForkWhole(const SequencePages& from, int64_t positions, SequencePages& to);
@@ -46,6 +48,7 @@ class KvPages {
 
   int64_t cached() const { return cache_.size(); }
   int free() const { return pool_.available(); }
+  int evictable() const { return pool_.kept_alone(); }  // cached, and nobody uses them
 
  private:
   Backend& backend_;

@@ -8,7 +8,7 @@
 namespace loopspec {
 namespace {
 
-// Stands for a chunk that was scored, which waits for itself.
+// Marks a scored chunk: ScorePrompt is synchronous, there is no ticket.
 constexpr Ticket kScored = ~Ticket{0};
 
 // Chunks of a prompt whose progress is reported double until one takes so long.
@@ -18,24 +18,27 @@ constexpr double kReportSeconds = 0.1;
 
 void Prefill::Begin(Sequence& sequence) {
   const std::span<const int32_t> prompt = sequence.to_prefill();
-  const bool scored = sequence.prompt_logprobs >= 0;
+  const bool scored = sequence.scored();
   if (!scored) {
     const int64_t known =
-        pages_.ExtendPrefixHit(prompt, sequence.prefilled, sequence.decoder->pages());
+        pages_.ExtendPrefixHit(prompt, sequence.prefilled, sequence.decoder->pages(),
+                               RecurrenceOf(sequence.request, backend_.spec()));
     sequence.result.cached_tokens += known - sequence.prefilled;
     sequence.prefilled = sequence.committed = known;
     if (known == std::ssize(prompt)) return EndOfPrompt(sequence);
   }
   const auto start = static_cast<size_t>(sequence.prefilled);
-  const int most = sequence.report_prefill ? sequence.part : chunk_;
+  const int most = sequence.report_prefill ? std::min(sequence.part, chunk_) : chunk_;
   const size_t length = std::min(static_cast<size_t>(most), prompt.size() - start);
   const PrefillPlan plan{{sequence.decoder->pages().pages().data()},
                          static_cast<int32_t>(start),
-                         prompt.subspan(start, length)};
+                         prompt.subspan(start, length),
+                         RecurrenceOf(sequence.request, backend_.spec())};
   end_ = static_cast<int64_t>(start + length);
   timer_.Reset();
   if (scored) {
-    ScorePrompt(backend_, plan, sequence.request.prompt, sequence.prompt_logprobs, sequence.scores);
+    ScorePrompt(backend_, plan, sequence.request.prompt, sequence.prompt_logprobs,
+                sequence.on_logits, sequence.scores);
     ticket_ = kScored;
   } else {
     ticket_ = backend_.SubmitPrefill({&plan, 1});
@@ -53,7 +56,8 @@ void Prefill::Finish() {
   sequence.prefilled = sequence.committed = end_;
   const std::span<const int32_t> prompt = sequence.to_prefill();
   // At once, not at the prompt's end: others with the same beginning may wait for their chunk.
-  pages_.CachePrefix(prompt.first(static_cast<size_t>(end_)), sequence.decoder->pages());
+  pages_.CachePrefix(prompt.first(static_cast<size_t>(end_)), sequence.decoder->pages(),
+                     RecurrenceOf(sequence.request, backend_.spec()));
   if (end_ == std::ssize(prompt)) return EndOfPrompt(sequence);
   if (!sequence.report_prefill) return;
   if (timer_.Seconds() < kReportSeconds) sequence.part *= 2;

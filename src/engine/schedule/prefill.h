@@ -22,8 +22,10 @@ class Prefill {
   void Begin(Sequence& sequence);
   // Whose chunk is in flight; null when none is.
   Sequence* sequence() const { return sequence_; }
-  bool Done();    // whether Finish would return at once
-  void Finish();  // waits; throws as Begin
+  int chunk() const { return chunk_; }
+  double seconds() const { return timer_.Seconds(); }  // since the last chunk was begun
+  bool Done();                                         // whether Finish would return at once
+  void Finish();                                       // waits; throws as Begin
 
  private:
   void EndOfPrompt(Sequence& sequence);

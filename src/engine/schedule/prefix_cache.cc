@@ -16,14 +16,16 @@ uint64_t HashPage(uint64_t hash, const int32_t* tokens) {
 }
 
 PrefixCache::~PrefixCache() {
-  for (const Entry& entry : entries_) pages_.Release(entry.page);
+  for (const Entry& entry : entries_) pages_.Drop(entry.page);
 }
 
-PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const int32_t* tokens) {
+PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const int32_t* tokens,
+                                     int recurrence) {
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const Entry& entry = *it->second;
-    if (entry.parent == parent && std::equal(entry.tokens.begin(), entry.tokens.end(), tokens))
+    if (entry.parent == parent && entry.recurrence == recurrence &&
+        std::equal(entry.tokens.begin(), entry.tokens.end(), tokens))
       return it->second;
   }
   return entries_.end();
@@ -31,18 +33,19 @@ PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const i
 
 void PrefixCache::Touch(Entry* last) {
   for (Entry* entry = last; entry != nullptr; entry = entry->parent) {
-    const Place place = Look(entry->hash, entry->parent, entry->tokens.data());
+    const Place place = Look(entry->hash, entry->parent, entry->tokens.data(), entry->recurrence);
     entries_.splice(entries_.begin(), entries_, place);
   }
 }
 
-int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequence) {
+int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequence,
+                          int recurrence) {
   Entry* last = nullptr;
   uint64_t hash = 0;
   int64_t found = 0;
   for (; found + kPageSize <= static_cast<int64_t>(tokens.size()); found += kPageSize) {
     hash = hash_(hash, tokens.data() + found);
-    const Place place = Look(hash, last, tokens.data() + found);
+    const Place place = Look(hash, last, tokens.data() + found, recurrence);
     if (place == entries_.end()) break;
     last = &*place;
     sequence.Share(place->page);
@@ -51,24 +54,25 @@ int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequen
   return found;
 }
 
-void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages) {
+void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+                         int recurrence) {
   Entry* parent = nullptr;
   uint64_t hash = 0;
   for (size_t i = 0; i < pages.size() && (i + 1) * kPageSize <= tokens.size(); ++i) {
     const int32_t* block = tokens.data() + i * kPageSize;
     hash = hash_(hash, block);
-    const Place known = Look(hash, parent, block);
+    const Place known = Look(hash, parent, block, recurrence);
     if (known != entries_.end()) {
       parent = &*known;
       continue;
     }
-    if (parent != nullptr) ++parent->children;  // and thereby safe from what comes next
+    if (parent != nullptr) ++parent->children;  // so that EvictOne below cannot evict it
     if (size() >= limit_ && !EvictOne()) {
       if (parent != nullptr) --parent->children;
       break;
     }
-    pages_.Retain(pages[i]);
-    entries_.push_front({parent, hash, {}, pages[i], 0});
+    pages_.Keep(pages[i]);
+    entries_.push_front({parent, hash, recurrence, {}, pages[i], 0});
     std::copy_n(block, kPageSize, entries_.front().tokens.begin());
     by_hash_.emplace(hash, entries_.begin());
     parent = &entries_.front();
@@ -84,7 +88,7 @@ bool PrefixCache::EvictOne() {
     const auto [begin, end] = by_hash_.equal_range(place->hash);
     by_hash_.erase(
         std::find_if(begin, end, [&](const auto& entry) { return entry.second == place; }));
-    pages_.Release(place->page);
+    pages_.Drop(place->page);
     entries_.erase(place);
     return true;
   }

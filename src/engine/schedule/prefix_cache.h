@@ -31,12 +31,14 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // Shares the pages of the longest known beginning of `tokens` with `sequence`, which is empty.
-  // Returns how many tokens that are, a multiple of kPageSize.
-  int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence);
+  // Returns how many tokens that are, a multiple of kPageSize. `recurrence`: the depth that the
+  // text is decided at, 0 for the model's own; pages of one depth are of no use at another, whose
+  // planes they may lack.
+  int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence, int recurrence = 0);
 
   // Keeps the pages of `tokens`, as far as they are whole; pages[i] holds tokens [64 i, 64 i + 64)
   // for good. Where a beginning is known already, its own pages stay.
-  void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages);
+  void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int recurrence = 0);
 
   // Evicts the least recently used entry whose page has no other holder. False when there is none.
   bool EvictOne();
@@ -47,6 +49,7 @@ class PrefixCache {
   struct Entry {
     Entry* parent;  // null: the text begins here
     uint64_t hash;  // of the text up to the end of this page
+    int recurrence;
     std::array<int32_t, kPageSize> tokens;
     int32_t page;
     int children;
@@ -54,7 +57,7 @@ class PrefixCache {
   using Place = std::list<Entry>::iterator;
 
   // The entry for a page of tokens after `parent`; end() when there is none.
-  Place Look(uint64_t hash, const Entry* parent, const int32_t* tokens);
+  Place Look(uint64_t hash, const Entry* parent, const int32_t* tokens, int recurrence);
   // Marks `last` and its parents as used now, the parents as the more recent: so the one at the end
   // of the list has no children.
   void Touch(Entry* last);

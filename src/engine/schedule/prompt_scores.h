@@ -7,13 +7,15 @@
 
 #include "backends/backend.h"
 #include "engine/schedule/token_stream.h"
+#include "loopspec/request.h"
 
 namespace loopspec {
 
 // Prefills a chunk of `prompt` and puts the log-probability of the token after each of its
-// positions into scores[position], with the `top` likeliest tokens there. Throws Error when logits
+// positions into scores[position], with the `top` likeliest tokens there; -1: no scores.
+// `on_logits` gets the logits of all depths, where it is one. Throws Error when logits to be scored
 // are no numbers.
 void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int32_t> prompt,
-                 int top, std::vector<PromptLogprob>& scores);
+                 int top, const OnLogits& on_logits, std::vector<PromptLogprob>& scores);
 
 }  // namespace loopspec

@@ -1,6 +1,7 @@
 #include "engine/schedule/schedule.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "decode/load_choice.h"
 
@@ -12,60 +13,210 @@ constexpr double kFirstTokenDelay = 1.25;
 // Drafts are taken up again only for a gain beyond the error of the estimate.
 constexpr double kDraftingGain = 1.03;
 
-// Preempted sequences come first and in order: no later one may take the pages that one waits for.
-// Then those that wait, in order of arrival; but a choice whose prompt is being prefilled for
-// another choice shares those pages when they are written.
-NextAction NextAdmission(const ScheduleView& view) {
-  int running = 0, preempted = -1, waiting = -1;
-  const SequenceView* sibling = nullptr;  // the oldest running choice of the latest submission
-  for (int i = 0; i < std::ssize(view.sequences); ++i) {
-    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
-    const bool shares = sibling != nullptr && sibling->submission == sequence.submission;
-    if (sequence.running()) {
-      ++running;
-      if (!shares) sibling = &sequence;
-    } else if (sequence.stage == Stage::kPreempted) {
-      if (preempted < 0) preempted = i;
-    } else if (sequence.stage == Stage::kWaiting && waiting < 0) {
-      if (!shares || sibling->stage != Stage::kPrefill) waiting = i;
+// A request is short beside one with so many times its work.
+constexpr int64_t kShortFactor = 8;
+// While an answer gets its first tokens, steps take so many times as long as chunks.
+constexpr double kStepsPerChunk = 2.0;
+
+double WeightOf(const ScheduleView& view, int share) {
+  return view.shares.empty() ? 1.0 : view.shares[static_cast<size_t>(share)].weight;
+}
+
+// Who runs, by share.
+struct Places {
+  explicit Places(const ScheduleView& view)
+      : running(std::max<size_t>(1, view.shares.size())), youngest(running.size(), -1) {
+    for (int i = 0; i < std::ssize(view.sequences); ++i) {
+      const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+      preempted += sequence.stage == Stage::kPreempted ? 1 : 0;
+      if (!sequence.running()) continue;
+      if (oldest < 0) oldest = i;
+      ++all;
+      ++running[static_cast<size_t>(sequence.share)];
+      youngest[static_cast<size_t>(sequence.share)] = i;
     }
   }
-  if (preempted >= 0) return {Action::kResume, preempted};
-  if (waiting >= 0 && running < view.max_running) return {Action::kAdmit, waiting};
+  // Places that a share has for its weight, and would have with so many more.
+  double Load(const ScheduleView& view, int share, int more = 0) const {
+    return (running[static_cast<size_t>(share)] + more) / WeightOf(view, share);
+  }
+  // The share that has most; between equals the one with the youngest sequence. -1: nobody runs.
+  int Fullest(const ScheduleView& view) const {
+    int fullest = -1;
+    for (int i = 0; i < std::ssize(running); ++i) {
+      if (running[static_cast<size_t>(i)] == 0) continue;
+      if (fullest < 0 || Load(view, i) > Load(view, fullest) ||
+          (Load(view, i) == Load(view, fullest) &&
+           youngest[static_cast<size_t>(i)] > youngest[static_cast<size_t>(fullest)]))
+        fullest = i;
+    }
+    return fullest;
+  }
+
+  std::vector<int> running, youngest;  // by share
+  int all = 0, preempted = 0;
+  int oldest = -1;  // of all that run
+};
+
+// Whether a sequence comes before another of its share to take a place: preempted ones do, so that
+// no later one takes the pages that one waits for; then by priority, then by age.
+bool ComesBefore(const SequenceView& a, const SequenceView& b) {
+  const bool a_out = a.stage == Stage::kPreempted, b_out = b.stage == Stage::kPreempted;
+  if (a_out != b_out) return a_out;
+  return a.priority < b.priority;
+}
+
+// Goes through the sequences by age and tells which of those that want a place may have it. A
+// choice whose prompt is being prefilled for another choice waits: it shares those pages when they
+// are written.
+class Eligible {
+ public:
+  bool operator()(const SequenceView& sequence) {
+    const bool shares = sibling_ != nullptr && sibling_->submission == sequence.submission;
+    if (sequence.running() && !shares) sibling_ = &sequence;
+    if (sequence.stage == Stage::kPreempted) return true;
+    return sequence.stage == Stage::kWaiting && !(shares && sibling_->stage == Stage::kPrefill);
+  }
+
+ private:
+  const SequenceView* sibling_ = nullptr;  // the oldest running choice of the latest submission
+};
+
+// The next to take a place: of the share that has fewest for its weight.
+int NextCandidate(const ScheduleView& view, const Places& places) {
+  std::vector<int> first(places.running.size(), -1);  // by share
+  Eligible eligible;
+  for (int i = 0; i < std::ssize(view.sequences); ++i) {
+    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+    if (!eligible(sequence)) continue;
+    int& best = first[static_cast<size_t>(sequence.share)];
+    if (best < 0 || ComesBefore(sequence, view.sequences[static_cast<size_t>(best)])) best = i;
+  }
+  int next = -1;
+  for (const int candidate : first) {
+    if (candidate < 0) continue;
+    if (next < 0) {
+      next = candidate;
+      continue;
+    }
+    const double load = places.Load(view, view.sequences[static_cast<size_t>(candidate)].share);
+    const double least = places.Load(view, view.sequences[static_cast<size_t>(next)].share);
+    if (load < least || (load == least && candidate < next)) next = candidate;
+  }
+  return next;
+}
+
+// A share that has fewer places than its weight is worth gets one of the share that has most: only
+// where that one has no fewer afterwards, so that they never take turns.
+NextAction ReplaceForShare(const ScheduleView& view, const Places& places, int candidate) {
+  const int share = view.sequences[static_cast<size_t>(candidate)].share;
+  const int fullest = places.Fullest(view);
+  if (fullest < 0 || fullest == share ||
+      places.Load(view, fullest, -1) < places.Load(view, share, 1))
+    return {};
+  return {Action::kReplace, places.youngest[static_cast<size_t>(fullest)], candidate};
+}
+
+// The oldest request that is overdue and short beside the longest that runs. So few are preempted
+// at a time that the long ones get on, and each goes on as soon as there is a place.
+NextAction ReplaceForShort(const ScheduleView& view, const Places& places) {
+  if (places.preempted >= std::max(1, view.max_running / 8)) return {};
+  int longest = -1;
+  for (int i = 0; i < std::ssize(view.sequences); ++i) {
+    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+    if (sequence.running() &&
+        (longest < 0 ||
+         sequence.work_left >= view.sequences[static_cast<size_t>(longest)].work_left))
+      longest = i;
+  }
+  if (longest < 0) return {};
+  Eligible eligible;
+  for (int i = 0; i < std::ssize(view.sequences); ++i) {
+    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+    if (eligible(sequence) && sequence.stage == Stage::kWaiting &&
+        sequence.waited >= view.short_wait &&
+        sequence.work_left * kShortFactor <= view.sequences[static_cast<size_t>(longest)].work_left)
+      return {Action::kReplace, longest, i};
+  }
   return {};
 }
 
-// The prompt that has waited longest for a chunk; between equals the younger, which is the newer
-// one and may be short. None waits forever: those that come later have waited less.
+NextAction NextAdmission(const ScheduleView& view) {
+  // Most steps: nobody wants in, and nothing is allocated.
+  if (std::none_of(view.sequences.begin(), view.sequences.end(), [](const SequenceView& sequence) {
+        return sequence.stage == Stage::kWaiting || sequence.stage == Stage::kPreempted;
+      }))
+    return {};
+  const Places places(view);
+  const int candidate = NextCandidate(view, places);
+  if (candidate < 0) return {};
+  const bool full = places.all >= view.max_running;
+  if (full || view.pages_short) {
+    const NextAction fair = ReplaceForShare(view, places, candidate);
+    if (fair.sequence >= 0) return fair;
+    const NextAction brief = ReplaceForShort(view, places);
+    if (brief.sequence >= 0) return brief;
+  }
+  if (full) return {};
+  const bool out = view.sequences[static_cast<size_t>(candidate)].stage == Stage::kPreempted;
+  return {out ? Action::kResume : Action::kAdmit, candidate};
+}
+
+// Of the share that got least for its weight, the first prompt by priority and age; but one that
+// fits into a chunk passes those that do not, every other time.
 //
 // With drafts a step is a few recurrences. Between two chunks the streams get a token each, or as
 // many recurrences as one takes without drafts: those recurrences have many rows, and prompts that
 // wait for all R of them wait much longer than drafts gain.
-int NextChunk(const ScheduleView& view) {
-  int next = -1;
-  int64_t decoding = 0, waited_since = INT64_MAX;
+NextAction NextChunk(const ScheduleView& view) {
+  int64_t decoding = 0;
+  bool begins = false;
+  int share = -1, first = -1, brief = -1;
+  const auto got = [&](int i) {
+    return view.shares.empty() ? 0.0 : view.shares[static_cast<size_t>(i)].prefilled;
+  };
+  for (const SequenceView& sequence : view.sequences) {
+    decoding += sequence.stage == Stage::kDecode ? 1 : 0;
+    begins = begins || sequence.begins;
+    if (sequence.stage == Stage::kPrefill && (share < 0 || got(sequence.share) < got(share)))
+      share = sequence.share;
+  }
+  const auto is_brief = [&](int i) {
+    return view.sequences[static_cast<size_t>(i)].prompt_left <= view.chunk_positions;
+  };
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
     const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
-    decoding += sequence.stage == Stage::kDecode ? 1 : 0;
-    if (sequence.stage != Stage::kPrefill || sequence.last_chunk > waited_since) continue;
-    next = i;
-    waited_since = sequence.last_chunk;
+    if (sequence.stage != Stage::kPrefill || sequence.share != share) continue;
+    const auto before = [&](int other) {
+      return other < 0 || sequence.priority < view.sequences[static_cast<size_t>(other)].priority;
+    };
+    if (before(first)) first = i;
+    if (is_brief(i) && before(brief)) brief = i;
   }
-  const bool streams_come_first = view.recurrences < view.recurrence && view.tokens < decoding;
-  return streams_come_first ? -1 : next;
+  if (first < 0) return {};
+  if (view.recurrences < view.recurrence && view.tokens < decoding) return {};
+  const bool passes = brief >= 0 && !is_brief(first) && !view.chunk_passed;
+  const int next = passes ? brief : first;
+  if (begins && !is_brief(next) && view.step_seconds < kStepsPerChunk * view.chunk_seconds)
+    return {};
+  return {Action::kBeginChunk, next, -1, passes};
 }
 
-// Pages go to the oldest first. When they run out the youngest sequence is preempted, so the oldest
-// never is, and every sequence gets through in the end.
+// Pages go to the oldest first. When they run out, the youngest sequence of the share that has most
+// places for its weight is preempted, but never the oldest of all: so every sequence gets through
+// in the end.
 int NextPreemption(const ScheduleView& view) {
   int64_t missing = 0;
-  int youngest = -1;
-  for (int i = 0; i < std::ssize(view.sequences); ++i) {
-    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
-    if (sequence.running()) youngest = i;
+  for (const SequenceView& sequence : view.sequences) {
     if (sequence.stage == Stage::kDecode) missing += sequence.pages_missing;
   }
-  return missing > view.pages_free ? youngest : -1;
+  if (missing <= view.pages_free) return -1;
+  Places places(view);
+  if (places.all > 1) {  // the oldest does not count
+    --places.running[static_cast<size_t>(view.sequences[static_cast<size_t>(places.oldest)].share)];
+  }
+  const int fullest = places.Fullest(view);
+  return fullest < 0 ? -1 : places.youngest[static_cast<size_t>(fullest)];
 }
 
 // Whether drafts gain anything at this load.
@@ -118,8 +269,8 @@ NextAction Schedule(const ScheduleView& view) {
     if (next.sequence >= 0) return next;
   }
   if (view.chunk == ScheduleView::Chunk::kNone) {
-    const int next = NextChunk(view);
-    if (next >= 0) return {Action::kBeginChunk, next};
+    const NextAction next = NextChunk(view);
+    if (next.sequence >= 0) return next;
   }
   if (view.chunk == ScheduleView::Chunk::kInFlight) return {Action::kCheckChunk};
   const int next = NextPreemption(view);

@@ -1,6 +1,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -77,11 +78,15 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
   for (int i = 0; i < submission.choices; ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->choice = i;
+    sequence->share = submission.share;
+    sequence->weight = submission.weight;
+    sequence->priority = submission.priority;
     sequence->request = submission.request;
     sequence->request.choice = submission.request.choice + static_cast<uint32_t>(i);
     sequence->request.row_budget =
         std::min(Default(submission.request.row_budget, max_rows_), max_rows_);
     sequence->prompt_logprobs = i == 0 ? submission.prompt_logprobs : -1;
+    if (i == 0) sequence->on_logits = submission.on_logits;
     sequence->score_only = submission.request.max_tokens == 0;
     sequence->report_prefill = i == 0 && submission.report_prefill;
     sequence->stream = stream;
@@ -139,9 +144,20 @@ bool Scheduler::Step() {
 
 NextAction Scheduler::Next() {
   views_.clear();
+  share_views_.clear();
+  for (auto& [id, share] : shares_) {
+    share.index = static_cast<int>(share_views_.size());
+    share_views_.push_back(share.view);
+  }
   int missing = 0;
   for (const auto& sequence : sequences_) {
-    SequenceView view{sequence->stage, sequence->submission, sequence->last_chunk};
+    SequenceView view{sequence->stage, sequence->submission};
+    view.share = ShareOf(*sequence).index;
+    view.priority = sequence->priority;
+    view.prompt_left = std::ssize(sequence->to_prefill()) - sequence->prefilled;
+    view.work_left = sequence->work_left();
+    view.begins = sequence->stage == Stage::kDecode && sequence->reported < options_.first_tokens;
+    if (view.stage == Stage::kWaiting) view.waited = sequence->waited.Seconds();
     if (view.stage == Stage::kDecode)
       view.pages_missing =
           KvPages::Missing(sequence->decoder->pages(), sequence->decoder->positions());
@@ -150,6 +166,7 @@ NextAction Scheduler::Next() {
   }
   ScheduleView view;
   view.sequences = views_;
+  view.shares = share_views_;
   view.max_running = max_running_;
   view.pages_free = pages_.free();
   view.recurrence = backend_.spec().recurrence;
@@ -159,6 +176,12 @@ NextAction Scheduler::Next() {
                                                 : ScheduleView::Chunk::kNone;
   view.recurrences = recurrences_;
   view.tokens = tokens_;
+  view.chunk_positions = prefill_.chunk();
+  view.step_seconds = step_seconds_;
+  view.chunk_seconds = chunk_seconds_;
+  view.chunk_passed = chunk_passed_;
+  view.pages_short = pages_short_;
+  view.short_wait = options_.short_wait;
   NextAction next = Schedule(view);
   if (next.action == Action::kPreempt) {  // cached prefixes go before any sequence does
     view.pages_free = pages_.EvictFor(missing);
@@ -172,13 +195,18 @@ void Scheduler::Do(const NextAction& next) {
     return *sequences_[static_cast<size_t>(next.sequence)];
   };
   // Once per step: what is preempted in it, or prefilled, changes nothing before the next.
-  if (next.action != Action::kAdmit && next.action != Action::kResume) admission_closed_ = true;
+  if (next.action != Action::kAdmit && next.action != Action::kResume &&
+      next.action != Action::kReplace)
+    admission_closed_ = true;
   switch (next.action) {
     case Action::kAdmit:
       return Admit(sequence());
     case Action::kResume:
       return Resume(sequence());
+    case Action::kReplace:
+      return Replace(sequence(), *sequences_[static_cast<size_t>(next.by)]);
     case Action::kBeginChunk:
+      chunk_passed_ = next.passes;
       return BeginChunk(sequence());
     case Action::kCheckChunk:
       return CheckChunk();
@@ -191,8 +219,21 @@ void Scheduler::Do(const NextAction& next) {
 
 void Scheduler::TakeIn() {
   const std::lock_guard lock(mutex_);
-  for (auto& sequence : inbox_) sequences_.push_back(std::move(sequence));
+  for (auto& sequence : inbox_) {
+    // A share that comes, or comes back, has no claim on what others got meanwhile.
+    double least = shares_.empty() ? 0 : INFINITY;
+    for (const auto& [id, share] : shares_) least = std::min(least, share.view.prefilled);
+    const auto [place, is_new] = shares_.try_emplace(sequence->share);
+    if (is_new) place->second.view.prefilled = least;
+    place->second.view.weight = sequence->weight;
+    ++place->second.sequences;
+    sequences_.push_back(std::move(sequence));
+  }
   inbox_.clear();
+}
+
+Scheduler::ShareState& Scheduler::ShareOf(const Sequence& sequence) {
+  return shares_.at(sequence.share);
 }
 
 void Scheduler::DropCancelled() {
@@ -218,7 +259,7 @@ bool Scheduler::Guard(Sequence& sequence, F part) {
 void Scheduler::Admit(Sequence& sequence) {
   bool fits = false;
   if (!Guard(sequence, [&] { fits = admission_.Admit(sequence); })) return;
-  admission_closed_ = !fits;
+  admission_closed_ = pages_short_ = !fits;
   if (!fits) return;
   sequence.last_chunk = number_ - 1;
   counters_.prompt_tokens += sequence.result.prompt_tokens;
@@ -230,11 +271,17 @@ void Scheduler::Admit(Sequence& sequence) {
 }
 
 void Scheduler::Resume(Sequence& sequence) {
-  Guard(sequence, [&] { admission_closed_ = !admission_.Resume(sequence); });
+  Guard(sequence, [&] { admission_closed_ = pages_short_ = !admission_.Resume(sequence); });
+}
+
+void Scheduler::Replace(Sequence& sequence, Sequence& by) {
+  Preempt(sequence);
+  by.stage == Stage::kPreempted ? Resume(by) : Admit(by);
 }
 
 void Scheduler::BeginChunk(Sequence& sequence) {
   recurrences_ = tokens_ = 0;
+  step_seconds_ = chunk_seconds_ = 0;
   sequence.last_chunk = number_;
   const int64_t cached = sequence.result.cached_tokens;
   Guard(sequence, [&] { prefill_.Begin(sequence); });
@@ -250,7 +297,13 @@ void Scheduler::CheckChunk() {
 }
 
 void Scheduler::FinishChunk() {
-  Guard(*prefill_.sequence(), [&] { prefill_.Finish(); });
+  Sequence& sequence = *prefill_.sequence();
+  const int64_t before = sequence.prefilled;
+  Guard(sequence, [&] { prefill_.Finish(); });
+  chunk_seconds_ = prefill_.seconds();
+  step_seconds_ = 0;
+  ShareView& share = ShareOf(sequence).view;
+  share.prefilled += static_cast<double>(sequence.prefilled - before) / share.weight;
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
@@ -272,6 +325,7 @@ void Scheduler::Decode() {
     decoding_.push_back(sequence.get());
   }
   if (decoding_.empty()) return;
+  const Timer timer;
   try {
     step_.Run(decoding_, hooks_);
   } catch (const std::exception& error) {
@@ -282,6 +336,7 @@ void Scheduler::Decode() {
   counters_.rows += std::ssize(step_.plan().rows);
   ++counters_.steps_by_rows[step_.plan().rows.size()];
   recurrences_ += step_.plan().recurrences;
+  step_seconds_ += timer.Seconds();
   for (size_t i = 0; i < decoding_.size(); ++i) {
     step_.Absorb(i);
     Deliver(*decoding_[i]);
@@ -336,7 +391,8 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
       std::vector<int32_t> text = sequence.request.prompt;
       for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
       text.resize(std::min(text.size(), static_cast<size_t>(sequence.committed)));
-      if (sequence.stage != Stage::kPreempted) pages_.CachePrefix(text, decoder.pages());
+      if (sequence.stage != Stage::kPreempted)
+        pages_.CachePrefix(text, decoder.pages(), RecurrenceOf(sequence.request, backend_.spec()));
     }
     result.times.decode = sequence.reported > 0 ? sequence.decoded.Seconds() : 0.0;
     result.statistics = decoder.statistics();
@@ -359,6 +415,10 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
 }
 
 void Scheduler::Sweep() {
+  for (const auto& sequence : sequences_) {
+    if (sequence->stage != Stage::kEnded) continue;
+    if (--ShareOf(*sequence).sequences == 0) shares_.erase(sequence->share);
+  }
   std::erase_if(sequences_, [](const auto& sequence) { return sequence->stage == Stage::kEnded; });
 }
 
@@ -373,6 +433,7 @@ void Scheduler::Publish() {
   state.pages = backend_.pages();
   state.pages_free = pages_.free();
   state.pages_cached = static_cast<int>(pages_.cached());
+  state.pages_evictable = pages_.evictable();
   state.cells = backend_.options().cells;
   state.cells_free = ledger_.cells().available();
   const std::lock_guard lock(mutex_);

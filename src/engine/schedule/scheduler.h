@@ -15,7 +15,7 @@
 // prompt is begun, then sequences are preempted until the others have pages for whatever the step
 // may commit. Then it makes the step and delivers the tokens. So between two steps of a stream lies
 // at most one chunk; and between two chunks every stream gets a token, on average, so that many
-// prompts do not hold up the streams either.
+// prompts do not hold up the streams either. Who comes before whom is said in schedule.h.
 //
 // No request can fail another: what it may ask for is checked in Submit, by its own thread, and
 // what goes wrong with a sequence ends that one alone.
@@ -27,10 +27,12 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/timer.h"
 #include "decode/step_cost.h"
 #include "engine/schedule/admission.h"
 #include "engine/schedule/decode_step.h"
@@ -52,6 +54,9 @@ struct SchedulerOptions {
   int prefill_chunk = 0;     // positions; 0: what the backend prefers
   int64_t cache_bytes = -1;  // see KvPages
   StepCost cost;             // of the backend's steps; without it rows are taken as free
+  // See schedule.h. Tests that count steps leave out what goes by time.
+  size_t first_tokens = 32;  // of an answer, beside which chunks of long prompts hold back
+  double short_wait = 1;     // seconds that a short request waits for a place
 };
 
 struct Submission {
@@ -59,7 +64,11 @@ struct Submission {
   // has the step to itself. max_tokens may be 0: the prompt is only scored.
   DecodeRequest request = {};
   int choices = 1;
+  uint64_t share = 0;  // who asks: see schedule.h
+  double weight = 1;   // of the share
+  int priority = 0;
   int prompt_logprobs = -1;  // -1: none; n: of the prompt's tokens, and the n likeliest ones
+  OnLogits on_logits = {};   // of the prompt's positions; null: they are not asked for
   const Tokenizer* tokenizer = nullptr;  // makes text of the tokens; null: ids alone
   IncrementalDecoder::Options text = {};
   // Tells how far the prompt is (kPrefilled), which is cut so that something is told about ten
@@ -85,6 +94,12 @@ class Scheduler {
   void set_hooks(SchedulerHooks hooks) { hooks_ = std::move(hooks); }
 
  private:
+  struct ShareState {
+    ShareView view;
+    int index = 0;  // in share_views_
+    int sequences = 0;
+  };
+
   void Check(const Submission& submission) const;
   void TakeIn();
   void DropCancelled();
@@ -98,6 +113,8 @@ class Scheduler {
   void CheckChunk();
   void FinishChunk();  // waits
   void Preempt(Sequence& sequence);
+  void Replace(Sequence& sequence, Sequence& by);
+  ShareState& ShareOf(const Sequence& sequence);
 
   void Decode();
   void Deliver(Sequence& sequence);
@@ -122,11 +139,18 @@ class Scheduler {
   int64_t number_ = 0;
   bool admission_closed_ = false, chunk_settled_ = false;
   std::vector<SequenceView> views_;
+  std::vector<ShareView> share_views_;
   std::vector<Sequence*> decoding_;
 
   // Since the last chunk of prefill was begun.
   int64_t recurrences_ = INT32_MAX;
   int64_t tokens_ = 0;
+  double step_seconds_ = 0, chunk_seconds_ = 0;  // of steps since it ended, and its own
+  bool chunk_passed_ = false;                    // it passed older prompts
+
+  // Of those that have sequences here.
+  std::unordered_map<uint64_t, ShareState> shares_;
+  bool pages_short_ = false;  // the last one that was to be admitted or resumed did not fit
 
   EngineMetrics counters_;
   SchedulerHooks hooks_;

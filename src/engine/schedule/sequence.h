@@ -12,14 +12,19 @@
 #include "decode/loopspec.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/token_stream.h"
+#include "loopspec/request.h"
 
 namespace loopspec {
 
 struct Sequence {
   uint64_t submission = 0;  // in order of arrival
+  uint64_t share = 0;       // who asks
+  double weight = 1;        // of the share
+  int priority = 0;         // within it
   int choice = 0;
   DecodeRequest request;
   int prompt_logprobs = -1;
+  OnLogits on_logits;
   bool score_only = false;
   bool report_prefill = false;  // and then ...
   int part = kPageSize;         // ... so many positions of the prompt come next
@@ -41,7 +46,14 @@ struct Sequence {
   Timer decoded;   // since the prompt was read
   ChoiceResult result;
 
+  // Every position of the prompt is computed here, none taken from the cache.
+  bool scored() const { return prompt_logprobs >= 0 || on_logits; }
   bool running() const { return stage == Stage::kPrefill || stage == Stage::kDecode; }
+  // Positions that are still to be computed, at most.
+  int64_t work_left() const {
+    return std::ssize(to_prefill()) - prefilled + request.max_tokens -
+           static_cast<int64_t>(reported);
+  }
   // The prompt without its last token, which is the first branch.
   std::span<const int32_t> to_prefill() const {
     return std::span(request.prompt).first(request.prompt.size() - 1);

@@ -154,8 +154,9 @@ std::string Describe(Isolation isolation) {
 ProgramResult RunProgram(std::string_view program, const ProgramTests& tests,
                          const SandboxLimits& limits, Isolation isolation) {
   const Sides sides(isolation, limits);
+  const auto start = Clock::now();
   const auto deadline =
-      Clock::now() + std::chrono::microseconds(static_cast<int64_t>(limits.wall_seconds * 1e6));
+      start + std::chrono::microseconds(static_cast<int64_t>(limits.wall_seconds * 1e6));
   std::optional<ControlGroup> group;
   if (isolation == Isolation::kSandbox) {
     group.emplace(limits.memory_bytes, limits.threads);
@@ -176,6 +177,7 @@ ProgramResult RunProgram(std::string_view program, const ProgramTests& tests,
       tests_ending.killed ? Clock::now() : std::min(deadline, Clock::now() + kGrace));
   ProgramResult result;
   result.cpu_seconds = program_ending.cpu_seconds;
+  result.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   Judge(text, tests_ending, program_ending, limits, result);
   return result;
 }

@@ -11,8 +11,8 @@
 namespace loopspec::measure {
 
 struct SandboxLimits {
-  int cpu_seconds = 5;       // of processor time, so that a busy machine changes no result
-  double wall_seconds = 60;  // for programs that sleep or wait
+  int cpu_seconds = 5;        // of processor time, so that a busy machine changes no result
+  double wall_seconds = 100;  // for programs that sleep or wait
   size_t memory_bytes = size_t{4} << 30;   // of address space
   size_t file_bytes = size_t{16} << 20;    // of any file it writes
   size_t folder_bytes = size_t{32} << 20;  // of all of them
@@ -42,8 +42,9 @@ enum class ProgramOutcome { kPassed, kFailed, kTimeout };
 
 struct ProgramResult {
   ProgramOutcome outcome = ProgramOutcome::kFailed;
-  std::string reason;      // empty when passed; else the exception, the signal or the limit
-  double cpu_seconds = 0;  // of the program's process
+  std::string reason;       // empty when passed; else the exception, the signal or the limit
+  double cpu_seconds = 0;   // of the program's process
+  double wall_seconds = 0;  // of both
 };
 
 // Runs `program`, then the tests; passed means that both ran to the end. The program's __name__ is

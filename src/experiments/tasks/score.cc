@@ -1,4 +1,5 @@
 // Answers of a task judged.
+#include <algorithm>
 #include <cmath>
 
 #include "experiments/scoring/lm_eval.h"
@@ -82,10 +83,13 @@ ProgramResult RunWithFairLimit(const TaskItem& item, const std::string& program,
   const SandboxLimits patient{.cpu_seconds = 60, .wall_seconds = 60 * kWallPerCpu};
   const ProgramResult reference =
       RunProgram(item.program.prefix + item.reference, item.program.tests, patient, isolation);
+  const SandboxLimits usual;
   SandboxLimits fair;
-  fair.cpu_seconds = static_cast<int>(std::ceil(4 * reference.cpu_seconds));
-  fair.wall_seconds = fair.cpu_seconds * kWallPerCpu;
-  const bool slow = fair.cpu_seconds > SandboxLimits().cpu_seconds;
+  fair.cpu_seconds =
+      std::max(usual.cpu_seconds, static_cast<int>(std::ceil(4 * reference.cpu_seconds)));
+  // By the clock as well: the machine may be busy, and the tests may take long.
+  fair.wall_seconds = std::max(fair.cpu_seconds * kWallPerCpu, 4 * reference.wall_seconds);
+  const bool slow = fair.cpu_seconds > usual.cpu_seconds || fair.wall_seconds > usual.wall_seconds;
   if (reference.outcome != ProgramOutcome::kPassed || !slow) return result;
   return RunProgram(program, item.program.tests, fair, isolation);
 }

@@ -10,6 +10,7 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/read.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -45,11 +46,23 @@ std::string_view View(boost::beast::string_view text) {
   return {text.data(), text.size()};
 }
 
+// Who counts as one client: an IPv4 address, or the network of an IPv6 address, in which one
+// machine may have as many as it likes.
+std::string NetworkOf(asio::ip::address address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  if (address.is_v4()) return address.to_string();
+  auto bytes = address.to_v6().to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), static_cast<unsigned char>(0));
+  return asio::ip::make_address_v6(bytes).to_string() + "/64";
+}
+
 }  // namespace
 
 Connection::Connection(std::shared_ptr<ServerContext> context, Socket socket, bool refused)
     : context_(std::move(context)),
       socket_(std::move(socket)),
+      callbacks_(asio::make_strand(context_->answers)),
       deadline_(socket_.get_executor()),
       refused_(refused),
       buffer_(context_->options.header_limit + kReadAhead) {}
@@ -66,6 +79,7 @@ void Connection::Start() {
     const auto remote = self->socket_.remote_endpoint(error);
     if (error) return self->Close();
     self->remote_ = fmt::format("{}:{}", remote.address().to_string(), remote.port());
+    self->address_ = NetworkOf(remote.address());
     SetUp(self->socket_, self->context_->options);
     if (self->refused_) {
       self->Answer(503, "The server has as many connections as it takes; try again later.");
@@ -91,6 +105,7 @@ void Connection::NextRequest() {
   outbox_.reset();
   lease_.reset();
   parser_.reset();
+  request_ = {};
   head_written_ = streaming_ = answer_done_ = false;
   if (context_->draining) return Linger();
   if (buffer_.size() > 0) return ReadHeader();
@@ -126,10 +141,14 @@ void Connection::OnHeader(error_code error) {
     return Answer(501, fmt::format("Transfer-Encoding is {}, expected chunked.",
                                    View(message[http::field::transfer_encoding])));
   }
+  request_ = TakeHead();
+  admitted_ = context_->handler.Admit(request_);
+  if (admitted_.refusal) return AnswerWith(*std::exchange(admitted_.refusal, std::nullopt));
+  request_.share = admitted_.share;
   if (parser_->is_done()) return Dispatch();
 
   phase_ = Phase::kBody;
-  lease_ = std::make_unique<BodyLease>(context_);
+  lease_ = std::make_unique<BodyLease>(context_, admitted_.share);
   SetDeadline(context_->options.body_timeout);
   const auto expect = message[http::field::expect];
   if (expect.empty() || version_ < 11) return ReadBody();
@@ -154,7 +173,7 @@ void Connection::OnBody(error_code error) {
   if (phase_ == Phase::kClosed) return;
   if (error) return OnBadRequest(error);
   if (!lease_->Grow(parser_->get().body().size())) {
-    return Answer(503, "The server is receiving as much as it can hold; try again later.");
+    return Answer(503, "The server is receiving as much as it can hold for you; try again later.");
   }
   if (parser_->is_done()) return Dispatch();
   ReadBody();
@@ -185,38 +204,52 @@ void Connection::OnBadRequest(error_code error) {
   Close();
 }
 
+// The request without its body.
+HttpRequest Connection::TakeHead() {
+  const auto& message = parser_->get();
+  HttpRequest request;
+  request.method = std::string(View(message.method_string()));
+  std::string_view target = View(message.target());
+  if (target.substr(0, 7) == "http://") {  // the absolute form, as it is sent to proxies
+    const size_t slash = target.find('/', 7);
+    request.authority = std::string(target.substr(7, std::min(slash, target.size()) - 7));
+    target = slash == target.npos ? "/" : target.substr(slash);
+  }
+  request.path = std::string(target.substr(0, target.find('?')));
+  request.version = version_;
+  for (const auto& field : message) {
+    request.headers.emplace_back(View(field.name_string()), View(field.value()));
+  }
+  request.remote = remote_;
+  request.share = address_;
+  return request;
+}
+
 void Connection::Dispatch() {
   phase_ = Phase::kAnswer;
   SetDeadline(std::chrono::milliseconds(0));
   http::request<http::string_body> message = parser_->release();
   parser_.reset();
   keep_ = message.keep_alive();
-
-  HttpRequest request;
-  request.method = std::string(View(message.method_string()));
-  std::string_view target = View(message.target());
-  if (target.substr(0, 7) == "http://") {  // the absolute form, as it is sent to proxies
-    const size_t slash = target.find('/', 7);
-    target = slash == target.npos ? "/" : target.substr(slash);
-  }
-  request.path = std::string(target.substr(0, target.find('?')));
-  for (const auto& field : message) {
-    request.headers.emplace_back(View(field.name_string()), View(field.value()));
-  }
+  HttpRequest request = std::move(request_);
   request.body = std::move(message.body());
-  request.remote = remote_;
 
   outbox_ = std::make_shared<Outbox>();
   std::shared_ptr<ResponseWriter> writer = MakeConnectionWriter(shared_from_this(), outbox_);
-  asio::post(context_->workers, [context = context_, request = std::move(request),
-                                 writer = std::move(writer),
-                                 lease = std::shared_ptr<BodyLease>(std::move(lease_))]() mutable {
+  const bool large = request.body.size() >= context_->options.large_body;
+  auto handle = [context = context_, request = std::move(request), writer = std::move(writer),
+                 lease = std::shared_ptr<BodyLease>(std::move(lease_))]() mutable {
     try {
       context->handler.Handle(std::move(request), std::move(writer));
     } catch (const std::exception& error) {
       LogWarning("a request failed: {}", error.what());  // the writer's destructor answers
     }
-  });
+  };
+  if (admitted_.at_once && !large) {
+    handle();
+  } else {
+    asio::post(large ? context_->large_workers : context_->workers, std::move(handle));
+  }
   Watch();
 }
 
@@ -340,8 +373,15 @@ void Connection::ClientGone() {
     outbox_->on_gone = outbox_->on_drained = nullptr;
     ended = outbox_->ended;
   }
+  if (gone && !ended) PostCallback(std::move(gone));
+  // The other one goes with it, never before it: they may hold each other's state.
+  if (drained) PostCallback([drained = std::move(drained)] {});
   Close();
-  if (gone && !ended) gone();
+}
+
+void Connection::PostCallback(ResponseWriter::Callback callback) {
+  // At the very end nobody runs them, and what waited would hold the context that holds it.
+  if (!context_->answers_ended) asio::post(callbacks_, std::move(callback));
 }
 
 void Connection::Close() {
@@ -364,11 +404,13 @@ void Connection::RunAfter(std::chrono::milliseconds delay, std::shared_ptr<Outbo
   timers_.back()->async_wait([self = shared_from_this(), box = std::move(outbox),
                               callback = std::move(callback)](error_code error) {
     if (error || self->outbox_ != box || self->phase_ != Phase::kAnswer) return;
-    {
-      const std::lock_guard lock(box->mutex);
-      if (box->gone || box->ended) return;
-    }
-    callback();
+    self->PostCallback([box, callback] {
+      {
+        const std::lock_guard lock(box->mutex);
+        if (box->gone || box->ended) return;
+      }
+      callback();
+    });
   });
 }
 

@@ -1,8 +1,10 @@
 // One client's connection: requests one after the other, each with its answer.
 //
 // Everything here runs on the connection's strand, but for the Outbox, through which handlers on
-// other threads hand over their answers. While an answer is being made the connection keeps
-// reading, so that a client that hangs up is noticed at once.
+// other threads hand over their answers, and for the handlers' callbacks, which have a strand of
+// their own on other threads: no answer, however large, holds up the bytes of other connections.
+// While an answer is being made the connection keeps reading, so that a client that hangs up is
+// noticed at once.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,13 +16,16 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "serve/http/server.h"
@@ -37,19 +42,64 @@ using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
 
 class Connection;
 
+// Room for bodies that are being received or parsed. A share may hold as much as is left free: one
+// alone gets half, n of them 1/(n+1) each, and whoever comes next always finds as much.
+class BodyBudget {
+ public:
+  explicit BodyBudget(size_t bytes) : bytes_(bytes) {}
+
+  // False, and nothing taken, when the share has its part.
+  bool Take(const std::string& share, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    size_t& held = held_[share];
+    if (all_ + bytes > bytes_ || held + bytes > bytes_ - all_ - bytes) {
+      if (held == 0) held_.erase(share);
+      return false;
+    }
+    held += bytes;
+    all_ += bytes;
+    return true;
+  }
+  void Give(const std::string& share, size_t bytes) {
+    if (bytes == 0) return;
+    const std::lock_guard lock(mutex_);
+    const auto found = held_.find(share);
+    found->second -= bytes;
+    all_ -= bytes;
+    if (found->second == 0) held_.erase(found);
+  }
+  size_t held() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  const size_t bytes_;
+  mutable std::mutex mutex_;
+  size_t all_ = 0;
+  std::unordered_map<std::string, size_t> held_;  // by share, those that hold any
+};
+
 // What all connections share.
 struct ServerContext {
   ServerContext(const HttpServerOptions& given, HttpHandler& given_handler)
-      : options(given), handler(given_handler), io(given.io_threads), workers(given.workers) {}
+      : options(given),
+        handler(given_handler),
+        io(given.io_threads),
+        workers(static_cast<size_t>(given.workers)),
+        large_workers(static_cast<size_t>(given.large_workers)),
+        answers(static_cast<size_t>(given.answer_threads)),
+        bodies(std::max(given.body_budget, 2 * given.body_limit)) {}
 
   const HttpServerOptions options;
   HttpHandler& handler;
   asio::io_context io;
-  asio::thread_pool workers;
+  asio::thread_pool workers, large_workers, answers;
+  BodyBudget bodies;
 
   std::atomic<int64_t> accepted{0}, refused{0};
-  std::atomic<size_t> body_bytes{0};  // of bodies that are being received or parsed
   std::atomic<bool> draining{false};
+  std::atomic<bool> answers_ended{false};
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -59,25 +109,23 @@ struct ServerContext {
 // Bytes of a body, counted against the budget of all bodies for as long as it is held.
 class BodyLease {
  public:
-  explicit BodyLease(std::shared_ptr<ServerContext> context) : context_(std::move(context)) {}
-  ~BodyLease() { context_->body_bytes -= held_; }
+  BodyLease(std::shared_ptr<ServerContext> context, std::string share)
+      : context_(std::move(context)), share_(std::move(share)) {}
+  ~BodyLease() { context_->bodies.Give(share_, held_); }
   BodyLease(const BodyLease&) = delete;
   BodyLease& operator=(const BodyLease&) = delete;
 
   // False when there is no room for that many.
   bool Grow(size_t bytes) {
     if (bytes <= held_) return true;
-    const size_t more = bytes - held_;
-    if ((context_->body_bytes += more) > context_->options.body_budget) {
-      context_->body_bytes -= more;
-      return false;
-    }
+    if (!context_->bodies.Take(share_, bytes - held_)) return false;
     held_ = bytes;
     return true;
   }
 
  private:
   std::shared_ptr<ServerContext> context_;
+  const std::string share_;
   size_t held_ = 0;
 };
 
@@ -117,6 +165,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadBody();
   void OnBody(boost::system::error_code error);
   void OnBadRequest(boost::system::error_code error);
+  HttpRequest TakeHead();
   void Dispatch();
 
   void Watch();
@@ -124,6 +173,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Probe();
 
   void Answer(int status, std::string_view message);
+  void AnswerWith(HttpResponse response);
   void Flush();
   void Frame(std::string& out);
   std::string HeadText(const HttpResponse& response, bool whole) const;
@@ -139,18 +189,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Close();
   void RunAfter(std::chrono::milliseconds delay, std::shared_ptr<Outbox> outbox,
                 ResponseWriter::Callback callback);
+  void PostCallback(ResponseWriter::Callback callback);
 
   const std::shared_ptr<ServerContext> context_;
   Socket socket_;
+  const asio::strand<asio::thread_pool::executor_type> callbacks_;
   Timer deadline_;
   uint64_t deadline_number_ = 0;
   std::vector<std::unique_ptr<Timer>> timers_;  // of the request at hand
-  std::string remote_;
+  std::string remote_, address_;  // with the port, and the network that a share is taken to be
   const bool refused_;
   Phase phase_ = Phase::kIdle;
 
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
+  HttpRequest request_;  // at hand, from its headers on
+  AdmitRequest admitted_;
   std::unique_ptr<BodyLease> lease_;
   unsigned version_ = 11;  // of the request at hand: 10 or 11
   bool head_only_ = false;
@@ -162,7 +216,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Outbox> outbox_;
   bool head_written_ = false;
   bool streaming_ = false;
-  std::string out_;  // being written, from out_at_
+  std::string out_;   // being written, from out_at_
+  std::string rest_;  // comes after it: a whole body, which may be large
   size_t out_at_ = 0;
   bool writing_ = false;
   size_t discarded_ = 0;

@@ -2,10 +2,12 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <boost/asio/buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/write.hpp>
 
+#include <array>
 #include <sstream>
 #include <utility>
 
@@ -20,12 +22,18 @@ using boost::system::error_code;
 
 // An answer of the server's own, after which the connection is closed.
 void Connection::Answer(int status, std::string_view message) {
+  AnswerWith(
+      context_->handler.ErrorResponse({status, message, request_.method, request_.path, remote_}));
+}
+
+void Connection::AnswerWith(HttpResponse response) {
   phase_ = Phase::kAnswer;
   parser_.reset();
+  lease_.reset();
   keep_ = head_only_ = false;
   head_written_ = streaming_ = answer_done_ = false;
   outbox_ = std::make_shared<Outbox>();
-  outbox_->head = context_->handler.ErrorResponse(status, message);
+  outbox_->head = std::move(response);
   outbox_->whole = outbox_->answered = outbox_->ended = true;
   Flush();
 }
@@ -50,7 +58,7 @@ void Connection::Frame(std::string& out) {
   if (box.head) {
     if (context_->draining || (!box.whole && version_ < 11)) keep_ = false;
     out = HeadText(*box.head, box.whole);
-    if (box.whole && !head_only_) out += box.head->body;
+    if (box.whole && !head_only_) rest_ = std::move(box.head->body);
     streaming_ = !box.whole;
     head_written_ = true;
     box.head.reset();
@@ -66,7 +74,7 @@ void Connection::Frame(std::string& out) {
     if (chunked && !head_only_) out += "0\r\n\r\n";
     streaming_ = false;
   }
-  box.writing = out.size();
+  box.writing = out.size() + rest_.size();
 }
 
 std::string Connection::HeadText(const HttpResponse& response, bool whole) const {
@@ -92,10 +100,12 @@ std::string Connection::HeadText(const HttpResponse& response, bool whole) const
 void Connection::WriteOut() {
   writing_ = true;
   SetDeadline(context_->options.write_timeout);
-  socket_.async_write_some(asio::buffer(out_.data() + out_at_, out_.size() - out_at_),
-                           [self = shared_from_this()](error_code error, size_t bytes) {
-                             self->OnWritten(error, bytes);
-                           });
+  const std::array<asio::const_buffer, 2> pieces = {
+      asio::buffer(out_) + out_at_,
+      asio::buffer(rest_) + (out_at_ > out_.size() ? out_at_ - out_.size() : 0)};
+  socket_.async_write_some(pieces, [self = shared_from_this()](error_code error, size_t bytes) {
+    self->OnWritten(error, bytes);
+  });
 }
 
 void Connection::OnWritten(error_code error, size_t bytes) {
@@ -105,10 +115,11 @@ void Connection::OnWritten(error_code error, size_t bytes) {
     return ClientGone();
   }
   out_at_ += bytes;
-  if (out_at_ < out_.size()) return WriteOut();
+  if (out_at_ < out_.size() + rest_.size()) return WriteOut();
   writing_ = false;
   out_at_ = 0;
   out_.clear();
+  rest_ = std::string();
   if (out_.capacity() > 4 * context_->options.stream_buffer) out_.shrink_to_fit();
   SetDeadline(std::chrono::milliseconds(0));
 
@@ -121,7 +132,15 @@ void Connection::OnWritten(error_code error, size_t bytes) {
       drained = outbox_->on_drained;
     }
   }
-  if (drained) drained();
+  if (drained) {
+    PostCallback([box = outbox_, drained = std::move(drained)] {
+      {
+        const std::lock_guard lock(box->mutex);
+        if (box->gone || box->ended) return;
+      }
+      drained();
+    });
+  }
   Flush();
 }
 
@@ -129,14 +148,16 @@ void Connection::AnswerDone() {
   answer_done_ = true;
   timers_.clear();
   SetDeadline(std::chrono::milliseconds(0));
+  // The callbacks hold the handler's state, which may be large, and may hold the writer, whose
+  // destructor takes the outbox's lock.
+  ResponseWriter::Callback gone, drained;
   {
-    // The callbacks hold the handler's state, which may hold the writer.
-    ResponseWriter::Callback gone, drained;
     const std::lock_guard lock(outbox_->mutex);
     gone = std::move(outbox_->on_gone);
     drained = std::move(outbox_->on_drained);
     outbox_->on_gone = outbox_->on_drained = nullptr;
   }
+  PostCallback([gone = std::move(gone), drained = std::move(drained)] {});
   if (watching_) {
     error_code ignored;
     socket_.cancel(ignored);  // OnWatch goes on

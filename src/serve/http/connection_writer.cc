@@ -22,7 +22,8 @@ class ConnectionWriter final : public ResponseWriter {
     if (answered) {
       connection_->Abort();  // half an answer: the client must not take it for a whole one
     } else {
-      Send(connection_->context_->handler.ErrorResponse(500, "The request was not answered."));
+      Send(connection_->context_->handler.ErrorResponse(
+          {500, "The request was not answered.", "", "", connection_->remote_}));
     }
   }
 
@@ -45,7 +46,7 @@ class ConnectionWriter final : public ResponseWriter {
   }
 
   bool Write(std::string_view piece) override {
-    bool room = true;
+    bool room = false;  // nor has a client that is gone: a loop over Write comes to an end
     Update([&](Outbox& box) {
       if (!box.answered || box.ended) return;
       box.body.append(piece);
@@ -69,7 +70,7 @@ class ConnectionWriter final : public ResponseWriter {
   void OnGone(Callback callback) override {
     const std::lock_guard lock(outbox_->mutex);
     if (outbox_->gone) {
-      asio::post(connection_->socket_.get_executor(), std::move(callback));
+      connection_->PostCallback(std::move(callback));
     } else if (!outbox_->ended) {
       outbox_->on_gone.swap(callback);
     }
@@ -85,14 +86,13 @@ class ConnectionWriter final : public ResponseWriter {
       const std::lock_guard lock(outbox_->mutex);
       if (outbox_->gone || outbox_->ended) return;
     }
-    asio::post(connection_->socket_.get_executor(),
-               [box = outbox_, callback = std::move(callback)] {
-                 {
-                   const std::lock_guard lock(box->mutex);
-                   if (box->gone || box->ended) return;
-                 }
-                 callback();
-               });
+    connection_->PostCallback([box = outbox_, callback = std::move(callback)] {
+      {
+        const std::lock_guard lock(box->mutex);
+        if (box->gone || box->ended) return;
+      }
+      callback();
+    });
   }
 
   void After(std::chrono::milliseconds delay, Callback callback) override {

@@ -4,16 +4,28 @@
 #include <cctype>
 
 namespace loopspec::serve {
+namespace {
 
-std::string_view HttpRequest::Header(std::string_view name) const {
-  const auto same = [](char a, char b) {
+bool SameName(std::string_view one, std::string_view other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) ==
            std::tolower(static_cast<unsigned char>(b));
-  };
+  });
+}
+
+}  // namespace
+
+std::string_view HttpRequest::Header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
-    if (std::equal(key.begin(), key.end(), name.begin(), name.end(), same)) return value;
+    if (SameName(key, name)) return value;
   }
   return {};
+}
+
+size_t HttpRequest::Count(std::string_view name) const {
+  return static_cast<size_t>(std::count_if(headers.begin(), headers.end(), [&](const auto& header) {
+    return SameName(header.first, name);
+  }));
 }
 
 }  // namespace loopspec::serve

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,14 +15,19 @@ namespace loopspec::serve {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;   // GET, POST ...
-  std::string path;     // the target without its query, as it was sent
-  HttpHeaders headers;  // names as they were sent
-  std::string body;     // whole, without transfer coding
-  std::string remote;   // address and port of the client
+  std::string method;     // GET, POST ...
+  std::string path;       // the target without its query, as it was sent
+  std::string authority;  // the host of a target in absolute form; empty in every other
+  unsigned version = 11;  // 10 or 11
+  HttpHeaders headers;    // names as they were sent
+  std::string body;       // whole, without transfer coding
+  std::string remote;     // address and port of the client
+  std::string share;      // who asks, among whom the server divides what it has: see AdmitRequest
 
   // The value of a header, its name in any case; empty when it is not there.
   std::string_view Header(std::string_view name) const;
+  // How often it was sent.
+  size_t Count(std::string_view name) const;
 };
 
 struct HttpResponse {
@@ -46,14 +52,16 @@ class ResponseWriter {
   // `keep_alive` is sent now and then while nothing else is, so that proxies do not lose patience
   // and a lost client is noticed; readers must be able to ignore it.
   virtual void Begin(HttpResponse head, std::string keep_alive) = 0;
-  // Never waits. False: the client reads too slowly, `OnDrained` will say when to go on. What is
-  // written all the same is kept, so the memory used is up to the caller.
+  // Never waits. False: the client reads too slowly, `OnDrained` will say when to go on, or it is
+  // gone. What is written to a slow one all the same is kept, so the memory used is up to the
+  // caller.
   virtual bool Write(std::string_view piece) = 0;
   virtual void End() = 0;
   virtual bool full() const = 0;
 
-  // Callbacks run one at a time on a thread of the server and must not wait. At most one of each
-  // kind: a later one replaces an earlier one. None runs after the end of the answer.
+  // Callbacks run one at a time on a thread of the server and must not wait; they may take their
+  // time, since no other thread than those for callbacks is held up. At most one of each kind: a
+  // later one replaces an earlier one. None runs after the end of the answer.
   // The client has hung up (or stopped reading for too long) before the answer was complete.
   virtual void OnGone(Callback callback) = 0;
   // Room again after `Write` returned false.
@@ -64,14 +72,32 @@ class ResponseWriter {
   virtual void After(std::chrono::milliseconds delay, Callback callback) = 0;
 };
 
+// What is said of a request when its headers have come, before any of its body is read.
+struct AdmitRequest {
+  std::optional<HttpResponse> refusal;  // the answer; the body is not read
+  // Room for bodies is divided between shares, so that none can fill it alone.
+  std::string share;
+  bool at_once = false;  // takes no time: may be handled where nothing can hold it up
+};
+
+// What never became a request: bad syntax, limits, timeouts.
+struct HttpFailure {
+  int status = 400;
+  std::string_view message;
+  std::string_view method, path;  // empty where they are not known
+  std::string_view remote;
+};
+
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
+  // `head` has no body yet; its share is the client's address. Called on a thread that moves bytes
+  // for all: must take no time.
+  virtual AdmitRequest Admit(const HttpRequest& head) { return {std::nullopt, head.share, false}; }
   // Called on one of the server's worker threads; may take its time with reading the request, must
   // not wait for the answer. An exception becomes a 500.
   virtual void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) = 0;
-  // The answer to what never became a request: bad syntax, limits, timeouts.
-  virtual HttpResponse ErrorResponse(int status, std::string_view message) = 0;
+  virtual HttpResponse ErrorResponse(const HttpFailure& failure) = 0;
 };
 
 }  // namespace loopspec::serve

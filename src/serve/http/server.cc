@@ -135,6 +135,7 @@ HttpServerCounts HttpServer::counts() const {
   HttpServerCounts counts;
   counts.accepted = context.accepted;
   counts.refused = context.refused;
+  counts.body_bytes = static_cast<int64_t>(context.bodies.held());
   const std::lock_guard lock(context.mutex);
   counts.open = static_cast<int64_t>(context.connections.size());
   return counts;
@@ -158,9 +159,12 @@ bool HttpServer::Stop(std::chrono::milliseconds limit) {
     } while (!parts_->WaitUntilEmpty(std::chrono::milliseconds(100)));
   }
   context.workers.join();
+  context.large_workers.join();
   parts_->work.reset();
   context.io.stop();
   for (std::thread& thread : parts_->threads) thread.join();
+  context.answers.join();  // the last callbacks
+  context.answers_ended = true;
   // What handlers posted last holds its connection, and so the context.
   context.io.restart();
   context.io.poll();

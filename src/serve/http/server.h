@@ -14,12 +14,15 @@ namespace loopspec::serve {
 struct HttpServerOptions {
   std::string host = "127.0.0.1";  // an address, or localhost
   int port = 8080;                 // 0: any free one
-  int io_threads = 2;              // move bytes and write stream events
+  int io_threads = 2;              // move bytes, and answer what takes no time
   int workers = 4;                 // run handlers: parse bodies, tokenize
+  int large_workers = 2;           // the same for large bodies, which hold up only each other
+  int answer_threads = 2;          // run callbacks: write answers and stream events
   int max_connections = 4096;      // more are answered with 503 and closed
 
   size_t header_limit = 16 << 10;   // bytes of request line and headers: 431
   size_t body_limit = 16 << 20;     // bytes of a body, chunked or not: 413
+  size_t large_body = 256 << 10;    // bytes from which on a body is large
   size_t body_budget = 256 << 20;   // bytes of all bodies being received or parsed: 503
   size_t stream_buffer = 64 << 10;  // bytes that wait for a slow reader before `Write` says no
   int socket_buffer = 128 << 10;    // bytes that the kernel holds for it besides
@@ -34,9 +37,10 @@ struct HttpServerOptions {
 };
 
 struct HttpServerCounts {
-  int64_t open = 0;      // connections now
-  int64_t accepted = 0;  // since the start
-  int64_t refused = 0;   // because there were too many
+  int64_t open = 0;        // connections now
+  int64_t accepted = 0;    // since the start
+  int64_t refused = 0;     // because there were too many
+  int64_t body_bytes = 0;  // of bodies that are being received or parsed now
 };
 
 class HttpServer {

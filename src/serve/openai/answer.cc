@@ -18,6 +18,7 @@ CompletionAnswer::Setup::Setup(const CompletionRequest& request, const CallConte
   write.token_details = request.token_details;
   write.trace = request.trace;
   write.usage_in_stream = request.include_usage;
+  write.usage_in_every_event = request.include_usage && request.usage_in_every_event;
   if (!request.ignore_eos) own_ends = context.engine->facts().eos_ids;
 }
 
@@ -98,6 +99,15 @@ void CompletionAnswer::AddText(Choice& choice, const std::string& text, bool las
 
 // ---- Bytes out ----
 
+// SGLang's events carry the whole answer so far, log-probabilities and all: one for every token
+// makes a long answer quadratic. So when much has been sent an event waits until the answer has
+// grown by a quarter, and all of them together are a few times the answer.
+bool CompletionAnswer::Waits(const Choice& choice) const {
+  constexpr size_t kSentFreely = 4 << 20;
+  return generate() && !choice.part.finish && sent_ > kSentFreely &&
+         choice.tokens < choice.told + choice.told / 4;
+}
+
 std::string CompletionAnswer::Events(double seconds) {
   // The last choice to end carries the summary.
   const Choice* last = nullptr;
@@ -108,7 +118,8 @@ std::string CompletionAnswer::Events(double seconds) {
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
     ChoicePart& part = choice.part;
-    if (!std::exchange(choice.touched, false)) continue;
+    if (Waits(choice) || !std::exchange(choice.touched, false)) continue;
+    choice.told = choice.tokens;
     if (part.text.empty() && part.reasoning.empty() && part.tokens.empty() && part.steps.empty() &&
         !part.finish)
       continue;
@@ -123,7 +134,10 @@ std::string CompletionAnswer::Events(double seconds) {
       if (choices_.size() > 1) event["index"] = part.index;
       out += ServerSentEvent(event);
     } else {
-      out += ServerSentEvent(CompletionEvent(setup_.head, part, told, setup_.write));
+      std::optional<Usage> so_far;
+      if (setup_.write.usage_in_every_event) so_far = TotalUsage();
+      out += ServerSentEvent(
+          CompletionEvent(setup_.head, part, told, setup_.write, so_far ? &*so_far : nullptr));
     }
     if (setup_.write.logprobs) {
       for (const Token& token : part.tokens)
@@ -135,6 +149,7 @@ std::string CompletionAnswer::Events(double seconds) {
     part.tokens.clear();
     part.steps.clear();
   }
+  sent_ += out.size();
   if (out.empty() || !complete()) return out;
   if (setup_.write.usage_in_stream) out += ServerSentEvent(UsageEvent(setup_.head, TotalUsage()));
   out += kStreamDone;

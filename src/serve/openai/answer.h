@@ -58,6 +58,7 @@ class CompletionAnswer final : public AnswerWriter {
     ChoicePart part;
     ReasoningSplitter splitter;
     size_t offset = 0;  // characters in tokens that were written
+    int64_t told = 0;   // tokens when the last event left
     int64_t tokens = 0;
     bool touched = false;
   };
@@ -65,6 +66,7 @@ class CompletionAnswer final : public AnswerWriter {
   bool generate() const { return setup_.head.endpoint == kGenerate; }
   Choice& At(size_t prompt, int choice);
   void AddText(Choice& choice, const std::string& text, bool last);
+  bool Waits(const Choice& choice) const;
   Usage ChoiceUsage(size_t index) const;
   Usage TotalUsage() const;
   RunSummary Summary() const;
@@ -72,6 +74,7 @@ class CompletionAnswer final : public AnswerWriter {
   const Setup setup_;
   std::vector<Choice> choices_;
   int unfinished_;
+  size_t sent_ = 0;  // bytes of events
   std::optional<Time> first_token_, last_token_;
 };
 

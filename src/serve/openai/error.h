@@ -16,7 +16,12 @@ struct ApiError {
   std::string param;                           // the field at fault; empty: null
   std::string code;                            // for programs; empty: null
   int retry_after = 0;                         // seconds; 0: no such header
+  // What the log says instead, where the message quotes more of a request than values in quotes.
+  std::string log = {};
 };
+
+// The error without what it quotes of a request, which may be anybody's prompt.
+std::string WithoutQuotes(const ApiError& error);
 
 class ApiException : public std::runtime_error {
  public:
@@ -52,7 +57,8 @@ inline ApiError Busy(std::string message) {
           .type = "rate_limit_error",
           .param = "",
           .code = "queue_full",
-          .retry_after = 1};
+          .retry_after = 1,
+          .log = ""};
 }
 
 inline ApiError Unavailable(std::string message, std::string code) {
@@ -61,7 +67,8 @@ inline ApiError Unavailable(std::string message, std::string code) {
           .type = "service_unavailable_error",
           .param = "",
           .code = std::move(code),
-          .retry_after = 5};
+          .retry_after = 5,
+          .log = ""};
 }
 
 inline ApiError Internal(std::string message) {
@@ -70,7 +77,8 @@ inline ApiError Internal(std::string message) {
           .type = "server_error",
           .param = "",
           .code = "internal_error",
-          .retry_after = 0};
+          .retry_after = 0,
+          .log = ""};
 }
 
 }  // namespace loopspec::serve

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "serve/openai/error.h"
+#include "serve/openai/known_fields.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -56,26 +57,34 @@ Entry Choice(std::string name, unsigned endpoints, std::vector<std::string> choi
           }};
 }
 
-// Taken as it comes and not looked at.
-Entry Ignored(std::string name, unsigned endpoints) {
-  return {std::move(name), endpoints, "Accepted and not used.", OrderedJson::object(),
-          [](const Json&, const std::string&, CompletionRequest&) {}};
+// A field that others know.
+template <typename Request>
+Field<Request> Known(const KnownField& field, unsigned endpoints) {
+  const bool any = field.any();
+  OrderedJson schema = OrderedJson::object();
+  if (!any) {
+    const OrderedJson values(field.values());
+    schema = values.empty() ? OrderedJson{{"not", OrderedJson::object()}}
+                            : OrderedJson{{"enum", values}};
+  }
+  return {field.name, endpoints,
+          any ? "Accepted and not used." : "Not supported, but for values that ask for nothing.",
+          std::move(schema), [&field](const Json& value, const std::string& path, Request&) {
+            CheckAsksForNothing(field, value, path);
+          }};
 }
 
-// Known to the standard, not supported here but for values that ask for nothing.
-Entry Unsupported(std::string name, unsigned endpoints, std::vector<Json> harmless) {
-  OrderedJson allowed = OrderedJson::array();
-  for (const Json& value : harmless) allowed.push_back(OrderedJson(value));
-  OrderedJson schema = harmless.empty() ? OrderedJson{{"not", OrderedJson::object()}}
-                                        : OrderedJson{{"enum", allowed}};
-  return {std::move(name), endpoints, "Not supported, but for values that ask for nothing.",
-          std::move(schema),
-          [harmless](const Json& value, const std::string& path, CompletionRequest&) {
-            for (const Json& good : harmless) {
-              if (value == good) return;
-            }
-            Refuse(path, "{} is not supported by this server.", path);
-          }};
+// The fields of others that `fields` has not got itself. `place`: theirs in the table; `endpoint`:
+// what they are listed under here.
+template <typename Request>
+void AddKnown(unsigned place, unsigned endpoint, std::vector<Field<Request>>& fields) {
+  for (const KnownField& field : KnownFields()) {
+    if ((field.where & place) == 0) continue;
+    const bool own = std::any_of(fields.begin(), fields.end(), [&](const Field<Request>& known) {
+      return (known.endpoints & endpoint) != 0 && known.name == field.name;
+    });
+    if (!own) fields.push_back(Known<Request>(field, endpoint));
+  }
 }
 
 OrderedJson TokenIdsSchema() {
@@ -110,8 +119,7 @@ OrderedJson MessagesSchema() {
           {"content", content},
           {"name", {{"type", "string"}}},
           {"reasoning_content", {{"type", "string"}}}}},
-        {"required", {"role", "content"}},
-        {"additionalProperties", false}}}};
+        {"required", {"role", "content"}}}}};
 }
 
 OrderedJson StopSchema(const WireLimits& limits) {
@@ -120,11 +128,11 @@ OrderedJson StopSchema(const WireLimits& limits) {
   return {{"anyOf", {one, {{"type", "array"}, {"maxItems", limits.max_stops}, {"items", one}}}}};
 }
 
-Entry Messages(unsigned endpoints) {
+Entry Messages(unsigned endpoints, const WireLimits& limits) {
   return {"messages", endpoints,
           "The conversation. Contents are text, or lists of parts of type text.", MessagesSchema(),
-          [](const Json& value, const std::string& path, CompletionRequest& request) {
-            request.messages = ReadMessages(value, path);
+          [limits](const Json& value, const std::string& path, CompletionRequest& request) {
+            request.messages = ReadMessages(value, path, limits, request.ignored);
           }};
 }
 
@@ -138,7 +146,8 @@ Entry Stop(unsigned endpoints, const WireLimits& limits) {
 Entry StopTokenIds(unsigned endpoints) {
   OrderedJson schema = TokenIdsSchema();
   schema.erase("minItems");
-  return {"stop_token_ids", endpoints, "The text ends before any of these tokens.",
+  return {"stop_token_ids", endpoints,
+          "The text ends before the first of these tokens, which counts as one of the answer.",
           std::move(schema),
           [](const Json& value, const std::string& path, CompletionRequest& request) {
             // Each once: one may be named a million times, and every prompt has a copy.
@@ -162,10 +171,10 @@ void AddSampling(unsigned e, const WireLimits& limits, std::vector<Entry>& field
   using R = CompletionRequest;
   fields.push_back(Number(
       "temperature", e, 0, 1000, false, [](R& r, double v) { r.sampling.temperature = v; },
-      "0 takes the likeliest token."));
+      "0 takes the likeliest token. Default: what the model's generation_config says, else 1."));
   fields.push_back(Number(
-      "top_p", e, 0, 1, true, [](R& r, double v) { r.sampling.top_p = v; },
-      "Keeps the likeliest tokens up to this probability in all."));
+      "top_p", e, 0, 1, false, [](R& r, double v) { r.sampling.top_p = v; },
+      "Keeps the likeliest tokens up to this probability in all; 0: the likeliest alone."));
   fields.push_back(Int(
       "top_k", e, -1, kMaxInt, [](R& r, int v) { r.sampling.top_k = v < 0 ? 0 : v; },
       "Keeps this many of the likeliest tokens; 0 or -1: all."));
@@ -227,6 +236,13 @@ void AddExtensions(std::vector<Entry>& fields) {
                     [](const Json& value, const std::string& path, R& request) {
                       request.depths = ReadDepths(value, path);
                     }});
+  fields.push_back(Int(
+      "priority", kText, -1000, 1000, [](R& r, int v) { r.priority = v; },
+      "Among requests of the same key, or address: a lower one comes first."));
+  fields.push_back(Int(
+      "recurrence", kText, 1, 4096, [](R& r, int v) { r.recurrence = v; },
+      "Recurrences of a token, among the model's `recurrences`; fewer are quicker and another "
+      "text."));
   fields.push_back(Bool<R>(
       "token_details", kText, [](R& r, bool v) { r.token_details = v; },
       "Lists each token with the proposal that it came from."));
@@ -235,9 +251,9 @@ void AddExtensions(std::vector<Entry>& fields) {
       "Lists what each step did to the branches: spawned, advanced, drafted, accepted, pruned."));
 }
 
-void AddChat(std::vector<Entry>& fields) {
+void AddChat(const WireLimits& limits, std::vector<Entry>& fields) {
   using R = CompletionRequest;
-  fields.push_back(Messages(kChat));
+  fields.push_back(Messages(kChat, limits));
   fields.push_back({"chat_template_kwargs", kChat, "Variables for the model's chat template.",
                     OrderedJson{{"type", "object"}},
                     [](const Json& value, const std::string& path, R& request) {
@@ -277,18 +293,23 @@ void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
                     OrderedJson{{"type", "object"},
                                 {"properties",
                                  {{"include_usage", {{"type", "boolean"}}},
-                                  {"include_obfuscation", {{"type", "boolean"}}}}},
-                                {"additionalProperties", false}},
-                    [](const Json& value, const std::string& path, R& request) {
-                      if (!value.is_object()) {
+                                  {"continuous_usage_stats", {{"type", "boolean"}}},
+                                  {"include_obfuscation", OrderedJson::object()}}},
+                                {"additionalProperties", !limits.strict}},
+                    [limits](const Json& value, const std::string& path, R& request) {
+                      if (!value.is_object())
                         Refuse(path, "{} is {}, expected an object.", path, Shown(value));
-                      }
                       for (const auto& [key, entry] : value.items()) {
                         const std::string where = path + "." + key;
+                        if (entry.is_null()) continue;
                         if (key == "include_usage") {
                           request.include_usage = ReadBool(entry, where);
-                        } else if (key != "include_obfuscation") {
-                          Refuse(where, "{} is not a known field.", where);
+                        } else if (key == "continuous_usage_stats") {
+                          request.usage_in_every_event = ReadBool(entry, where);
+                        } else if (const KnownField* known = FindKnownField(key, kStreamOptions)) {
+                          CheckAsksForNothing(*known, entry, where);
+                        } else {
+                          Unknown(where, limits, request.ignored);
                         }
                       }
                     }});
@@ -310,33 +331,32 @@ void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
 
 }  // namespace
 
+void IgnoredFields::Add(const std::string& path) {
+  constexpr size_t kMostNames = 16, kLongestName = 64;
+  if (names_.size() >= kMostNames) return;
+  std::string name = path.substr(0, kLongestName);
+  for (char& c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= ' ' || byte > '~' || c == ',') c = '?';
+  }
+  if (std::find(names_.begin(), names_.end(), name) == names_.end()) names_.push_back(name);
+}
+
+void Unknown(const std::string& path, const WireLimits& limits, IgnoredFields& ignored) {
+  if (!limits.strict) return ignored.Add(path);
+  const std::string name = path.size() > 60 ? path.substr(0, 40) + "..." : path;
+  Refuse(name, "{} is not a field that this server knows.", name);
+}
+
 std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits) {
   using R = CompletionRequest;
   std::vector<Entry> fields;
   fields.push_back(Prompts("prompt", kCompletions, limits,
                            "Text, token ids, or a list of either for several prompts at once."));
-  AddChat(fields);
+  AddChat(limits, fields);
   AddSampling(kOpenAi, limits, fields);
   AddOutput(limits, fields);
   AddExtensions(fields);
-
-  for (const char* name : {"model", "user", "metadata", "store", "service_tier",
-                           "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) {
-    fields.push_back(Ignored(name, kOpenAi));
-  }
-  const Json none = Json::array();
-  for (const char* name : {"tools", "functions"}) {
-    fields.push_back(Unsupported(name, kChat, {none}));
-  }
-  for (const char* name : {"audio", "prediction", "web_search_options", "reasoning_effort",
-                           "verbosity", "function_call"}) {
-    fields.push_back(Unsupported(name, kChat, {}));
-  }
-  fields.push_back(Unsupported("tool_choice", kChat, {"none", "auto"}));
-  fields.push_back(Unsupported("parallel_tool_calls", kChat, {true, false}));
-  fields.push_back(Unsupported("modalities", kChat, {Json::array({"text"})}));
-  fields.push_back(Unsupported("response_format", kOpenAi, {Json{{"type", "text"}}}));
-  fields.push_back(Unsupported("suffix", kCompletions, {""}));
 
   // SGLang's form.
   fields.push_back(Prompts("text", kGenerate, limits, "A prompt or a list of prompts."));
@@ -350,30 +370,28 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
   fields.push_back(Int(
       "top_logprobs_num", kGenerate, 0, limits.max_logprobs,
       [](R& r, int v) { r.top_logprobs = v; }, "How many of the likeliest tokens."));
-  fields.push_back(Unsupported("return_text_in_logprobs", kGenerate, {true, false}));
-  fields.push_back(Unsupported("logprob_start_len", kGenerate, {-1}));
-  for (const char* name : {"image_data", "audio_data", "video_data", "lora_path", "input_embeds",
-                           "return_hidden_states"}) {
-    fields.push_back(Unsupported(name, kGenerate, {false}));
-  }
   const auto inner = SamplingParamsFields(limits);
-  fields.push_back(
-      {"sampling_params", kGenerate, "How tokens are chosen.", BodySchema(inner, kGenerate, {}),
-       [inner](const Json& value, const std::string& path, R& request) {
-         if (!value.is_object()) {
-           Refuse(path, "{} is {}, expected an object.", path, Shown(value));
-         }
-         for (const auto& [key, entry] : value.items()) {
-           const std::string where = path + "." + key;
-           const auto field =
-               std::find_if(inner.begin(), inner.end(),
+  fields.push_back({"sampling_params", kGenerate, "How tokens are chosen.",
+                    BodySchema(inner, kGenerate, {}, limits.strict),
+                    [inner, limits](const Json& value, const std::string& path, R& request) {
+                      if (!value.is_object()) {
+                        Refuse(path, "{} is {}, expected an object.", path, Shown(value));
+                      }
+                      for (const auto& [key, entry] : value.items()) {
+                        const std::string where = path + "." + key;
+                        const auto field = std::find_if(
+                            inner.begin(), inner.end(),
                             [&name = key](const Entry& known) { return known.name == name; });
-           if (field == inner.end()) {
-             Refuse(where, "{} is not a field that this server knows.", where);
-           }
-           if (!entry.is_null()) field->read(entry, where, request);
-         }
-       }});
+                        if (field == inner.end()) {
+                          Unknown(where, limits, request.ignored);
+                        } else if (!entry.is_null()) {
+                          field->read(entry, where, request);
+                        }
+                      }
+                    }});
+  for (const unsigned endpoint : {kCompletions, kChat, kGenerate}) {
+    AddKnown(endpoint, endpoint, fields);
+  }
   return fields;
 }
 
@@ -384,17 +402,11 @@ std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& lim
   fields.push_back(Int(
       "max_new_tokens", kGenerate, 0, kMaxInt, [](R& r, int v) { r.max_tokens = v; },
       "Tokens of an answer."));
-  fields.push_back(Unsupported("skip_special_tokens", kGenerate, {true}));
-  fields.push_back(Unsupported("spaces_between_special_tokens", kGenerate, {true}));
-  fields.push_back(Unsupported("no_stop_trim", kGenerate, {false}));
-  fields.push_back(Unsupported("min_new_tokens", kGenerate, {0}));
-  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag", "custom_params"}) {
-    fields.push_back(Unsupported(name, kGenerate, {}));
-  }
+  AddKnown(kSamplingParams, kGenerate, fields);
   return fields;
 }
 
-std::vector<Field<TokenizeRequest>> TokenizeFields() {
+std::vector<Field<TokenizeRequest>> TokenizeFields(const WireLimits& limits) {
   using R = TokenizeRequest;
   std::vector<Field<R>> fields;
   fields.push_back({"prompt", kTokenize, "Text to cut into tokens.",
@@ -403,8 +415,8 @@ std::vector<Field<TokenizeRequest>> TokenizeFields() {
                       request.prompt = ReadString(value, path);
                     }});
   fields.push_back({"messages", kTokenize, "A conversation instead of text.", MessagesSchema(),
-                    [](const Json& value, const std::string& path, R& request) {
-                      request.messages = ReadMessages(value, path);
+                    [limits](const Json& value, const std::string& path, R& request) {
+                      request.messages = ReadMessages(value, path, limits, request.ignored);
                     }});
   fields.push_back({"chat_template_kwargs", kTokenize, "Variables for the chat template.",
                     OrderedJson{{"type", "object"}},
@@ -420,6 +432,7 @@ std::vector<Field<TokenizeRequest>> TokenizeFields() {
       "Lists the text of each token as well."));
   fields.push_back({"model", kTokenize, "Accepted and not used.", OrderedJson::object(),
                     [](const Json&, const std::string&, R&) {}});
+  AddKnown(kTokenize, kTokenize, fields);
   return fields;
 }
 

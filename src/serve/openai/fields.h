@@ -26,12 +26,15 @@ struct Field {
 std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits);
 // Members of SGLang's sampling_params.
 std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& limits);
-std::vector<Field<TokenizeRequest>> TokenizeFields();
+std::vector<Field<TokenizeRequest>> TokenizeFields(const WireLimits& limits);
+// A name that no table has there: refused where the server is strict, else noted.
+void Unknown(const std::string& path, const WireLimits& limits, IgnoredFields& ignored);
 
-// JSON Schema of a request body: every field of the table that the endpoint knows.
+// JSON Schema of a request body: every field of the table that the endpoint knows. `closed`: there
+// are no others.
 template <typename Request>
 OrderedJson BodySchema(const std::vector<Field<Request>>& fields, unsigned endpoint,
-                       const std::vector<std::string>& required) {
+                       const std::vector<std::string>& required, bool closed) {
   OrderedJson properties = OrderedJson::object();
   for (const Field<Request>& field : fields) {
     if ((field.endpoints & endpoint) == 0) continue;
@@ -45,7 +48,7 @@ OrderedJson BodySchema(const std::vector<Field<Request>>& fields, unsigned endpo
   return {{"type", "object"},
           {"properties", std::move(properties)},
           {"required", required},
-          {"additionalProperties", false}};
+          {"additionalProperties", !closed}};
 }
 
 // A value for an error message: short, and valid UTF-8.

@@ -112,27 +112,39 @@ OrderedJson Schemas() {
 
 OrderedJson OpenApi(const WireParser& parser, const std::string& version) {
   const auto& fields = parser.completion_fields();
+  const bool closed = parser.limits().strict;
   const OrderedJson detokenize = {{"type", "object"},
                                   {"properties",
                                    {{"tokens", ListOf({{"type", "integer"}, {"minimum", 0}})},
                                     {"model", OrderedJson::object()}}},
                                   {"required", {"tokens"}},
-                                  {"additionalProperties", false}};
+                                  {"additionalProperties", !closed}};
   const OrderedJson text = {{"description", "Prometheus' text format."},
                             {"content", {{"text/plain", {{"schema", Type("string")}}}}}};
   OrderedJson paths;
   paths["/v1/completions"] =
-      Post("Continues a text.", BodySchema(fields, kCompletions, {"prompt"}), "Completion", true);
-  paths["/v1/chat/completions"] = Post(
-      "Answers a conversation.", BodySchema(fields, kChat, {"messages"}), "ChatCompletion", true);
+      Post("Continues a text.", BodySchema(fields, kCompletions, {"prompt"}, closed), "Completion",
+           true);
+  paths["/v1/chat/completions"] =
+      Post("Answers a conversation.", BodySchema(fields, kChat, {"messages"}, closed),
+           "ChatCompletion", true);
   paths["/generate"] = Post("Continues a text, in SGLang's form.",
-                            BodySchema(fields, kGenerate, {}), "Generated", true);
-  paths["/tokenize"] = Post("Text or a conversation as token ids.",
-                            BodySchema(parser.tokenize_fields(), kTokenize, {}), "Tokens", false);
+                            BodySchema(fields, kGenerate, {}, closed), "Generated", true);
+  paths["/tokenize"] =
+      Post("Text or a conversation as token ids.",
+           BodySchema(parser.tokenize_fields(), kTokenize, {}, closed), "Tokens", false);
   paths["/detokenize"] = Post("Token ids as text.", detokenize, "Text", false);
   paths["/v1/models"] = Get("The model.", Json200("A list of one.", "Models"), true);
   paths["/tokenizer_info"] = Get("The tokenizer's special tokens and the chat template.",
                                  Json200("Facts.", "Object"), true);
+  paths["/version"] = Get("The server's version.", Json200("Facts.", "Object"), false);
+  for (const char* path : {"/model_info", "/get_model_info"}) {
+    paths[path] = Get("The model, in SGLang's words.", Json200("Facts.", "Object"), true);
+  }
+  for (const char* path : {"/server_info", "/get_server_info"}) {
+    paths[path] = Get("The server, in SGLang's words.", Json200("Facts.", "Object"), true);
+  }
+  paths["/v1/loads"] = Get("How much runs and waits.", Json200("Counts.", "Object"), true);
   paths["/health"] = Get("200 when requests can be served; 503 while loading or draining.",
                          Json200("Ready.", "Object"), false);
   paths["/metrics"] = Get("Counts and timings for Prometheus.", text, false);

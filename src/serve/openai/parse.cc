@@ -13,26 +13,35 @@ Json ParseObject(std::string_view body) {
   try {
     json = ParseJson(body, "the request's body");
   } catch (const Error& error) {
-    Refuse("", "{}", error.what());
+    // The library quotes what it read last, which may be a prompt.
+    std::string message = error.what();
+    if (const size_t quote = message.find("; last read: "); quote != message.npos) {
+      message = message.substr(0, quote) + ")";
+    }
+    Refuse("", "{}", message);
   }
   if (!json.is_object()) Refuse("", "The body is {}, expected a JSON object.", Shown(json));
   return json;
 }
 
-// Every member of the body has to be a known field; null counts as absent.
+// Null counts as absent. A field of another endpoint is none that nobody knows: it asks for
+// something that does not happen here.
 template <typename Request>
 void ReadFields(const Json& body, unsigned endpoint, const std::vector<Field<Request>>& fields,
-                Request& request) {
+                const WireLimits& limits, Request& request) {
   for (const auto& item : body.items()) {
     const std::string& key = item.key();
+    const auto named = [&](const Field<Request>& known) { return known.name == key; };
     const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field<Request>& known) {
-      return (known.endpoints & endpoint) != 0 && known.name == key;
+      return (known.endpoints & endpoint) != 0 && named(known);
     });
-    if (field == fields.end()) {
-      const std::string name = key.size() > 60 ? key.substr(0, 40) + "..." : key;
-      Refuse(name, "{} is not a field that this server knows.", name);
+    if (field != fields.end()) {
+      if (!item.value().is_null()) field->read(item.value(), key, request);
+    } else if (std::any_of(fields.begin(), fields.end(), named)) {
+      if (!item.value().is_null()) Refuse(key, "{} is not a field of this route.", key);
+    } else {
+      Unknown(key, limits, request.ignored);
     }
-    if (!item.value().is_null()) field->read(item.value(), key, request);
   }
 }
 
@@ -74,13 +83,15 @@ void CheckTogether(const Json& body, const WireLimits& limits, CompletionRequest
 }  // namespace
 
 WireParser::WireParser(const WireLimits& limits)
-    : limits_(limits), fields_(CompletionFields(limits)), tokenize_fields_(TokenizeFields()) {}
+    : limits_(limits),
+      fields_(CompletionFields(limits)),
+      tokenize_fields_(TokenizeFields(limits)) {}
 
 CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view body) const {
   const Json json = ParseObject(body);
   CompletionRequest request;
   request.endpoint = endpoint;
-  ReadFields(json, endpoint, fields_, request);
+  ReadFields(json, endpoint, fields_, limits_, request);
   CheckTogether(json, limits_, request);
   return request;
 }
@@ -88,22 +99,24 @@ CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view bod
 TokenizeRequest WireParser::Tokenize(std::string_view body) const {
   const Json json = ParseObject(body);
   TokenizeRequest request;
-  ReadFields(json, kTokenize, tokenize_fields_, request);
+  ReadFields(json, kTokenize, tokenize_fields_, limits_, request);
   if (request.prompt.has_value() == !request.messages.is_null()) {
     Refuse("prompt", "Expected either prompt or messages.");
   }
   return request;
 }
 
-std::vector<int32_t> WireParser::Detokenize(std::string_view body) const {
+DetokenizeRequest WireParser::Detokenize(std::string_view body) const {
   const Json json = ParseObject(body);
-  for (const auto& [key, value] : json.items()) {
-    if (key != "tokens" && key != "model") {
-      Refuse(key, "{} is not a field that this server knows.", key);
+  DetokenizeRequest request;
+  for (const auto& item : json.items()) {
+    if (item.key() != "tokens" && item.key() != "model") {
+      Unknown(item.key(), limits_, request.ignored);
     }
   }
   if (!Given(json, "tokens")) Refuse("tokens", "tokens is missing.");
-  return ReadTokenIds(json["tokens"], "tokens");
+  request.tokens = ReadTokenIds(json["tokens"], "tokens");
+  return request;
 }
 
 }  // namespace loopspec::serve

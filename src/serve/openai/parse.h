@@ -17,7 +17,7 @@ class WireParser {
 
   CompletionRequest Completion(Endpoint endpoint, std::string_view body) const;
   TokenizeRequest Tokenize(std::string_view body) const;
-  std::vector<int32_t> Detokenize(std::string_view body) const;
+  DetokenizeRequest Detokenize(std::string_view body) const;
 
   const WireLimits& limits() const { return limits_; }
   const std::vector<Field<CompletionRequest>>& completion_fields() const { return fields_; }

@@ -32,6 +32,21 @@ void CheckDepths(const CompletionRequest& request, const ModelFacts& facts) {
          Json(*request.depths).dump(), Json(facts.depths).dump());
 }
 
+void CheckRecurrence(const CompletionRequest& request, const ModelFacts& facts) {
+  if (!request.recurrence) return;
+  const std::vector<int>& known = facts.recurrences;
+  if (std::find(known.begin(), known.end(), *request.recurrence) == known.end()) {
+    Refuse("recurrence",
+           "recurrence is {}, expected one of {}: the model was trained for {}, and the server was "
+           "started for these.",
+           *request.recurrence, Json(known).dump(), facts.trained_recurrence);
+  }
+  if (request.depths && !request.depths->empty() && request.depths->back() >= *request.recurrence) {
+    Refuse("depths", "depths is {}, expected depths below {}, the recurrence asked for.",
+           Json(*request.depths).dump(), *request.recurrence);
+  }
+}
+
 // Tokens that an answer may have, checked against the context and the server's limit.
 int MaxTokens(const CompletionRequest& request, int64_t prompt_tokens, const std::string& name,
               const CallContext& context) {
@@ -88,8 +103,9 @@ SamplingParams ToSampling(const SamplingFields& fields, const SamplingParams& de
   };
   SamplingParams out;
   out.temperature = number(fields.temperature, defaults.temperature);
+  if (fields.top_p == 0.0) out.temperature = 0;  // nothing but the likeliest token
   out.top_k = fields.top_k.value_or(defaults.top_k);
-  out.top_p = number(fields.top_p, defaults.top_p);
+  out.top_p = fields.top_p == 0.0 ? 1.0f : number(fields.top_p, defaults.top_p);
   out.min_p = number(fields.min_p, defaults.min_p);
   out.repetition_penalty = number(fields.repetition_penalty, defaults.repetition_penalty);
   out.presence_penalty = number(fields.presence_penalty, 0);
@@ -102,31 +118,61 @@ SamplingParams ToSampling(const SamplingFields& fields, const SamplingParams& de
 }
 
 // All but the prompt and what depends on its length.
-Request ToRequest(const CompletionRequest& from, const ModelFacts& facts) {
+Request ToRequest(const CompletionRequest& from, const SamplingParams& defaults) {
   Request to;
-  to.sampling = ToSampling(from.sampling, facts.sampling);
+  to.sampling = ToSampling(from.sampling, defaults);
   to.seed = from.seed ? *from.seed : RandomSeed();
   to.choices = from.n;
   to.stop = from.stop;
   to.stop_tokens = from.stop_token_ids;
+  to.hide_stop_tokens = true;
   to.ignore_eos = from.ignore_eos;
+  to.priority = from.priority;
   to.logprobs = from.logprobs;
   if (from.echo) to.prompt_logprobs = from.logprobs;
   to.trace = from.trace;
   to.decoding = from.decode == "ar" ? Decoding::kAutoregressive : Decoding::kLoopSpec;
   to.depths = from.depths;
+  to.recurrence = from.recurrence;
   return to;
+}
+
+// The ids that `encode` makes within limits: it gives up as soon as the text is known to be too
+// long.
+template <typename F>
+std::vector<int32_t> Limited(const std::string& name, const CallContext& context, F encode) {
+  const int64_t positions = context.engine->facts().context;
+  try {
+    return encode(EncodeLimits{positions, context.cancelled});
+  } catch (const TooManyTokens& error) {
+    ApiError refusal;
+    refusal.message =
+        fmt::format("{} has at least {} tokens: the context has {}, for prompt and answer.", name,
+                    error.at_least(), positions);
+    refusal.param = name;
+    refusal.code = "context_length_exceeded";
+    throw ApiException(std::move(refusal));
+  }
 }
 
 std::string PromptText(const PromptInput& prompt, const Engine& engine) {
   return prompt.text ? *prompt.text : engine.Decode(prompt.ids);
 }
 
-std::string Conversation(const CompletionRequest& request, const Engine& engine) {
+// Ids, and the text that the template gives.
+std::vector<int32_t> Conversation(const CompletionRequest& request, const CallContext& context,
+                                  std::string& text) {
   try {
-    return engine.Render(request.messages.dump(), request.template_arguments.dump());
+    return Limited("messages", context, [&](const EncodeLimits& limits) {
+      return context.engine->EncodeChat(request.messages.dump(), request.template_arguments.dump(),
+                                        &text, limits);
+    });
   } catch (const Error& error) {
-    Refuse("messages", "{}.", error.what());
+    ApiError refused;
+    refused.message = fmt::format("{}.", error.what());
+    refused.param = "messages";
+    refused.log = "The chat template refuses messages.";  // its words may quote them
+    throw ApiException(std::move(refused));
   }
 }
 
@@ -136,11 +182,12 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   const Engine& engine = *context.engine;
   const ModelFacts& facts = engine.facts();
   CheckDepths(request, facts);
+  CheckRecurrence(request, facts);
   for (const auto& [id, bias] : request.sampling.logit_bias) {
     CheckIds({id}, "logit_bias", facts.vocab);
   }
   CheckIds(request.stop_token_ids, "stop_token_ids", facts.vocab);
-  const Request common = ToRequest(request, facts);
+  const Request common = ToRequest(request, context.sampling.value_or(facts.sampling));
 
   TextCall call;
   call.stream = request.stream;
@@ -148,20 +195,28 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   setup.seed = *common.seed;
   const bool chat = request.endpoint == kChat;
   std::string rendered;  // of a chat
+  std::vector<int32_t> ids;
   if (chat) {
-    rendered = Conversation(request, engine);
+    ids = Conversation(request, context, rendered);
     setup.in_reasoning = EndsInThink(rendered);
   }
   const size_t prompts = chat ? 1 : request.prompts.size();
   const char* name = chat ? "messages" : "prompt";
+  if (const auto answers = static_cast<int64_t>(prompts) * request.n; answers > facts.max_queued) {
+    Refuse(prompts > 1 ? name : "n", "{} prompts and n = {} make {} answers, the queue holds {}.",
+           prompts, request.n, answers, facts.max_queued);
+  }
   for (size_t i = 0; i < prompts; ++i) {
     const std::string path = prompts > 1 ? fmt::format("{}[{}]", name, i) : name;
     Request& one = call.requests.emplace_back(common);
     if (chat) {
-      one.tokens = engine.Encode(rendered, false);
+      one.tokens = std::move(ids);
     } else {
       const PromptInput& prompt = request.prompts[i];
-      one.tokens = prompt.text ? engine.Encode(*prompt.text) : prompt.ids;
+      one.tokens =
+          !prompt.text ? prompt.ids : Limited(path, context, [&](const EncodeLimits& limits) {
+            return engine.Encode(*prompt.text, true, limits);
+          });
     }
     if (one.tokens.empty()) Refuse(path, "{} has no tokens.", path);
     CheckIds(one.tokens, path, facts.vocab);
@@ -179,8 +234,16 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   return call;
 }
 
-ResolveCall ReadTextCall(Endpoint endpoint, std::string_view body, const WireParser& parser) {
+SamplingParams ServedSampling(const ModelFacts& facts) {
+  SamplingParams sampling = facts.sampling;
+  if (!facts.sampling_chosen) sampling.temperature = 1;
+  return sampling;
+}
+
+ResolveCall ReadTextCall(Endpoint endpoint, std::string_view body, const WireParser& parser,
+                         IgnoredFields* ignored) {
   auto request = std::make_shared<const CompletionRequest>(parser.Completion(endpoint, body));
+  if (ignored != nullptr) *ignored = request->ignored;
   return [request = std::move(request)](const CallContext& context) {
     return Resolve(*request, context);
   };

@@ -12,7 +12,13 @@ namespace loopspec::serve {
 // Throws ApiException that names the field at fault.
 TextCall Resolve(const CompletionRequest& request, const CallContext& context);
 
-// Reads a body now and resolves it when the model is there.
-ResolveCall ReadTextCall(Endpoint endpoint, std::string_view body, const WireParser& parser);
+// What holds for a request that says nothing of it: what the model's generation_config asks for,
+// or, where that does not say whether to sample, OpenAI's temperature of 1.
+SamplingParams ServedSampling(const ModelFacts& facts);
+
+// Reads a body now and resolves it when the model is there. `ignored`: told of fields that nobody
+// knows.
+ResolveCall ReadTextCall(Endpoint endpoint, std::string_view body, const WireParser& parser,
+                         IgnoredFields* ignored = nullptr);
 
 }  // namespace loopspec::serve

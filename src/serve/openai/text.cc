@@ -2,86 +2,51 @@
 
 #include <fmt/format.h>
 
+#include "serve/openai/error.h"
 #include "text/unicode.h"
 
 namespace loopspec::serve {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
-constexpr std::string_view kWhite = " \t\r\n";
-
-// How many bytes at the end of `text` are the beginning of `tag`.
-size_t BegunTag(std::string_view text, std::string_view tag) {
-  for (size_t length = std::min(text.size(), tag.size() - 1); length > 0; --length) {
-    if (text.substr(text.size() - length) == tag.substr(0, length)) return length;
-  }
-  return 0;
+bool Hidden(char32_t c) {
+  return (c >= 0x7F && c <= 0x9F) || c == 0xAD || c == 0x61C || c == 0x180E ||
+         (c >= 0x200B && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFB) ||
+         (c >= 0xE0000 && c <= 0xE007F);
 }
 
 }  // namespace
 
-ReasoningSplitter::Parts ReasoningSplitter::Push(std::string_view text) {
-  held_ += text;
-  Parts parts;
-  Advance(false, parts);
-  return parts;
+std::string WithoutQuotes(const ApiError& error) {
+  if (!error.log.empty()) return error.log;
+  const std::string& message = error.message;
+  std::string out;
+  for (size_t i = 0; i < message.size(); ++i) {
+    out += message[i];
+    if (message[i] != '"') continue;
+    // To the quote that ends it; a message may have been cut short within one.
+    for (++i; i < message.size() && message[i] != '"'; ++i) i += message[i] == '\\' ? 1 : 0;
+    out += "...\"";
+  }
+  return out;
 }
 
-ReasoningSplitter::Parts ReasoningSplitter::Finish() {
-  Parts parts;
-  Advance(true, parts);
-  return parts;
-}
-
-// Takes from `held_` what is decided; `last`: nothing follows.
-void ReasoningSplitter::Advance(bool last, Parts& parts) {
-  if (state_ == State::kStart) {
-    const size_t begin = held_.find_first_not_of(kWhite);
-    const std::string_view rest =
-        begin == held_.npos ? std::string_view() : std::string_view(held_).substr(begin);
-    if (!last && rest.size() < kOpen.size() && kOpen.substr(0, rest.size()) == rest) return;
-    if (rest.substr(0, kOpen.size()) == kOpen) {
-      held_.erase(0, begin + kOpen.size());
-      state_ = State::kOpened;
+std::string Visible(std::string_view line) {
+  std::string out;
+  out.reserve(line.size());
+  for (size_t at = 0; at < line.size();) {
+    const CodePoint c = DecodeUtf8(line, at);
+    if (!Hidden(c.value)) {
+      out += line.substr(at, static_cast<size_t>(c.length));
+    } else if (c.value < 0x10000) {
+      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c.value));
     } else {
-      state_ = State::kContent;
+      const auto rest = static_cast<uint32_t>(c.value) - 0x10000;
+      out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
     }
+    at += static_cast<size_t>(c.length);
   }
-  if (state_ == State::kOpened) {
-    held_.erase(0, std::min(held_.find_first_not_of(kWhite), held_.size()));
-    if (held_.empty()) return;
-    state_ = State::kReasoning;
-  }
-  if (state_ == State::kReasoning) {
-    const size_t close = held_.find(kClose);
-    size_t end = close;
-    if (close == held_.npos) end = held_.size() - (last ? 0 : BegunTag(held_, kClose));
-    // White space before the tag is not known as such before the tag has come.
-    size_t keep = end;
-    while (keep > 0 && kWhite.find(held_[keep - 1]) != kWhite.npos) --keep;
-    parts.reasoning = held_.substr(0, keep);
-    if (close == held_.npos) {
-      held_.erase(0, keep);
-      if (last) held_.clear();
-      return;
-    }
-    held_.erase(0, close + kClose.size());
-    state_ = State::kClosed;
-  }
-  if (state_ == State::kClosed) {
-    held_.erase(0, std::min(held_.find_first_not_of(kWhite), held_.size()));
-    if (held_.empty()) return;
-    state_ = State::kContent;
-  }
-  parts.content = std::move(held_);
-  held_.clear();
-}
-
-bool EndsInThink(std::string_view prompt) {
-  const size_t end = prompt.find_last_not_of(kWhite);
-  if (end == prompt.npos || end + 1 < kOpen.size()) return false;
-  return prompt.substr(end + 1 - kOpen.size(), kOpen.size()) == kOpen;
+  return out;
 }
 
 std::string TokenText(std::string_view piece) {

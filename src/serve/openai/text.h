@@ -1,40 +1,16 @@
-// Text on its way into JSON: reasoning apart from content, and tokens that are no text.
+// Text on its way into JSON: tokens that are no text. Reasoning comes apart (text/reasoning.h).
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "text/reasoning.h"
+
 namespace loopspec::serve {
 
-// Divides an answer "<think> reasoning </think> content". White space around the tags belongs to
-// neither. The result does not depend on how the text is cut into pieces.
-class ReasoningSplitter {
- public:
-  struct Parts {
-    std::string reasoning, content;
-  };
-  // `open`: the prompt ended with <think>, so the answer begins inside.
-  explicit ReasoningSplitter(bool open) : state_(open ? State::kOpened : State::kStart) {}
-
-  Parts Push(std::string_view text);
-  Parts Finish();
-
- private:
-  enum class State {
-    kStart,      // before <think>, if there is one
-    kOpened,     // white space after it
-    kReasoning,  // until </think>
-    kClosed,     // white space after it
-    kContent,
-  };
-  void Advance(bool last, Parts& parts);
-
-  State state_;
-  std::string held_;
-};
-
-// Whether a prompt leaves the answer inside <think>.
-bool EndsInThink(std::string_view prompt);
+// Neither a terminal's control sequences (C1: U+009B is an escape of its own) nor marks that turn
+// the order of what follows around reach whoever reads the log: they become \uXXXX, as in JSON.
+std::string Visible(std::string_view line);
 
 // A token as it is listed beside its log-probability: its text, or "bytes:\xe2\x80" where that is
 // no valid UTF-8.

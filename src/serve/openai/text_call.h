@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,12 +59,14 @@ struct TextCall {
 // What a call is held against.
 struct CallContext {
   std::shared_ptr<const Engine> engine;
-  std::string model;         // its name in answers
-  std::string id;            // a fresh name for the answer
-  int64_t created = 0;       // seconds since 1970
-  int max_tokens_limit = 0;  // tokens of an answer at most; 0: what the context holds
-  int64_t max_scores = 0;    // log-probabilities of echoed prompts at most
-  bool keep_prompt = false;  // the log wants its text
+  std::string model;                       // its name in answers
+  std::optional<SamplingParams> sampling;  // where a request says nothing; none: the model's own
+  std::string id;                          // a fresh name for the answer
+  int64_t created = 0;                     // seconds since 1970
+  int max_tokens_limit = 0;                // tokens of an answer at most; 0: what the context holds
+  int64_t max_scores = 0;                  // log-probabilities of echoed prompts at most
+  bool keep_prompt = false;                // the log wants its text
+  std::function<bool()> cancelled = {};    // nobody waits for the answer any more
 };
 
 // The second half of reading a body: the first needs no model. Throws ApiException.

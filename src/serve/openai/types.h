@@ -29,7 +29,18 @@ struct WireLimits {
   int max_stop_bytes = 1024;  // of one of them
   int max_bias = 1024;        // entries of logit_bias
   int max_scores =
-      2'000'000;  // log-probabilities of echoed prompts, the likeliest tokens' included
+      2'000'000;        // log-probabilities of echoed prompts, the likeliest tokens' included
+  bool strict = false;  // fields that nobody knows are refused, not ignored
+};
+
+// Names of fields that nobody knows, as far as they are worth telling.
+class IgnoredFields {
+ public:
+  void Add(const std::string& path);
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;  // what a header can carry, few and short, each once
 };
 
 struct PromptInput {
@@ -66,19 +77,23 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
+  int priority = 0;  // among the requests of one share, the lower first
 
   std::optional<int> logprobs;      // k: of each token and of the k likeliest
   std::optional<int> top_logprobs;  // chat and generate: that k, in a field of its own
   bool echo = false;  // the prompt comes back before the answer, with its logprobs if asked
   bool stream = false;
-  bool include_usage = false;  // a last stream event with the counts
-  bool token_details = false;  // where each token came from, for the page
-  bool trace = false;          // what becomes of the branches, for the page
+  bool include_usage = false;         // a last stream event with the counts
+  bool usage_in_every_event = false;  // and the counts so far in every other
+  bool token_details = false;         // where each token came from, for the page
+  bool trace = false;                 // what becomes of the branches, for the page
   ReasoningFormat reasoning = ReasoningFormat::kNone;
 
   std::optional<std::string> decode;       // loopspec, ar
   std::optional<std::vector<int>> depths;  // proposal depths
+  std::optional<int> recurrence;           // at which tokens are decided
   std::string id;                          // generate: the caller's own name for the request
+  IgnoredFields ignored;
 };
 
 struct TokenizeRequest {
@@ -87,6 +102,12 @@ struct TokenizeRequest {
   OrderedJson template_arguments = OrderedJson::object();
   std::optional<bool> add_special_tokens;
   bool return_token_strings = false;
+  IgnoredFields ignored;
+};
+
+struct DetokenizeRequest {
+  std::vector<int32_t> tokens;
+  IgnoredFields ignored;
 };
 
 }  // namespace loopspec::serve

@@ -9,6 +9,7 @@
 
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
+#include "serve/openai/known_fields.h"
 
 namespace loopspec::serve {
 namespace {
@@ -38,7 +39,8 @@ std::string TextOfParts(const Json& parts, const std::string& path) {
   return text;
 }
 
-OrderedJson ReadMessage(const Json& message, const std::string& path) {
+OrderedJson ReadMessage(const Json& message, const std::string& path, const WireLimits& limits,
+                        IgnoredFields& ignored) {
   if (!message.is_object()) Refuse(path, "{} is {}, expected an object.", path, Shown(message));
   OrderedJson out;
   const auto role = message.find("role");
@@ -57,10 +59,12 @@ OrderedJson ReadMessage(const Json& message, const std::string& path) {
       has_content = true;
     } else if (key == "name" || key == "reasoning_content") {
       out[key] = ReadString(value, where);
-    } else if (key == "refusal" || key == "annotations" || (value.is_array() && value.empty())) {
-      continue;  // what clients send back of an earlier answer
+    } else if (const KnownField* known = FindKnownField(key, kMessage)) {
+      CheckAsksForNothing(*known, value, where);
+    } else if (limits.strict) {
+      Unknown(where, limits, ignored);
     } else {
-      Refuse(where, "{} is not supported.", where);
+      Unknown("messages[]." + key, limits, ignored);  // the same in all of them
     }
   }
   if (!has_content && name != "assistant") {
@@ -222,12 +226,13 @@ std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
   return prompts;
 }
 
-OrderedJson ReadMessages(const Json& value, const std::string& path) {
+OrderedJson ReadMessages(const Json& value, const std::string& path, const WireLimits& limits,
+                         IgnoredFields& ignored) {
   if (!value.is_array()) Refuse(path, "{} is {}, expected a list.", path, Shown(value));
   if (value.empty()) Refuse(path, "{} is an empty list.", path);
   OrderedJson messages = OrderedJson::array();
   for (const Json& message : value) {
-    messages.push_back(ReadMessage(message, At(path, messages.size())));
+    messages.push_back(ReadMessage(message, At(path, messages.size()), limits, ignored));
   }
   return messages;
 }

@@ -30,7 +30,8 @@ std::vector<std::pair<int32_t, double>> ReadBias(const Json& value, const std::s
 std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
                                      const WireLimits& limits, bool& batch);
 // A conversation for the template: contents given as parts of text become one string.
-OrderedJson ReadMessages(const Json& value, const std::string& path);
+OrderedJson ReadMessages(const Json& value, const std::string& path, const WireLimits& limits,
+                         IgnoredFields& ignored);
 // Variables for the chat template.
 OrderedJson ReadTemplateArguments(const Json& value, const std::string& path);
 // "auto" gives nothing, a list is checked to ascend from 1.

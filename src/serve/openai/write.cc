@@ -206,7 +206,8 @@ OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart*
 }
 
 OrderedJson CompletionEvent(const ResponseHead& head, const ChoicePart& part,
-                            const RunSummary* summary, const WriteOptions& options) {
+                            const RunSummary* summary, const WriteOptions& options,
+                            const Usage* usage) {
   OrderedJson choice = {{"index", part.index}};
   if (head.endpoint == kChat) {
     OrderedJson delta = OrderedJson::object();
@@ -223,6 +224,7 @@ OrderedJson CompletionEvent(const ResponseHead& head, const ChoicePart& part,
   OrderedJson event = HeadJson(head, true);
   event["choices"] = OrderedJson::array({std::move(choice)});
   if (options.usage_in_stream) event["usage"] = nullptr;
+  if (usage != nullptr) event["usage"] = UsageJson(*usage);
   if (summary != nullptr) event["loopspec"] = SummaryJson(*summary);
   return event;
 }
@@ -277,11 +279,13 @@ OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t 
           {"object", "model"},
           {"created", created},
           {"owned_by", "loopspec"},
-          {"root", facts.name},
+          {"root", name},
           {"parent", nullptr},
           {"max_model_len", facts.context},
           {"loopspec",
            {{"recurrence", facts.recurrence},
+            {"recurrences", facts.recurrences},
+            {"trained_recurrence", facts.trained_recurrence},
             {"depths", facts.depths},
             {"sampling",
              {{"temperature", facts.sampling.temperature},
@@ -296,6 +300,57 @@ OrderedJson TokenizerInfoJson(const ModelFacts& facts) {
           {"bos_token", OrNull(facts.bos_token)}, {"eos_token", OrNull(facts.eos_token)},
           {"pad_token", OrNull(facts.pad_token)}, {"eos_token_ids", facts.eos_ids},
           {"model_max_length", facts.context},    {"chat_template", OrNull(facts.chat_template)}};
+}
+
+OrderedJson ModelInfoJson(const ModelFacts& facts, const std::string& name) {
+  return {{"model_path", name},
+          {"tokenizer_path", facts.has_tokenizer ? OrderedJson(name) : OrderedJson(nullptr)},
+          {"served_model_name", name},
+          {"is_generation", true},
+          {"preferred_sampling_params", nullptr},
+          {"weight_version", "default"},
+          {"has_image_understanding", false},
+          {"has_audio_understanding", false},
+          {"max_context_length", facts.context},
+          {"vocab_size", facts.vocab},
+          {"eos_token_ids", facts.eos_ids}};
+}
+
+OrderedJson ServerInfoJson(const ModelFacts& facts, const std::string& name,
+                           const std::string& version) {
+  OrderedJson info = ModelInfoJson(facts, name);
+  info["version"] = version;
+  info["device"] = facts.device;
+  info["dtype"] = facts.compute;
+  info["context_length"] = facts.context;
+  for (const char* size : {"tp_size", "dp_size", "pp_size"}) info[size] = 1;
+  info["disaggregation_mode"] = "null";
+  info["is_embedding"] = false;
+  return info;
+}
+
+OrderedJson LoadsJson(const EngineMetrics& metrics, const std::string& version, double now) {
+  const int running = metrics.prefilling + metrics.decoding;
+  const int waiting = metrics.waiting + metrics.preempted;
+  const int used = metrics.pages - metrics.pages_free;
+  const double usage = metrics.pages > 0 ? static_cast<double>(used) / metrics.pages : 0;
+  const OrderedJson load = {
+      {"dp_rank", 0},
+      {"num_running_reqs", running},
+      {"num_waiting_reqs", waiting},
+      {"num_total_reqs", running + waiting},
+      {"num_used_tokens", int64_t{used} * metrics.page_positions},
+      {"max_total_num_tokens", int64_t{metrics.pages} * metrics.page_positions},
+      {"token_usage", usage}};
+  return {{"timestamp", now},
+          {"version", version},
+          {"dp_rank_count", 1},
+          {"loads", OrderedJson::array({load})},
+          {"aggregate",
+           {{"total_running_reqs", running},
+            {"total_waiting_reqs", waiting},
+            {"total_reqs", running + waiting},
+            {"avg_token_usage", usage}}}};
 }
 
 std::string Dump(const OrderedJson& json) {

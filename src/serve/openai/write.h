@@ -63,7 +63,8 @@ struct WriteOptions {
   std::optional<int> logprobs;  // k: of each token and of the k likeliest
   bool token_details = false;
   bool trace = false;
-  bool usage_in_stream = false;
+  bool usage_in_stream = false;       // an event with the counts after the last choice's end
+  bool usage_in_every_event = false;  // and the counts so far in every other
 };
 
 OrderedJson UsageJson(const Usage& usage);
@@ -74,8 +75,10 @@ OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart*
                            const Usage& usage, const RunSummary& summary,
                            const WriteOptions& options);
 // One event of a stream; `summary` only with the last choice's end.
+// `usage`: the counts so far, where every event has them.
 OrderedJson CompletionEvent(const ResponseHead& head, const ChoicePart& part,
-                            const RunSummary* summary, const WriteOptions& options);
+                            const RunSummary* summary, const WriteOptions& options,
+                            const Usage* usage = nullptr);
 // The event after the last choice's end, when the counts were asked for.
 OrderedJson UsageEvent(const ResponseHead& head, const Usage& usage);
 
@@ -85,6 +88,13 @@ OrderedJson GenerateJson(const ResponseHead& head, const ChoicePart& choice, con
 
 OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t created);
 OrderedJson TokenizerInfoJson(const ModelFacts& facts);
+
+// What routers ask of a replica, in SGLang's words; `name` is the model's.
+OrderedJson ModelInfoJson(const ModelFacts& facts, const std::string& name);
+OrderedJson ServerInfoJson(const ModelFacts& facts, const std::string& name,
+                           const std::string& version);
+// `now`: seconds since 1970.
+OrderedJson LoadsJson(const EngineMetrics& metrics, const std::string& version, double now);
 
 // JSON as text: bytes that are no valid UTF-8 become U+FFFD.
 std::string Dump(const OrderedJson& json);

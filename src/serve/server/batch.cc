@@ -4,16 +4,13 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <deque>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/mapped_file.h"
 #include "serve/server/service.h"
 
 namespace loopspec::serve {
@@ -104,37 +101,25 @@ std::string Refusal(const BatchLine& line) {
   return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+// Gives answers to the output: to a file at once, to a stream in the order of the lines if asked.
 class BatchResults {
  public:
-  BatchResults(const std::string& path, bool in_order) : path_(path), in_order_(in_order) {
-    if (path == "-") return;
-    file_ = std::fopen(path.c_str(), "ab");
-    if (file_ == nullptr) Fail("{} cannot be written", path);
-  }
-  ~BatchResults() {
-    if (file_ != stdout) std::fclose(file_);
-  }
+  BatchResults(const std::vector<BatchLine>& lines, BatchOutput& output, bool in_order)
+      : lines_(lines), output_(output), wait_(in_order && !output.is_file()) {}
   // The answer to the `index`-th of the lines that are to be answered.
   void Add(size_t index, std::string text) {
-    if (!in_order_) return Write(text);
+    if (!wait_) return output_.Add(lines_[index].id, text);
     waiting_.emplace(index, std::move(text));
     for (; !waiting_.empty() && waiting_.begin()->first == next_; ++next_) {
-      Write(waiting_.begin()->second);
+      output_.Add(lines_[next_].id, waiting_.begin()->second);
       waiting_.erase(waiting_.begin());
     }
   }
 
  private:
-  void Write(const std::string& text) {
-    // Whole lines: a run that is broken off loses at most the one being written.
-    if (std::fwrite((text + "\n").data(), 1, text.size() + 1, file_) != text.size() + 1 ||
-        std::fflush(file_) != 0)
-      Fail("{} cannot be written", path_ == "-" ? "standard output" : path_);
-  }
-
-  const std::string path_;
-  const bool in_order_;
-  std::FILE* file_ = stdout;
+  const std::vector<BatchLine>& lines_;
+  BatchOutput& output_;
+  const bool wait_;
   size_t next_ = 0;
   std::map<size_t, std::string> waiting_;
 };
@@ -227,9 +212,9 @@ class LineWriter final : public ResponseWriter {
 
 class Batch {
  public:
-  Batch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines,
-        const std::string& output, bool in_order)
-      : lines_(lines), results_(output, in_order), service_([] {
+  Batch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines, BatchOutput& output,
+        bool in_order)
+      : lines_(lines), results_(lines, output, in_order), service_([] {
           ServiceOptions service;
           service.log.file = "/dev/null";
           return service;
@@ -261,6 +246,7 @@ class Batch {
     HttpRequest request;
     request.method = "POST";
     request.path = line.url;
+    request.headers = {{"Host", "localhost"}, {"Content-Type", "application/json"}};
     request.body = line.body;
     service_.Handle(std::move(request), std::move(writer));
   }
@@ -303,29 +289,8 @@ std::vector<BatchLine> ReadBatch(std::string_view file, const std::string& name,
   return lines;
 }
 
-std::set<std::string> AnsweredIds(const std::string& path) {
-  std::set<std::string> done;
-  if (!FileExists(path)) return done;
-  const std::string file = ReadFile(path);
-  size_t begin = 0;
-  for (int number = 1; begin < file.size(); ++number) {
-    const size_t end = file.find('\n', begin);
-    if (end == std::string::npos) {
-      std::filesystem::resize_file(path, begin);
-      break;
-    }
-    const std::string where = fmt::format("{}, line {}", path, number);
-    const Json json = ParseJson(file.substr(begin, end - begin), where);
-    const auto id = json.is_object() ? FindString(json, "custom_id", where) : std::nullopt;
-    if (!id) Fail("{}: no answer of a batch: is this the right file?", where);
-    done.insert(*id);
-    begin = end + 1;
-  }
-  return done;
-}
-
 BatchCounts AnswerBatch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines,
-                        const std::string& output, bool in_order,
+                        BatchOutput& output, bool in_order,
                         const std::function<bool(const BatchCounts& counts)>& go_on) {
   return Batch(std::move(engine), lines, output, in_order).Run(go_on);
 }

@@ -6,12 +6,12 @@
 
 #include <functional>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "loopspec/engine.h"
+#include "serve/server/batch_output.h"
 
 namespace loopspec::serve {
 
@@ -33,20 +33,16 @@ struct PlainPrompts {
 std::vector<BatchLine> ReadBatch(std::string_view text, const std::string& name,
                                  const PlainPrompts& plain);
 
-// Ids that have an answer in the file already. A line that an earlier run could not finish is taken
-// away. Throws Error when the file holds anything else.
-std::set<std::string> AnsweredIds(const std::string& path);
-
 struct BatchCounts {
   size_t done = 0;
   size_t errors = 0;  // of these, without an answer but with an error
 };
 
-// Answers the lines and appends to `output` ("-": standard output), as the lines come or, if
-// `in_order` is not set, as they end. `go_on` is asked all the while; when it says no, what is
-// under way is given up. Throws Error when the output cannot be written.
+// Answers the lines. A file has every answer as soon as it ends; a stream has them in the order of
+// the lines, if `in_order` is set, or as they end. `go_on` is asked all the while; when it says no,
+// what is under way is given up. Throws Error when the output cannot be written.
 BatchCounts AnswerBatch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines,
-                        const std::string& output, bool in_order,
+                        BatchOutput& output, bool in_order,
                         const std::function<bool(const BatchCounts& counts)>& go_on);
 
 }  // namespace loopspec::serve

@@ -88,8 +88,11 @@ void AddEngine(const EngineMetrics& engine, std::vector<MetricFamily>& out) {
   gauge("vllm:num_requests_running", "Requests that are being decoded or prefilled.",
         engine.prefilling + engine.decoding);
   gauge("vllm:num_requests_waiting", "Requests in the queue.", engine.waiting + engine.preempted);
-  gauge("vllm:kv_cache_usage_perc", "Share of the key/value pages in use, 0 to 1.",
-        Used(engine.pages_free, engine.pages));
+  gauge("vllm:kv_cache_usage_perc", "Share of the key/value pages that requests hold, 0 to 1.",
+        Used(engine.pages_free + engine.pages_evictable, engine.pages));
+  gauge("loopspec:prefix_cache_usage",
+        "Share of the key/value pages that hold prefixes for later and no request does, 0 to 1.",
+        engine.pages > 0 ? static_cast<double>(engine.pages_evictable) / engine.pages : 0);
   gauge("loopspec:cells_usage", "Share of the cells, which hold branches, in use, 0 to 1.",
         Used(engine.cells_free, engine.cells));
   counter("vllm:num_preemptions_total", "Requests preempted to free pages for others.",
@@ -144,6 +147,10 @@ struct ServiceMetrics::Parts {
                            .Name("vllm:request_success_total")
                            .Help("Finished requests by what ended them.")
                            .Register(registry);
+  Counters& failures = prometheus::BuildCounter()
+                           .Name("loopspec:request_failure_total")
+                           .Help("Requests that did not end by themselves, by why.")
+                           .Register(registry);
   Counters& responses = prometheus::BuildCounter()
                             .Name("loopspec:http_responses_total")
                             .Help("HTTP answers by status.")
@@ -166,13 +173,16 @@ void ServiceMetrics::NextToken(double seconds) {
 void ServiceMetrics::Finished(const RequestRecord& record) {
   parts_->responses.Add({{"code", std::to_string(record.status)}}).Increment();
   if (!record.completion || record.outcome.empty()) return;
-  parts_->outcomes.Add({{"finished_reason", record.outcome}}).Increment();
+  const bool success = record.outcome == "stop" || record.outcome == "length";
+  if (success) {
+    parts_->outcomes.Add({{"finished_reason", record.outcome}}).Increment();
+  } else {
+    parts_->failures.Add({{"reason", record.outcome}}).Increment();
+  }
   parts_->prompt_tokens.Increment(static_cast<double>(record.prompt_tokens));
   parts_->prompt_sizes.Observe(static_cast<double>(record.prompt_tokens));
   parts_->answer_sizes.Observe(static_cast<double>(record.completion_tokens));
-  if (record.outcome == "stop" || record.outcome == "length") {
-    parts_->whole.Observe(record.seconds);
-  }
+  if (success) parts_->whole.Observe(record.seconds);
 }
 
 std::string ServiceMetrics::Text(const Snapshot& snapshot) const {

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
+#include "serve/openai/text.h"
 
 namespace loopspec::serve {
 namespace {
@@ -49,11 +51,17 @@ std::string AsText(const OrderedJson& fields) {
   return line;
 }
 
+// - is standard output, by its number: it may be a socket, which no path opens.
+int OpenFile(const std::string& path) {
+  if (path == "-") return fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+}
+
 }  // namespace
 
 RequestLog::RequestLog(const LogOptions& options) : options_(options), file_(STDERR_FILENO) {
   if (!options.file.empty()) {
-    file_ = open(options.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    file_ = OpenFile(options.file);
     if (file_ < 0) Fail("cannot write the log {}: {}", options.file, std::strerror(errno));
   }
   thread_ = std::thread([this] { Run(); });
@@ -99,7 +107,7 @@ void RequestLog::Event(std::string_view level, std::string_view message) {
 }
 
 void RequestLog::Line(OrderedJson fields) {
-  std::string line = (options_.json ? Dumped(fields) : AsText(fields)) + "\n";
+  std::string line = Visible(options_.json ? Dumped(fields) : AsText(fields)) + "\n";
   {
     const std::lock_guard lock(mutex_);
     if (lines_.size() >= options_.queue || waiting_bytes_ + line.size() > options_.queue_bytes) {
@@ -115,7 +123,13 @@ void RequestLog::Line(OrderedJson fields) {
 void RequestLog::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || !lines_.empty(); });
+    changed_.wait(lock, [&] { return stopping_ || reopen_ || !lines_.empty(); });
+    if (std::exchange(reopen_, false)) {
+      lock.unlock();
+      OpenAgain();
+      lock.lock();
+      continue;
+    }
     if (lines_.empty()) return;
     const std::string line = std::move(lines_.front());
     lines_.pop_front();
@@ -127,6 +141,26 @@ void RequestLog::Run() {
     ++lost_;
     if (stopping_) return;  // the rest would fare no better
   }
+}
+
+void RequestLog::Reopen() {
+  if (options_.file.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    reopen_ = true;
+  }
+  changed_.notify_one();
+}
+
+// The old file stays where the new one cannot be opened: somebody may still look there.
+void RequestLog::OpenAgain() {
+  const int file = OpenFile(options_.file);
+  if (file < 0) {
+    return Event("error", fmt::format("cannot open the log {} again: {}", options_.file,
+                                      std::strerror(errno)));
+  }
+  close(file_);
+  file_ = file;
 }
 
 // In pieces that a pipe which has any room takes without blocking.

@@ -38,7 +38,7 @@ struct RequestRecord {
 
 struct LogOptions {
   bool json = false;
-  std::string file;               // empty: stderr
+  std::string file;               // empty: stderr; -: stdout
   bool prompts = false;           // whether prompt text goes into the log
   size_t queue = 10'000;          // lines that may wait ...
   size_t queue_bytes = 32 << 20;  // ... and their bytes: prompts are long
@@ -55,15 +55,19 @@ class RequestLog {
   void Request(const RequestRecord& record);
   void Event(std::string_view level, std::string_view message);
   int64_t lost() const { return lost_; }
+  // Goes on in the file of that name, which may be a new one by now; nothing for standard error.
+  void Reopen();
 
  private:
   void Line(OrderedJson fields);
   void Run();
+  void OpenAgain();
   bool WriteWhole(const std::string& line) const;
   bool AwaitRoom() const;
 
   const LogOptions options_;
-  int file_;
+  int file_;             // the thread's, once it runs
+  bool reopen_ = false;  // asked for
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> lines_;

@@ -1,12 +1,20 @@
 #include "serve/server/run_server.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
+
+#include "base/error.h"
+#include "serve/server/doors.h"
 
 namespace loopspec::serve {
 namespace {
@@ -23,36 +31,118 @@ void AllowManyDescriptors(int wanted) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// SIGTERM and SIGINT, waited for instead of handled.
-class EndSignals {
+// The C library keeps what is freed for later, in a pool for each thread: after a wave of large
+// requests that may be gigabytes. They go back when more is held than was at the best of times; and
+// seldom where that gains nothing, since requests are held up for milliseconds.
+class MemoryWatch {
  public:
-  EndSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  MemoryWatch() {
+    // Left to itself the C library takes blocks as large as those freed before from its pools, and
+    // the end of a pool is given back by neither free nor malloc_trim.
+    constexpr int kLarge = 1 << 20;
+    mallopt(M_MMAP_THRESHOLD, kLarge);
+    mallopt(M_TRIM_THRESHOLD, kLarge);
   }
-  // Whether one has come, after at most `limit`.
-  bool Wait(std::chrono::milliseconds limit) const {
+  void GiveBack() {
+    constexpr size_t kSlack = size_t{8} << 20;
+    const auto now = std::chrono::steady_clock::now();
+    const size_t before = Resident();
+    if (before <= least_ + least_ / 10 + kSlack || now < next_) return;
+    malloc_trim(0);
+    const size_t after = Resident();
+    least_ = least_ == 0 ? after : std::min(least_, after);
+    pause_ = before > after + after / 50 ? kOften : std::min(2 * pause_, kSeldom);
+    next_ = now + pause_;
+  }
+
+ private:
+  static size_t Resident() {
+    std::ifstream file("/proc/self/statm");
+    size_t all = 0, resident = 0;
+    file >> all >> resident;
+    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  }
+  static constexpr std::chrono::seconds kOften{2}, kSeldom{60};
+  size_t least_ = 0;  // bytes that were ever resident afterwards
+  std::chrono::seconds pause_ = kOften;
+  std::chrono::steady_clock::time_point next_;
+};
+
+// Signals that are waited for instead of handled.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    // By default they would end the process, and some tools send them to ask for something.
+    for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
+  }
+  // Whether one has come that ends the server, after at most `limit`; `on_hangup` is called for a
+  // SIGHUP.
+  template <typename F>
+  bool Wait(std::chrono::milliseconds limit, F on_hangup) const {
     const timespec time{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
-    return sigtimedwait(&set_, nullptr, &time) > 0;
+    const int signal = sigtimedwait(&set_, nullptr, &time);
+    if (signal == SIGHUP) on_hangup();
+    return signal == SIGTERM || signal == SIGINT;
   }
 
  private:
   sigset_t set_;
 };
 
+void Reload(const RunOptions& options, Service& service) {
+  if (!options.service.log.file.empty()) {
+    service.log().Reopen();
+    service.log().Event("info", "SIGHUP: the log goes on here");
+  }
+  if (!options.read_keys) return;
+  try {
+    ApiKeys keys = options.read_keys();
+    const size_t count = keys.size();
+    service.SetKeys(std::move(keys));
+    service.log().Event("info", fmt::format("SIGHUP: {} API keys", count));
+  } catch (const Error& error) {
+    service.log().Event("error",
+                        fmt::format("SIGHUP: the API keys stay as they are: {}", error.what()));
+  }
+}
+
+// What a person looks for first; also on the terminal when the log goes elsewhere.
+void Say(Service& service, const RunOptions& options, const char* level, const std::string& text) {
+  service.log().Event(level, text);
+  if (!options.service.log.file.empty()) fmt::print(stderr, "loopspec: {}\n", text);
+}
+
+std::string Address(const std::string& host, int port) {
+  return host.find(':') == host.npos ? fmt::format("http://{}:{}", host, port)
+                                     : fmt::format("http://[{}]:{}", host, port);
+}
+
 }  // namespace
+
+std::string OpenWarning(const std::string& host, int port, const ApiKeys& keys) {
+  if (!keys.empty() || IsLoopbackHost(host)) return {};
+  return fmt::format(
+      "whoever can reach {} may use this server: it asks for no key (--api-key-file, --api-key)",
+      Address(host, port));
+}
 
 void RunServer(const RunOptions& options, const LoadEngine& load,
                const std::function<void(int port)>& on_listen) {
   AllowManyDescriptors(options.http.max_connections);
-  const EndSignals signals;
+  const Signals signals;
   Service service(options.service);
   HttpServer server(options.http, service);
   service.SetHttpCounts([&server] { return server.counts(); });
-  service.log().Event("info",
-                      fmt::format("listening on http://{}:{}", options.http.host, server.port()));
+  const auto ended = [&](std::chrono::milliseconds limit) {
+    return signals.Wait(limit, [&] { Reload(options, service); });
+  };
+  const std::string address = Address(options.http.host, server.port());
+  service.log().Event("info", "listening on " + address);
+  const std::string open = OpenWarning(options.http.host, server.port(), options.service.keys);
+  if (!open.empty()) Say(service, options, "warning", open);
   if (on_listen) on_listen(server.port());
 
   {
@@ -60,7 +150,7 @@ void RunServer(const RunOptions& options, const LoadEngine& load,
     std::atomic<bool> loaded{false};
     std::thread watcher([&] {
       while (!loaded) {
-        if (signals.Wait(100ms)) std::_Exit(EXIT_SUCCESS);
+        if (ended(100ms)) std::_Exit(EXIT_SUCCESS);
       }
     });
     try {
@@ -73,18 +163,26 @@ void RunServer(const RunOptions& options, const LoadEngine& load,
     loaded = true;
     watcher.join();
   }
-  service.log().Event("info", "ready");
-
-  while (!signals.Wait(1s)) {
+  {
+    const auto engine = service.engine();
+    const ModelFacts& facts = engine->facts();
+    Say(service, options, "info",
+        fmt::format("ready: loopspec {}, model {}, {} ({}), context {}, {}",
+                    options.service.version, service.ModelName(), facts.device, facts.compute,
+                    facts.context, address));
   }
+
+  MemoryWatch memory;
+  while (!ended(1s)) memory.GiveBack();
   service.log().Event("info", fmt::format("draining: {} requests are running", service.running()));
   service.BeginDrain();
   const auto limit = std::chrono::steady_clock::now() + options.drain_limit;
   while (!service.WaitIdle(100ms)) {
-    if (std::chrono::steady_clock::now() > limit || signals.Wait(0ms)) break;
+    if (std::chrono::steady_clock::now() > limit || ended(0ms)) break;
   }
   const int64_t cut_off = service.running();
-  server.Stop(service.running() == 0 ? std::chrono::milliseconds(2'000) : 0ms);
+  service.CutOff();  // with a word to each client
+  server.Stop(2s);
   service.log().Event("info", fmt::format("stopped, {} requests cut off", cut_off));
   // The engine goes before the service whose log it may write to.
   service.SetEngine(nullptr);

@@ -1,8 +1,11 @@
 #include "serve/server/service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <ctime>
+#include <filesystem>
+#include <functional>
 #include <random>
 
 #include "base/error.h"
@@ -16,6 +19,8 @@ namespace loopspec::serve {
 namespace {
 
 constexpr size_t kMaxRequestId = 64;
+constexpr size_t kIgnoredNames = 1000;       // that the log may have: clients make them up
+constexpr int64_t kMostTokenized = 1 << 20;  // tokens that /tokenize lists
 // The page talks to this server alone and runs nothing but its own files.
 constexpr const char* kPagePolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -40,19 +45,23 @@ std::string RequestId(const HttpRequest& request) {
   return "req-" + RandomName();
 }
 
-// A page of another site can make a browser post text without asking first, but not JSON.
-void CheckContentType(const HttpRequest& request) {
-  std::string_view type = request.Header("Content-Type");
-  if (type.empty()) return;
-  type = type.substr(0, type.find(';'));
-  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
-  std::string lower(type);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (lower == "application/json") return;
-  ApiError error;
-  error.status = 415;
-  error.message = fmt::format("Content-Type is {}, expected application/json.", TokenText(lower));
-  throw ApiException(error);
+// %2F and the like as the bytes they stand for.
+std::string Unescaped(std::string_view path) {
+  const auto digit = [&](size_t at) {
+    if (at >= path.size() || std::isxdigit(static_cast<unsigned char>(path[at])) == 0) return -1;
+    const char c = path[at];
+    return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
+  };
+  std::string out;
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
+      out += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
+      i += 2;
+    } else {
+      out += path[i];
+    }
+  }
+  return out;
 }
 
 void CheckContentEncoding(const HttpRequest& request) {
@@ -98,6 +107,37 @@ void ServiceCore::Leave() {
   if (--running == 0) idle.notify_all();
 }
 
+std::shared_ptr<const ApiKeys> ServiceCore::Keys() {
+  const std::lock_guard lock(mutex);
+  return keys;
+}
+
+std::string PublicModelName(const std::string& model) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(model, error)) return model;
+  // Without links: a name is what the caller sees. "models/x/" and "." have names too.
+  std::filesystem::path path = std::filesystem::absolute(model, error).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  // models--ORG--NAME/snapshots/COMMIT of the Hugging Face cache.
+  const std::string repository = path.parent_path().parent_path().filename().string();
+  const size_t dashes = repository.find("--", 8);
+  if (path.parent_path().filename() == "snapshots" && repository.rfind("models--", 0) == 0 &&
+      dashes != repository.npos) {
+    return repository.substr(8, dashes - 8) + "/" + repository.substr(dashes + 2);
+  }
+  return path.has_filename() ? path.filename().string() : "model";
+}
+
+void ServiceCore::Track(const std::shared_ptr<TextTransport>& transport) {
+  const std::lock_guard lock(mutex);
+  transports.emplace(transport.get(), transport);
+}
+
+void ServiceCore::Untrack(const TextTransport* transport) {
+  const std::lock_guard lock(mutex);
+  transports.erase(transport);
+}
+
 // ---- One call ----
 
 struct Service::Call {
@@ -107,6 +147,7 @@ struct Service::Call {
   HttpHeaders headers;  // of every answer to it
   std::chrono::steady_clock::time_point start;
   bool logged = true;
+  double weight = 1;  // of its share
 
   RequestRecord Record() const {
     RequestRecord record;
@@ -115,6 +156,14 @@ struct Service::Call {
     record.path = request.path;
     record.remote = request.remote;
     return record;
+  }
+  // Tells whether anybody still waits for the answer, while the request is being read.
+  std::function<bool()> Cancelled(std::chrono::milliseconds limit) const {
+    auto gone = std::make_shared<std::atomic<bool>>(false);
+    writer->OnGone([gone] { *gone = true; });
+    return [gone = std::move(gone), end = start + limit] {
+      return *gone || std::chrono::steady_clock::now() > end;
+    };
   }
 };
 
@@ -129,10 +178,19 @@ Service::~Service() {
 }
 
 void Service::SetEngine(std::shared_ptr<Engine> engine) {
+  const std::string& given = core_->options.served_model_name;
+  std::string name = engine && given.empty() ? PublicModelName(engine->facts().name) : given;
   // The one before goes when the lock is no longer held: its thread may want it.
   const std::lock_guard lock(core_->mutex);
   core_->engine.swap(engine);
+  core_->model_name.swap(name);
   core_->loaded_at = std::time(nullptr);
+}
+
+void Service::SetKeys(ApiKeys keys) {
+  auto shared = std::make_shared<const ApiKeys>(std::move(keys));
+  const std::lock_guard lock(core_->mutex);
+  core_->keys.swap(shared);
 }
 
 void Service::SetHttpCounts(std::function<HttpServerCounts()> counts) {
@@ -150,6 +208,17 @@ bool Service::WaitIdle(std::chrono::milliseconds limit) {
   return core_->idle.wait_for(lock, limit, [&] { return core_->running == 0; });
 }
 
+void Service::CutOff() {
+  std::vector<std::shared_ptr<TextTransport>> running;
+  {
+    const std::lock_guard lock(core_->mutex);
+    for (const auto& [key, transport] : core_->transports) {
+      if (auto held = transport.lock()) running.push_back(std::move(held));
+    }
+  }
+  for (const auto& transport : running) transport->CutOff();
+}
+
 int64_t Service::running() const {
   const std::lock_guard lock(core_->mutex);
   return core_->running;
@@ -157,66 +226,126 @@ int64_t Service::running() const {
 
 const std::vector<Service::RouteEntry>& Service::Routes() {
   static const std::vector<RouteEntry> routes = {
-      {"POST", "/v1/completions", true, true, &Service::Completions},
-      {"POST", "/v1/chat/completions", true, true, &Service::Chat},
-      {"POST", "/generate", true, true, &Service::Generate},
-      {"GET", "/v1/models", true, true, &Service::Models},
-      {"POST", "/tokenize", true, true, &Service::Tokenize},
-      {"POST", "/detokenize", true, true, &Service::Detokenize},
-      {"GET", "/tokenizer_info", true, true, &Service::TokenizerInfo},
-      {"GET", "/health", false, false, &Service::Health},
-      {"GET", "/metrics", false, false, &Service::Metrics},
-      {"GET", "/openapi.json", false, true, &Service::OpenApiDocument},
+      {"POST", "/v1/completions", true, true, false, &Service::Completions},
+      {"POST", "/v1/chat/completions", true, true, false, &Service::Chat},
+      {"POST", "/generate", true, true, false, &Service::Generate},
+      {"GET", "/v1/models", true, true, false, &Service::Models},
+      {"POST", "/tokenize", true, true, false, &Service::Tokenize},
+      {"POST", "/detokenize", true, true, false, &Service::Detokenize},
+      {"GET", "/tokenizer_info", true, true, false, &Service::TokenizerInfo},
+      // What routers ask.
+      {"GET", "/version", false, false, false, &Service::Version},
+      {"GET", "/model_info", true, false, false, &Service::ModelInfo},
+      {"GET", "/get_model_info", true, false, false, &Service::ModelInfo},
+      {"GET", "/server_info", true, false, false, &Service::ServerInfo},
+      {"GET", "/get_server_info", true, false, false, &Service::ServerInfo},
+      {"GET", "/v1/loads", true, false, false, &Service::Loads},
+      {"GET", "/health", false, false, true, &Service::Health},
+      {"GET", "/metrics", false, false, true, &Service::Metrics},
+      {"GET", "/openapi.json", false, true, false, &Service::OpenApiDocument},
   };
   return routes;
 }
 
-void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+// What can be said of a request before its body: a stranger's body is not even read.
+AdmitRequest Service::Admit(const HttpRequest& head) {
+  AdmitRequest admitted;
+  admitted.share = head.share;
+  const RouteEntry* route = FindRoute(head);
+  if (route == nullptr) return admitted;  // Dispatch says what is wrong
+  admitted.at_once = route->at_once;
+  Call call = Begin(head);
+  admitted.share = call.request.share;
+  try {
+    CheckKey(call, *route);
+  } catch (const ApiException& error) {
+    admitted.refusal = Finished(call, ErrorAnswer(error.error()), error.error().message);
+  }
+  return admitted;
+}
+
+Service::Call Service::Begin(const HttpRequest& head) const {
   Call call;
   call.start = std::chrono::steady_clock::now();
-  call.id = RequestId(request);
-  call.request = std::move(request);
-  call.writer = std::move(writer);
-  call.headers.emplace_back("X-Request-Id", call.id);
-  const std::vector<std::string>& origins = core_->options.cors_origins;
-  const std::string origin(call.request.Header("Origin"));
-  if (!origin.empty() && !origins.empty()) {
-    const bool any = std::find(origins.begin(), origins.end(), "*") != origins.end();
-    if (any || std::find(origins.begin(), origins.end(), origin) != origins.end()) {
-      call.headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : origin);
-      call.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
-      call.headers.emplace_back("Vary", "Origin");
-    }
+  call.id = RequestId(head);
+  call.request = head;
+  if (const auto holder = core_->Keys()->Find(head.Header("Authorization"))) {
+    call.request.share = fmt::format("key {:016x}", holder->share);
+    call.weight = holder->weight;
   }
+  call.headers.emplace_back("X-Request-Id", call.id);
+  for (auto& header : CorsHeaders(core_->options.doors, call.request)) {
+    call.headers.push_back(std::move(header));
+  }
+  return call;
+}
+
+void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+  std::string body = std::move(request.body);
+  Call call = Begin(request);
+  call.request.body = std::move(body);
+  call.writer = std::move(writer);
   try {
     Dispatch(call);
   } catch (const ApiException& error) {
     ReplyError(call, error.error());
+  } catch (const EncodeCancelled&) {
+    ReplyError(call, ApiError{.status = 499,
+                              .message = "The client hung up, or the request's time was over.",
+                              .type = "invalid_request_error",
+                              .param = "",
+                              .code = "",
+                              .retry_after = 0});
   } catch (const Error& error) {
     ReplyError(call, ApiError{.status = 400,
                               .message = error.what(),
                               .type = "invalid_request_error",
                               .param = "",
                               .code = "",
-                              .retry_after = 0});
+                              .retry_after = 0,
+                              .log = ""});
   } catch (const std::exception& error) {
     core_->log.Event("error", fmt::format("request {} failed: {}", call.id, error.what()));
     ReplyError(call, Internal("The server failed to answer this request."));
   }
 }
 
-void Service::Dispatch(Call& call) {
-  const std::string method = call.request.method == "HEAD" ? "GET" : call.request.method;
-  std::string path = call.request.path;
-  if (path.rfind("/v1/models/", 0) == 0) path = "/v1/models";
+// Null when there is none; `allowed`: the method with which there would be.
+const Service::RouteEntry* Service::FindRoute(const HttpRequest& head, std::string* allowed) {
+  std::string_view method = head.method;
+  if (method == "HEAD") method = "GET";
+  std::string_view path = head.path;
+  if (path.starts_with("/v1/models/")) path = "/v1/models";
   const RouteEntry* found = nullptr;
-  std::string allowed;
   for (const RouteEntry& route : Routes()) {
     if (path != route.path) continue;
-    allowed = route.method;
+    if (allowed != nullptr) *allowed = route.method;
     if (method == route.method) found = &route;
   }
-  if (method == "OPTIONS" && !core_->options.cors_origins.empty()) return Preflight(call);
+  return found;
+}
+
+void Service::CheckKey(Call& call, const RouteEntry& route) const {
+  const auto keys = core_->Keys();
+  if (!route.needs_key || keys->empty() || keys->Allows(call.request.Header("Authorization")))
+    return;
+  ApiError error;
+  error.status = 401;
+  error.code = "invalid_api_key";
+  error.message = "The request has no valid key; expected the header Authorization: Bearer KEY.";
+  call.headers.emplace_back("WWW-Authenticate", "Bearer");
+  throw ApiException(std::move(error));
+}
+
+void Service::Dispatch(Call& call) {
+  const std::string method = call.request.method == "HEAD" ? "GET" : call.request.method;
+  std::string allowed;
+  const RouteEntry* found = FindRoute(call.request, &allowed);
+  const Doors& doors = core_->options.doors;
+  // Probes call a server by whatever name they know, and learn nothing from this one.
+  if (call.request.path != "/health") CheckHost(doors, call.request);
+  CheckSite(doors, call.request, allowed.empty() && method == "GET");
+  if (method == "OPTIONS" && !doors.origins.empty()) return Preflight(call);
   if (found == nullptr) {
     if (allowed.empty() && method == "GET" && ServeAsset(call)) return;
     ApiError error;
@@ -228,15 +357,7 @@ void Service::Dispatch(Call& call) {
     return ReplyError(call, error);
   }
   call.logged = found->logged;
-  if (found->needs_key && !core_->options.keys.empty() &&
-      !core_->options.keys.Allows(call.request.Header("Authorization"))) {
-    ApiError error;
-    error.status = 401;
-    error.code = "invalid_api_key";
-    error.message = "The request has no valid key; expected the header Authorization: Bearer KEY.";
-    call.headers.emplace_back("WWW-Authenticate", "Bearer");
-    return ReplyError(call, error);
-  }
+  CheckKey(call, *found);
   if (method == "POST") {
     CheckContentType(call.request);
     CheckContentEncoding(call.request);
@@ -264,10 +385,13 @@ bool Service::ServeAsset(Call& call) {
 void Service::Preflight(Call& call) {
   HttpResponse response;
   response.status = 204;
-  response.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
-                      {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id"},
-                      {"Access-Control-Max-Age", "600"}};
+  response.headers = PreflightHeaders(call.request);
   ReplyText(call, std::move(response));
+}
+
+std::shared_ptr<Engine> Service::engine() const {
+  const std::lock_guard lock(core_->mutex);
+  return core_->engine;
 }
 
 std::shared_ptr<const Engine> Service::LoadedEngine() const {
@@ -276,21 +400,46 @@ std::shared_ptr<const Engine> Service::LoadedEngine() const {
   return core_->engine;
 }
 
-std::string Service::ModelName(const Engine& engine) const {
-  const std::string& given = core_->options.served_model_name;
-  return given.empty() ? engine.facts().name : given;
+std::string Service::ModelName() const {
+  const std::lock_guard lock(core_->mutex);
+  return core_->model_name;
 }
 
 // ---- Routes ----
 
 void Service::Completions(Call& call) {
-  Answer(call, ReadTextCall(kCompletions, call.request.body, core_->parser));
+  AnswerText(call, kCompletions);
 }
 void Service::Chat(Call& call) {
-  Answer(call, ReadTextCall(kChat, call.request.body, core_->parser));
+  AnswerText(call, kChat);
 }
 void Service::Generate(Call& call) {
-  Answer(call, ReadTextCall(kGenerate, call.request.body, core_->parser));
+  AnswerText(call, kGenerate);
+}
+
+void Service::AnswerText(Call& call, Endpoint endpoint) {
+  IgnoredFields ignored;
+  const ResolveCall resolve = ReadTextCall(endpoint, call.request.body, core_->parser, &ignored);
+  NoteIgnored(call, ignored);
+  Answer(call, resolve);
+}
+
+// The client reads of it in a header, the operator in the log, once for each name.
+void Service::NoteIgnored(Call& call, const IgnoredFields& ignored) {
+  if (ignored.names().empty()) return;
+  std::string list;
+  for (const std::string& name : ignored.names()) {
+    if (!list.empty()) list += ", ";
+    list += name;
+    {
+      const std::lock_guard lock(core_->ignored_mutex);
+      if (core_->ignored.size() >= kIgnoredNames || !core_->ignored.insert(name).second) continue;
+    }
+    core_->log.Event("warning", fmt::format("requests have a field that nobody knows: {} is "
+                                            "ignored (--strict refuses it)",
+                                            name));
+  }
+  call.headers.emplace_back("X-Loopspec-Ignored", std::move(list));
 }
 
 // The same for every wire format.
@@ -302,13 +451,19 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
   try {
     CallContext context;
     context.engine = setup.engine;
-    context.model = ModelName(*setup.engine);
+    context.model = ModelName();
+    context.sampling = ServedSampling(setup.engine->facts());
     context.id = RandomName();
     context.created = std::time(nullptr);
     context.max_tokens_limit = core_->options.max_tokens_limit;
     context.max_scores = core_->options.limits.max_scores;
     context.keep_prompt = core_->log.prompts();
+    context.cancelled = call.Cancelled(core_->options.request_timeout);
     setup.call = resolve(context);
+    for (Request& request : setup.call.requests) {
+      request.share = std::hash<std::string>{}(call.request.share);
+      request.weight = call.weight;
+    }
     setup.writer = call.writer;
     setup.headers = call.headers;
     setup.record = call.Record();
@@ -322,19 +477,21 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
 
 void Service::Models(Call& call) {
   const auto engine = LoadedEngine();
-  const OrderedJson model = ModelJson(engine->facts(), ModelName(*engine), core_->loaded_at);
+  const OrderedJson model = ModelJson(engine->facts(), ModelName(), core_->loaded_at);
   if (call.request.path == "/v1/models") {
     return Reply(call, {{"object", "list"}, {"data", OrderedJson::array({model})}});
   }
-  if (call.request.path.substr(std::string_view("/v1/models/").size()) == ModelName(*engine)) {
+  const std::string_view asked =
+      std::string_view(call.request.path).substr(std::string_view("/v1/models/").size());
+  if (asked == ModelName() || Unescaped(asked) == ModelName()) {
     return Reply(call, model);
   }
   ApiError error;
   error.status = 404;
   error.code = "model_not_found";
   error.param = "model";
-  error.message = fmt::format("There is no {}; the model is {}.", TokenText(call.request.path),
-                              ModelName(*engine));
+  error.message =
+      fmt::format("There is no {}; the model is {}.", TokenText(call.request.path), ModelName());
   ReplyError(call, error);
 }
 
@@ -363,7 +520,7 @@ void Service::Metrics(Call& call) {
   if (engine) {
     metrics = engine->metrics();
     snapshot.engine = &metrics;
-    snapshot.model = ModelName(*engine);
+    snapshot.model = ModelName();
   }
   if (counts) snapshot.http = counts();
   snapshot.log_lines_lost = core_->log.lost();
@@ -381,12 +538,26 @@ void Service::OpenApiDocument(Call& call) {
 
 void Service::Tokenize(Call& call) {
   const TokenizeRequest request = core_->parser.Tokenize(call.request.body);
+  NoteIgnored(call, request.ignored);
   const auto engine = LoadedEngine();
-  const std::string text =
-      request.prompt ? *request.prompt
-                     : engine->Render(request.messages.dump(), request.template_arguments.dump());
-  const bool special = request.add_special_tokens.value_or(request.prompt.has_value());
-  const std::vector<int32_t> ids = engine->Encode(text, special);
+  const int64_t most = std::max<int64_t>(kMostTokenized, engine->facts().context);
+  const EncodeLimits limits{most, call.Cancelled(core_->options.request_timeout)};
+  std::vector<int32_t> ids;
+  try {
+    if (request.prompt) {
+      ids = engine->Encode(*request.prompt, request.add_special_tokens.value_or(true), limits);
+    } else if (request.add_special_tokens.value_or(false)) {
+      // As vLLM has it: what the tokenizer puts around a text, around what the template gives.
+      ids = engine->Encode(
+          engine->Render(request.messages.dump(), request.template_arguments.dump()), true, limits);
+    } else {
+      ids = engine->EncodeChat(request.messages.dump(), request.template_arguments.dump(), nullptr,
+                               limits);
+    }
+  } catch (const TooManyTokens& error) {
+    Refuse(request.prompt ? "prompt" : "messages",
+           "The text has at least {} tokens, expected at most {}.", error.at_least(), most);
+  }
   OrderedJson body = {{"count", ids.size()},
                       {"max_model_len", engine->facts().context},
                       {"tokens", ids},
@@ -400,7 +571,9 @@ void Service::Tokenize(Call& call) {
 }
 
 void Service::Detokenize(Call& call) {
-  const std::vector<int32_t> ids = core_->parser.Detokenize(call.request.body);
+  const DetokenizeRequest request = core_->parser.Detokenize(call.request.body);
+  NoteIgnored(call, request.ignored);
+  const std::vector<int32_t>& ids = request.tokens;
   const auto engine = LoadedEngine();
   for (const int32_t id : ids) {
     if (id >= engine->facts().vocab) {
@@ -414,6 +587,27 @@ void Service::TokenizerInfo(Call& call) {
   Reply(call, TokenizerInfoJson(LoadedEngine()->facts()));
 }
 
+void Service::Version(Call& call) {
+  Reply(call, {{"version", core_->options.version}});
+}
+
+void Service::ModelInfo(Call& call) {
+  const auto engine = LoadedEngine();
+  Reply(call, ModelInfoJson(engine->facts(), ModelName()));
+}
+
+void Service::ServerInfo(Call& call) {
+  const auto engine = LoadedEngine();
+  Reply(call, ServerInfoJson(engine->facts(), ModelName(), core_->options.version));
+}
+
+void Service::Loads(Call& call) {
+  const auto engine = LoadedEngine();
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  Reply(call, LoadsJson(engine->metrics(), core_->options.version, now));
+}
+
 // ---- Answers ----
 
 void Service::Reply(Call& call, const OrderedJson& body) {
@@ -423,10 +617,14 @@ void Service::Reply(Call& call, const OrderedJson& body) {
 }
 
 void Service::ReplyError(Call& call, const ApiError& error) {
-  ReplyText(call, ErrorAnswer(error), error.message);
+  ReplyText(call, ErrorAnswer(error), WithoutQuotes(error));
 }
 
 void Service::ReplyText(Call& call, HttpResponse response, std::string error) {
+  call.writer->Send(Finished(call, std::move(response), std::move(error)));
+}
+
+HttpResponse Service::Finished(const Call& call, HttpResponse response, std::string error) {
   response.headers.insert(response.headers.end(), call.headers.begin(), call.headers.end());
   RequestRecord record = call.Record();
   record.status = response.status;
@@ -435,17 +633,27 @@ void Service::ReplyText(Call& call, HttpResponse response, std::string error) {
   record.error = std::move(error);
   core_->metrics.Finished(record);
   if (call.logged) core_->log.Request(record);
-  call.writer->Send(std::move(response));
+  return response;
 }
 
-HttpResponse Service::ErrorResponse(int status, std::string_view message) {
+HttpResponse Service::ErrorResponse(const HttpFailure& failure) {
   ApiError error;
-  error.status = status;
-  error.message = std::string(message);
-  error.type = TypeOf(status);
+  error.status = failure.status;
+  error.message = std::string(failure.message);
+  error.type = TypeOf(failure.status);
+  RequestRecord record;
+  record.id = "req-" + RandomName();
+  record.method = failure.method;
+  record.path = failure.path;
+  record.remote = failure.remote;
+  record.status = failure.status;
+  record.error = error.message;
+  core_->metrics.Finished(record);
+  core_->log.Request(record);
   HttpResponse response;
-  response.status = status;
-  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  response.status = failure.status;
+  response.headers.emplace_back("X-Request-Id", record.id);
+  if (failure.status == 503) response.headers.emplace_back("Retry-After", "1");
   response.body = Dump(ErrorJson(error));
   return response;
 }

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "loopspec/engine.h"
@@ -16,6 +18,7 @@
 #include "serve/openai/text_call.h"
 #include "serve/page/page_assets.h"
 #include "serve/server/api_keys.h"
+#include "serve/server/doors.h"
 #include "serve/server/metrics.h"
 #include "serve/server/request_log.h"
 
@@ -30,16 +33,21 @@ struct ServiceOptions {
   // A streamed answer begins with its first token, so that an error before it has a status of its
   // own; but nobody waits longer than this for the headers.
   std::chrono::milliseconds begin_stream_after{5'000};
-  ApiKeys keys;                           // empty: everybody is let in
-  std::vector<std::string> cors_origins;  // empty: none; "*": any
+  ApiKeys keys;  // empty: everybody is let in
+  Doors doors;
   std::vector<Asset> assets;
   LogOptions log;
 };
 
+class TextTransport;
+
 // What outlives the service while requests still hold it.
 struct ServiceCore {
   explicit ServiceCore(const ServiceOptions& given)
-      : options(given), parser(given.limits), log(given.log) {}
+      : options(given),
+        parser(given.limits),
+        log(given.log),
+        keys(std::make_shared<const ApiKeys>(given.keys)) {}
 
   const ServiceOptions options;
   const WireParser parser;
@@ -50,14 +58,29 @@ struct ServiceCore {
   std::condition_variable idle;
   int64_t running = 0;  // requests for text that are not over
   bool draining = false;
+  std::shared_ptr<const ApiKeys> keys;
   std::shared_ptr<Engine> engine;  // null while the model loads
+  std::string model_name;          // its name in answers
   int64_t loaded_at = 0;           // seconds since 1970
   std::function<HttpServerCounts()> http_counts;
+
+  // Fields that nobody knows and that the log has named: each is told once.
+  std::mutex ignored_mutex;
+  std::set<std::string> ignored;
 
   // Counts a request in; throws ApiException (503) while loading or draining.
   std::shared_ptr<Engine> Enter();
   void Leave();
+  std::shared_ptr<const ApiKeys> Keys();
+
+  // Requests for text that can be cut off.
+  std::unordered_map<const TextTransport*, std::weak_ptr<TextTransport>> transports;
+  void Track(const std::shared_ptr<TextTransport>& transport);
+  void Untrack(const TextTransport* transport);
 };
+
+// How a model is called: the name of its folder, since paths are nobody's business, or ORG/NAME.
+std::string PublicModelName(const std::string& model);
 
 // The answer to a request that is refused or fails.
 HttpResponse ErrorAnswer(const ApiError& error, HttpHeaders headers = {});
@@ -69,16 +92,23 @@ class Service : public HttpHandler {
 
   // Until then requests are answered with 503 and Retry-After.
   void SetEngine(std::shared_ptr<Engine> engine);
+  // From now on these let in; requests that run go on.
+  void SetKeys(ApiKeys keys);
   void SetHttpCounts(std::function<HttpServerCounts()> counts);
   // From now on new requests for text and /health get a 503; those that run go on.
   void BeginDrain();
   // Whether nothing runs any more, after at most `limit`.
   bool WaitIdle(std::chrono::milliseconds limit);
+  // Ends requests that still run with an error that says why.
+  void CutOff();
   int64_t running() const;
+  std::string ModelName() const;           // in answers
+  std::shared_ptr<Engine> engine() const;  // null while the model loads
   RequestLog& log() { return core_->log; }
 
+  AdmitRequest Admit(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) override;
-  HttpResponse ErrorResponse(int status, std::string_view message) override;
+  HttpResponse ErrorResponse(const HttpFailure& failure) override;
 
  private:
   struct Call;
@@ -88,20 +118,25 @@ class Service : public HttpHandler {
     const char* path;
     bool needs_key;
     bool logged;
+    bool at_once;  // takes no time, whatever else happens
     Route run;
   };
   static const std::vector<RouteEntry>& Routes();
 
+  Call Begin(const HttpRequest& head) const;
+  static const RouteEntry* FindRoute(const HttpRequest& head, std::string* allowed = nullptr);
+  void CheckKey(Call& call, const RouteEntry& route) const;
   void Dispatch(Call& call);
   bool ServeAsset(Call& call);
   void Preflight(Call& call);
   std::shared_ptr<const Engine> LoadedEngine() const;
-  std::string ModelName(const Engine& engine) const;
 
   void Completions(Call& call);
   void Chat(Call& call);
   void Generate(Call& call);
+  void AnswerText(Call& call, Endpoint endpoint);
   void Answer(Call& call, const ResolveCall& resolve);
+  void NoteIgnored(Call& call, const IgnoredFields& ignored);
   void Models(Call& call);
   void Health(Call& call);
   void Metrics(Call& call);
@@ -109,9 +144,15 @@ class Service : public HttpHandler {
   void Tokenize(Call& call);
   void Detokenize(Call& call);
   void TokenizerInfo(Call& call);
+  void Version(Call& call);
+  void ModelInfo(Call& call);
+  void ServerInfo(Call& call);
+  void Loads(Call& call);
 
   void Reply(Call& call, const OrderedJson& body);
   void ReplyText(Call& call, HttpResponse response, std::string error = "");
+  // Puts it into log and metrics, and gives it its headers.
+  HttpResponse Finished(const Call& call, HttpResponse response, std::string error);
   void ReplyError(Call& call, const ApiError& error);
 
   const std::shared_ptr<ServiceCore> core_;

@@ -43,8 +43,16 @@ void TextTransport::Run() {
   }
   call_.requests = {};  // may be long, and the answer may take long
   const auto self = shared_from_this();
+  core_->Track(self);
   writer_->OnGone([self] { self->ClientGone(); });
   writer_->Post([self] { self->Begin(); });
+}
+
+void TextTransport::CutOff() {
+  writer_->Post([self = shared_from_this()] {
+    self->Fail(Unavailable("The server was shut down before the answer was complete.", "draining"),
+               "draining");
+  });
 }
 
 void TextTransport::Begin() {
@@ -171,13 +179,13 @@ void TextTransport::TimeOut() {
   error.code = "request_timeout";
   error.message = fmt::format("The answer was not complete after {} ms.",
                               core_->options.request_timeout.count());
-  Fail(error);
+  Fail(error, "timeout");
 }
 
-void TextTransport::Fail(const ApiError& error) {
+void TextTransport::Fail(const ApiError& error, std::string outcome) {
   if (over_) return;
   const std::string events = call_.answer->ErrorEvents(error);
-  Finish(error.status, "error", error.message);
+  Finish(error.status, std::move(outcome), error.message);
   if (begun_) {
     writer_->Write(events);
     return writer_->End();
@@ -187,6 +195,7 @@ void TextTransport::Fail(const ApiError& error) {
 
 void TextTransport::Finish(int status, std::string outcome, std::string error) {
   if (std::exchange(over_, true)) return;
+  core_->Untrack(this);
   const AnswerCounts counts = call_.answer->counts();
   record_.status = status;
   record_.seconds = Seconds();

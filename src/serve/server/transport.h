@@ -34,6 +34,8 @@ class TextTransport : public std::enable_shared_from_this<TextTransport> {
 
   // Hands the requests to the engine. Throws ApiException; then the caller answers.
   void Run();
+  // Ends it with an error that says so: the server stops. Any thread.
+  void CutOff();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -49,7 +51,7 @@ class TextTransport : public std::enable_shared_from_this<TextTransport> {
 
   void ClientGone();
   void TimeOut();
-  void Fail(const ApiError& error);
+  void Fail(const ApiError& error, std::string outcome = "error");
   // Says what became of the request and lets the engine go. An empty outcome: what ended the first
   // choice.
   void Finish(int status, std::string outcome, std::string error);

@@ -164,7 +164,7 @@ TEST_P(CudaChain, AdvancesInGroupsAtDifferentDepths) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaChain, testing::Range(0, 8));
+INSTANTIATE_TEST_SUITE_P(Families, CudaChain, testing::Range(0, kRowModels));
 
 }  // namespace
 }  // namespace loopspec

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <random>
 
+#include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/prefill/gemm_hopper.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
-#include "backends/cuda/prefill/prompt_attention.h"
 #include "backends/cuda/prefill/prompt_rows.h"
 #include "kv/ledger.h"
 #include "tests/backends/cuda/cuda_driver.h"
@@ -393,8 +393,7 @@ TEST(PromptProducts, FusedRotationIsThatOfTheSums) {
       } else {
         cuda::GemmSums(product.launch, product.described, product.described_input, {0, rows},
                        sums.data(), outputs, outputs);
-        cuda::FinishQkv(sums.data(), outputs, nullptr, nullptr, buffers, memory, 1, rows,
-                        product.stream.get());
+        cuda::FinishQkv(sums.data(), outputs, {}, buffers, memory, 1, rows, product.stream.get());
       }
       product.stream.Synchronize();
       q[fused] = DownloadBits(device_q);

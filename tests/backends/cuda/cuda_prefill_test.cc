@@ -73,6 +73,29 @@ std::vector<Shape> Shapes() {
   olmo.qk_norm = true;
   olmo.kv_heads = 8;
   shapes.push_back({"norms of q and k", olmo, {3}});
+  ModelSpec nanbeige = Small();  // norms before the sublayers, six query heads over one
+  nanbeige.family = "nanbeige";
+  nanbeige.hidden = 384;
+  nanbeige.heads = 6;
+  nanbeige.kv_heads = 1;
+  nanbeige.norms = NormPlacement::kPre;
+  shapes.push_back({"six heads over one", nanbeige, {1, 2}});
+  ModelSpec sums = Small();  // norms after the sums, biases, neighbours rotated, heads of 96
+  sums.hidden = 480;
+  sums.heads = sums.kv_heads = 5;
+  sums.head_dim = 96;
+  sums.norms = NormPlacement::kAfterSum;
+  sums.loop_norm = false;
+  sums.qk_bias = sums.final_norm = true;
+  sums.rope.interleaved = true;
+  shapes.push_back({"heads of 96, norms after the sums", sums, {2}});
+  ModelSpec huginn = sums;
+  huginn.family = "huginn";
+  huginn.prelude_layers = huginn.coda_layers = 1;
+  huginn.recurrence = 3;
+  huginn.adapter = huginn.coda_norm = huginn.tied_head = true;
+  huginn.state_std = 0.02;
+  shapes.push_back({"Huginn's block", huginn, {2, 3}});
   return shapes;
 }
 
@@ -109,7 +132,8 @@ class Prompts {
     const auto& memory = backend_->page_memory();
     cuda::Check(cudaMemset(memory.data(), 0xFF, memory.bytes()), "poisoning");
     cuda::Check(cudaDeviceSynchronize(), "poisoning");
-    if (spec_.head_dim == 50) Zero();  // padding within a head must read as zero
+    if (static_cast<size_t>(spec_.head_dim) < Stride())
+      Zero();  // padding within a head must read as zero
   }
   void Zero() {
     const auto& memory = backend_->page_memory();
@@ -382,7 +406,7 @@ TEST_P(CudaPrefill, IsNearDoublePrecision) {
   EXPECT_LT(relative, 0.02);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaPrefill, testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaPrefill, testing::Range(0, 7));
 
 }  // namespace
 }  // namespace loopspec

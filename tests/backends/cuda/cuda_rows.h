@@ -51,6 +51,32 @@ inline ModelSpec RavenLike(bool olmo) {
   return spec;
 }
 
+// Norms before the sublayers and between the loops; six query heads for each of the KV heads, and
+// together twice as wide as the stream.
+inline ModelSpec NanbeigeLike() {
+  ModelSpec spec = OuroLike();
+  spec.family = "nanbeige";
+  spec.hidden = 384;
+  spec.heads = 6;
+  spec.kv_heads = 1;
+  spec.recurrence = 2;
+  spec.norms = NormPlacement::kPre;
+  return spec;
+}
+
+// Norms of the sums, biases, neighbours rotated, heads of 96, the last norm on both sides of C.
+inline ModelSpec HuginnLike() {
+  ModelSpec spec = RavenLike(false);
+  spec.family = "huginn";
+  spec.hidden = 480;
+  spec.heads = spec.kv_heads = 5;
+  spec.head_dim = 96;
+  spec.norms = NormPlacement::kAfterSum;
+  spec.qk_bias = spec.coda_norm = spec.tied_head = true;
+  spec.rope.interleaved = true;
+  return spec;
+}
+
 // The widths of the released models, at which every multiprocessor works on every layer: up to
 // eight rows then use the low-latency exchange.
 inline ModelSpec AtWidthOfReleased(ModelSpec spec) {
@@ -62,6 +88,7 @@ inline ModelSpec AtWidthOfReleased(ModelSpec spec) {
   return spec;
 }
 
+inline constexpr int kRowModels = 12;
 inline ModelSpec SpecOf(int which) {
   switch (which) {
     case 0:
@@ -81,11 +108,31 @@ inline ModelSpec SpecOf(int which) {
       spec.kv_heads = 4;  // eight query heads each, as many as a warp takes at once
       return spec;
     }
-    default: {
+    case 7: {
       ModelSpec spec = AtWidthOfReleased(OuroLike());
       spec.head_dim = 32;
       spec.heads = 64;
       spec.kv_heads = 16;
+      return spec;
+    }
+    case 8:
+      return NanbeigeLike();
+    case 9:
+      return HuginnLike();
+    case 10: {
+      ModelSpec spec = NanbeigeLike();
+      spec.hidden = 3072;
+      spec.heads = 48;
+      spec.kv_heads = 8;
+      spec.ff = 10752;
+      return spec;
+    }
+    default: {
+      ModelSpec spec = HuginnLike();
+      spec.hidden = 5280;
+      spec.heads = spec.kv_heads = 55;
+      spec.ff = 17920;
+      spec.core_layers = 1;
       return spec;
     }
   }

@@ -219,7 +219,7 @@ TEST_P(CudaRows, PromptsAndStepsAgree) {
   EXPECT_LT(worst, 2e-2f * largest);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Range(0, 8));
+INSTANTIATE_TEST_SUITE_P(Families, CudaRows, testing::Range(0, kRowModels));
 
 }  // namespace
 }  // namespace loopspec

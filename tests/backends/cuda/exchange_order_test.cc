@@ -103,7 +103,7 @@ class Simulation {
     const std::vector<Piece> before = std::move(pieces_);
     pieces_ = PiecesOf(op, replicated, before);
     const bool queries_in_memory =
-        !sends && (op.type == OpType::kQkNorm || op.flags.Has(OpFlag::kWritesKeys));
+        !sends && (op.type == OpType::kFinishQk || op.flags.Has(OpFlag::kWritesKeys));
     const Box box = sends ? BoxOf(op) : queries_in_memory ? Box::kQueries : Box::kNone;
     if ((flags_ & kReceives) != 0 || sent_to_ == Box::kQueries) NoteReaders();
     std::vector<Clock> sent, after = known_;
@@ -133,7 +133,7 @@ class Simulation {
       for (Clock& clock : after) std::fill(clock.begin(), clock.end(), done_);
       visible_ = done_;
     }
-    if (op.type == OpType::kQkNorm || op.flags.Has(OpFlag::kWritesKeys)) NoteKeys(op);
+    if (op.type == OpType::kFinishQk || op.flags.Has(OpFlag::kWritesKeys)) NoteKeys(op);
     known_ = std::move(after);
     sent_ = std::move(sent);
     sent_to_ = box;
@@ -190,7 +190,7 @@ class Simulation {
         return Box::kPartials;
       case OpType::kCombine:
         return Box::kAttention;
-      case OpType::kQkNorm:
+      case OpType::kFinishQk:
         return Box::kNone;
       case OpType::kMatrix:
         break;
@@ -219,7 +219,7 @@ class Simulation {
         return AttentionPieces();
       case OpType::kCombine:
         return CombinePieces();
-      case OpType::kQkNorm:
+      case OpType::kFinishQk:
         break;
     }
     return RowPieces(false, {});
@@ -287,15 +287,15 @@ class Simulation {
     std::vector<Sharers> sharers;
     for (int first = 0; first < case_.rows; first += per_unit)
       sharers.push_back({first, std::min(per_unit, case_.rows - first), case_.splits - 1, 1});
-    const int run = ChooseRunSplits(sharers, case_.rows, spec.kv_heads, case_.ctas * kWarps,
-                                    kPageSize / SplitPositions(spec.head_dim));
+    const int span = ChooseSpanSplits(sharers, case_.rows, spec.kv_heads, case_.ctas * kWarps,
+                                      kPageSize / SplitPositions(spec.head_dim));
     for (const Sharers& rows : sharers) {
-      for (int split = 0; split < rows.splits; split += run)
+      for (int split = 0; split < rows.splits; split += span)
         units.push_back({rows.first, rows.count, false});
     }
     const size_t at =
-        run > 1 ? units.size()
-                : TailUnitsIndex(units.size(), own.size(), spec.kv_heads, case_.ctas * kWarps);
+        span > 1 ? units.size()
+                 : TailUnitsIndex(units.size(), own.size(), spec.kv_heads, case_.ctas * kWarps);
     units.insert(units.begin() + static_cast<std::ptrdiff_t>(at), own.begin(), own.end());
     const int per_head = (spec.head_dim / 2 + 7) / 8, qk_heads = spec.heads + spec.kv_heads;
     attention_.assign(static_cast<size_t>(case_.rows * spec.kv_heads), {});
@@ -428,7 +428,8 @@ TEST(LowLatencyExchange, ShowsKeysOfTheStepToItsOtherRows) {
         // places anyway: after the norm of q and k, and before the adapter at each recurrence.
         c.relation = PhaseRelation::kNone;
         Simulation careless(c);
-        const bool anyway = specs[i].qk_norm || (apart == 1 && specs[i].adapter);
+        const bool anyway =
+            specs[i].qk_norm || specs[i].qk_bias || (apart == 1 && specs[i].adapter);
         EXPECT_EQ(careless.Run(kPhaseCore, 3), anyway) << "model " << i << ", " << apart;
       }
     }

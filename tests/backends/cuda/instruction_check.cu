@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "backends/cuda/decode/hopper.cuh"
+#include "backends/cuda/device/hopper.cuh"
 #include "backends/cuda/host/cuda_memory.h"
 #include "base/check.h"
 

@@ -15,9 +15,11 @@ void Rotate(const ModelSpec& spec, int position, double* head) {
   for (size_t i = 0; i < half; ++i) {
     const double cosine = std::cos(position * frequencies[i]);
     const double sine = std::sin(position * frequencies[i]);
-    const double low = head[i], high = head[i + half];
-    head[i] = low * cosine - high * sine;
-    head[i + half] = high * cosine + low * sine;
+    double& a = head[spec.rope.interleaved ? 2 * i : i];
+    double& b = head[spec.rope.interleaved ? 2 * i + 1 : i + half];
+    const double low = a, high = b;
+    a = low * cosine - high * sine;
+    b = high * cosine + low * sine;
   }
 }
 
@@ -27,7 +29,9 @@ void Add(Vector& x, const Vector& y) {
 
 // All positions through one layer.
 void RunLayer(const ModelSpec& spec, const Layer& layer, std::vector<Vector>& stream) {
-  const bool before = spec.norms != NormPlacement::kPost, after = spec.norms != NormPlacement::kPre;
+  const bool before = spec.norms != NormPlacement::kPost;
+  const bool after = spec.norms == NormPlacement::kPost || spec.norms == NormPlacement::kSandwich;
+  const bool after_sum = spec.norms == NormPlacement::kAfterSum;
   const auto in = [&](const Vector& x) { return before ? ReferenceNorm(x, spec.norm_eps) : x; };
   const auto out = [&](const Vector& x) { return after ? ReferenceNorm(x, spec.norm_eps) : x; };
   const auto dim = static_cast<size_t>(spec.head_dim), positions = stream.size();
@@ -36,6 +40,9 @@ void RunLayer(const ModelSpec& spec, const Layer& layer, std::vector<Vector>& st
   std::vector<Vector> queries;
   for (size_t t = 0; t < positions; ++t) {
     Vector qkv = layer.qkv.Times(in(stream[t]));
+    // Vectors of random models are ones.
+    for (int i = 0; spec.qk_bias && i < spec.q_size() + spec.kv_size(); ++i)
+      qkv[static_cast<size_t>(i)] += 1;
     for (int h = 0; h < spec.heads + spec.kv_heads; ++h)
       Rotate(spec, static_cast<int>(t), qkv.data() + static_cast<size_t>(h) * dim);
     for (size_t h = 0; h < keys.size(); ++h) {
@@ -56,12 +63,14 @@ void RunLayer(const ModelSpec& spec, const Layer& layer, std::vector<Vector>& st
       heads.insert(heads.end(), o.begin(), o.end());
     }
     Add(stream[t], out(layer.attn_out.Times(heads)));
+    if (after_sum) stream[t] = ReferenceNorm(stream[t], spec.norm_eps);
     const Vector gate_up = layer.gate_up.Times(in(stream[t]));
     const auto ff = static_cast<size_t>(spec.ff);
     Vector mixed(ff);
     for (size_t i = 0; i < ff; ++i)
       mixed[i] = gate_up[i] / (1 + std::exp(-gate_up[i])) * gate_up[ff + i];
     Add(stream[t], out(layer.down.Times(mixed)));
+    if (after_sum) stream[t] = ReferenceNorm(stream[t], spec.norm_eps);
   }
 }
 

@@ -34,10 +34,10 @@ inline ModelSpec RandomSpec(std::mt19937& random) {
     return *(values.begin() + random() % values.size());
   };
   ModelSpec spec;
-  spec.hidden = among({64, 256, 320, 384, 1024, 2048, 2560, 4096});
-  spec.head_dim = among({32, 64, 80, 128});
+  spec.hidden = among({64, 256, 320, 384, 1024, 2048, 3072, 4096, 5280});
+  spec.head_dim = among({32, 64, 80, 96, 128});
   spec.kv_heads = among({1, 2, 8, 16});
-  spec.heads = spec.kv_heads * among({1, 2, 4});
+  spec.heads = spec.kv_heads * among({1, 2, 4, 6});
   spec.ff = among({96, 704, 1000, 5632, 8192, 11008});
   spec.vocab = among({3, 777, 8192, 49152});
   spec.core_layers = among({1, 2, 6});
@@ -49,8 +49,11 @@ inline ModelSpec RandomSpec(std::mt19937& random) {
     spec.adapter = true;
     spec.prelude_layers = among({1, 2});
     spec.coda_layers = among({1, 2});
-    spec.norms = random() % 2 == 0 ? NormPlacement::kPre : NormPlacement::kPost;
+    constexpr NormPlacement kNorms[] = {NormPlacement::kPre, NormPlacement::kPost,
+                                        NormPlacement::kAfterSum};
+    spec.norms = kNorms[random() % 3];
     spec.qk_norm = spec.norms == NormPlacement::kPost;
+    spec.qk_bias = spec.norms == NormPlacement::kAfterSum;
   }
   return spec;
 }

@@ -205,21 +205,22 @@ TEST(Step, KnowsWhenRowsOfOneChainAreAtTheSameDepth) {
 TEST(Step, AttendsToLongContextsInRuns) {
   constexpr int kGridWarps = 132 * kWarps;
   const auto ouro = [](const std::vector<Sharers>& sharers, int rows) {
-    return ChooseRunSplits(sharers, rows, 16, kGridWarps, 2);
+    return ChooseSpanSplits(sharers, rows, 16, kGridWarps, 2);
   };
   EXPECT_EQ(ouro({{0, 1, 0, 1}}, 1), 1);
   EXPECT_EQ(ouro({{0, 1, 32, 1}}, 1), 1);   // 1,024 positions: not even a split for each warp
   EXPECT_EQ(ouro({{0, 1, 256, 1}}, 1), 1);  // 8,192: four splits for each
   EXPECT_EQ(ouro({{0, 1, 511, 1}}, 1), 8);
   EXPECT_EQ(ouro(std::vector<Sharers>(4, {0, 1, 128, 1}), 4), 4);  // 4,096 at four depths
-  EXPECT_EQ(ouro({{0, 1, 512, 8}}, 1), 1);                         // its partials are runs already
-  EXPECT_EQ(ChooseRunSplits(std::vector<Sharers>(16, {0, 1, 125, 1}), 16, 8, kGridWarps, 1), 4);
-  EXPECT_EQ(ouro({{0, 1, 32, 1}}, 400), 1);  // many tails make no runs
-  // More rounds of shorter runs where longer ones would leave half of the warps idle.
-  EXPECT_LT(RunsTime(2 * kGridWarps, 2, 0, kGridWarps), RunsTime(kGridWarps + 1, 4, 0, kGridWarps));
+  EXPECT_EQ(ouro({{0, 1, 512, 8}}, 1), 1);                         // its partials are spans already
+  EXPECT_EQ(ChooseSpanSplits(std::vector<Sharers>(16, {0, 1, 125, 1}), 16, 8, kGridWarps, 1), 4);
+  EXPECT_EQ(ouro({{0, 1, 32, 1}}, 400), 1);  // many tails make no spans
+  // More rounds of shorter spans where longer ones would leave half of the warps idle.
+  EXPECT_LT(SpansTime(2 * kGridWarps, 2, 0, kGridWarps),
+            SpansTime(kGridWarps + 1, 4, 0, kGridWarps));
   // Tails cost nothing while warps are free.
-  EXPECT_EQ(RunsTime(1000, 8, 56, kGridWarps), RunsTime(1000, 8, 0, kGridWarps));
-  EXPECT_LT(RunsTime(1000, 8, 56, kGridWarps), RunsTime(1000, 8, 57, kGridWarps));
+  EXPECT_EQ(SpansTime(1000, 8, 56, kGridWarps), SpansTime(1000, 8, 0, kGridWarps));
+  EXPECT_LT(SpansTime(1000, 8, 56, kGridWarps), SpansTime(1000, 8, 57, kGridWarps));
 }
 
 // Where that leaves a thousand pieces to a single row.
@@ -242,7 +243,7 @@ TEST(Program, MarksTheOperationsThatWriteKeys) {
       // a barrier follows in any case.
       const Op& before = program.ops[at - 1];
       const bool marked = before.type == OpType::kMatrix && before.flags.Has(OpFlag::kWritesKeys);
-      const bool norm = before.type == OpType::kQkNorm && !before.flags.Has(OpFlag::kSend) &&
+      const bool norm = before.type == OpType::kFinishQk && !before.flags.Has(OpFlag::kSend) &&
                         !program.ops[at - 2].flags.Has(OpFlag::kSend);
       ASSERT_TRUE(marked || norm) << "model " << i << ", operation " << at;
     }

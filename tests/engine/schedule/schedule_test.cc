@@ -11,17 +11,37 @@ namespace {
 constexpr SequenceView Waiting(uint64_t submission) {
   return {Stage::kWaiting, submission};
 }
-constexpr SequenceView Prefilling(uint64_t submission, int64_t last_chunk) {
-  return {Stage::kPrefill, submission, last_chunk};
+constexpr SequenceView Prefilling(uint64_t submission, int64_t prompt_left) {
+  SequenceView view{Stage::kPrefill, submission};
+  view.prompt_left = view.work_left = prompt_left;
+  return view;
 }
 constexpr SequenceView Decoding(uint64_t submission, int pages_missing = 0) {
-  return {Stage::kDecode, submission, 0, pages_missing};
+  return {Stage::kDecode, submission, pages_missing};
 }
 constexpr SequenceView Preempted(uint64_t submission) {
   return {Stage::kPreempted, submission};
 }
 constexpr SequenceView Ended(uint64_t submission) {
   return {Stage::kEnded, submission};
+}
+// The same of another share, with another priority, with so much to do, after so many seconds.
+constexpr SequenceView Of(int share, SequenceView view) {
+  view.share = share;
+  return view;
+}
+constexpr SequenceView Priority(int priority, SequenceView view) {
+  view.priority = priority;
+  return view;
+}
+constexpr SequenceView Work(int64_t work_left, SequenceView view, double waited = 0) {
+  view.work_left = work_left;
+  view.waited = waited;
+  return view;
+}
+constexpr SequenceView Begins(SequenceView view) {
+  view.begins = true;
+  return view;
 }
 
 using Chunk = ScheduleView::Chunk;
@@ -36,7 +56,13 @@ struct Case {
   bool admission_closed = false;
   Chunk chunk = Chunk::kNone;
   int64_t recurrences = INT32_MAX, tokens = 0;  // since the last chunk
+  std::vector<ShareView> shares = {{}};
+  bool pages_short = false;
+  bool chunk_passed = false;
+  double step_seconds = 100, chunk_seconds = 1;
 };
+
+constexpr int kChunk = 10;  // positions
 
 void Expect(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
@@ -49,9 +75,17 @@ void Expect(const std::vector<Case>& cases) {
     view.chunk = c.chunk;
     view.recurrences = c.recurrences;
     view.tokens = c.tokens;
+    view.shares = c.shares;
+    view.pages_short = c.pages_short;
+    view.chunk_passed = c.chunk_passed;
+    view.step_seconds = c.step_seconds;
+    view.chunk_seconds = c.chunk_seconds;
+    view.chunk_positions = kChunk;
     const NextAction next = Schedule(view);
     EXPECT_EQ(next.action, c.expected.action) << c.what;
     EXPECT_EQ(next.sequence, c.expected.sequence) << c.what;
+    EXPECT_EQ(next.by, c.expected.by) << c.what;
+    EXPECT_EQ(next.passes, c.expected.passes) << c.what;
   }
 }
 
@@ -80,7 +114,109 @@ TEST(Schedule, Admission) {
        4,
        8,
        true},
+      {"nor one that is out when all places are taken",
+       {Decoding(1), Decoding(2), Preempted(3)},
+       {Action::kStep},
+       2},
+      {"by priority before age", {Waiting(1), Priority(-1, Waiting(2))}, {Action::kAdmit, 1}},
+      {"but who is out comes first",
+       {Preempted(1), Priority(-1, Waiting(2))},
+       {Action::kResume, 0}},
   });
+}
+
+TEST(Schedule, SharesDivideThePlaces) {
+  const std::vector<ShareView> two(2), heavy = {{}, {.weight = 3}};
+  const auto with = [](Case c, std::vector<ShareView> shares) {
+    c.shares = std::move(shares);
+    return c;
+  };
+  Expect({
+      with({"the share with fewer places comes first",
+            {Decoding(1), Waiting(2), Of(1, Waiting(3))},
+            {Action::kAdmit, 2}},
+           two),
+      with({"between equals the older",
+            {Decoding(1), Of(1, Decoding(2)), Of(1, Waiting(3)), Waiting(4)},
+            {Action::kAdmit, 2}},
+           two),
+      with({"by weight",
+            {Decoding(1), Of(1, Decoding(2)), Of(1, Decoding(3)), Waiting(4), Of(1, Waiting(5))},
+            {Action::kAdmit, 4},
+            8},
+           heavy),
+      with({"no priority of one share is above another share",
+            {Decoding(1), Priority(-9, Waiting(2)), Of(1, Waiting(3))},
+            {Action::kAdmit, 2}},
+           two),
+      with({"where all places are taken one is given up, the youngest",
+            {Decoding(1), Decoding(2), Decoding(3), Decoding(4), Waiting(5), Of(1, Waiting(6))},
+            {Action::kReplace, 3, 5}},
+           two),
+      with({"until both have as many",
+            {Decoding(1), Decoding(2), Of(1, Decoding(3)), Of(1, Decoding(4)), Waiting(5),
+             Of(1, Waiting(6))},
+            {Action::kStep}},
+           two),
+      with({"and no further, where they cannot have as many",
+            {Decoding(1), Decoding(2), Of(1, Decoding(3)), Waiting(4), Of(1, Waiting(5))},
+            {Action::kStep},
+            3},
+           two),
+      with({"a heavy share gets more",
+            {Decoding(1), Decoding(2), Of(1, Decoding(3)), Of(1, Decoding(4)), Of(1, Waiting(6))},
+            {Action::kReplace, 1, 4}},
+           heavy),
+      with({"one that went out goes on in the place of another share's",
+            {Decoding(1), Decoding(2), Decoding(3), Decoding(4), Of(1, Preempted(5))},
+            {Action::kReplace, 3, 4}},
+           two),
+  });
+  Case pages = with({"so it is where pages are short",
+                     {Decoding(1), Decoding(2), Of(1, Waiting(3))},
+                     {Action::kReplace, 1, 2},
+                     8},
+                    two);
+  pages.pages_short = true;
+  Expect({pages});
+}
+
+// A short request does not wait for long ones to end.
+TEST(Schedule, ShortRequestsWaitABoundedTime) {
+  const SequenceView running = Work(800, Decoding(1));
+  Expect({
+      {"not at once", {running, Work(2, Waiting(2), 0.9)}, {Action::kStep}, 1},
+      {"but after a second", {running, Work(2, Waiting(2), 1.0)}, {Action::kReplace, 0, 1}, 1},
+      {"if it is short beside what runs", {running, Work(101, Waiting(2), 9)}, {Action::kStep}, 1},
+      {"as an eighth of it is", {running, Work(100, Waiting(2), 9)}, {Action::kReplace, 0, 1}, 1},
+      {"before older ones that are not",
+       {running, Work(700, Waiting(2), 9), Work(10, Waiting(3), 2)},
+       {Action::kReplace, 0, 2},
+       1},
+      {"in the place of the one with most to do",
+       {Work(500, Decoding(1)), Work(900, Decoding(2)), Work(700, Decoding(3)),
+        Work(10, Waiting(4), 2)},
+       {Action::kReplace, 1, 3},
+       3},
+      {"of which one at a time is out, and goes on first",
+       {Work(2, Decoding(1)), Work(799, Preempted(2)), Work(2, Waiting(3), 9)},
+       {Action::kStep},
+       1},
+      {"as soon as there is a place",
+       {Work(799, Preempted(2)), Work(2, Waiting(3), 9)},
+       {Action::kResume, 0},
+       1},
+      {"with a free place nobody has to go",
+       {running, Work(2, Waiting(2), 9)},
+       {Action::kAdmit, 1},
+       2},
+  });
+  std::vector<SequenceView> many(16, running);
+  many.push_back(Work(799, Preempted(2)));
+  many.push_back(Work(2, Waiting(3), 9));
+  Expect({{"an eighth of the places at a time", many, {Action::kReplace, 15, 17}, 16}});
+  many.insert(many.begin(), Work(799, Preempted(2)));
+  Expect({{"and no more", many, {Action::kStep}, 16}});
 }
 
 TEST(Schedule, ChoicesOfOneSubmission) {
@@ -95,6 +231,13 @@ TEST(Schedule, ChoicesOfOneSubmission) {
       {"while others pass them", {Prefilling(1, 0), Waiting(1), Waiting(2)}, {Action::kAdmit, 2}},
       {"and come when it is there", {Decoding(1), Waiting(1), Waiting(2)}, {Action::kAdmit, 1}},
       {"even if the first has ended", {Ended(1), Waiting(1)}, {Action::kAdmit, 1}},
+      {"however long they have waited",
+       {Work(900, Decoding(1)), Prefilling(2, 0), Work(2, Waiting(2), 9), Work(700, Waiting(3))},
+       {Action::kStep},
+       2,
+       8,
+       false,
+       Chunk::kSettled},
       {"another submission's prompt is none of theirs",
        {Prefilling(1, 0), Waiting(2), Waiting(2)},
        {Action::kAdmit, 1}},
@@ -104,12 +247,10 @@ TEST(Schedule, ChoicesOfOneSubmission) {
 TEST(Schedule, ChunksOfPrompts) {
   const std::vector<SequenceView> two = {Decoding(1), Decoding(2), Prefilling(3, 5)};
   Expect({
-      {"the one that has waited longest",
-       {Prefilling(1, 7), Prefilling(2, 5)},
-       {Action::kBeginChunk, 1}},
-      {"whatever its age", {Prefilling(1, 5), Prefilling(2, 7)}, {Action::kBeginChunk, 0}},
-      {"between equals the younger",
-       {Prefilling(1, 5), Prefilling(2, 5)},
+      {"the oldest", {Prefilling(1, 50), Prefilling(2, 50)}, {Action::kBeginChunk, 0}},
+      {"until it is done", {Prefilling(1, 11), Prefilling(2, 50)}, {Action::kBeginChunk, 0}},
+      {"by priority before age",
+       {Prefilling(1, 50), Priority(-1, Prefilling(2, 50))},
        {Action::kBeginChunk, 1}},
       {"one at a time", {Prefilling(1, 5)}, {Action::kCheckChunk}, 4, 8, false, Chunk::kInFlight},
       {"and one in a step", {Prefilling(1, 5)}, {Action::kStep}, 4, 8, false, Chunk::kSettled},
@@ -126,6 +267,61 @@ TEST(Schedule, ChunksOfPrompts) {
        Chunk::kNone,
        0,
        0},
+  });
+}
+
+TEST(Schedule, ShortPromptsPassLongOnes) {
+  Case again = {"but not twice in a row",
+                {Prefilling(1, 50), Prefilling(2, kChunk)},
+                {Action::kBeginChunk, 0}};
+  again.chunk_passed = true;
+  Expect({
+      {"which a chunk holds",
+       {Prefilling(1, 50), Prefilling(2, kChunk)},
+       {Action::kBeginChunk, 1, -1, true}},
+      {"the oldest of them",
+       {Prefilling(1, 50), Prefilling(2, 4), Prefilling(3, 3)},
+       {Action::kBeginChunk, 1, -1, true}},
+      {"and none that a chunk does not hold",
+       {Prefilling(1, 50), Prefilling(2, kChunk + 1)},
+       {Action::kBeginChunk, 0}},
+      {"short ones among themselves by age",
+       {Prefilling(1, kChunk), Prefilling(2, 1)},
+       {Action::kBeginChunk, 0}},
+      again,
+  });
+}
+
+TEST(Schedule, SharesDivideTheChunks) {
+  Case c = {"to the share that got least for its weight",
+            {Prefilling(1, 50), Of(1, Prefilling(2, 50)), Of(1, Prefilling(3, 5))},
+            {Action::kBeginChunk, 2, -1, true}};
+  c.shares = {{.prefilled = 100}, {.prefilled = 90}};
+  Case other = {"whatever short prompts the others have",
+                {Prefilling(1, 50), Of(1, Prefilling(2, 5))},
+                {Action::kBeginChunk, 0}};
+  other.shares = {{.prefilled = 80}, {.prefilled = 90}};
+  Expect({c, other});
+}
+
+// Chunks of long prompts leave two thirds of the time to answers that begin.
+TEST(Schedule, AnswersBeginBesideLongPrompts) {
+  const auto after = [](Case c, double step_seconds) {
+    c.step_seconds = step_seconds;
+    return c;
+  };
+  const std::vector<SequenceView> beside = {Begins(Decoding(1)), Prefilling(2, 50)};
+  Expect({
+      after({"so they wait", beside, {Action::kStep}}, 1.9),
+      after({"twice as long as the last took", beside, {Action::kBeginChunk, 1}}, 2.0),
+      after({"but short ones do not",
+             {Begins(Decoding(1)), Prefilling(2, kChunk)},
+             {Action::kBeginChunk, 1}},
+            0),
+      after({"and not for answers that are under way",
+             {Decoding(1), Prefilling(2, 50)},
+             {Action::kBeginChunk, 1}},
+            0),
   });
 }
 
@@ -166,6 +362,16 @@ TEST(Schedule, Preemption) {
        false,
        Chunk::kInFlight},
   });
+  Case shares = {"of the share that has most",
+                 {Decoding(1, 1), Decoding(2), Decoding(3), Of(1, Decoding(4))},
+                 {Action::kPreempt, 2},
+                 4,
+                 0};
+  Case oldest = {
+      "never the oldest", {Of(1, Decoding(1, 1)), Decoding(2)}, {Action::kPreempt, 1}, 4, 0};
+  shares.shares = oldest.shares = {{}, {.weight = 0.1}};
+  shares.shares[1].weight = 1;
+  Expect({shares, oldest});
 }
 
 // ---- Rows ----

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <random>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/timer.h"
 #include "tests/support/fake_backend.h"
 
 namespace loopspec {
@@ -150,6 +152,7 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
       backend.slow = cells == 24;
       SchedulerOptions options;
       options.max_running = 12;
+      options.short_wait = INFINITY;
       // Where rows cost, drafts come and go with the number of requests.
       if (costly) options.cost = RowsCost();
       costly = !costly;
@@ -237,7 +240,9 @@ TEST(Scheduler, PreemptedAndResumedWithTheSameText) {
 TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   FakeModel model(6, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 200);
-  Scheduler scheduler(backend);
+  SchedulerOptions options;
+  options.first_tokens = 0;
+  Scheduler scheduler(backend, options);
   std::vector<std::shared_ptr<TokenStream>> streams;
   for (uint32_t i = 0; i < 8; ++i) {
     DecodeRequest request = Plain(2, 400, i);
@@ -247,7 +252,7 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   while (scheduler.state().decoding < 8) scheduler.Step();
   std::vector<size_t> tokens(8);
   for (auto& stream : streams) Read(*stream);
-  // Two long prompts arrive: 64 chunks to prefill in turns, each beside a step.
+  // Two long prompts arrive: 64 chunks to prefill, each beside a step.
   const auto long_one = [](uint32_t seed) {
     DecodeRequest request = Plain(1025, 1, seed);
     request.depths = {};
@@ -261,8 +266,8 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
     scheduler.Step();
     EXPECT_EQ(backend.prefilled - before, 32);
     for (size_t i = 0; i < streams.size(); ++i) tokens[i] += Read(*streams[i])[0].ids.size();
-    // In turns: both are nearly there at the end.
-    EXPECT_EQ(scheduler.state().prefilling, turn < 62 ? 2 : 63 - turn) << turn;
+    // One after the other: the first is there when half is done.
+    EXPECT_EQ(scheduler.state().prefilling, turn < 31 ? 2 : turn < 63 ? 1 : 0) << turn;
   }
   EXPECT_EQ(backend.most_between_steps, 32);
   // A token each in nearly every step, which goes through all R recurrences at once.
@@ -575,6 +580,21 @@ TEST(Scheduler, AdmissionComesFirstInAStep) {
   ExpectNothingHeld(scheduler);
 }
 
+// Of choices whose prompt was known when they were admitted too: the second shares the first one's.
+TEST(Scheduler, TheClockOfDecodingStartsAfterTheQueue) {
+  FakeModel model(8, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 20);
+  Scheduler scheduler(backend);
+  const Timer since_submission;
+  const auto stream = scheduler.Submit({.request = Plain(300, 20, 1), .choices = 2});
+  while (scheduler.Step()) {
+  }
+  const double elapsed = since_submission.Seconds();
+  for (const Outcome& outcome : Read(*stream)) {
+    EXPECT_LE(outcome.result.queue_seconds + outcome.result.times.decode, elapsed);
+  }
+}
+
 TEST(Scheduler, CancelsAPreemptedRequest) {
   FakeModel model(8, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 5);
@@ -801,6 +821,165 @@ TEST(Scheduler, ManyThreads) {
   }
   EXPECT_EQ(left->result(0).finish_reason, FinishReason::kCancelled);
   left->Cancel();
+}
+
+// ---- Fairness ----
+
+// Of many equal prompts the first is there after its own time, not after that of all.
+TEST(Scheduler, EqualPromptsEndOneAfterTheOther) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 256, 64 * 300);
+  SchedulerOptions options;
+  options.first_tokens = 0;
+  Scheduler scheduler(backend, options);
+  constexpr int kPrompts = 16, kChunks = 10;
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint32_t i = 0; i < kPrompts; ++i)
+    streams.push_back(scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, i)}));
+  std::vector<int> ended(kPrompts, -1);
+  int turns = 0;
+  for (; scheduler.Step(); ++turns) {
+    ASSERT_LT(turns, 10000);
+    for (size_t i = 0; i < streams.size(); ++i) {
+      if (ended[i] < 0 && Read(*streams[i])[0].result.finish_reason != FinishReason::kNone)
+        ended[i] = turns;
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(ended.begin(), ended.end()));
+  EXPECT_LE(ended[0], kChunks * 3 / 2);
+  EXPECT_LE(turns, kPrompts * kChunks + 4 * kPrompts);  // all of them take no longer
+}
+
+// A request for one token behind a batch of long ones: it takes a place, nobody's text changes, and
+// the batch takes a few steps more.
+TEST(Scheduler, AShortRequestDoesNotWaitForABatch) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  const auto batch = [](uint32_t i) {
+    DecodeRequest request = Plain(40, 300, i);
+    request.depths = {};
+    return request;
+  };
+  int64_t alone = 0;
+  for (const bool beside : {false, true}) {
+    WatchedBackend backend(model, 256, 64 * 300);
+    SchedulerOptions options;
+    options.max_running = 8;
+    options.short_wait = 0;
+    Scheduler scheduler(backend, options);
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (uint32_t i = 0; i < 16; ++i) streams.push_back(scheduler.Submit({.request = batch(i)}));
+    while (scheduler.state().decoding < 8) scheduler.Step();
+    if (beside) {
+      const auto brief = scheduler.Submit({.request = Plain(3, 1, 99)});
+      int turns = 0;
+      for (; Read(*brief)[0].ids.empty() && turns < 1000; ++turns) scheduler.Step();
+      EXPECT_LE(turns, 2 * kRecurrence);
+      EXPECT_EQ(scheduler.state().preemptions, 1);
+    }
+    while (scheduler.Step()) {
+    }
+    for (uint32_t i = 0; i < 16; ++i) {
+      const Outcome outcome = Read(*streams[i])[0];
+      EXPECT_EQ(outcome.ids, Alone(model, batch(i))) << "request " << i;
+    }
+    if (!beside) alone = scheduler.state().steps;
+    EXPECT_LE(scheduler.state().steps, alone + alone / 20);
+    ExpectNothingHeld(scheduler);
+  }
+}
+
+// Shares divide places and prompts by weight, however much each asks for.
+TEST(Scheduler, SharesGetTheirPart) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 256, 64 * 300);
+  SchedulerOptions options;
+  options.max_running = 8;
+  options.first_tokens = 0;
+  options.short_wait = INFINITY;
+  Scheduler scheduler(backend, options);
+  const auto request = [](uint32_t i) {
+    DecodeRequest made = Plain(40, 200, i);
+    made.depths = {};
+    return made;
+  };
+  std::vector<std::shared_ptr<TokenStream>> greedy, modest;
+  for (uint32_t i = 0; i < 32; ++i)
+    greedy.push_back(scheduler.Submit({.request = request(i), .share = 1}));
+  while (scheduler.state().decoding < 8) scheduler.Step();
+  for (uint32_t i = 0; i < 6; ++i)
+    modest.push_back(scheduler.Submit({.request = request(100 + i), .share = 2, .weight = 1}));
+  scheduler.Step();
+  EXPECT_EQ(scheduler.state().preemptions, 4);  // half of the places
+  size_t ended_before = 0;                      // of the greedy, when the modest have all
+  for (size_t done = 0; done < modest.size();) {
+    scheduler.Step();
+    done = 0;
+    for (auto& stream : modest) {
+      StreamEvent event;
+      while (stream->Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
+      }
+      if (stream->result(0).finish_reason != FinishReason::kNone) ++done;
+    }
+  }
+  for (auto& stream : greedy)
+    ended_before += stream->result(0).finish_reason != FinishReason::kNone ? 1 : 0;
+  EXPECT_LE(ended_before, 12u);
+  while (scheduler.Step()) {
+  }
+  for (uint32_t i = 0; i < 32; ++i)
+    EXPECT_EQ(Read(*greedy[i])[0].ids, Alone(model, request(i))) << "request " << i;
+  ExpectNothingHeld(scheduler);
+
+  // Prompts of one that weighs three times as much come on three times as fast.
+  const auto light = scheduler.Submit({.request = Plain(32 * 30 + 1, 1, 1), .share = 1});
+  const auto heavy =
+      scheduler.Submit({.request = Plain(32 * 30 + 1, 1, 2), .share = 2, .weight = 3});
+  int turns = 0;
+  for (; Read(*heavy)[0].ids.empty(); ++turns) scheduler.Step();
+  EXPECT_NEAR(turns, 40, 4);
+  while (scheduler.Step()) {
+  }
+  EXPECT_EQ(Read(*light)[0].ids.size(), 1u);
+}
+
+// Requests of all kinds and of one to three choices, of three shares, that take each other's places
+// all the time.
+TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
+  FakeModel model(5, FakeShape::kNear, kRecurrence);
+  for (const int positions : {64 * 300, 64 * 12}) {
+    WatchedBackend backend(model, 64, positions);
+    SchedulerOptions options;
+    options.max_running = 9;
+    options.short_wait = 0;
+    Scheduler scheduler(backend, options);
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    std::mt19937 random(3);
+    bool busy = true;
+    for (int turn = 0; busy || streams.size() < 60; ++turn) {
+      ASSERT_LT(turn, 100000);
+      if (streams.size() < 60 && random() % 3 == 0) {
+        const auto i = static_cast<uint32_t>(streams.size());
+        streams.push_back(scheduler.Submit({.request = Mixed(i),
+                                            .choices = 1 + static_cast<int>(i % 3),
+                                            .share = i % 3,
+                                            .weight = 1.0 + i % 3,
+                                            .priority = static_cast<int>(i % 2)}));
+      }
+      busy = scheduler.Step();
+    }
+    EXPECT_GT(scheduler.state().preemptions, 0);
+    for (uint32_t i = 0; i < 60; ++i) {
+      const std::vector<Outcome> outcomes = Read(*streams[i]);
+      ASSERT_EQ(outcomes.size(), 1 + i % 3);
+      for (uint32_t choice = 0; choice < outcomes.size(); ++choice) {
+        DecodeRequest request = Mixed(i);
+        request.choice += choice;
+        EXPECT_EQ(outcomes[choice].result.error, "");
+        EXPECT_EQ(outcomes[choice].ids, Alone(model, request)) << "request " << i << ", " << choice;
+      }
+    }
+    ExpectNothingHeld(scheduler);
+  }
 }
 
 }  // namespace

@@ -22,16 +22,33 @@ using serve::HttpServer;
 using serve::HttpServerOptions;
 using serve::ResponseWriter;
 
-using Clock = std::chrono::steady_clock;
-
-double Since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 class TestHandler : public serve::HttpHandler {
  public:
+  // X-Refuse and X-Share do as they say; /now takes no time.
+  serve::AdmitRequest Admit(const HttpRequest& head) override {
+    serve::AdmitRequest admitted{std::nullopt, head.share, head.path == "/now"};
+    if (!head.Header("X-Share").empty()) admitted.share = head.Header("X-Share");
+    if (!head.Header("X-Refuse").empty()) {
+      admitted.refusal.emplace();
+      admitted.refusal->status = 401;
+    }
+    return admitted;
+  }
+
   void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) override {
     ++requests;
+    if (request.path == "/now") request.path = "/echo";
+    if (request.path == "/block") {  // takes its time
+      ++blocked;
+      released.wait(false);
+      request.path = "/echo";
+    } else if (request.path == "/busy") {  // so does the answer
+      writer->Post([this, writer] {
+        ++blocked;
+        released.wait(false);
+        writer->Send({});
+      });
+    }
     if (request.path == "/echo") {
       HttpResponse response;
       response.content_type = "text/plain";
@@ -57,11 +74,16 @@ class TestHandler : public serve::HttpHandler {
     }                               // others are not answered at all
   }
 
-  HttpResponse ErrorResponse(int status, std::string_view message) override {
+  HttpResponse ErrorResponse(const serve::HttpFailure& failure) override {
     HttpResponse response;
-    response.status = status;
-    response.body = fmt::format("{{\"error\": \"{}\"}}", message);
+    response.status = failure.status;
+    response.body = fmt::format("{{\"error\": \"{}\"}}", failure.message);
     return response;
+  }
+
+  void Release() {
+    released = true;
+    released.notify_all();
   }
 
   // Writes as much as the client takes, for ever, and stops where it is told to.
@@ -83,15 +105,15 @@ class TestHandler : public serve::HttpHandler {
     pour();
   }
 
-  std::atomic<int> requests{0}, holding{0}, gone{0}, stops{0};
+  std::atomic<int> requests{0}, holding{0}, gone{0}, stops{0}, blocked{0};
+  std::atomic<bool> released{false};
   std::atomic<int64_t> written{0};
   std::shared_ptr<ResponseWriter> held;  // one test holds one at a time
 };
 
 class HttpServerTest : public testing::Test {
  protected:
-  void Start(HttpServerOptions options = {}) {
-    options.port = 0;
+  void Start(const HttpServerOptions& options = PatientHttp()) {
     server_ = std::make_unique<HttpServer>(options, handler_);
   }
   int port() const { return server_->port(); }
@@ -150,7 +172,7 @@ TEST_F(HttpServerTest, ReadsBodiesByteByByteAndInChunks) {
 }
 
 TEST_F(HttpServerTest, LimitsBodies) {
-  HttpServerOptions options;
+  HttpServerOptions options = PatientHttp();
   options.body_limit = 1 << 20;
   Start(options);
   Client whole(port());  // ten times the limit, all of it sent
@@ -174,14 +196,14 @@ TEST_F(HttpServerTest, LimitsBodies) {
 }
 
 TEST_F(HttpServerTest, LimitsAllBodiesTogether) {
-  HttpServerOptions options;
+  HttpServerOptions options = PatientHttp();
   options.body_limit = 1 << 20;
-  options.body_budget = 3 << 19;
+  options.body_budget = 2 << 20;
   Start(options);
   Client first(port());
   first.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n");
   first.Send(std::string((1 << 20) - 1, 'x'));
-  std::this_thread::sleep_for(100ms);
+  EXPECT_TRUE(Eventually([&] { return server_->counts().body_bytes == (1 << 20) - 1; }));
   Client second(port());
   second.Send(PostText("/echo", std::string(1 << 20, 'y')));
   EXPECT_EQ(second.ReadAnswer().status, 503);
@@ -194,12 +216,78 @@ TEST_F(HttpServerTest, LimitsAllBodiesTogether) {
   }));
 }
 
+// What fills the room for one share leaves as much for the next.
+TEST_F(HttpServerTest, SharesTheRoomForBodies) {
+  HttpServerOptions options = PatientHttp();
+  options.body_limit = 1 << 20;
+  options.body_budget = 8 << 20;
+  Start(options);
+  std::vector<Client> greedy;
+  for (int i = 0; i < 16; ++i) {
+    greedy.emplace_back(port());
+    greedy.back().Send(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nX-Share: greedy\r\nContent-Length: 1048576\r\n\r\n");
+    greedy.back().Send(std::string((1 << 20) - 1, 'x'));
+  }
+  EXPECT_TRUE(Eventually([&] { return server_->counts().body_bytes >= 2 << 20; }));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_LE(server_->counts().body_bytes, 4 << 20);  // half of the room
+    Client modest(port());
+    modest.Send(PostText("/echo", std::string(1 << 20, 'y'), "X-Share: modest\r\n"));
+    EXPECT_EQ(modest.ReadAnswer().status, 200);
+  }
+  greedy.clear();
+  EXPECT_TRUE(Eventually([&] { return server_->counts().body_bytes == 0; }));
+}
+
+TEST_F(HttpServerTest, RefusesBeforeTheBody) {
+  Start();
+  std::vector<Client> strangers;
+  for (int i = 0; i < 16; ++i) {
+    strangers.emplace_back(port());
+    strangers.back().Send(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nX-Refuse: 1\r\nContent-Length: 1048576\r\n"
+        "Expect: 100-continue\r\n\r\n");
+  }
+  for (Client& client : strangers) {  // none of the body was sent
+    EXPECT_TRUE(client.ReadUntil("\r\n"));
+    EXPECT_TRUE(client.seen().starts_with("HTTP/1.1 401"));
+  }
+  EXPECT_EQ(server_->counts().body_bytes, 0);
+  EXPECT_EQ(handler_.requests, 0);
+}
+
+// Whatever takes its time in handlers and callbacks, what takes none is answered.
+TEST_F(HttpServerTest, NothingHoldsUpWhatTakesNoTime) {
+  const HttpServerOptions options = PatientHttp();
+  Start(options);
+  std::vector<Client> busy;
+  const auto send = [&](int count, const std::string& text) {
+    for (int i = 0; i < count; ++i) {
+      busy.emplace_back(port());
+      busy.back().Send(text);
+    }
+  };
+  const std::string large(options.large_body, 'x');
+  send(options.large_workers + 2, PostText("/block", large));
+  EXPECT_TRUE(Eventually([&] { return handler_.blocked == options.large_workers; }));
+  ExpectServes();  // the other workers are free
+  send(options.answer_threads + 2, GetText("/busy"));
+  send(options.workers + 2, GetText("/block"));
+  EXPECT_TRUE(Eventually([&] {
+    return handler_.blocked == options.large_workers + options.answer_threads + options.workers;
+  }));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Get(port(), "/now").status, 200);
+  handler_.Release();
+  for (Client& client : busy) EXPECT_EQ(client.ReadAnswer().status, 200);
+}
+
 TEST_F(HttpServerTest, LimitsHeaders) {
   Start();
   Client bomb(port());
   bomb.Send("GET /echo HTTP/1.1\r\n");
   for (int i = 0; i < 100'000; ++i) {
-    if (!bomb.Send(fmt::format("X-{}: {}\r\n", i, std::string(50, 'x')), 1)) break;
+    if (!bomb.Send(fmt::format("X-{}: {}\r\n", i, std::string(50, 'x')))) break;
   }
   EXPECT_EQ(bomb.ReadAnswer().status, 431);
   Client line(port());
@@ -209,7 +297,7 @@ TEST_F(HttpServerTest, LimitsHeaders) {
 }
 
 TEST_F(HttpServerTest, LimitsTime) {
-  HttpServerOptions options;
+  HttpServerOptions options = PatientHttp();
   options.header_timeout = 200ms;
   options.body_timeout = 200ms;
   options.idle_timeout = 300ms;
@@ -219,11 +307,14 @@ TEST_F(HttpServerTest, LimitsTime) {
   Client body(port());
   body.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12");
   Client idle(port());
-  Clock::time_point start = Clock::now();
-  EXPECT_EQ(header.ReadAnswer().status, 408);
-  EXPECT_EQ(body.ReadAnswer().status, 408);
-  EXPECT_TRUE(idle.closed(2));
-  EXPECT_LT(Since(start), 2);
+  // Each by its own limit: without it nothing would come before the client lost patience.
+  const Answer no_header = header.ReadAnswer();
+  EXPECT_EQ(no_header.status, 408);
+  EXPECT_NE(no_header.body.find("The headers did not arrive"), std::string::npos);
+  const Answer no_body = body.ReadAnswer();
+  EXPECT_EQ(no_body.status, 408);
+  EXPECT_NE(no_body.body.find("The body did not arrive"), std::string::npos);
+  EXPECT_TRUE(idle.closed());
   EXPECT_EQ(handler_.requests, 0);
 }
 
@@ -240,7 +331,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNoHttp) {
     Client client(port());
     client.Send(text);
     EXPECT_EQ(client.ReadAnswer().status, 400) << text;
-    EXPECT_TRUE(client.closed(5)) << text;
+    EXPECT_TRUE(client.closed()) << text;
   }
   Client gzip(port());
   gzip.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n");
@@ -254,7 +345,7 @@ TEST_F(HttpServerTest, ContinuesWhenAskedTo) {
   Client client(port());
   client.Send(
       "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
-  EXPECT_TRUE(client.ReadUntil("100 Continue\r\n\r\n", 2));
+  EXPECT_TRUE(client.ReadUntil("100 Continue\r\n\r\n"));
   client.Send("ok");
   EXPECT_EQ(client.ReadAnswer().body, "POST /echo ok");
 }
@@ -264,10 +355,10 @@ TEST_F(HttpServerTest, SpeaksOlderFormsToo) {
   Client old(port());
   old.Send("GET /echo HTTP/1.0\r\n\r\n");
   EXPECT_EQ(old.ReadAnswer().status, 200);
-  EXPECT_TRUE(old.closed(5));
+  EXPECT_TRUE(old.closed());
   Client head(port());
   head.Send("HEAD /echo HTTP/1.1\r\nHost: x\r\n\r\nGET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_TRUE(head.ReadUntil("GET", 2)) << head.seen();
+  EXPECT_TRUE(head.ReadUntil("GET")) << head.seen();
   EXPECT_EQ(head.seen().find("HEAD"), std::string::npos);
   Client absolute(port());
   absolute.Send("GET http://localhost/echo?q=1 HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -283,16 +374,15 @@ TEST_F(HttpServerTest, AnswersForHandlersThatDoNot) {
   ExpectServes();
 }
 
+// By their hanging up alone: a sign of life, which would find out as well, comes after minutes.
 TEST_F(HttpServerTest, NoticesClientsThatHangUp) {
   Start();
   for (const char* path : {"/hold", "/stream"}) {
     for (const bool reset : {false, true}) {
       Client client = Hold(path);
       const int before = handler_.gone;
-      const Clock::time_point start = Clock::now();
       reset ? client.Reset() : client.Close();
-      EXPECT_TRUE(Eventually([&] { return handler_.gone == before + 1; }, 1)) << path << reset;
-      EXPECT_LT(Since(start), 1);
+      EXPECT_TRUE(Eventually([&] { return handler_.gone == before + 1; })) << path << reset;
       handler_.held->Write("data: 2\n\n");  // nobody minds
       handler_.held.reset();
     }
@@ -329,38 +419,49 @@ TEST_F(HttpServerTest, AnswersClientsThatOnlyCloseTheirDirection) {
   EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
 }
 
-TEST_F(HttpServerTest, HoldsBackForSlowReadersAndGivesThemUp) {
-  HttpServerOptions options;
-  options.write_timeout = 700ms;
-  Start(options);
+TEST_F(HttpServerTest, HoldsBackForSlowReaders) {
+  Start();
   Client slow(port(), 4096);
   slow.Send(GetText("/flood"));
   EXPECT_TRUE(Eventually([&] { return handler_.stops > 0; }));
   std::this_thread::sleep_for(100ms);
-  const int64_t written = handler_.written;
-  EXPECT_LT(written, 1 << 20);  // the sockets' buffers and one of ours
+  constexpr int64_t kBuffers = 1 << 20;  // the sockets' and one of ours have less
+  EXPECT_LT(handler_.written, kBuffers);
   ExpectServes();
-  // It reads a little: the handler is told to go on.
-  for (int i = 0; i < 10'000 && handler_.written == written; ++i) slow.Receive(0.1);
-  EXPECT_TRUE(Eventually([&] { return handler_.written > written; }, 1));
-  // And then no more.
-  EXPECT_TRUE(Eventually([&] { return handler_.gone == 1; }, 5));
+  // It reads: the handler is told to go on.
+  for (int i = 0; i < 100'000 && handler_.written < 2 * kBuffers; ++i) slow.Receive();
+  EXPECT_GE(handler_.written, 2 * kBuffers);
+  EXPECT_EQ(handler_.gone, 0);
+  slow.Close();
+  EXPECT_TRUE(Eventually([&] { return handler_.gone == 1; }));
+  EXPECT_FALSE(handler_.held->Write("x")) << "to nobody";
+  handler_.held.reset();
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
+}
+
+TEST_F(HttpServerTest, GivesUpReadersThatStop) {
+  HttpServerOptions options = PatientHttp();
+  options.write_timeout = 200ms;
+  Start(options);
+  Client stopped(port(), 4096);
+  stopped.Send(GetText("/flood"));
+  EXPECT_TRUE(Eventually([&] { return handler_.gone == 1; }));
   handler_.held.reset();
   EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
 }
 
 TEST_F(HttpServerTest, SendsSignsOfLifeInSilence) {
-  HttpServerOptions options;
+  HttpServerOptions options = PatientHttp();
   options.keep_alive = 50ms;
   Start(options);
   Client client = Hold("/stream");
-  EXPECT_TRUE(client.ReadUntil(":\n\n", 2));
+  EXPECT_TRUE(client.ReadUntil(":\n\n"));
   handler_.held->End();
   EXPECT_EQ(client.ReadAnswer().Events(), std::vector<std::string>{"1"});
 }
 
 TEST_F(HttpServerTest, LimitsConnections) {
-  HttpServerOptions options;
+  HttpServerOptions options = PatientHttp();
   options.max_connections = 3;
   Start(options);
   std::vector<Client> clients;
@@ -387,8 +488,7 @@ TEST_F(HttpServerTest, ServesBesideAThousandIdleConnections) {
   files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
   setrlimit(RLIMIT_NOFILE, &files);
   if (files.rlim_cur < 2200) GTEST_SKIP() << "only " << files.rlim_cur << " descriptors allowed";
-  HttpServerOptions options;
-  options.idle_timeout = 20s;
+  HttpServerOptions options = PatientHttp();
   Start(options);
   std::vector<Client> idle;
   for (int i = 0; i < 1000; ++i) {
@@ -410,7 +510,7 @@ TEST_F(HttpServerTest, DrainsAndThenCutsOff) {
   EXPECT_EQ(idle.ReadAnswer().status, 200);
   Client client = Hold("/hold");
   std::thread later([&] {
-    EXPECT_TRUE(idle.closed(2));
+    EXPECT_TRUE(idle.closed());
     HttpResponse response;
     response.body = "done";
     handler_.held->Send(std::move(response));
@@ -419,24 +519,22 @@ TEST_F(HttpServerTest, DrainsAndThenCutsOff) {
     EXPECT_EQ(answer.Header("Connection"), "close");
     client.Close();
   });
-  EXPECT_TRUE(server_->Stop(10s));
+  EXPECT_TRUE(server_->Stop(10min));
   later.join();
 
   Start();
   Client cut = Hold("/stream");
-  const Clock::time_point start = Clock::now();
-  EXPECT_FALSE(server_->Stop(200ms));
-  EXPECT_LT(Since(start), 2);
+  EXPECT_FALSE(server_->Stop(200ms));  // though nobody ever ends the answer
   EXPECT_EQ(handler_.gone, 1);
-  EXPECT_FALSE(cut.ReadAnswer(1).complete);
+  EXPECT_FALSE(cut.ReadAnswer().complete);
 }
 
 TEST_F(HttpServerTest, SaysWhyItCannotListen) {
   Start();
-  HttpServerOptions taken;
+  HttpServerOptions taken = PatientHttp();
   taken.port = port();
   EXPECT_THROW(HttpServer(taken, handler_), Error);
-  HttpServerOptions nowhere;
+  HttpServerOptions nowhere = PatientHttp();
   nowhere.host = "not an address";
   EXPECT_THROW(HttpServer(nowhere, handler_), Error);
 }

@@ -53,6 +53,11 @@ Statistics Ended(FinishReason reason, int64_t tokens) {
   return statistics;
 }
 
+TEST_F(ResolveTest, TakesAPriority) {
+  EXPECT_EQ(Completion("").requests.at(0).priority, 0);
+  EXPECT_EQ(Completion(R"(,"priority":-3)").requests.at(0).priority, -3);
+}
+
 TEST_F(ResolveTest, WhatIsAbsentIsTheModelsOwn) {
   const Request plain = Completion("").requests.at(0);
   EXPECT_EQ(plain.tokens, (std::vector<int32_t>{256, 'h', 'i'}));
@@ -83,6 +88,54 @@ TEST_F(ResolveTest, WhatIsAbsentIsTheModelsOwn) {
   EXPECT_EQ(Completion(R"(,"decode":"ar")").requests[0].decoding, Decoding::kAutoregressive);
 }
 
+TEST_F(ResolveTest, SamplesWhereTheModelDoesNotSay) {
+  ModelFacts facts;
+  EXPECT_EQ(ServedSampling(facts).temperature, 1.0f);
+  facts.sampling_chosen = true;  // do_sample: false
+  EXPECT_EQ(ServedSampling(facts).temperature, 0.0f);
+  facts.sampling.temperature = 0.6f;
+  facts.sampling.top_p = 0.9f;
+  EXPECT_EQ(ServedSampling(facts).temperature, 0.6f);
+  context_.sampling = ServedSampling(facts);
+  EXPECT_EQ(Completion("").requests[0].sampling->temperature, 0.6f);
+  EXPECT_EQ(Completion("").requests[0].sampling->top_p, 0.9f);
+  EXPECT_EQ(Completion(R"(,"temperature":0)").requests[0].sampling->temperature, 0.0f);
+}
+
+TEST_F(ResolveTest, NoProbabilityAtAllIsGreedy) {
+  const Request request = Completion(R"(,"top_p":0,"temperature":0.9)").requests[0];
+  EXPECT_TRUE(request.sampling->greedy());
+  EXPECT_EQ(request.sampling->top_p, 1.0f);
+}
+
+TEST_F(ResolveTest, RecurrencesAreThoseThatTheModelOffers) {
+  const ModelFacts& facts = context_.engine->facts();
+  ASSERT_GE(facts.recurrences.size(), 2u);
+  EXPECT_FALSE(Completion("").requests.at(0).recurrence.has_value());
+  for (const int recurrence : facts.recurrences) {
+    const std::string field = R"(,"recurrence":)" + std::to_string(recurrence);
+    EXPECT_EQ(Completion(field).requests.at(0).recurrence, recurrence);
+    EXPECT_EQ(Read(kGenerate, R"({"text":"a")" + field + "}").requests.at(0).recurrence,
+              recurrence);
+  }
+  const auto refusal = [&](const std::string& fields) {
+    try {
+      Completion(fields);
+    } catch (const ApiException& error) {
+      return error.error().param + ": " + error.error().message;
+    }
+    return std::string("accepted");
+  };
+  const std::string beyond = refusal(R"(,"recurrence":4000)");
+  EXPECT_TRUE(beyond.starts_with("recurrence: recurrence is 4000, expected one of [")) << beyond;
+  EXPECT_NE(beyond.find("the model was trained for " + std::to_string(facts.trained_recurrence)),
+            std::string::npos)
+      << beyond;
+  EXPECT_TRUE(refusal(R"(,"recurrence":0)").starts_with("recurrence: "));
+  EXPECT_TRUE(refusal(R"(,"recurrence":2.5)").starts_with("recurrence: "));
+  EXPECT_TRUE(refusal(R"(,"recurrence":1,"depths":[1,2])").starts_with("depths: depths is [1,2]"));
+}
+
 TEST_F(ResolveTest, PromptsOfOneCallShareASeed) {
   const TextCall call = Read(kGenerate, R"({"text":["a","bc"],"sampling_params":{"n":2}})");
   ASSERT_EQ(call.requests.size(), 2u);
@@ -99,6 +152,17 @@ TEST_F(ResolveTest, ConversationsGoThroughTheTemplate) {
       Read(kChat, R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":3})");
   EXPECT_EQ(call.prompt, "user: hi\n");
   EXPECT_EQ(call.requests[0].tokens, context_.engine->Encode("user: hi\n", false));
+  // A user's special token is text, the assistant's is one; a raw prompt has them as they are.
+  const auto ends = [&](Endpoint endpoint, const std::string& body) {
+    const std::vector<int32_t> ids = Read(endpoint, body).requests[0].tokens;
+    return std::count(ids.begin(), ids.end(), kScriptEnd);
+  };
+  EXPECT_EQ(ends(kChat, R"({"messages":[{"role":"user","content":"a</s>b"}]})"), 0);
+  EXPECT_EQ(ends(kChat, R"({"messages":[{"role":"user","content":[{"type":"text","text":"a</"},
+      {"type":"text","text":"s>b"}]}]})"),
+            0);
+  EXPECT_EQ(ends(kChat, R"({"messages":[{"role":"assistant","content":"a</s>b"}]})"), 1);
+  EXPECT_EQ(ends(kCompletions, R"({"prompt":"a</s>b"})"), 1);
   // Without a number the rest of the context is the answer's.
   const TextCall open = Read(kChat, R"({"messages":[{"role":"user","content":"hi"}]})");
   EXPECT_EQ(*open.requests[0].max_tokens + open.prompt_tokens, context_.engine->facts().context);
@@ -149,6 +213,52 @@ TEST_F(ResolveTest, WholeAnswersHaveEveryPromptAndChoice) {
   EXPECT_EQ(logprobs["tokens"], (std::vector<std::string>{"<s>", "h", "h", "y"}));
   EXPECT_EQ(logprobs["token_logprobs"], Json::parse("[null,-1.0,-1.0,-2.0]"));
   EXPECT_EQ(body["usage"]["prompt_tokens"], 6);
+}
+
+// SGLang's events carry the whole answer so far; together they are a few times the answer all the
+// same.
+TEST_F(ResolveTest, LongStreamsOfWholeAnswersAreNotQuadratic) {
+  TextCall call = Read(kGenerate, R"({"text":"hi","stream":true,"return_logprob":true,
+      "top_logprobs_num":20,"sampling_params":{"max_new_tokens":1500}})");
+  constexpr int kTokens = 1500;
+  size_t sent = 0;
+  int events = 0;
+  for (int i = 0; i < kTokens; ++i) {
+    Token token = Say("a");
+    token.logprob = -0.123456f;
+    for (int j = 0; j < 20; ++j) token.top.push_back({j, -1.2345678f});
+    call.answer->AddToken(0, std::move(token));
+    const std::string event = call.answer->Events(0);
+    sent += event.size();
+    events += event.empty() ? 0 : 1;
+  }
+  call.answer->AddEnd(0, Silence(0), Ended(FinishReason::kLength, kTokens));
+  const std::string last = call.answer->Events(0);
+  EXPECT_NE(last.find(std::string(kTokens, 'a')), std::string::npos);  // nothing is lost
+  EXPECT_GT(events, 50);
+  EXPECT_LT(sent + last.size(), (5u << 20) + 6 * last.size());
+}
+
+// A prompt that is far too long is refused by its bytes alone, and one that nobody waits for any
+// more is given up.
+TEST_F(ResolveTest, GivesUpTextsThatAreTooLong) {
+  int asked = 0;
+  context_.cancelled = [&] {
+    ++asked;
+    return false;
+  };
+  const std::string body = Json{{"prompt", std::string(20 << 20, 'x')}}.dump();
+  try {
+    Read(kCompletions, body);
+    ADD_FAILURE() << "a prompt of 20 MB was taken";
+  } catch (const ApiException& error) {
+    EXPECT_EQ(error.error().code, "context_length_exceeded");
+    EXPECT_EQ(error.error().param, "prompt");
+  }
+  EXPECT_EQ(asked, 0);
+  context_.cancelled = [] { return true; };
+  EXPECT_THROW(Read(kCompletions, Json{{"prompt", std::string(100'000, 'x')}}.dump()),
+               EncodeCancelled);
 }
 
 }  // namespace

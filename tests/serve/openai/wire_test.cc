@@ -1,4 +1,5 @@
 // The wire format alone: bodies to requests, answers to JSON, text in pieces.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,6 +7,7 @@
 #include <set>
 
 #include "serve/openai/error.h"
+#include "serve/openai/known_fields.h"
 #include "serve/openai/openapi.h"
 #include "serve/openai/parse.h"
 #include "serve/openai/text.h"
@@ -132,7 +134,7 @@ TEST(WireParse, NamesTheFieldAtFault) {
   } cases[] = {
       {R"("temperature":"hot")", "temperature"},
       {R"("temperature":-0.1)", "temperature"},
-      {R"("top_p":0)", "top_p"},
+      {R"("top_p":-0.1)", "top_p"},
       {R"("top_k":1.5)", "top_k"},
       {R"("n":0)", "n"},
       {R"("n":17)", "n"},
@@ -148,7 +150,8 @@ TEST(WireParse, NamesTheFieldAtFault) {
       {R"("logit_bias":[])", "logit_bias"},
       {R"("stream":"yes")", "stream"},
       {R"("stream_options":{"include_usage":true})", "stream_options"},
-      {R"("stream":true,"stream_options":{"x":1})", "stream_options.x"},
+      {R"("stream":true,"stream_options":{"continuous_usage_stats":1})",
+       "stream_options.continuous_usage_stats"},
       {R"("logprobs":21)", "logprobs"},
       {R"("logprobs":true)", "logprobs"},
       {R"("best_of":2)", "best_of"},
@@ -160,7 +163,6 @@ TEST(WireParse, NamesTheFieldAtFault) {
       {R"("depths":[2,1])", "depths[1]"},
       {R"("depths":[0])", "depths[0]"},
       {R"("messages":[])", "messages"},
-      {R"("surprise":1)", "surprise"},
   };
   for (const auto& entry : cases) {
     const std::string body = std::string(R"({"prompt":"a",)") + entry.fields + "}";
@@ -235,9 +237,106 @@ TEST(WireParse, ReadsTokenizeForms) {
   EXPECT_THROW(Parser().Tokenize("{}"), ApiException);
   EXPECT_THROW(Parser().Tokenize(R"({"prompt":"a","messages":[{"role":"user","content":"x"}]})"),
                ApiException);
-  EXPECT_EQ(Parser().Detokenize(R"({"tokens":[1,2]})"), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(Parser().Detokenize(R"({"tokens":[1,2]})").tokens, (std::vector<int32_t>{1, 2}));
   EXPECT_THROW(Parser().Detokenize(R"({"tokens":"x"})"), ApiException);
-  EXPECT_THROW(Parser().Detokenize(R"({"tokens":[1],"x":1})"), ApiException);
+}
+
+// ---- Fields of others ----
+
+std::string With(Endpoint endpoint, const std::string& field) {
+  const std::string prompt = endpoint == kChat ? R"("messages":[{"role":"user","content":"x"}])"
+                             : endpoint == kGenerate ? R"("text":"x")"
+                                                     : R"("prompt":"x")";
+  return "{" + prompt + "," + field + "}";
+}
+
+// Every line of the table: its own values are taken and change nothing, another is refused by name.
+TEST(WireParse, TakesFieldsOfOthersAtValuesThatMeanNothing) {
+  size_t tried = 0;
+  for (const KnownField& field : KnownFields()) {
+    for (const Endpoint endpoint : {kCompletions, kChat, kGenerate}) {
+      const bool inner = (field.where & kSamplingParams) != 0 && endpoint == kGenerate;
+      if ((field.where & endpoint) == 0 && !inner) continue;
+      const auto body = [&](const Json& value, bool in_parameters) {
+        std::string member = Json(field.name).dump() + ":" + value.dump();
+        if (in_parameters) member = R"("sampling_params":{)" + member + "}";
+        return With(endpoint, member);
+      };
+      Json values = field.any() ? Json::array({0, "x", Json::object(), true}) : field.values();
+      values.push_back(nullptr);
+      for (const Json& value : values) {
+        if (std::string(field.name) == "best_of" && endpoint != kChat) continue;  // a field of ours
+        for (const bool in_parameters : {false, true}) {
+          if (in_parameters ? !inner : (field.where & endpoint) == 0) continue;
+          const CompletionRequest request =
+              Parser().Completion(endpoint, body(value, in_parameters));
+          EXPECT_TRUE(request.ignored.names().empty()) << field.name;
+          ++tried;
+          if (field.any()) continue;
+          const std::string path =
+              (in_parameters ? "sampling_params." : "") + std::string(field.name);
+          EXPECT_EQ(Refused(endpoint, body({{"asks", "something"}}, in_parameters)).param, path);
+        }
+      }
+    }
+  }
+  EXPECT_GT(tried, 400u);
+}
+
+// What sglang-router, vllm-router and a benchmark client send with every request.
+TEST(WireParse, TakesWhatRoutersAdd) {
+  const std::string common =
+      R"("no_stop_trim":false,"return_hidden_states":false,"skip_special_tokens":true)";
+  Parser().Completion(kCompletions, With(kCompletions, common));
+  Parser().Completion(kChat, With(kChat, common + R"(,"continue_final_message":false,
+      "separate_reasoning":true,"stream_reasoning":true,"include_reasoning":true)"));
+  Parser().Completion(kGenerate, With(kGenerate, R"("background":false,"log_metrics":true,
+      "model":"m","no_logs":false,"return_bytes":false,"return_entropy":false)"));
+  const CompletionRequest counted = Parser().Completion(
+      kChat, With(kChat, R"("stream":true,"stream_options":{"include_usage":true,
+                            "continuous_usage_stats":true})"));
+  EXPECT_TRUE(counted.include_usage && counted.usage_in_every_event);
+}
+
+TEST(WireParse, IgnoresWhatNobodyKnowsUnlessStrict) {
+  const std::string body = With(kChat, R"("surprise":{"a":1},"stream":true,
+      "stream_options":{"shock":1},"\u00e9,\r\nX: y":0)");
+  const CompletionRequest request = Parser().Completion(kChat, body);
+  EXPECT_EQ(request.ignored.names(),
+            (std::vector<std::string>{"stream_options.shock", "surprise", "?????X:?y"}));
+  const std::string message =
+      R"({"messages":[{"role":"user","content":"x","mood":1},{"role":"user","content":"y","mood":2}]})";
+  EXPECT_EQ(Parser().Completion(kChat, message).ignored.names(),
+            (std::vector<std::string>{"messages[].mood"}));
+  EXPECT_EQ(Parser()
+                .Completion(kGenerate, R"({"text":"a","sampling_params":{"mood":1}})")
+                .ignored.names(),
+            (std::vector<std::string>{"sampling_params.mood"}));
+  EXPECT_EQ(Parser().Tokenize(R"({"prompt":"a","mood":1})").ignored.names().size(), 1u);
+  EXPECT_EQ(Parser().Detokenize(R"({"tokens":[1],"mood":1})").ignored.names().size(), 1u);
+  std::string many = R"({"prompt":"x")";
+  for (int i = 0; i < 1000; ++i) many += fmt::format(R"(,"mood{}":1)", i);
+  EXPECT_EQ(Completion(many + "}").ignored.names().size(), 16u);
+
+  WireLimits limits;
+  limits.strict = true;
+  const WireParser strict(limits);
+  const auto refused = [&](Endpoint endpoint, const std::string& text) -> std::string {
+    try {
+      strict.Completion(endpoint, text);
+    } catch (const ApiException& error) {
+      return error.error().param;
+    }
+    return "taken";
+  };
+  EXPECT_EQ(refused(kCompletions, With(kCompletions, R"("surprise":1)")), "surprise");
+  EXPECT_EQ(refused(kChat, message), "messages[0].mood");
+  EXPECT_EQ(refused(kChat, With(kChat, R"("stream":true,"stream_options":{"x":1})")),
+            "stream_options.x");
+  EXPECT_EQ(refused(kGenerate, R"({"text":"a","sampling_params":{"mood":1}})"),
+            "sampling_params.mood");
+  EXPECT_EQ(refused(kChat, With(kChat, R"("user":"u","min_tokens":0)")), "taken");
+  EXPECT_THROW(strict.Detokenize(R"({"tokens":[1],"x":1})"), ApiException);
 }
 
 TEST(OpenApi, HasEveryFieldThatIsRead) {
@@ -258,8 +357,14 @@ TEST(OpenApi, HasEveryFieldThatIsRead) {
       EXPECT_TRUE(schema["properties"].contains(field.name)) << path << " " << field.name;
     }
     EXPECT_EQ(schema["properties"].size(), known) << path;  // none twice
-    EXPECT_EQ(schema["additionalProperties"], false);
+    EXPECT_EQ(schema["additionalProperties"], true);
   }
+  WireLimits limits;
+  limits.strict = true;
+  const OrderedJson strict = OpenApi(WireParser(limits), "1.2.3");
+  EXPECT_EQ(strict["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]
+                  ["schema"]["additionalProperties"],
+            false);
 }
 
 // ---- Text in pieces ----

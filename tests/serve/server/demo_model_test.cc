@@ -2,6 +2,8 @@
 // among clients that hang up.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
 #include <thread>
 
 #include "serve/http/server.h"
@@ -27,8 +29,7 @@ class DemoModelTest : public testing::Test {
     options.log.file = "/dev/null";
     service_ = new serve::Service(options);
     service_->SetEngine(engine_);
-    serve::HttpServerOptions http;
-    http.port = 0;
+    const serve::HttpServerOptions http = PatientHttp();
     server_ = new serve::HttpServer(http, *service_);
   }
   static void TearDownTestSuite() {
@@ -69,6 +70,20 @@ TEST_F(DemoModelTest, SeedsGiveTheSameTextAndAreReturned) {
   EXPECT_EQ(Text(body), first["choices"][0]["text"]);
   body["decode"] = "ar";
   EXPECT_EQ(Text(body), first["choices"][0]["text"]);
+}
+
+// Without a temperature, where the model has none, OpenAI's holds.
+TEST_F(DemoModelTest, AnswersToOnePromptDiffer) {
+  const Json body =
+      Complete({{"prompt", "Once upon a"}, {"max_tokens", 24}, {"n", 4}, {"seed", 3}});
+  std::set<std::string> texts;
+  for (const Json& choice : body["choices"]) texts.insert(choice["text"].get<std::string>());
+  EXPECT_GT(texts.size(), 1u);
+  Json greedy = {{"prompt", "Once upon a"}, {"max_tokens", 24}, {"temperature", 0}};
+  const std::string likeliest = Text(greedy);
+  greedy["temperature"] = 2;
+  greedy["top_p"] = 0;
+  EXPECT_EQ(Text(greedy), likeliest);
 }
 
 TEST_F(DemoModelTest, StreamsAreWhatTheWholeAnswerIs) {
@@ -152,7 +167,7 @@ TEST_F(DemoModelTest, ManyClientsGetWhatEachGetsAlone) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(WaitIdle(*engine_, 2)) << "hang-ups were not noticed";
+  EXPECT_TRUE(WaitIdle(*engine_, 60)) << "hang-ups were not noticed";
 }
 
 // The steps of the branches say what was decided, and nothing is said unasked.

@@ -27,8 +27,7 @@ class OddRequests : public testing::Test {
     options.limits.max_scores = 2000;
     service_ = new serve::Service(options);
     service_->SetEngine(engine_);
-    serve::HttpServerOptions http;
-    http.port = 0;
+    const serve::HttpServerOptions http = PatientHttp();
     server_ = new serve::HttpServer(http, *service_);
     usual_ = Text({{"prompt", "Once upon a time"}, {"max_tokens", 6}, {"temperature", 0}});
   }

@@ -12,6 +12,11 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec::serve {
 namespace {
@@ -56,7 +61,7 @@ TEST(RequestLog, APipeThatNobodyReadsDoesNotHoldUpTheEnd) {
   auto log = std::make_unique<RequestLog>(options);
   for (int i = 0; i < 5000; ++i) log->Event("info", "a line that the pipe has no room for");
   std::future<void> end = std::async(std::launch::async, [&] { log.reset(); });
-  const bool ended = end.wait_for(10s) == std::future_status::ready;
+  const bool ended = end.wait_for(60s) == std::future_status::ready;
   EXPECT_TRUE(ended);
   const std::string text = pipe.ReadAll();
   EXPECT_GT(text.size(), 4096u);  // what it took is there
@@ -87,12 +92,82 @@ TEST(RequestLog, LongLinesArriveWhole) {
   {
     RequestLog log(options);
     log.Event("info", prompt);
-    const auto limit = std::chrono::steady_clock::now() + 10s;
+    const auto limit = std::chrono::steady_clock::now() + 60s;
     while (text.find("yyy\n") == std::string::npos && std::chrono::steady_clock::now() < limit)
       text += pipe.ReadAll();
     EXPECT_EQ(log.lost(), 0);
   }
   EXPECT_NE(text.find(prompt), std::string::npos);
+}
+
+std::string TextOf(const std::filesystem::path& path) {
+  return std::string(ReadFile(path));
+}
+
+// A terminal obeys U+009B, and a bidi override turns what follows it around.
+TEST(RequestLog, ShowsWhatWouldHideOrMove) {
+  const TemporaryFolder folder;
+  for (const bool json : {false, true}) {
+    LogOptions options;
+    options.json = json;
+    options.file = (folder / (json ? "json" : "text")).string();
+    RequestRecord record;
+    record.path = "/a\u009b31mb\u202egnp.exe\u2066\x7f\x1b[0m\U000E0041";
+    record.error = "caf\u00e9 \u20ac \U0001F600";
+    {
+      RequestLog log(options);
+      log.Request(record);
+      log.Event("info", "x\u009by");
+    }
+    const std::string text = TextOf(options.file);
+    for (const char* hidden : {"\u009b", "\u202e", "\u2066", "\x7f", "\x1b", "\U000E0041"}) {
+      EXPECT_EQ(text.find(hidden), std::string::npos) << text;
+    }
+    EXPECT_NE(text.find("a\\u009b31mb\\u202egnp.exe\\u2066\\u007f\\u001b[0m\\udb40\\udc41"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find(record.error), std::string::npos) << text;  // letters stay letters
+    if (json) {
+      EXPECT_EQ(Json::parse(text.substr(0, text.find('\n')))["path"], record.path);
+    }
+  }
+}
+
+TEST(RequestLog, GoesOnInANewFileWhenAsked) {
+  const TemporaryFolder folder;
+  LogOptions options;
+  options.file = (folder / "log").string();
+  {
+    RequestLog log(options);
+    log.Event("info", "one");
+    while (!std::filesystem::exists(options.file) || TextOf(options.file).empty()) {
+      std::this_thread::sleep_for(1ms);
+    }
+    std::filesystem::rename(options.file, folder / "log.1");
+    log.Reopen();
+    while (!std::filesystem::exists(options.file)) std::this_thread::sleep_for(1ms);
+    log.Event("info", "two");
+  }
+  EXPECT_NE(TextOf(folder / "log.1").find("one"), std::string::npos);
+  EXPECT_EQ(TextOf(folder / "log.1").find("two"), std::string::npos);
+  EXPECT_NE(TextOf(options.file).find("two"), std::string::npos);
+}
+
+// A folder that is gone: the old file goes on, and says so.
+TEST(RequestLog, KeepsTheOldFileWhenThereIsNoNewOne) {
+  const TemporaryFolder folder;
+  LogOptions options;
+  std::filesystem::create_directories(folder / "in");
+  options.file = (folder / "in" / "log").string();
+  {
+    RequestLog log(options);
+    std::filesystem::rename(folder / "in", folder / "out");
+    log.Reopen();
+    log.Event("info", "after");
+  }
+  const std::string text = TextOf(folder / "out" / "log");
+  EXPECT_NE(text.find("after"), std::string::npos);
+  EXPECT_NE(text.find("cannot open the log"), std::string::npos);
 }
 
 }  // namespace

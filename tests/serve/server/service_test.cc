@@ -34,7 +34,6 @@ class ServiceTest : public testing::Test {
                        testing::UnitTest::GetInstance()->current_test_info()->name());
     options_.log.file = log_.string();
     options_.log.json = true;
-    http_.port = 0;
   }
   ~ServiceTest() override {
     server_.reset();
@@ -71,7 +70,7 @@ class ServiceTest : public testing::Test {
 
   std::filesystem::path log_;
   ServiceOptions options_;
-  HttpServerOptions http_;
+  HttpServerOptions http_ = PatientHttp();
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> server_;
@@ -262,6 +261,8 @@ TEST_F(ServiceTest, StopsWhereAsked) {
       Complete({{"prompt", "x"}, {"max_tokens", 50}, {"stop_token_ids", {100}}}).json();
   EXPECT_EQ(token["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(token["choices"][0]["stop_reason"], 100);
+  EXPECT_EQ(token["choices"][0]["text"], "abc");  // before it, as /openapi.json says
+  EXPECT_EQ(token["usage"]["completion_tokens"], 4);
   const Json generated =
       Post(server_->port(), "/generate",
            {{"text", "x"}, {"sampling_params", {{"max_new_tokens", 50}, {"stop", "de"}}}})
@@ -388,7 +389,7 @@ TEST_F(ServiceTest, RefusesBadBodies) {
   EXPECT_EQ(send("{\"prompt\": \"x\"}", "Content-Encoding: gzip\r\n").status, 415);
   Client form(server_->port());
   form.Send(
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
       "Content-Length: 2\r\n\r\n{}");
   EXPECT_EQ(form.ReadAnswer().status, 415);
   EXPECT_EQ(Get(server_->port(), "/nowhere").status, 404);
@@ -400,7 +401,7 @@ TEST_F(ServiceTest, RefusesBadBodies) {
 
 TEST_F(ServiceTest, CancelsWhenTheClientHangsUp) {
   ScriptedOptions engine;
-  engine.token_seconds = 0.01;
+  engine.token_seconds = 0.05;  // the whole answer takes minutes
   Start(engine);
   int expected = 0;
   for (const bool stream : {true, false}) {
@@ -409,16 +410,14 @@ TEST_F(ServiceTest, CancelsWhenTheClientHangsUp) {
       client.Send(PostText("/v1/completions",
                            Json{{"prompt", "x"}, {"max_tokens", 4000}, {"stream", stream}}.dump()));
       if (stream) {
-        EXPECT_TRUE(client.ReadUntil("data:", 5));
+        EXPECT_TRUE(client.ReadUntil("data:"));
       } else {
         EXPECT_TRUE(Eventually([&] { return Running(*engine_) == 1; }));
       }
-      const auto start = std::chrono::steady_clock::now();
       reset ? client.Reset() : client.Close();
       ++expected;
-      EXPECT_TRUE(Eventually([&] { return engine_->metrics().cancelled == expected; }, 1));
-      EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
-      EXPECT_TRUE(WaitIdle(*engine_, 1));
+      EXPECT_TRUE(Eventually([&] { return engine_->metrics().cancelled == expected; }));
+      EXPECT_TRUE(WaitIdle(*engine_, 60));
     }
   }
   EXPECT_EQ(service_->running(), 0);
@@ -429,18 +428,15 @@ TEST_F(ServiceTest, HoldsTheAnswerForSlowReaders) {
   ScriptedOptions engine;
   engine.tokens = {kScriptWord};
   engine.context = 1 << 14;
-  http_.write_timeout = 20s;
   Start(engine);
   Client slow(server_->port(), 4096);
   // 4 MB of text through a small window; the events wait and leave together.
   slow.Send(PostText("/v1/completions",
                      Json{{"prompt", "x"}, {"max_tokens", 4000}, {"stream", true}}.dump()));
-  EXPECT_TRUE(slow.ReadUntil("data:", 5));
-  EXPECT_TRUE(WaitIdle(*engine_, 10)) << "the engine waited for a client";
-  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(slow.ReadUntil("data:"));
+  EXPECT_TRUE(WaitIdle(*engine_, 60)) << "the engine waited for a client";
   EXPECT_EQ(Complete({{"prompt", "x"}, {"max_tokens", 3}}).status, 200);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
-  const Answer answer = slow.ReadAnswer(20);
+  const Answer answer = slow.ReadAnswer();
   EXPECT_TRUE(answer.complete);
   const std::vector<std::string> events = answer.Events();
   EXPECT_EQ(events.back(), "[DONE]");
@@ -460,8 +456,9 @@ TEST_F(ServiceTest, ReportsFailuresOfTheEngine) {
   EXPECT_EQ(whole.status, 500);
   EXPECT_EQ(whole.json()["error"]["type"], "server_error");
   engine.token_seconds = 0.02;
+  engine.fail_at = 100;  // two seconds for the stream to begin
   Start(engine);
-  const Answer stream = Complete({{"prompt", "x"}, {"stream", true}});
+  const Answer stream = Complete({{"prompt", "x"}, {"max_tokens", 2000}, {"stream", true}});
   EXPECT_EQ(stream.status, 200);  // it had begun
   const std::vector<std::string> events = stream.Events();
   EXPECT_EQ(events.back(), "[DONE]");
@@ -476,19 +473,49 @@ TEST_F(ServiceTest, ReportsFailuresOfTheEngine) {
 TEST_F(ServiceTest, SaysWhenTheQueueIsFull) {
   ScriptedOptions engine;
   engine.max_running = 1;
-  engine.max_queued = 1;
-  engine.token_seconds = 0.01;
+  engine.max_queued = 2;
+  engine.token_seconds = 0.05;
   Start(engine);
-  Client client(server_->port());
-  client.Send(PostText("/v1/completions", Json{{"prompt", "x"}, {"max_tokens", 4000}}.dump()));
+  const std::string text =
+      PostText("/v1/completions", Json{{"prompt", "x"}, {"max_tokens", 4000}}.dump());
+  Client client(server_->port()), next(server_->port());
+  client.Send(text);
   EXPECT_TRUE(Eventually([&] { return engine_->metrics().decoding == 1; }));
+  next.Send(text);
+  EXPECT_TRUE(Eventually([&] { return engine_->metrics().waiting == 1; }));
   // Two prompts, room for one: the first is taken back.
   const Answer answer = Complete({{"prompt", {"a", "b"}}, {"max_tokens", 4000}});
   EXPECT_EQ(answer.status, 429);
   EXPECT_EQ(answer.Header("Retry-After"), "1");
   EXPECT_EQ(answer.json()["error"]["code"], "queue_full");
-  EXPECT_TRUE(Eventually([&] { return Running(*engine_) == 1; }));
-  EXPECT_EQ(service_->running(), 1);
+  EXPECT_TRUE(Eventually([&] { return Running(*engine_) == 2; }));
+  EXPECT_EQ(service_->running(), 2);
+}
+
+// What the queue can never hold is not told to come back.
+TEST_F(ServiceTest, RefusesWhatTheQueueNeverHolds) {
+  ScriptedOptions engine;
+  engine.max_queued = 4;
+  Start(engine);
+  const Json four = {"a", "b", "c", "d"}, five = {"a", "b", "c", "d", "e"};
+  ExpectRefused(Complete({{"prompt", five}, {"max_tokens", 2}}), "prompt");
+  ExpectRefused(Complete({{"prompt", "a"}, {"n", 5}, {"max_tokens", 2}}), "n");
+  ExpectRefused(Chat({{"n", 5}}), "n");
+  EXPECT_EQ(Complete({{"prompt", four}, {"max_tokens", 2}}).status, 200);
+}
+
+// A text that cannot fit is refused before it is made into tokens; others go on meanwhile.
+TEST_F(ServiceTest, RefusesLongTextsUnread) {
+  Start();
+  for (const char c : {' ', 'a', '7'}) {
+    const Answer answer = Complete({{"prompt", std::string(5 << 20, c)}, {"max_tokens", 1}});
+    ExpectRefused(answer, "prompt");
+    EXPECT_EQ(answer.json()["error"]["code"], "context_length_exceeded");
+  }
+  const Answer chat =
+      Post(server_->port(), "/v1/chat/completions",
+           {{"messages", {{{"role", "user"}, {"content", std::string(5 << 20, ' ')}}}}});
+  ExpectRefused(chat, "messages");
 }
 
 TEST_F(ServiceTest, LimitsTheTimeOfARequest) {
@@ -501,21 +528,25 @@ TEST_F(ServiceTest, LimitsTheTimeOfARequest) {
   EXPECT_EQ(whole.json()["error"]["code"], "request_timeout");
   const Answer stream = Complete({{"prompt", "x"}, {"max_tokens", 1000}, {"stream", true}});
   EXPECT_NE(stream.body.find("request_timeout"), std::string::npos);
-  EXPECT_TRUE(WaitIdle(*engine_, 1));
+  EXPECT_TRUE(WaitIdle(*engine_, 60));
   EXPECT_EQ(engine_->metrics().cancelled, 2);
 }
 
 TEST_F(ServiceTest, BeginsAStreamThatIsSlowToCome) {
   ScriptedOptions engine;
-  engine.token_seconds = 0.3;
+  engine.token_seconds = 0.05;
+  engine.max_running = 1;
   options_.begin_stream_after = 50ms;
   Start(engine);
+  Client before(server_->port());  // runs for minutes, alone
+  before.Send(PostText("/v1/completions", Json{{"prompt", "x"}, {"max_tokens", 4000}}.dump()));
+  EXPECT_TRUE(Eventually([&] { return engine_->metrics().decoding == 1; }));
   Client client(server_->port());
-  const auto start = std::chrono::steady_clock::now();
   client.Send(PostText("/v1/completions",
                        Json{{"prompt", "x"}, {"max_tokens", 2}, {"stream", true}}.dump()));
-  EXPECT_TRUE(client.ReadUntil("200 OK", 5));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+  EXPECT_TRUE(client.ReadUntil("200 OK"));
+  EXPECT_EQ(engine_->metrics().waiting, 1);  // it had not begun to be computed
+  before.Close();
   EXPECT_TRUE(client.ReadAnswer().complete);
 }
 
@@ -530,12 +561,34 @@ TEST_F(ServiceTest, AsksForKeys) {
   EXPECT_EQ(Get(server_->port(), "/health").status, 200);
 }
 
+// Strangers cannot fill the room for bodies: they are refused before theirs is read.
+TEST_F(ServiceTest, AsksForKeysBeforeTheBody) {
+  options_.keys.Add("secret", "test");
+  Start();
+  std::vector<Client> strangers;
+  for (int i = 0; i < 16; ++i) {
+    strangers.emplace_back(server_->port());
+    strangers.back().Send(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: 16000000\r\n\r\n");
+  }
+  for (Client& stranger : strangers) {
+    const Answer answer = stranger.ReadAnswer();
+    EXPECT_EQ(answer.status, 401);
+    EXPECT_EQ(answer.Header("WWW-Authenticate"), "Bearer");
+    EXPECT_FALSE(answer.Header("X-Request-Id").empty());
+  }
+  EXPECT_EQ(server_->counts().body_bytes, 0);
+  EXPECT_EQ(Complete({{"prompt", "x"}}, "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_TRUE(Eventually([&] { return Log().find("\"status\":401") != std::string::npos; }));
+}
+
 TEST_F(ServiceTest, AllowsOtherOriginsOnlyWhenAsked) {
   Start();
   EXPECT_EQ(
       Get(server_->port(), "/health", "Origin: http://a\r\n").Header("Access-Control-Allow-Origin"),
       "");
-  options_.cors_origins = {"http://a"};
+  options_.doors.origins = {"http://a"};
   Start();
   EXPECT_EQ(
       Get(server_->port(), "/health", "Origin: http://a\r\n").Header("Access-Control-Allow-Origin"),
@@ -545,7 +598,7 @@ TEST_F(ServiceTest, AllowsOtherOriginsOnlyWhenAsked) {
       "");
   Client preflight(server_->port());
   preflight.Send(
-      "OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: http://a\r\n"
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\r\n"
       "Access-Control-Request-Method: POST\r\n\r\n");
   const Answer answer = preflight.ReadAnswer();
   EXPECT_EQ(answer.status, 204);
@@ -566,14 +619,47 @@ TEST_F(ServiceTest, IsNotReadyWhileLoadingOrDraining) {
 
   Client running(server_->port());
   running.Send(PostText("/v1/completions", Json{{"prompt", "x"}, {"max_tokens", 50}}.dump()));
-  EXPECT_TRUE(Eventually([&] { return Running(*engine_) == 1; }));
+  EXPECT_TRUE(Eventually([&] { return Submitted(*engine_) == 1; }));
   service_->BeginDrain();
   EXPECT_EQ(Get(server_->port(), "/health").status, 503);
   EXPECT_EQ(Complete({{"prompt", "x"}}).json()["error"]["code"], "draining");
-  EXPECT_TRUE(service_->WaitIdle(5s));
+  EXPECT_TRUE(service_->WaitIdle(60s));
   EXPECT_EQ(running.ReadAnswer().status, 200);  // what ran was finished
   running.Close();
-  EXPECT_TRUE(server_->Stop(5s));
+  EXPECT_TRUE(server_->Stop(60s));
+}
+
+// A stream that the server cuts off says so, and so does the log.
+TEST_F(ServiceTest, TellsClientsThatItCutsThemOff) {
+  ScriptedOptions engine;
+  engine.token_seconds = 0.05;
+  Start(engine);
+  const Json body = {{"prompt", "x"}, {"max_tokens", 4000}};
+  Json streamed = body;
+  streamed["stream"] = true;
+  Client stream(server_->port()), whole(server_->port());
+  stream.Send(PostText("/v1/completions", streamed.dump()));
+  whole.Send(PostText("/v1/completions", body.dump()));
+  EXPECT_TRUE(stream.ReadUntil("data:"));
+  EXPECT_TRUE(Eventually([&] { return service_->running() == 2; }));
+  EXPECT_TRUE(Eventually([&] { return Submitted(*engine_) == 2; }));
+  service_->BeginDrain();
+  EXPECT_FALSE(service_->WaitIdle(10ms));
+  service_->CutOff();
+  const Answer cut = stream.ReadAnswer();
+  EXPECT_TRUE(cut.complete);
+  const std::vector<std::string> events = cut.Events();
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(Json::parse(events[events.size() - 2])["error"]["code"], "draining");
+  const Answer answer = whole.ReadAnswer();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(answer.json()["error"]["code"], "draining");
+  EXPECT_TRUE(service_->WaitIdle(60s));
+  EXPECT_TRUE(Eventually([&] {
+    const std::string log = Log();
+    return log.find("\"draining\"") != log.rfind("\"draining\"");
+  }));
+  EXPECT_EQ(Log().find("hung up"), std::string::npos);
 }
 
 // The value of a metric; -1 when it is not there.
@@ -622,6 +708,68 @@ TEST_F(ServiceTest, CountsForPrometheus) {
   EXPECT_NE(answer.body.find("loopspec:rows_per_step_bucket{model_name=\"fake\",le=\"4\"}"),
             std::string::npos)
       << answer.body;
+}
+
+TEST_F(ServiceTest, CountsFailuresApart) {
+  ScriptedOptions engine;
+  engine.token_seconds = 0.05;
+  options_.request_timeout = 300ms;
+  Start(engine);
+  EXPECT_EQ(Complete({{"prompt", "x"}, {"max_tokens", 4000}}).status, 504);
+  options_.request_timeout = 600s;
+  Start(engine);
+  {
+    Client client(server_->port());
+    client.Send(PostText("/v1/completions", Json{{"prompt", "x"}, {"max_tokens", 4000}}.dump()));
+    EXPECT_TRUE(Eventually([&] { return Running(*engine_) == 1; }));
+  }
+  std::string text;
+  EXPECT_TRUE(Eventually([&] {
+    text = Get(server_->port(), "/metrics").body;
+    return Metric(text, "loopspec:request_failure_total", "reason=\"cancelled\"") == 1;
+  }));
+  EXPECT_EQ(text.find("vllm:request_success_total{"), std::string::npos);
+  EXPECT_EQ(Complete({{"prompt", "x"}, {"max_tokens", 1}}).status, 200);
+  text = Get(server_->port(), "/metrics").body;
+  EXPECT_EQ(Metric(text, "vllm:request_success_total", "finished_reason=\"length\""), 1);
+}
+
+// Pages that are only kept for later are not in use.
+TEST_F(ServiceTest, CountsPagesThatRequestsHold) {
+  Start();
+  Complete({{"prompt", std::string(1000, 'p')}, {"max_tokens", 2}});
+  std::string text;
+  EXPECT_TRUE(Eventually([&] {
+    text = Get(server_->port(), "/metrics").body;
+    return Metric(text, "vllm:kv_cache_usage_perc") == 0;
+  }));
+  EXPECT_GT(Metric(text, "loopspec:prefix_cache_usage"), 0);
+  const EngineMetrics now = engine_->metrics();
+  EXPECT_EQ(now.pages_evictable, 1000 / 64);
+  EXPECT_EQ(now.pages_free + now.pages_evictable, now.pages);
+}
+
+// What never became a request is in the log and in the metrics too.
+TEST_F(ServiceTest, CountsErrorsBelowTheApi) {
+  http_.body_limit = 1000;
+  Start();
+  const std::pair<const char*, int> cases[] = {
+      {"GET\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n", 413},
+      {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+       "Expect: wonders\r\n\r\n",
+       417},
+      {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501}};
+  for (const auto& [text, status] : cases) {
+    Client client(server_->port());
+    client.Send(text);
+    EXPECT_EQ(client.ReadAnswer().status, status);
+    const std::string metrics = Get(server_->port(), "/metrics").body;
+    EXPECT_EQ(Metric(metrics, "loopspec:http_responses_total", fmt::format("code=\"{}\"", status)),
+              1);
+    EXPECT_TRUE(Eventually(
+        [&] { return Log().find(fmt::format("\"status\":{}", status)) != std::string::npos; }));
+  }
 }
 
 TEST_F(ServiceTest, LogsRequestsWithoutTheirText) {
@@ -724,7 +872,7 @@ TEST_F(ServiceTest, ManyClientsAtOnceAndNothingIsLeft) {
           i % 2 == 0 ? client.Close() : client.Reset();
           ++left;
         } else {
-          EXPECT_TRUE(client.ReadAnswer(30).complete);
+          EXPECT_TRUE(client.ReadAnswer().complete);
           ++finished;
         }
       }
@@ -732,7 +880,7 @@ TEST_F(ServiceTest, ManyClientsAtOnceAndNothingIsLeft) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(finished + left, 200);
-  EXPECT_TRUE(WaitIdle(*engine_, 5));
+  EXPECT_TRUE(WaitIdle(*engine_, 60));
   EXPECT_TRUE(Eventually([&] { return service_->running() == 0; }));
   EXPECT_TRUE(Eventually([&] { return server_->counts().open == 0; }));
 }

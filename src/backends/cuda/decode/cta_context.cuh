@@ -78,9 +78,9 @@ struct alignas(16) Run {
 // What the pieces of attention in a phase are. Each kind has code of its own, as short as it can
 // be.
 enum class PieceKind {
-  kSplits,      // single splits
-  kRuns,        // runs of splits, each of which is a partial
-  kMergedRuns,  // runs of splits, several of which are a partial
+  kSplits,       // single splits
+  kSpans,        // spans of splits, each of which is a partial
+  kMergedSpans,  // spans of splits, several of which are a partial
 };
 
 // The rows that go through a stack in this step.
@@ -92,10 +92,10 @@ struct alignas(16) PhaseContext {
   int rows;
   int index;  // a Phase
   int units;
-  int combine_lanes;  // see ops/combine_op.cuh
+  int combine_lanes;  // see attention/combine_op.cuh
   bool small_batch;
   PieceKind pieces;
-  int runs;                    // whole units; unless pieces are single splits, the first
+  int spans;                   // whole units; unless pieces are single splits, the first
   PhaseRelation relation;      // as in the plan
   const RowInfo* infos;        // in `row_cache` where they fit
   const QueryRow* query_rows;  // in `query_cache`, likewise
@@ -135,7 +135,7 @@ struct CtaContext {
   int32_t chain_cache[kCachedChain];
   AttentionPiece piece_cache[kWarps][kCachedPieces];
   // Whose keys the producer warp fetches, in a few rounds, for each warp.
-  KeyRun key_runs[kFewRounds][kWarps];
+  KeySpan key_spans[kFewRounds][kWarps];
   int16_t key_heads[kFewRounds][kWarps];
   MatrixShare shares[kMaxMatrices];
 };

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "backends/cuda/attention/attention_op.cuh"
+#include "backends/cuda/attention/combine_op.cuh"
 #include "backends/cuda/decode/exchange/grid_barrier.cuh"
 #include "backends/cuda/decode/op_queue.cuh"
-#include "backends/cuda/decode/ops/attention_op.cuh"
-#include "backends/cuda/decode/ops/combine_op.cuh"
 #include "backends/cuda/decode/ops/matrix_op.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
 #include "backends/cuda/decode/stream/producer.cuh"
@@ -65,12 +65,12 @@ __device__ __noinline__ void RowsOp() {
     CtaSync();
   }
 }
-__device__ __noinline__ void QkNormRows() {
+__device__ __noinline__ void FinishQkRows() {
   const Run run = CurrentRun();
   CtaContext& context = Context();
   for (int row = blockIdx.x; row < context.phase.rows; row += gridDim.x) {
-    QkNormOp(context.p, OpOf(run), context.phase.index, context.phase.infos[row], row,
-             run.recurrence, &context.scratch[0][0]);
+    FinishQkOp(context.p, OpOf(run), context.phase.index, context.phase.infos[row], row,
+               run.recurrence, &context.scratch[0][0]);
     CtaSync();
   }
 }
@@ -162,10 +162,10 @@ __device__ __noinline__ OpDigest EnterNextPhase() {
     now.small_batch = rows <= kSmallBatchRows;
     now.combine_lanes = CombineLanes(rows * context.p.shapes.q_size, PieceStride(),
                                      context.p.shapes.head_stride, now.small_batch);
-    now.pieces = plan.merged[phase] != 0       ? PieceKind::kMergedRuns
-                 : plan.longest_run[phase] > 1 ? PieceKind::kRuns
-                                               : PieceKind::kSplits;
-    now.runs = plan.runs[phase];
+    now.pieces = plan.merged[phase] != 0        ? PieceKind::kMergedSpans
+                 : plan.longest_span[phase] > 1 ? PieceKind::kSpans
+                                                : PieceKind::kSplits;
+    now.spans = plan.spans[phase];
     now.relation = plan.relation[phase];
     now.allowed =
         (now.small_batch && context.p.exchange.enabled != 0 ? OpFlags(OpFlag::kSend) : OpFlags{}) |
@@ -255,16 +255,16 @@ __global__ void __launch_bounds__(ThreadsOf<Kind>(), 1)
           case OpType::kCombine:
             CombineOp();
             break;
-          case OpType::kQkNorm:
-            QkNormRows();
+          case OpType::kFinishQk:
+            FinishQkRows();
             break;
           case OpType::kRows:
             if (CurrentRun().flags.Has(RunFlag::kReplicated)) {
               ReplicatedRowOp();
-            } else if (Kind::kProducer || Context().p.shapes.hidden <= kLocalHidden) {
+            } else if (Context().p.shapes.hidden <= kLocalHidden) {
               RowsOp<kLocalHidden>();
-            } else if constexpr (!Kind::kProducer) {
-              RowsOp<kMaxHidden>();
+            } else {
+              RowsOp<Kind::kProducer ? kProducerHidden : kMaxHidden>();
             }
             break;
         }
@@ -357,10 +357,10 @@ DecodeLaunch PrepareDecode(int device) {
            std::to_string(SharedBytes<Least>()));
 }
 
-// Kernels with a producer warp expect that small batches can use the exchange, and that attention
-// takes all queries of a KV head at once.
+// Kernels with a producer warp expect shapes that the program says it has (Builder::AllowsProducer,
+// AllowsLowLatency), and that attention takes all queries of a KV head at once.
 int ProducerRows(const DecodeLaunch& launch, const DecodeParams& params) {
-  if (params.exchange.enabled == 0 || params.shapes.group > kUnitQueries) return 0;
+  if (params.program.producer == 0 || params.shapes.group > kUnitQueries) return 0;
   return std::max(launch.with_producer[0].producer_rows, launch.with_producer[1].producer_rows);
 }
 

@@ -31,6 +31,7 @@ struct ProgramParams {
   const TensorMap* wide_maps;                    // [matrix][box]: for WideKernels (kWideBoxes)
   int32_t matrices;
   int32_t matrices_end[kPhases];  // matrices are numbered P, B, C
+  int32_t producer;               // whether kernels with a producer warp may run it
 };
 
 struct ShapeParams {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {
 

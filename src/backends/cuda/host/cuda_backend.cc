@@ -1,7 +1,6 @@
 #include "backends/cuda/host/cuda_backend.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "backends/cuda/decode/ops/input_layout.cuh"
@@ -31,6 +30,10 @@ void CheckShapes(const ModelSpec& spec) {
 }
 
 BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
+  if (options.kv_type == KvType::kInt8)
+    Fail(
+        "key/value type int8 runs on the CPU alone so far: leave --kv-type out or choose --device "
+        "cpu");
   if (options.compute == ComputeMode::kF32)
     Fail("the CUDA backend computes in bf16, float32 was asked for");
   options.compute = ComputeMode::kBF16;
@@ -79,8 +82,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.ld_ff = PaddedK(spec.ff);
   p.shapes.ld_adapter = PaddedK(2 * spec.hidden);
   p.shapes.eps = static_cast<float>(spec.norm_eps);
-  p.shapes.attention_scale =
-      static_cast<float>(kLog2e / std::sqrt(static_cast<double>(spec.head_dim)));
+  p.shapes.attention_scale = static_cast<float>(kLog2e * spec.AttentionScale());
   p.shapes.embed_scale = static_cast<float>(spec.embed_scale);
   p.shapes.state_scale = spec.state_std * spec.embed_scale;
   p.shapes.state_seed = options_.state_seed;
@@ -131,6 +133,7 @@ void CudaBackend::UploadProgram() {
   params_.program.maps = maps_.data();
   params_.program.matrices = program_.matrices;
   params_.program.core_start = program_.core_start;
+  params_.program.producer = program_.producer ? 1 : 0;
   params_.buffers.rope_frequencies = frequencies_.data();
   for (int phase = 0; phase < kPhases; ++phase) {
     params_.program.ops_begin[phase] = program_.ops_begin[phase];
@@ -152,7 +155,7 @@ void CudaBackend::AllocateRows() {
   make(coda_x_, rows * n(p.shapes.hidden), p.buffers.coda_x);
   make(local_stream_, n(launch_.ctas) * n(p.shapes.hidden), p.buffers.local_stream);
   p.exchange.enabled = program_.low_latency ? 1 : 0;
-  encoder_.SetRunRows(ProducerRows(launch_, p));
+  encoder_.SetSpanRows(ProducerRows(launch_, p));
   const size_t small_batch = program_.low_latency ? n(kSmallBatchRows) : 0;
   make(ll_sums_, small_batch * n(p.shapes.hidden), p.exchange.sums);
   make(ll_hidden_, small_batch * n(p.shapes.ld_hidden / 2), p.exchange.hidden);
@@ -166,8 +169,10 @@ void CudaBackend::AllocateRows() {
   make(act_adapter_, input_rows * n(model_.spec.adapter ? p.shapes.ld_adapter : 0),
        p.buffers.act_adapter);
   make(q_, rows * n(p.shapes.heads) * n(p.shapes.head_stride), p.buffers.q);
-  make(qk_raw_, rows * n(model_.spec.qk_norm ? p.shapes.q_size + p.shapes.kv_size : 0),
-       p.buffers.qk_raw);
+  make(
+      qk_raw_,
+      rows * n(model_.spec.qk_norm || model_.spec.qk_bias ? p.shapes.q_size + p.shapes.kv_size : 0),
+      p.buffers.qk_raw);
   make(partials_, n(program_.max_chunks) * rows * n(p.shapes.hidden), p.buffers.partials);
   make(rope_, n(kPhases) * rows * n(p.shapes.head_dim / 2), p.buffers.rope);
   const size_t readouts = n(options_.cells) * n(p.shapes.vocab);
@@ -294,7 +299,7 @@ void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
   }
   if (step.distributions && distributions_.size() == 0) {
     stream_.Synchronize();
-    const size_t drafts = std::max<size_t>(1, options_.readout_depths.size() - 1);
+    const size_t drafts = n(std::max(1, MostDrafts(options_)));
     distributions_ = DeviceArray<float>(n(options_.cells) * drafts * n(params_.shapes.vocab),
                                         "the distributions of drafts");
   }
@@ -364,7 +369,7 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   sampling.logits = logits_.data();
   sampling.work = work_.data();
   sampling.distributions = distributions_.data();
-  sampling.proposals = std::max(1, static_cast<int>(options_.readout_depths.size()) - 1);
+  sampling.proposals = std::max(1, MostDrafts(options_));
   sampling.decisions = flight.decisions.data();
   LaunchSampling(sampling, step.readouts, stream);
   Check(cudaEventRecord(flight.done.get(), stream), "marking the end of a step");

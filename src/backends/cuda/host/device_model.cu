@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "backends/cuda/host/device_model.h"
 #include "base/philox.h"
@@ -46,6 +48,7 @@ DeviceLayer LayOutLayer(const ModelSpec& spec, Arena& arena) {
     layer.attn_norm_out = arena.Vector(spec.hidden);
     layer.mlp_norm_out = arena.Vector(spec.hidden);
   }
+  if (spec.qk_bias) layer.qk_bias = arena.Vector(spec.q_size() + spec.kv_size());
   if (spec.qk_norm) {
     layer.q_norm = arena.Vector(spec.q_size());
     layer.k_norm = arena.Vector(spec.kv_size());
@@ -129,6 +132,22 @@ class Uploader {
           "copying norms to the GPU");
     Sent();
   }
+  // The biases of q and k, in the order in which the tiles have a head's elements.
+  void QkBias(const TensorView& from, const ModelSpec& spec, const float* to) {
+    if (from.empty() || to == nullptr) return;
+    auto* out = reinterpret_cast<float*>(Next());
+    const int dim = spec.head_dim, half = dim / 2;
+    for (int64_t i = 0; i < from.elements(); ++i) {
+      const int64_t head = i / dim, element = i % dim;
+      const int64_t at = spec.rope.interleaved ? head * dim + element % 2 * half + element / 2 : i;
+      out[at] = LoadElement(from.data, from.dtype, i);
+    }
+    Check(cudaMemcpyAsync(const_cast<float*>(to), out,
+                          static_cast<size_t>(from.elements()) * sizeof(float),
+                          cudaMemcpyHostToDevice, stream_.get()),
+          "copying biases to the GPU");
+    Sent();
+  }
   void Finish() { stream_.Synchronize(); }
 
  private:
@@ -151,6 +170,12 @@ class Uploader {
     size_t part = 0;
     while (row >= parts[part].shape[0]) row -= parts[part++].shape[0];
     const TensorView& from = parts[part];
+    if (from.quantized != nullptr) {  // once, here: the kernels have bf16 weights
+      std::vector<float> values(static_cast<size_t>(cols));
+      from.quantized->DequantizeRow(row, values.data());
+      for (int64_t i = 0; i < cols; ++i) out[i] = FloatToBF16(values[static_cast<size_t>(i)]);
+      return;
+    }
     if (from.dtype == DType::kBF16) {
       std::memcpy(out, from.data + row * cols * 2, static_cast<size_t>(cols) * 2);
       return;
@@ -166,12 +191,13 @@ class Uploader {
 };
 
 // Uniform in [-scale, scale]: the cost of a step does not depend on the values, but NaN or zeros
-// would hide mistakes.
-__global__ void FillRandom(bf16* out, size_t count, uint64_t seed, float scale) {
+// would hide mistakes. `out` begins at element `first` of all weights, a multiple of four.
+__global__ void FillRandom(bf16* out, size_t first, size_t count, uint64_t seed, float scale) {
   const size_t stride = size_t{gridDim.x} * blockDim.x * 4;
   for (size_t i = (size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < count; i += stride) {
+    const size_t at = first + i;
     const PhiloxBlock block =
-        Philox4x32({{static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0}}, seed);
+        Philox4x32({{static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), 0, 0}}, seed);
     for (size_t j = 0; j < 4 && i + j < count; ++j) {
       out[i + j] = __float2bfloat16((static_cast<float>(block.v[j]) * 0x1.0p-31f - 1.0f) * scale);
     }
@@ -207,6 +233,7 @@ DeviceModel DeviceModel::Load(const Model& model) {
       up.Vector(from[i].mlp_norm_out, to[i].mlp_norm_out);
       up.Vector(from[i].q_norm, to[i].q_norm);
       up.Vector(from[i].k_norm, to[i].k_norm);
+      up.QkBias(from[i].qk_bias, spec, to[i].qk_bias);
       up.Matrix(from[i].qkv.parts, TileLayout::Qkv(spec), to[i].qkv);
       up.Matrix(from[i].attn_out.parts, plain, to[i].attn_out);
       up.Matrix(from[i].gate_up.parts, TileLayout::GateUp(spec), to[i].gate_up);
@@ -227,14 +254,24 @@ DeviceModel DeviceModel::Load(const Model& model) {
 
 DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
   DeviceModel device = Allocate(spec);
-  FillRandom<<<1024, 256>>>(device.matrices.data(), device.matrices.size(), seed, 0.035f);
-  const auto clear = [](const DeviceMatrix& m) {
+  // Sums of more terms get smaller ones, as trained models have it: with weights of one size a
+  // model of Huginn's width multiplies every rounding at each layer
+  // (docs/journal/cuda-decode-kernel.md says by how much), and two ways to compute the same row end
+  // far apart.
+  constexpr float kScale = 0.035f, kWidth = 2048.0f;
+  const auto fill = [&](const DeviceMatrix& m) {
+    if (m.data == nullptr) return;
+    const auto width = static_cast<float>(m.cols);
+    const float scale = width > kWidth ? kScale * std::sqrt(kWidth / width) : kScale;
+    const auto first = static_cast<size_t>(m.data - device.matrices.data());
+    FillRandom<<<1024, 256>>>(const_cast<bf16*>(m.data), first,
+                              static_cast<size_t>(m.rows) * static_cast<size_t>(m.ld), seed, scale);
     if (m.cols < m.ld) ClearPadding<<<static_cast<unsigned>(m.rows), 64>>>(m);
   };
-  for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter}) clear(m);
+  for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter}) fill(m);
   for (const auto* stack : {&device.prelude, &device.core, &device.coda}) {
     for (const DeviceLayer& layer : *stack) {
-      for (const DeviceMatrix& m : {layer.qkv, layer.attn_out, layer.gate_up, layer.down}) clear(m);
+      for (const DeviceMatrix& m : {layer.qkv, layer.attn_out, layer.gate_up, layer.down}) fill(m);
     }
   }
   const size_t n = device.vectors.size();

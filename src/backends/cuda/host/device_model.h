@@ -24,7 +24,8 @@ inline constexpr int kTileRows =
     16;  // rows of a weight tile: the long side of the matrix instruction
 
 // Matrices are stored in whole tiles. The two halves of a tile hold outputs that are used together:
-// rows i and i + head_dim / 2 of a head for the rotation, gate and up of one output.
+// rows i and i + head_dim / 2 of a head for the rotation (2 i and 2 i + 1 where the model pairs
+// neighbours), gate and up of one output.
 struct DeviceMatrix {
   const bf16* data = nullptr;  // [rows, ld]
   int rows = 0;  // a multiple of kTileRows; rows of the checkpoint in the order of TileLayout
@@ -38,7 +39,8 @@ class TileLayout {
  public:
   static TileLayout Plain(int rows) { return TileLayout(0, 0, 0, rows); }
   static TileLayout Qkv(const ModelSpec& spec) {
-    return TileLayout(spec.heads + spec.kv_heads, spec.head_dim / 2, spec.head_dim, spec.kv_size());
+    return TileLayout(spec.heads + spec.kv_heads, spec.head_dim / 2, spec.head_dim, spec.kv_size(),
+                      spec.rope.interleaved);
   }
   static TileLayout GateUp(const ModelSpec& spec) { return TileLayout(1, spec.ff, 2 * spec.ff, 0); }
 
@@ -51,24 +53,32 @@ class TileLayout {
     }
     const int tile = row / kTileRows, in_tile = row % kTileRows;
     const int i = tile % tiles_per_group() * 8 + in_tile % 8;
-    return i < pairs_ ? tile / tiles_per_group() * group_ + in_tile / 8 * pairs_ + i : -1;
+    if (i >= pairs_) return -1;
+    return tile / tiles_per_group() * group_ +
+           (neighbours_ ? 2 * i + in_tile / 8 : in_tile / 8 * pairs_ + i);
   }
 
  private:
-  TileLayout(int groups, int pairs, int group, int plain)
-      : groups_(groups), pairs_(pairs), group_(group), plain_(plain) {}
+  TileLayout(int groups, int pairs, int group, int plain, bool neighbours = false)
+      : groups_(groups), pairs_(pairs), group_(group), plain_(plain), neighbours_(neighbours) {}
   int tiles_per_group() const { return (pairs_ + 7) / 8; }
   int paired_rows() const { return groups_ * tiles_per_group() * kTileRows; }
 
   int groups_, pairs_,
       group_;  // groups of `group_` rows, of which i and i + pairs_ belong together
   int plain_;  // rows that follow, as they come
+  // The pairs are rows 2 i and 2 i + 1 instead. Kernels see no difference: what they take for
+  // element i + pairs_ of a head is 2 i + 1 of the checkpoint's, for queries and keys alike, and
+  // the product of the two does not depend on the order.
+  bool neighbours_;
 };
 
 struct DeviceLayer {
   const float *attn_norm_in = nullptr, *attn_norm_out = nullptr;
   const float *mlp_norm_in = nullptr, *mlp_norm_out = nullptr;
   const float *q_norm = nullptr, *k_norm = nullptr;
+  const float* qk_bias =
+      nullptr;  // [heads + kv_heads][head_dim], a head's elements as in the tiles
   DeviceMatrix qkv, attn_out, gate_up, down;
 };
 

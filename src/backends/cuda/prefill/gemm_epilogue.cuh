@@ -3,7 +3,7 @@
 // What that needs from memory, Ahead, is asked for before the products of the tile.
 #pragma once
 
-#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/device/instructions.cuh"
 #include "backends/cuda/prefill/prefill_plan.h"
 #include "kv/ledger.h"
 

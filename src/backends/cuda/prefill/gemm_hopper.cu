@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/cuda/decode/hopper.cuh"
+#include "backends/cuda/device/hopper.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
 #include "base/check.h"
 

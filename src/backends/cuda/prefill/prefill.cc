@@ -1,7 +1,6 @@
 #include "backends/cuda/prefill/prefill.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -50,8 +49,7 @@ Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
   products_.emplace(model, settings, hopper_, rows_,
                     Attribute(cudaDevAttrMultiProcessorCount, device), stream_.get());
   Allocate();
-  if (hopper_ && memory.head_dim == memory.head_stride &&
-      (memory.head_dim == 64 || memory.head_dim == 128)) {
+  if (hopper_ && HopperAttention::Takes(memory)) {
     attention_.emplace(buffers_, memory_, rows_);
   }
 }
@@ -73,7 +71,7 @@ void Prefiller::Allocate() {
   b.ld_ff = PaddedK(spec.ff);
   b.ld_adapter = PaddedK(2 * spec.hidden);
   b.eps = static_cast<float>(spec.norm_eps);
-  b.attention_scale = static_cast<float>(kLog2e / std::sqrt(static_cast<double>(spec.head_dim)));
+  b.attention_scale = static_cast<float>(kLog2e * spec.AttentionScale());
   b.rope = make(rope_, n(spec.head_dim / 2));
   b.q = make(q_, n(spec.heads) * n(memory_.head_stride));
   b.attention = make(attention_out_, n(b.ld_attention));
@@ -100,7 +98,16 @@ void Prefiller::Allocate() {
 }
 
 EncodedPrompt Prefiller::Encode(std::span<const PrefillPlan> parts) const {
-  return EncodePrompt(parts, memory_, rows_, model_.spec.vocab);
+  EncodedPrompt prompt = EncodePrompt(parts, memory_, rows_, model_.spec.vocab);
+  // Parts that share a chunk go as deep as the deepest of them: what is beyond a part's own depth
+  // is read by nobody.
+  prompt.recurrences = 0;
+  for (const PrefillPlan& part : parts) {
+    const int depth = part.recurrences > 0 ? part.recurrences : model_.spec.recurrence;
+    LOOPSPEC_CHECK(depth <= model_.spec.recurrence);
+    prompt.recurrences = std::max(prompt.recurrences, depth);
+  }
+  return prompt;
 }
 
 Prefiller::Lists Prefiller::Upload(PromptJob& job) {
@@ -157,7 +164,8 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
   const Next first{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
   const Next again =
       spec.adapter ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()} : first;
-  for (int r = 1; r <= spec.recurrence; ++r) {
+  const int depth = job.prompt.recurrences;
+  for (int r = 1; r <= depth; ++r) {
     if (spec.adapter) {
       products_->Sums(model_.adapter, adapter_in_.data(), 0, chunk_rows_, sums_.data(), spec.hidden,
                       spec.hidden);
@@ -167,7 +175,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
       step.x = x_.data();
       Rows(step, first);
     }
-    const bool last = r == spec.recurrence;
+    const bool last = r == depth;
     Layers(model_.core, planes_.Core(0, r), x_.data(), hidden_.data(), model_.loop_norm,
            last ? Next{} : again, last && spec.coda_layers == 0 && sink == nullptr);
     for (size_t i = 0; i < readout_depths_.size(); ++i) {
@@ -214,14 +222,19 @@ void Prefiller::Layers(const std::vector<DeviceLayer>& layers, int plane, float*
     RowStep add;
     add.source = RowStep::Source::kAdd;
     add.from = add.x = x;
-    add.post_norm = layer.attn_norm_out;
+    EndSublayer(layer.attn_norm_out, add);
     Rows(add, {layer.mlp_norm_in, hidden, buffers_.ld_hidden});
     products_->SwiGlu(layer, hidden, chunk_rows_, sums_.data(), buffers_);
     products_->Sums(layer.down, buffers_.ff_in, 0, chunk_rows_, sums_.data(), width, width);
-    add.post_norm = layer.mlp_norm_out;
     add.loop_norm = last ? last_norm : nullptr;
+    EndSublayer(layer.mlp_norm_out, add);
     Rows(add, last ? next : Next{layers[i + 1].attn_norm_in, hidden, buffers_.ld_hidden});
   }
+}
+
+// The norm that ends a sublayer: of its output, or of the stream once that is added.
+void Prefiller::EndSublayer(const float* norm_out, RowStep& step) const {
+  (model_.spec.norms == NormPlacement::kAfterSum ? step.loop_norm : step.post_norm) = norm_out;
 }
 
 void Prefiller::Attention(int plane) {
@@ -254,6 +267,7 @@ void Prefiller::Readout(int readout, bool keys_alone, const PromptJob& job,
     Rows(copy, head);
   } else {
     copy.x = coda_x_.data();
+    copy.loop_norm = model_.spec.coda_norm ? model_.final_norm : nullptr;
     Rows(copy, {model_.coda[0].attn_norm_in, coda_hidden_.data(), buffers_.ld_hidden});
     Layers(model_.coda, planes_.Coda(0, readout), coda_x_.data(), coda_hidden_.data(), nullptr,
            head, keys_alone);

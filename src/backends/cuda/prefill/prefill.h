@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
-#include "backends/cuda/prefill/prompt_attention.h"
 #include "backends/cuda/prefill/prompt_products.h"
 #include "backends/cuda/prefill/prompt_rows.h"
 #include "kv/planes.h"
@@ -65,6 +65,7 @@ class Prefiller {
   // nothing after the last keys and values is computed.
   void Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
               const float* last_norm, const Next& next, bool keys_alone);
+  void EndSublayer(const float* norm_out, RowStep& step) const;
   void Attention(int plane);
   void Readout(int readout, bool keys_alone, const PromptJob& job, const PromptChunk& chunk,
                const LogitsSink* sink);

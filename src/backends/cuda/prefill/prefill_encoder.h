@@ -18,6 +18,7 @@ struct PromptChunk {
 };
 
 struct EncodedPrompt {
+  int recurrences = 0;  // depths of B that its rows go through; set by who knows the model
   std::vector<PromptChunk> chunks;
   std::vector<PromptRow> rows;
   std::vector<AttentionTile> tiles;  // of each chunk, those with most keys first

@@ -37,7 +37,8 @@ PromptProducts::PromptProducts(const DeviceModel& model, const PrefillSettings& 
 }
 
 bool PromptProducts::QkvIsFused() const {
-  return hopper_ && !spec_.qk_norm && (spec_.head_dim == 64 || spec_.head_dim == 128);
+  return hopper_ && !spec_.qk_norm && !spec_.qk_bias &&
+         (spec_.head_dim == 64 || spec_.head_dim == 128);
 }
 
 void PromptProducts::AddInput(const bf16* in, int ld) {
@@ -66,8 +67,8 @@ void PromptProducts::Qkv(const DeviceLayer& layer, const bf16* in, int rows, flo
     return;
   }
   Sums(layer.qkv, in, 0, rows, sums, layer.qkv.rows, layer.qkv.rows);
-  FinishQkv(sums, layer.qkv.rows, layer.q_norm, layer.k_norm, buffers, memory, plane, rows,
-            launch_.stream);
+  FinishQkv(sums, layer.qkv.rows, {layer.q_norm, layer.k_norm, layer.qk_bias}, buffers, memory,
+            plane, rows, launch_.stream);
 }
 
 void PromptProducts::SwiGlu(const DeviceLayer& layer, const bf16* in, int rows, float* sums,

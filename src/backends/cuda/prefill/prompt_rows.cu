@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/cuda/decode/instructions.cuh"
+#include "backends/cuda/device/instructions.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
 #include "kv/ledger.h"
 #include "model/initial_state.h"
@@ -165,7 +165,7 @@ __device__ __forceinline__ int PairRow(int head, int half, int i) {
 }
 
 __global__ void __launch_bounds__(kRowThreads)
-    QkvKernel(const float* sums, int ld, const float* q_norm, const float* k_norm,
+    QkvKernel(const float* sums, int ld, const __grid_constant__ QkWeights weights,
               const __grid_constant__ PromptBuffers p, const __grid_constant__ PromptMemory memory,
               int plane) {
   __shared__ float scratch[2][kRowWarps];
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kRowThreads)
            static_cast<int64_t>((plane * memory.kv_heads + head) * 2) * (kPageSize * stride);
   };
   for (int part = 0; part < 2; ++part) {
-    const float* weight = part == 0 ? q_norm : k_norm;
+    const float* weight = part == 0 ? weights.q_norm : weights.k_norm;
     const int heads = part == 0 ? p.heads : memory.kv_heads;
     const int first_head = part == 0 ? 0 : p.heads;
     float scale = 1.0f;
@@ -201,6 +201,11 @@ __global__ void __launch_bounds__(kRowThreads)
       if (weight != nullptr) {
         low = __fmul_rn(low * scale, weight[at]);
         high = __fmul_rn(high * scale, weight[at + half]);
+      }
+      if (weights.bias != nullptr) {
+        const float* bias = weights.bias + first_head * memory.head_dim + at;
+        low = __fadd_rn(low, bias[0]);
+        high = __fadd_rn(high, bias[half]);
       }
       const float2 turn = rope[i];
       bf16* out = part == 0 ? p.q + (row * p.heads + head) * stride : keys(head);
@@ -260,6 +265,10 @@ void RunRows(const RowStep& step, const PromptBuffers& buffers, const EmbeddingS
   const dim3 grid(Unsigned(rows));
   if (buffers.hidden <= 4 * 4 * kRowThreads) {
     Follow(RowKernel<4>, grid, kRowThreads, stream, step, buffers, embedding);
+  } else if (buffers.hidden <= 6 * 4 * kRowThreads) {
+    Follow(RowKernel<6>, grid, kRowThreads, stream, step, buffers, embedding);
+  } else if (buffers.hidden <= 11 * 4 * kRowThreads) {
+    Follow(RowKernel<11>, grid, kRowThreads, stream, step, buffers, embedding);
   } else {
     Follow(RowKernel<16>, grid, kRowThreads, stream, step, buffers, embedding);
   }
@@ -281,11 +290,10 @@ void ClearTails(const PageTail* tails, int count, const PromptMemory& memory, cu
   Follow(TailKernel, grid, 128, stream, tails, memory);
 }
 
-void FinishQkv(const float* sums, int ld, const float* q_norm, const float* k_norm,
-               const PromptBuffers& buffers, const PromptMemory& memory, int plane, int rows,
-               cudaStream_t stream) {
-  Follow(QkvKernel, dim3(Unsigned(rows)), kRowThreads, stream, sums, ld, q_norm, k_norm, buffers,
-         memory, plane);
+void FinishQkv(const float* sums, int ld, const QkWeights& weights, const PromptBuffers& buffers,
+               const PromptMemory& memory, int plane, int rows, cudaStream_t stream) {
+  Follow(QkvKernel, dim3(Unsigned(rows)), kRowThreads, stream, sums, ld, weights, buffers, memory,
+         plane);
 }
 
 void FinishSwiGlu(const float* sums, int ld, const PromptBuffers& buffers, int rows,

@@ -40,11 +40,15 @@ void FillRotations(const PromptBuffers& buffers, const double* frequencies, int 
                    cudaStream_t stream);
 void ClearTails(const PageTail* tails, int count, const PromptMemory& memory, cudaStream_t stream);
 
-// Sums of the product with W_qkv, float32 [rows][ld] in the order of TileLayout: norms where given,
-// rotation; q to its buffer, k and v to the rows' pages.
-void FinishQkv(const float* sums, int ld, const float* q_norm, const float* k_norm,
-               const PromptBuffers& buffers, const PromptMemory& memory, int plane, int rows,
-               cudaStream_t stream);
+// What q and k need before they are rotated; each may be null.
+struct QkWeights {
+  const float *q_norm, *k_norm;  // [q_size], [kv_size]
+  const float* bias;             // of both: [heads + kv_heads][head_dim]
+};
+// Sums of the product with W_qkv, float32 [rows][ld] in the order of TileLayout: norms and biases
+// where given, rotation; q to its buffer, k and v to the rows' pages.
+void FinishQkv(const float* sums, int ld, const QkWeights& weights, const PromptBuffers& buffers,
+               const PromptMemory& memory, int plane, int rows, cudaStream_t stream);
 // Sums of gate and up, float32 [rows][ld] in the order of TileLayout.
 void FinishSwiGlu(const float* sums, int ld, const PromptBuffers& buffers, int rows,
                   cudaStream_t stream);

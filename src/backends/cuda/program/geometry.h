@@ -16,6 +16,8 @@ inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of 
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a CTA holds a row of the stream in registers
 inline constexpr int kLocalHidden = 2048;         // widest row of which every CTA may hold a copy
+inline constexpr int kProducerHidden = 6144;      // and of kernels with a producer warp, whose
+                                                  // threads have fewer registers
 
 // Positions of a split of attention: as many as a warp can have in flight at once.
 inline constexpr int SplitPositions(int head_stride) {
@@ -40,23 +42,24 @@ inline constexpr int kLargeUnitQueries = 32;
 // Rows of a phase from which on every operation has a kernel of its own (decode/wide).
 inline constexpr int kWideFrom = kPassRows + 1;
 
-// Pages of a run of splits at most. A warp attends to a run with its queries in registers.
-inline constexpr int kRunPages = 4;
+// Pages of a span of splits at most. A warp attends to a span with its queries in registers.
+inline constexpr int kSpanPages = 4;
 
-// Up to so many pieces for each warp, single splits are faster than runs.
+// Up to so many pieces for each warp, single splits are faster than spans.
 inline constexpr int kFewRounds = 4;
 
-// How long the slowest of the grid's warps takes for `pieces` whole runs of `splits` splits each
+// How long the slowest of the grid's warps takes for `pieces` whole spans of `splits` splits each
 // and `tail` pieces with tails, in splits. A piece by itself costs about as much as a split: its
 // queries have to be fetched.
-inline constexpr int RunsTime(int pieces, int splits, int tail, int warps) {
+inline constexpr int SpansTime(int pieces, int splits, int tail, int warps) {
   const int rounds = (pieces + warps - 1) / warps, free = rounds * warps - pieces;
   return rounds * (splits + 1) + (tail > free ? 2 * ((tail - free + warps - 1) / warps) : 0);
 }
 
-// Lanes, of four elements each, that a piece of the combine operation has (ops/combine_op.cuh): as
-// few as give each of the grid's `warps` at most one piece of the `elements` in all rows. More than
-// eight leave no registers for the exchange, and are more than a head has where head_stride is 32.
+// Lanes, of four elements each, that a piece of the combine operation has
+// (attention/combine_op.cuh): as few as give each of the grid's `warps` at most one piece of the
+// `elements` in all rows. More than eight leave no registers for the exchange, and are more than a
+// head has where head_stride is 32.
 inline constexpr int CombineLanes(int elements, int warps, int head_stride, bool small_batch) {
   const int most = small_batch || head_stride < 64 ? 8 : 16;
   int lanes = 1;

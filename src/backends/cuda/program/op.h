@@ -19,7 +19,7 @@ enum Phase {
 
 enum class MatrixKind : int8_t {
   kQkv,      // rotates q and k; q to its buffer, k and v to the row's cell
-  kQkvRaw,   // q and k without rotation, for kQkNorm; v to the cell
+  kQkvRaw,   // q and k without rotation, for kFinishQk; v to the cell
   kGateUp,   // SwiGLU
   kPartial,  // sums over one chunk of k or over all, added up by the next row operation
   kHead,     // logits
@@ -53,7 +53,8 @@ struct alignas(16) MatrixSource {
   int32_t ld;
 };
 
-enum class OpType : int32_t { kRows, kMatrix, kQkNorm, kAttention, kCombine };
+// kFinishQk: what q and k need besides the rotation, and that (norms of Raven olmo, Huginn's bias).
+enum class OpType : int32_t { kRows, kMatrix, kFinishQk, kAttention, kCombine };
 
 // Where a row operation takes the residual stream from.
 enum class RowSource : int32_t {
@@ -98,6 +99,7 @@ struct alignas(16) Op : OpHead {
   const float* pre_norm;   // on what goes into the next matrix; null: the stream as it is
   const float* q_norm;
   const float* k_norm;
+  const float* qk_bias;  // [heads + kv_heads][head_dim]
 };
 
 }  // namespace loopspec::cuda

@@ -24,29 +24,29 @@ struct QueryRow {
   int32_t position;
 };
 
-// A run of splits, one after the other, in one plane.
-struct alignas(16) KeyRun {
+// A span of splits, one after the other, in one plane.
+struct alignas(16) KeySpan {
   // Where the pages of their committed positions are: (page * planes + plane) * kv_heads, which is
   // the number of the first KV head's keys and values.
-  int32_t pages[kRunPages];
-  int32_t first;          // split of the first page with which the run begins
+  int32_t pages[kSpanPages];
+  int32_t first;          // split of the first page with which the span begins
   int32_t split, splits;  // that split of the row, and how many there are
   int32_t whole;          // 1: all positions are committed; 0: a single partial, a row's tail
 };
 
-// A unit of attention: `count` rows of one sequence and plane over a run of splits. One warp does
+// A unit of attention: `count` rows of one sequence and plane over a span of splits. One warp does
 // it for one KV head.
 struct alignas(16) AttentionUnit {
-  KeyRun keys;
+  KeySpan keys;
   int32_t plane;  // as in RowInfo
   int32_t first;  // into the phase's query rows
   int32_t count;
-  int32_t position;      // of the first row; the only row, unless the run is whole
+  int32_t position;      // of the first row; the only row, unless the span is whole
   int32_t committed;     // positions below lie in pages
   int32_t cell;          // of the first row
   int32_t chain;         // its chain: index into the plan's chains
   int32_t row, partial;  // of the first row, as in QueryRow
-  int32_t merged;        // splits of a partial; runs begin with a partial's first
+  int32_t merged;        // splits of a partial; spans begin with a partial's first
 };
 
 struct CommitInfo {
@@ -74,9 +74,9 @@ struct PlanHeader {
   int32_t commits;
   int32_t rows[kPhases];
   int32_t units[kPhases];
-  int32_t merged[kPhases];       // 1: some partials are of several splits
-  int32_t longest_run[kPhases];  // splits of the longest run
-  int32_t runs[kPhases];         // where that is more than one: whole units, which come first
+  int32_t merged[kPhases];        // 1: some partials are of several splits
+  int32_t longest_span[kPhases];  // splits of the longest span
+  int32_t spans[kPhases];         // where that is more than one: whole units, which come first
   // Byte offsets from the header.
   int32_t row_at[kPhases];
   int32_t query_rows_at[kPhases];

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/program/tile_scheduler.h"
 #include "backends/cuda/program/wide_work.h"
+#include "base/check.h"
 #include "base/error.h"
 
 namespace loopspec::cuda {
@@ -65,6 +66,7 @@ class Builder {
     Op copy = Rows(RowSource::kCopy);
     copy.flags = OpFlag::kRope;
     copy.output = RowOutput::kNormed;
+    copy.loop_norm = spec_.coda_norm ? model_.final_norm : nullptr;
     copy.pre_norm = model_.coda.empty() ? model_.final_norm : model_.coda[0].attn_norm_in;
     program_.ops.push_back(copy);
     if (!model_.coda.empty()) {
@@ -83,6 +85,7 @@ class Builder {
            kMaxMatrices);
     }
     program_.low_latency = AllowsLowLatency();
+    program_.producer = program_.low_latency || AllowsProducer();
     program_.wide_pieces = spec_.head_dim % 16 == 0 && spec_.ff % 8 == 0;
     if (!AllowsWide()) program_.wide.clear();
     for (const int small_batch : {0, 1}) {
@@ -146,6 +149,16 @@ class Builder {
            model_.core[0].qkv.tiles() >= ctas && model_.core[0].gate_up.tiles() >= ctas;
   }
 
+  // A producer warp needs heads for which there is code, and rows of the stream that fit into the
+  // registers that it leaves to the others. It pays where every CTA has weights to stream: models
+  // that are wider than the exchange takes, which then have a grid barrier after each operation.
+  bool AllowsProducer() const {
+    const int ctas = schedulers_[0].ctas();
+    return spec_.hidden > kLocalHidden && spec_.hidden <= kProducerHidden &&
+           spec_.head_dim <= 128 && model_.core[0].qkv.tiles() >= ctas &&
+           model_.core[0].gate_up.tiles() >= ctas;
+  }
+
   // One pass over the weights for any number of rows needs sums that are whole after one chunk, or
   // that a row operation adds up chunk by chunk.
   bool AllowsWide() const {
@@ -191,24 +204,35 @@ class Builder {
     op.layer = layer_;
     op.q_norm = layer.q_norm;
     op.k_norm = layer.k_norm;
+    op.qk_bias = layer.qk_bias;
     program_.ops.push_back(op);
+  }
+
+  // The norm that ends a sublayer: of its output, or of the stream once that is added.
+  void EndSublayer(const float* norm_out, Op& rows) const {
+    if (spec_.norms == NormPlacement::kAfterSum) {
+      LOOPSPEC_CHECK(rows.loop_norm == nullptr);
+      rows.loop_norm = norm_out;
+    } else {
+      rows.post_norm = norm_out;
+    }
   }
 
   // `after` is the row operation that ends the stack.
   void Layers(const std::vector<DeviceLayer>& layers, const Op& after) {
     for (layer_ = 0; layer_ < static_cast<int>(layers.size()); ++layer_) {
       const DeviceLayer& layer = layers[static_cast<size_t>(layer_)];
-      Matrix(layer.qkv, spec_.qk_norm ? MatrixKind::kQkvRaw : MatrixKind::kQkv,
-             Activation::kHidden);
+      const bool apart = spec_.qk_norm || spec_.qk_bias;  // rotated by an operation of their own
+      Matrix(layer.qkv, apart ? MatrixKind::kQkvRaw : MatrixKind::kQkv, Activation::kHidden);
       program_.ops.back().q_norm = layer.q_norm;
       program_.ops.back().k_norm = layer.k_norm;
-      if (spec_.qk_norm) Attention(OpType::kQkNorm, layer, {});
+      if (apart) Attention(OpType::kFinishQk, layer, {});
       Attention(OpType::kAttention, layer, OpFlag::kSend);
       Attention(OpType::kCombine, layer, OpFlag::kSend);
       Op mid = Rows(RowSource::kAdd);
       Partial(layer.attn_out, Activation::kAttention, mid);
       mid.flags = ReplicateFor(layer.gate_up) | OpFlag::kSend;
-      mid.post_norm = layer.attn_norm_out;
+      EndSublayer(layer.attn_norm_out, mid);
       mid.output = RowOutput::kNormed;
       mid.pre_norm = layer.mlp_norm_in;
       program_.ops.push_back(mid);
@@ -223,7 +247,7 @@ class Builder {
       }
       Partial(layer.down, Activation::kFeedForward, end);
       if (next < layers.size()) end.flags |= OpFlag::kSend;
-      end.post_norm = layer.mlp_norm_out;
+      EndSublayer(layer.mlp_norm_out, end);
       program_.ops.push_back(end);
     }
     layer_ = 0;

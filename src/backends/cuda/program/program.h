@@ -21,6 +21,7 @@ struct Program {
   std::vector<WideMatrix> wide;  // [matrix]; empty: more than kPassRows rows take several passes
   bool wide_pieces = false;      // q, k, v and inputs of `down` are whole pieces of 16 bytes
   bool low_latency = false;      // small batches may use the low-latency exchange
+  bool producer = false;         // kernels with a producer warp may run it
 };
 
 // `ctas`: of the kernel's grid. Throws Error when the model has more matrices than the

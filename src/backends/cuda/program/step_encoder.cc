@@ -116,23 +116,23 @@ PhaseRelation RelationOf(const StepPlan& plan, Phase phase) {
   return relation;
 }
 
-int ChooseRunSplits(std::span<const Sharers> sharers, int tail_units, int kv_heads, int warps,
-                    int per_page) {
-  const auto pieces = [&](int run) {
+int ChooseSpanSplits(std::span<const Sharers> sharers, int tail_units, int kv_heads, int warps,
+                     int per_page) {
+  const auto pieces = [&](int span) {
     int units = 0;
     for (const Sharers& rows : sharers) {
-      const int splits = std::max(run, rows.merged);
+      const int splits = std::max(span, rows.merged);
       units += (rows.splits + splits - 1) / splits;
     }
     return units * kv_heads;
   };
   const int tail = tail_units * kv_heads;
-  // Tails do not count: runs must leave enough pieces for the producer warp to fetch them.
+  // Tails do not count: spans must leave enough pieces for the producer warp to fetch them.
   if (pieces(1) <= kFewRounds * warps) return 1;
-  const auto time = [&](int run) { return RunsTime(pieces(run), run, tail, warps); };
+  const auto time = [&](int span) { return SpansTime(pieces(span), span, tail, warps); };
   int best = std::max(2, per_page);
-  for (int run = 2 * best; run <= kRunPages * per_page; run *= 2) {
-    if (time(run) <= time(best)) best = run;
+  for (int span = 2 * best; span <= kSpanPages * per_page; span *= 2) {
+    if (time(span) <= time(best)) best = span;
   }
   return best;
 }
@@ -187,8 +187,8 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
   header_.units[phase] = static_cast<int32_t>(units_.size());
   for (const AttentionUnit& unit : units_) {
     if (unit.merged > 1) header_.merged[phase] = 1;
-    header_.longest_run[phase] = std::max(header_.longest_run[phase], unit.keys.splits);
-    header_.runs[phase] += unit.keys.whole;
+    header_.longest_span[phase] = std::max(header_.longest_span[phase], unit.keys.splits);
+    header_.spans[phase] += unit.keys.whole;
     if (phase == kPhaseCore) step_.positions_read += unit.keys.splits * split_;
   }
   std::copy(infos_.begin(), infos_.end(),
@@ -200,7 +200,7 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
 }
 
 int StepEncoder::Merged(int position) const {
-  return PartialSplits(position, split_, spec_.kv_heads, kRunPages * (kPageSize / split_));
+  return PartialSplits(position, split_, spec_.kv_heads, kSpanPages * (kPageSize / split_));
 }
 
 // Rows of one sequence and plane share the reading of partials that are fully committed. The other
@@ -243,22 +243,22 @@ void StepEncoder::Group(const StepPlan& plan) {
         {first, last - first, std::get<2>(key(order_[first])) / split_ / merged * merged, merged});
     first = last;
   }
-  const int run = count <= run_rows_
-                      ? ChooseRunSplits(sharers_, static_cast<int>(tail_units_.size()),
-                                        spec_.kv_heads, warps_, kPageSize / split_)
-                      : 1;
+  const int span = count <= span_rows_
+                       ? ChooseSpanSplits(sharers_, static_cast<int>(tail_units_.size()),
+                                          spec_.kv_heads, warps_, kPageSize / split_)
+                       : 1;
   for (const Sharers& rows : sharers_) {
-    const int splits = std::max(run, rows.merged);
+    const int splits = std::max(span, rows.merged);
     for (int split = 0; split < rows.splits; split += splits)
       units_.push_back(
           Unit(plan, rows.first, rows.count, split, std::min(splits, rows.splits - split)));
   }
-  const bool runs = std::any_of(units_.begin(), units_.end(),
-                                [](const AttentionUnit& unit) { return unit.keys.splits > 1; });
-  // As many as the producer warp takes care of (decode/ops/attention_pieces.cuh).
-  LOOPSPEC_CHECK(!runs || count > run_rows_ ||
+  const bool spans = std::any_of(units_.begin(), units_.end(),
+                                 [](const AttentionUnit& unit) { return unit.keys.splits > 1; });
+  // As many as the producer warp takes care of (attention/attention_pieces.cuh).
+  LOOPSPEC_CHECK(!spans || count > span_rows_ ||
                  static_cast<int>(units_.size()) * spec_.kv_heads >= warps_ / 4);
-  const size_t at = runs
+  const size_t at = spans
                         ? units_.size()
                         : TailUnitsIndex(units_.size(), tail_units_.size(), spec_.kv_heads, warps_);
   units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), tail_units_.begin(),

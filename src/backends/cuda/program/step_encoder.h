@@ -30,10 +30,10 @@ struct Sharers {
   int merged;  // splits of a partial
 };
 
-// Splits of a run of attention, such that the grid's warps end as early as they can. A page has
-// `per_page` splits. Rows whose partials are longer than that have runs of one partial.
-int ChooseRunSplits(std::span<const Sharers> sharers, int tail_units, int kv_heads, int warps,
-                    int per_page);
+// Splits of a span of attention, such that the grid's warps end as early as they can. A page has
+// `per_page` splits. Rows whose partials are longer than that have spans of one partial.
+int ChooseSpanSplits(std::span<const Sharers> sharers, int tail_units, int kv_heads, int warps,
+                     int per_page);
 
 class StepEncoder {
  public:
@@ -42,8 +42,8 @@ class StepEncoder {
 
   // Rows of a phase from which on attention has large units.
   void SetWideFrom(int rows) { wide_from_ = rows; }
-  // Rows of a phase up to which a unit may be a run of several splits.
-  void SetRunRows(int rows) { run_rows_ = rows; }
+  // Rows of a phase up to which a unit may be a span of several splits.
+  void SetSpanRows(int rows) { span_rows_ = rows; }
 
   // Writes `plan` to `buffer`, which grows as needed.
   EncodedStep Encode(const StepPlan& plan, PinnedArray<std::byte>& buffer);
@@ -62,7 +62,7 @@ class StepEncoder {
   const ModelSpec& spec_;
   int split_, warps_, cells_, readouts_, planes_;
   int wide_from_ = kWideFrom;
-  int run_rows_ = 0;
+  int span_rows_ = 0;
   size_t used_ = 0;
   PlanHeader header_{};
   EncodedStep step_;

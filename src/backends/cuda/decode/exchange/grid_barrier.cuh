@@ -3,8 +3,8 @@
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/watchdog.cuh"
+#include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {
 

@@ -5,9 +5,9 @@
 
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {
 

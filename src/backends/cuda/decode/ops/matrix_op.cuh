@@ -11,11 +11,11 @@
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/matrix_epilogue.cuh"
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
+#include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {
 
@@ -242,9 +242,9 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
   pass.Save();
 }
 
-// Several chunks of each tile; their sums are added in order. With a producer warp only small
-// batches take this path: where the exchange is enabled, shares for larger batches have a single
-// chunk.
+// Several chunks of each tile; their sums are added in order. Where the exchange is enabled only
+// small batches take this path: shares for larger batches then have a single chunk. Wider models
+// take it for QKV and gate/up, and every tile loads its inputs again, from the L2 cache.
 template <int kRows, Inputs kInputs, typename Kind>
 __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int rows) {
   MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);

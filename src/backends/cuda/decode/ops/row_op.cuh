@@ -5,9 +5,9 @@
 
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/device/instructions.cuh"
 #include "model/initial_state.h"
 
 namespace loopspec::cuda {
@@ -253,9 +253,14 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   }
 
   RowRegisters<kHidden, kExact> x, before, post, loop, pre;
-  post.LoadWeights(h, op.post_norm);
-  loop.LoadWeights(h, op.loop_norm);
-  pre.LoadWeights(h, op.pre_norm);
+  const auto load_weights = [&] {
+    post.LoadWeights(h, op.post_norm);
+    loop.LoadWeights(h, op.loop_norm);
+    pre.LoadWeights(h, op.pre_norm);
+  };
+  // Wide rows need the registers for the sums of several chunks first.
+  constexpr bool kWeightsFirst = kHidden <= kLocalHidden;
+  if constexpr (kWeightsFirst) load_weights();
   if (op.source == RowSource::kAdd) {
     const float* stream = at.Stream(p, at.Is(RunFlag::kLocalStream));
     before.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
@@ -268,7 +273,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     } else {
       x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(sums + i); });
       // Several loads in flight: one takes as long as all of them.
-      constexpr int kAtOnce = kHidden <= kLocalHidden ? 3 : 1;
+      constexpr int kAtOnce = kWeightsFirst ? 3 : 2;
 #pragma unroll 1
       for (int c = 1; c < chunks; c += kAtOnce) {
         x.ForEach(h, [&](float4& v, int i) {
@@ -298,6 +303,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     const float* state = p.buffers.state + static_cast<size_t>(info.cell) * h;
     x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(state + i); });
   }
+  if constexpr (!kWeightsFirst) load_weights();
   if (op.source == RowSource::kAdd) {
     if (op.post_norm != nullptr) Normalise(x, p, post, scratch);
 #pragma unroll
@@ -326,11 +332,11 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   StoreInputs<Writer>(p, op, at, x);
 }
 
-// RMSNorm over all of q and all of k, then the rotation; q to its buffer, k to the cell (Raven
-// olmo).
-__device__ __forceinline__ void QkNormOp(const DecodeParams& p, const Op& op, int phase,
-                                         const RowInfo& info, int row, int recurrence,
-                                         float* scratch) {
+// RMSNorm over all of q and all of k (Raven olmo) or their biases (Huginn), then the rotation; q to
+// its buffer, k to the cell.
+__device__ __forceinline__ void FinishQkOp(const DecodeParams& p, const Op& op, int phase,
+                                           const RowInfo& info, int row, int recurrence,
+                                           float* scratch) {
   const float* raw =
       p.buffers.qk_raw + static_cast<size_t>(row) * (p.shapes.q_size + p.shapes.kv_size);
   const int plane =
@@ -343,19 +349,31 @@ __device__ __forceinline__ void QkNormOp(const DecodeParams& p, const Op& op, in
   for (int part = 0; part < 2; ++part) {
     const float* from = part == 0 ? raw : raw + p.shapes.q_size;
     const float* weight = part == 0 ? op.q_norm : op.k_norm;
+    const float* bias =
+        op.qk_bias == nullptr || part == 0 ? op.qk_bias : op.qk_bias + p.shapes.q_size;
     const int size = part == 0 ? p.shapes.q_size : p.shapes.kv_size;
-    float squares = 0.0f;
-    for (int i = threadIdx.x; i < size; i += kThreads) {
-      const float v = __ldcg(from + i);
-      squares += v * v;
+    float scale = 1.0f;
+    if (weight != nullptr) {
+      float squares = 0.0f;
+      for (int i = threadIdx.x; i < size; i += kThreads) {
+        const float v = __ldcg(from + i);
+        squares += v * v;
+      }
+      scale = rsqrtf(CtaSum(squares, scratch + part * kWarps) / static_cast<float>(size) +
+                     p.shapes.eps);
     }
-    const float scale =
-        rsqrtf(CtaSum(squares, scratch + part * kWarps) / static_cast<float>(size) + p.shapes.eps);
     for (int pair = threadIdx.x; pair < size / 2; pair += kThreads) {
       const int head = pair / half, i = pair % half;
       const int at = head * p.shapes.head_dim + i;
-      const float low = __ldcg(from + at) * scale * weight[at];
-      const float high = __ldcg(from + at + half) * scale * weight[at + half];
+      float low = __ldcg(from + at), high = __ldcg(from + at + half);
+      if (weight != nullptr) {
+        low = low * scale * weight[at];
+        high = high * scale * weight[at + half];
+      }
+      if (bias != nullptr) {
+        low = __fadd_rn(low, bias[at]);
+        high = __fadd_rn(high, bias[at + half]);
+      }
       const float2 turn = __ldcg(rope + i);
       bf16* out = part == 0 ? p.buffers.q + (static_cast<size_t>(row) * p.shapes.heads + head) *
                                                 p.shapes.head_stride

@@ -8,11 +8,11 @@
 // copies wait in this loop instead of in the memory system's queues ahead of the exchanges.
 #pragma once
 
+#include "backends/cuda/attention/attention_pieces.cuh"
 #include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/instructions.cuh"
-#include "backends/cuda/decode/ops/attention_pieces.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/decode/watchdog.cuh"
+#include "backends/cuda/device/instructions.cuh"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {
@@ -79,9 +79,9 @@ __device__ __forceinline__ void ProduceWeights(StreamPass pass, uint32_t interva
   } while (StepPass(pass));
 }
 
-// Keys and values of the warps' streamed pieces (ops/attention_streamed.cuh). A round is a piece
-// for each warp. Which keys that is lies in the plan, in memory: a few rounds are looked up once
-// for all layers, more than that always one round ahead.
+// Keys and values of the warps' streamed pieces (attention/attention_streamed.cuh). A round is a
+// piece for each warp. Which keys that is lies in the plan, in memory: a few rounds are looked up
+// once for all layers, more than that always one round ahead.
 template <typename Kind>
 class KeyProducer {
  public:
@@ -120,7 +120,7 @@ class KeyProducer {
       }
       int splits = 0;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) splits = max(splits, Streamed(Context().key_runs[now][w]));
+      for (int w = 0; w < kWarps; ++w) splits = max(splits, Streamed(Context().key_spans[now][w]));
 #pragma unroll 1
       for (int split = 0; split < splits; ++split) ProduceSplit(now, split, interval, clock);
     }
@@ -129,8 +129,8 @@ class KeyProducer {
   }
 
  private:
-  static __device__ __forceinline__ int Streamed(const KeyRun& run) {
-    return run.whole != 0 ? run.splits : 0;
+  static __device__ __forceinline__ int Streamed(const KeySpan& span) {
+    return span.whole != 0 ? span.splits : 0;
   }
 
   __device__ __forceinline__ void LookUp(int round, int buffer) {
@@ -140,7 +140,7 @@ class KeyProducer {
 #pragma unroll 1
     for (int w = 0; w < kWarps; ++w) {
       const int piece = static_cast<int>(blockIdx.x + gridDim.x * w) + round * PieceStride();
-      KeyRun& to = context.key_runs[buffer][w];
+      KeySpan& to = context.key_spans[buffer][w];
       if (piece >= pieces_) {
         to.whole = 0;
         continue;
@@ -153,17 +153,17 @@ class KeyProducer {
     }
   }
 
-  // The next split of each warp's run: all keys, then all values. First where they are: between two
-  // copies there is little time.
+  // The next split of each warp's span: all keys, then all values. First where they are: between
+  // two copies there is little time.
   __device__ __forceinline__ void ProduceSplit(int buffer, int split, uint32_t interval,
                                                StagePacer<Kind>& clock) {
     const bf16* from[kWarps];
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const KeyRun& run = Context().key_runs[buffer][w];
-      const int at = run.first + split, page = at >> per_page_log2_;
-      const bool there = split < Streamed(run);
-      const int head = there ? run.pages[page] + Context().key_heads[buffer][w] : 0;
+      const KeySpan& span = Context().key_spans[buffer][w];
+      const int at = span.first + split, page = at >> per_page_log2_;
+      const bool there = split < Streamed(span);
+      const int head = there ? span.pages[page] + Context().key_heads[buffer][w] : 0;
       const bf16* keys = keys_ + static_cast<size_t>(head) * (2 * page_) +
                          (at - (page << per_page_log2_)) * split_;
       from[w] = there ? keys : nullptr;

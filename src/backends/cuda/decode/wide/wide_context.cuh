@@ -5,8 +5,8 @@
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/instructions.cuh"
 #include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {
 
@@ -36,7 +36,7 @@ struct WideRun {
 inline constexpr size_t kContextCaches =
     sizeof(CtaContext::row_cache) + sizeof(CtaContext::query_cache) +
     sizeof(CtaContext::chain_cache) + sizeof(CtaContext::piece_cache) +
-    sizeof(CtaContext::key_runs) + sizeof(CtaContext::key_heads) + sizeof(CtaContext::shares);
+    sizeof(CtaContext::key_spans) + sizeof(CtaContext::key_heads) + sizeof(CtaContext::shares);
 inline constexpr int kWideContextBytes =
     (static_cast<int>(sizeof(CtaContext) - kContextCaches) + 1023) / 1024 * 1024;
 

@@ -4,11 +4,11 @@
 // same order as in wide_product.cuh, is that of a single row.
 #include <type_traits>
 
-#include "backends/cuda/decode/hopper.cuh"
 #include "backends/cuda/decode/wide/wide_epilogue.cuh"
 #include "backends/cuda/decode/wide/wide_pieces.cuh"
 #include "backends/cuda/decode/wide/wide_product_kernels.h"
 #include "backends/cuda/decode/wide/wide_stages.cuh"
+#include "backends/cuda/device/hopper.cuh"
 #include "base/check.h"
 
 namespace loopspec::cuda {

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "backends/cuda/decode/ops/combine_op.cuh"
+#include "backends/cuda/attention/combine_op.cuh"
+#include "backends/cuda/attention/wide_attention.cuh"
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
-#include "backends/cuda/decode/wide/wide_attention.cuh"
 #include "backends/cuda/decode/wide/wide_product_kernels.h"
 
 namespace loopspec::cuda {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
     LetNextOperationStart();
     WaitForOperationsBefore();
     const int row = static_cast<int>(blockIdx.x);
-    QkNormOp(p, op, run.phase, run.infos[row], row, run.recurrence, scratch);
+    FinishQkOp(p, op, run.phase, run.infos[row], row, run.recurrence, scratch);
   }
 }
 
@@ -231,7 +231,7 @@ void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Pha
             shape_ >= 0 ? shape_ : ChooseWideShape(matrix, run.rows, multiprocessors_, hopper_));
         break;
       }
-      case OpType::kQkNorm:
+      case OpType::kFinishQk:
         launcher.Run(QkNormKernel, run.rows, kThreads, 0, params, op, run);
         break;
       case OpType::kAttention:

@@ -1,0 +1,40 @@
+# Debian packages: `cpack --config build/release/CPackConfig.cmake -B DIR` writes loopspec_VERSION_ARCH.deb (the program) and
+# libloopspec-dev_VERSION_ARCH.deb (the library and its headers).
+set(LOOPSPEC_PACKAGE_CONTACT "the loopspec.cpp developers <loopspec@packages.invalid>" CACHE STRING "Maintainer in packages")
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME loopspec)
+set(CPACK_PACKAGE_CONTACT "${LOOPSPEC_PACKAGE_CONTACT}")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "fast, lossless inference for looped transformers")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL program development)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+# The version of this very commit, and files that Debian wants compressed: known when packages are made.
+set(CPACK_PROJECT_CONFIG_FILE "${PROJECT_BINARY_DIR}/LoopspecPackageVersion.cmake")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/LoopspecPackageVersion.cmake.in" "${CPACK_PROJECT_CONFIG_FILE}" @ONLY)
+set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/CompressPackageDocs.cmake")
+
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME loopspec)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ca-certificates)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "bubblewrap, python3")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
+  "One program for Ouro, Nanbeige and Raven checkpoints as they are released:
+generation, chat, an OpenAI-compatible server, measurements. LoopSpec decoding
+gives exactly the text of autoregressive decoding, several times sooner.")
+
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libloopspec-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(packages libfmt-dev libspdlog-dev libhwy-dev libpcre2-dev libutf8proc-dev zlib1g-dev)
+if(SECCOMP_FOUND)
+  list(APPEND packages libseccomp-dev)
+endif()
+list(JOIN packages ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+  "The library behind loopspec, static, with its headers and a package file for
+CMake: find_package(loopspec) and loopspec::loopspec.")
+include(CPack)

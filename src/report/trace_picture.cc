@@ -1,0 +1,151 @@
+#include "report/trace_picture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/escape_html.h"
+#include "base/json.h"
+
+namespace loopspec {
+namespace {
+
+struct Life {
+  int64_t born = 0, died = 0;  // steps
+  std::string text;
+  int proposal = 0;  // 0: root or fallback
+  bool pruned = false, verified = false;
+  struct Mark {
+    int64_t step;
+    std::string text;
+    char kind;  // d raft, g ate closed, a ccepted, f allback
+  };
+  std::vector<Mark> marks;
+  std::map<int64_t, int64_t> depth_at;  // recurrences that it went through: step -> depth reached
+};
+
+// Line breaks are shown, other control characters left out.
+std::string Escape(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') out += "\\n";
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
+  }
+  return EscapeHtml(out);
+}
+
+std::map<int64_t, Life> Lives(const Json& trace, int64_t& last, const std::string& what) {
+  std::map<int64_t, Life> lives;
+  if (!trace.is_object() || !trace.contains("events") || !trace["events"].is_array())
+    Fail("{}: no list of events: not a trace", what);
+  for (const Json& event : trace["events"]) {
+    const std::string kind = FindString(event, "kind", what).value_or("");
+    const int64_t step = FindInt(event, "step", what, 0, INT64_MAX).value_or(0);
+    const int64_t branch = FindInt(event, "branch", what, 0, INT64_MAX).value_or(0);
+    const std::string text =
+        FindString(event, "text", what)
+            .value_or(std::to_string(FindInt(event, "token", what, -1, INT64_MAX).value_or(-1)));
+    Life& life = lives[branch];
+    last = std::max(last, step);
+    if (kind == "spawn") {
+      life.born = step;
+      life.died = INT64_MAX;
+      life.text = text;
+      life.proposal = static_cast<int>(FindInt(event, "proposal", what, 0, 64).value_or(0));
+    } else if (kind == "advance") {
+      const int64_t depth = FindInt(event, "depth", what, 0, 1 << 20).value_or(0);
+      const int64_t count = FindInt(event, "proposal", what, 0, 1 << 20).value_or(0);
+      for (int64_t i = 0; i < count; ++i) life.depth_at[step + i] = depth - count + i + 1;
+      last = std::max(last, step + count);
+    } else if (kind == "prune") {
+      life.died = step;
+      life.pruned = true;
+    } else if (kind == "draft" || kind == "gate_closed") {
+      life.marks.push_back({step, kind == "draft" ? text : "", kind == "draft" ? 'd' : 'g'});
+    } else if (kind == "accept" || kind == "fallback") {
+      life.marks.push_back({step, text, kind == "accept" ? 'a' : 'f'});
+      life.died = step;
+      life.verified = true;
+    }
+  }
+  return lives;
+}
+
+}  // namespace
+
+int TraceRecurrence(const Json& trace, const std::string& what) {
+  if (!trace.is_object()) Fail("{}: no list of events: not a trace", what);
+  return static_cast<int>(FindInt(trace, "recurrence", what, 1, 4096).value_or(1));
+}
+
+std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::string& what) {
+  int64_t last = 0;
+  const std::map<int64_t, Life> lives = Lives(trace, last, what);
+  end = std::min(end, last);
+  if (begin >= end) Fail("{}: no steps from {} to {}, the trace has {}", what, begin, end, last);
+  const int recurrence = TraceRecurrence(trace, what);
+  constexpr int kRow = 26, kLeft = 120, kTop = 40;
+  // A token's R recurrences are as wide for every R, down to what can be seen.
+  const int cell = std::clamp(184 / recurrence, 6, 46);
+  const bool numbered = cell >= 16;     // there is room for the depth in a box
+  const int64_t every = 30 / cell + 1;  // step that the axis names
+  std::string body;
+  int row = 0;
+  for (const auto& [number, life] : lives) {
+    const int64_t died = std::min(life.died, last);
+    if (died <= begin || life.born >= end) continue;
+    const int y = kTop + row++ * kRow;
+    const auto x = [&](int64_t step) { return kLeft + static_cast<int>(step - begin) * cell; };
+    body +=
+        fmt::format("<text x=\"{}\" y=\"{}\" class=\"name p{}\">{}</text>\n",
+                    std::max(kLeft, x(life.born)) - 6, y + 17, life.proposal, Escape(life.text));
+    for (int64_t step = std::max(begin, life.born); step < std::min(end, died); ++step) {
+      const auto at = life.depth_at.find(step);
+      if (at == life.depth_at.end()) continue;  // it waited
+      const int64_t depth = at->second;
+      const bool final = depth == recurrence;
+      body += fmt::format(
+          "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{}\" class=\"{}\"/>\n",
+          x(step) + 1, y, cell - 2, kRow - 4, numbered ? 4 : 1,
+          life.pruned ? "pruned"
+          : final     ? "final"
+                      : "live");
+      if (numbered)
+        body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"depth\">{}</text>\n", x(step) + 5,
+                            y + 10, depth);
+      for (const Life::Mark& mark : life.marks) {
+        if (mark.step != step + 1) continue;
+        const char* colour = mark.kind == 'a' ? "accept" : mark.kind == 'f' ? "fallback" : "draft";
+        const std::string label = mark.kind == 'g' ? "\u2013" : mark.text;
+        body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\">{}</text>\n", x(step) + cell / 2,
+                            y + 19, colour, Escape(label));
+      }
+    }
+  }
+  const int width = kLeft + static_cast<int>(end - begin) * cell + 20;
+  const int height = kTop + row * kRow + 30;
+  std::string axis;
+  for (int64_t step = begin; step < end; step += every) {
+    axis += fmt::format("<text x=\"{}\" y=\"28\" class=\"axis\">{}</text>\n",
+                        kLeft + static_cast<int>(step - begin) * cell + cell / 2, step + 1);
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<style>.live{{fill:#dbeafe;stroke:#60a5fa}}.final{{fill:#bbf7d0;stroke:#22c55e}}.pruned{{"
+      "fill:#f3f4f6;stroke:#d1d5db}}"
+      ".depth{{font-size:8px;fill:#6b7280}}.axis{{text-anchor:middle;fill:#6b7280}}.name{{text-"
+      "anchor:end;fill:#111}}"
+      ".p2{{fill:#b45309}}.p0{{font-weight:bold}}.draft{{text-anchor:middle;fill:#1d4ed8}}"
+      ".accept{{text-anchor:middle;fill:#15803d;font-weight:bold}}.fallback{{text-anchor:middle;"
+      "fill:#dc2626;font-weight:bold}}</style>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+      "<text x=\"8\" y=\"14\" fill=\"#111\">LoopSpec, R = {}: one row per branch, one box per "
+      "recurrence; blue drafts, green accepted, red restart, grey pruned</text>\n"
+      "{}{}</svg>\n",
+      width, height, recurrence, axis, body);
+}
+
+}  // namespace loopspec

@@ -1,0 +1,18 @@
+// The timeline of branches as a picture.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/json_fwd.h"
+
+namespace loopspec {
+
+// R of the model that wrote it. Throws Error.
+int TraceRecurrence(const Json& trace, const std::string& what);
+
+// Steps [begin, end) of a trace as SVG: a row per branch, a box per recurrence, as in the paper's
+// Figure 1.
+std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::string& what);
+
+}  // namespace loopspec

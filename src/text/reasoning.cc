@@ -1,0 +1,85 @@
+#include "text/reasoning.h"
+
+#include <algorithm>
+
+namespace loopspec {
+namespace {
+
+constexpr std::string_view kOpen = "<think>";
+constexpr std::string_view kClose = "</think>";
+constexpr std::string_view kWhite = " \t\r\n";
+
+// How many bytes at the end of `text` are the beginning of `tag`.
+size_t BegunTag(std::string_view text, std::string_view tag) {
+  for (size_t length = std::min(text.size(), tag.size() - 1); length > 0; --length) {
+    if (text.substr(text.size() - length) == tag.substr(0, length)) return length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ReasoningSplitter::Parts ReasoningSplitter::Push(std::string_view text) {
+  held_ += text;
+  Parts parts;
+  Advance(false, parts);
+  return parts;
+}
+
+ReasoningSplitter::Parts ReasoningSplitter::Finish() {
+  Parts parts;
+  Advance(true, parts);
+  return parts;
+}
+
+// Takes from `held_` what is decided; `last`: nothing follows.
+void ReasoningSplitter::Advance(bool last, Parts& parts) {
+  if (state_ == State::kStart) {
+    const size_t begin = held_.find_first_not_of(kWhite);
+    const std::string_view rest =
+        begin == held_.npos ? std::string_view() : std::string_view(held_).substr(begin);
+    if (!last && rest.size() < kOpen.size() && kOpen.substr(0, rest.size()) == rest) return;
+    if (rest.substr(0, kOpen.size()) == kOpen) {
+      held_.erase(0, begin + kOpen.size());
+      state_ = State::kOpened;
+    } else {
+      state_ = State::kContent;
+    }
+  }
+  if (state_ == State::kOpened) {
+    held_.erase(0, std::min(held_.find_first_not_of(kWhite), held_.size()));
+    if (held_.empty()) return;
+    state_ = State::kReasoning;
+  }
+  if (state_ == State::kReasoning) {
+    const size_t close = held_.find(kClose);
+    size_t end = close;
+    if (close == held_.npos) end = held_.size() - (last ? 0 : BegunTag(held_, kClose));
+    // White space before the tag is not known as such before the tag has come.
+    size_t keep = end;
+    while (keep > 0 && kWhite.find(held_[keep - 1]) != kWhite.npos) --keep;
+    parts.reasoning = held_.substr(0, keep);
+    if (close == held_.npos) {
+      held_.erase(0, keep);
+      if (last) held_.clear();
+      return;
+    }
+    held_.erase(0, close + kClose.size());
+    state_ = State::kClosed;
+  }
+  if (state_ == State::kClosed) {
+    held_.erase(0, std::min(held_.find_first_not_of(kWhite), held_.size()));
+    if (held_.empty()) return;
+    state_ = State::kContent;
+  }
+  parts.content = std::move(held_);
+  held_.clear();
+}
+
+bool EndsInThink(std::string_view prompt) {
+  const size_t end = prompt.find_last_not_of(kWhite);
+  if (end == prompt.npos || end + 1 < kOpen.size()) return false;
+  return prompt.substr(end + 1 - kOpen.size(), kOpen.size()) == kOpen;
+}
+
+}  // namespace loopspec

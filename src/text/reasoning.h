@@ -1,0 +1,39 @@
+// What a model thinks before it answers, apart from the answer.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace loopspec {
+
+// Divides an answer "<think> reasoning </think> content". White space around the tags belongs to
+// neither. The result does not depend on how the text is cut into pieces.
+class ReasoningSplitter {
+ public:
+  struct Parts {
+    std::string reasoning, content;
+  };
+  // `open`: the prompt ended with <think>, so the answer begins inside.
+  explicit ReasoningSplitter(bool open) : state_(open ? State::kOpened : State::kStart) {}
+
+  Parts Push(std::string_view text);
+  Parts Finish();
+
+ private:
+  enum class State {
+    kStart,      // before <think>, if there is one
+    kOpened,     // white space after it
+    kReasoning,  // until </think>
+    kClosed,     // white space after it
+    kContent,
+  };
+  void Advance(bool last, Parts& parts);
+
+  State state_;
+  std::string held_;
+};
+
+// Whether a prompt leaves the answer inside <think>.
+bool EndsInThink(std::string_view prompt);
+
+}  // namespace loopspec

@@ -1,0 +1,228 @@
+// Losslessness within a precision: with weights of 8 and 4 bits, and with int8 keys and values,
+// LoopSpec writes what autoregressive decoding of the same model writes, and the logits behind each
+// token are the same bits.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "base/check.h"
+#include "engine/run_request.h"
+#include "tests/support/driver.h"
+#include "tests/support/quantized_model.h"
+#include "tests/support/verdicts.h"
+
+namespace loopspec {
+namespace {
+
+struct Precision {
+  const char* model;
+  int bits;  // of the weights; 16: as they are
+  KvType kv;
+  std::vector<std::vector<int>> depth_sets;
+  ComputeMode compute = ComputeMode::kAuto;
+};
+
+std::string PrecisionName(const Precision& p) {
+  std::string name =
+      fmt::format("{}_w{}_{}{}", p.model, p.bits, p.kv == KvType::kInt8 ? "kv8" : "kv16",
+                  p.compute == ComputeMode::kF32 ? "_f32" : "");
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+const std::vector<std::vector<int>> kOuroDepths = {{1}, {1, 2}, {2, 3}, {1, 2, 3}};
+const std::vector<std::vector<int>> kRavenDepths = {{4}, {2, 8}, {4, 8}, {3, 10, 20}};
+
+struct Written {
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> logits;
+  int64_t steps = 0;
+};
+
+class QuantizedEquality : public testing::TestWithParam<Precision> {
+ protected:
+  void Load(int threads, int64_t positions = 1024) {
+    const Precision& p = GetParam();
+    model_ = std::make_unique<Model>(p.bits == 16 ? LoadTestModel(p.model)
+                                                  : Model::Load(QuantizedFolder(p.model, p.bits)));
+    std::set<int> readouts = {model_->spec.recurrence};
+    for (const auto& depths : p.depth_sets) readouts.insert(depths.begin(), depths.end());
+    BackendOptions options;
+    options.readout_depths.assign(readouts.begin(), readouts.end());
+    options.kv_positions = positions;
+    options.compute = p.compute;
+    options.kv_type = p.kv;
+    options.threads = threads;
+    backend_ = MakeTestBackend(*model_, options);
+    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
+  }
+
+  Written Run(const DecodeRequest& request) {
+    std::vector<float> logits(static_cast<size_t>(model_->spec.vocab));
+    std::vector<std::vector<uint32_t>> recorded;
+    VerdictLog log;
+    scheduler_->set_hooks({{}, [&](const StepPlan& plan, const StepResult&) {
+                             log.Step(plan, [&](int readout) {
+                               backend_->ReadLogits(readout, logits);
+                               recorded.emplace_back(logits.size());
+                               std::memcpy(recorded.back().data(), logits.data(),
+                                           logits.size() * sizeof(float));
+                             });
+                           }});
+    const RequestResult result = RunRequest(*scheduler_, {.request = request});
+    scheduler_->set_hooks({});
+    Written written;
+    std::vector<int32_t> text = request.prompt;
+    for (const CommittedToken& token : result.tokens) written.tokens.push_back(token.token);
+    text.insert(text.end(), written.tokens.begin(), written.tokens.end());
+    for (const int number : log.Committed(text, request.prompt.size())) {
+      LOOPSPEC_CHECK(number >= 0);
+      const auto& bits = recorded[static_cast<size_t>(number)];
+      written.logits.insert(written.logits.end(), bits.begin(), bits.end());
+    }
+    written.steps = result.statistics.steps;
+    return written;
+  }
+
+  // Greedy and coupled; all sets of depths; budgets, groups and early children, drawn as they come.
+  void ExpectEqual(size_t prompts, int tokens) {
+    const auto texts = DemoPrompts(GetParam().model);
+    int64_t plain_steps = 0, steps = 0, compared = 0;
+    constexpr int kBudgets[] = {0, 1, 2, 5};
+    size_t round = 0;
+    for (size_t p = 0; p < prompts; ++p) {
+      for (const bool coupled : {false, true}) {
+        DecodeRequest request;
+        request.prompt = texts[p % texts.size()];
+        request.max_tokens = tokens;
+        if (coupled) {
+          request.sampling.sampler = Sampler::kCoupled;
+          request.sampling.temperature = 0.8f;
+          request.sampling.top_p = 0.95f;
+          request.seed = 7 + p;
+        }
+        const Written plain = Run(request);
+        for (const std::vector<int>& depths : GetParam().depth_sets) {
+          request.depths = depths;
+          request.row_budget = kBudgets[round % std::size(kBudgets)];
+          request.group = static_cast<int>(round % 3);
+          request.early = round % 5 < 2 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+          ++round;
+          const Written ours = Run(request);
+          const std::string where = fmt::format(
+              "prompt {} depths {} coupled {} rows {} group {} early {}", p, depths, coupled,
+              request.row_budget, request.group, request.early == EarlyChildren::kLookup);
+          ASSERT_EQ(ours.tokens, plain.tokens) << where;
+          ASSERT_TRUE(ours.logits == plain.logits)
+              << "other bits behind the same tokens: " << where;
+          steps += ours.steps;
+          plain_steps += plain.steps;
+          compared += std::ssize(ours.tokens);
+        }
+      }
+    }
+    EXPECT_LT(steps, plain_steps) << "nothing was ever accepted";
+    std::printf("%s: %lld tokens equal, %.2f times fewer recurrences\n",
+                PrecisionName(GetParam()).c_str(), static_cast<long long>(compared),
+                static_cast<double>(plain_steps) / static_cast<double>(steps));
+  }
+
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+TEST_P(QuantizedEquality, LoopSpecIsAutoregressive) {
+  Load(1);
+  ExpectEqual(1, 12);
+}
+
+// A prompt's keys have the bits that decoding would give: the same logits whatever part of the text
+// was prefilled.
+TEST_P(QuantizedEquality, PrefillIsDecoding) {
+  Load(1);
+  DecodeRequest request;
+  request.prompt = DemoPrompts(GetParam().model)[0];
+  request.max_tokens = 9;
+  const Written all = Run(request);
+  for (const size_t more : {1, 4}) {
+    DecodeRequest later = request;
+    later.prompt.insert(later.prompt.end(), all.tokens.begin(),
+                        all.tokens.begin() + static_cast<int64_t>(more));
+    later.max_tokens = static_cast<int>(9 - more);
+    const Written rest = Run(later);
+    ASSERT_EQ(rest.tokens, std::vector<int32_t>(all.tokens.begin() + static_cast<int64_t>(more),
+                                                all.tokens.end()));
+    const auto from = static_cast<int64_t>(more) * model_->spec.vocab;
+    ASSERT_TRUE(rest.logits == std::vector<uint32_t>(all.logits.begin() + from, all.logits.end()));
+  }
+}
+
+std::vector<int32_t> TokensOf(TokenStream& stream, int& preemptions) {
+  std::vector<int32_t> tokens;
+  StreamEvent event;
+  while (stream.Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
+    if (event.kind == StreamEvent::Kind::kToken) tokens.push_back(event.token.token);
+    if (event.kind == StreamEvent::Kind::kEnd) preemptions += stream.result(0).preemptions;
+  }
+  return tokens;
+}
+
+// Many requests in few pages: they share steps and prefixes, are preempted, swapped out and back
+// in, and each writes what it writes alone.
+TEST_P(QuantizedEquality, ManyAtOnce) {
+  std::vector<DecodeRequest> requests;
+  const auto texts = DemoPrompts(GetParam().model);
+  int most = 0;  // pages of one request
+  for (size_t i = 0; i < 4; ++i) {
+    DecodeRequest request;
+    request.prompt = texts[i % 2 == 0 ? 0 : i % texts.size()];
+    request.max_tokens = 70 - static_cast<int>(i);
+    if (i % 2 == 0) request.depths = GetParam().depth_sets[i / 2 % GetParam().depth_sets.size()];
+    most = std::max(most, PagesFor(std::ssize(request.prompt) + request.max_tokens));
+    requests.push_back(request);
+  }
+  Load(1, int64_t{most + 1} * kPageSize);
+  std::vector<std::vector<int32_t>> alone;
+  for (DecodeRequest request : requests) {
+    request.depths.clear();
+    alone.push_back(Run(request).tokens);
+  }
+  Scheduler together(*backend_, {});
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const DecodeRequest& request : requests)
+    streams.push_back(together.Submit({.request = request}));
+  int turns = 0, preemptions = 0;
+  while (together.Step()) ASSERT_LT(++turns, 100000);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(TokensOf(*streams[i], preemptions), alone[i]) << "request " << i;
+  EXPECT_GT(preemptions, 0);
+}
+
+class QuantizedEqualityLong : public QuantizedEquality {};
+TEST_P(QuantizedEqualityLong, ManyTokens) {
+  Load(2);
+  ExpectEqual(5, 150);
+}
+
+const Precision kPrecisions[] = {
+    {"ouro-demo", 8, KvType::kCompute, kOuroDepths},
+    {"ouro-demo", 4, KvType::kCompute, kOuroDepths},
+    {"ouro-demo", 16, KvType::kInt8, kOuroDepths},
+    {"ouro-demo", 8, KvType::kInt8, kOuroDepths, ComputeMode::kF32},
+    {"raven-demo", 8, KvType::kCompute, kRavenDepths},
+    {"raven-demo", 4, KvType::kInt8, kRavenDepths},
+};
+INSTANTIATE_TEST_SUITE_P(All, QuantizedEquality, testing::ValuesIn(kPrecisions),
+                         [](const auto& param) { return PrecisionName(param.param); });
+INSTANTIATE_TEST_SUITE_P(All, QuantizedEqualityLong, testing::ValuesIn(kPrecisions),
+                         [](const auto& param) { return PrecisionName(param.param); });
+
+}  // namespace
+}  // namespace loopspec

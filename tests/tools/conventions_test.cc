@@ -1,0 +1,343 @@
+// What people expect of a command-line tool: help where they look for it, options by variables and
+// a file, arguments without dashes, completions, a manual page, and errors that say what was meant.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include "tests/tools/cli.h"
+#include "tests/tools/tiny_model.h"
+
+namespace loopspec::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Words = std::vector<std::string>;
+
+Words CommandNames() {
+  return {"generate",  "chat",     "serve",   "batch",  "bench",      "experiment",
+          "calibrate", "simulate", "inspect", "logits", "tokenize",   "detokenize",
+          "template",  "trace",    "synth",   "demo",   "completion", "man"};
+}
+
+// What a shell command prints, with its exit code.
+std::pair<int, std::string> Shell(const std::string& command) {
+  std::FILE* pipe = popen(("{ " + command + "\n} 2>&1").c_str(), "r");
+  std::string out;
+  char block[4096];
+  for (size_t count; (count = std::fread(block, 1, sizeof(block), pipe)) > 0;)
+    out.append(block, count);
+  return {pclose(pipe), out};
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// ---- help
+
+TEST(Conventions, HelpWhereverItIsLookedFor) {
+  const std::string top = Call({"--help"}).out;
+  EXPECT_EQ(Call({"help"}).out, top);
+  EXPECT_EQ(Call({"help"}).code, 0);
+  for (const std::string& command : CommandNames()) {
+    SCOPED_TRACE(command);
+    EXPECT_TRUE(Has(top, "  " + command + " "));
+    const RunResult asked = Call({"help", command});
+    EXPECT_EQ(asked.code, 0);
+    EXPECT_EQ(asked.out, Call({command, "--help"}).out);
+  }
+  EXPECT_EQ(Call({"help", "experiment", "run"}).out, Call({"experiment", "run", "--help"}).out);
+  ExpectRefusal({"help", "nothing"}, {"unknown command nothing"});
+}
+
+// A sentence begins with a capital letter, a number, or the name of a value; and speaks of maximum
+// tokens, not of "most tokens to decode".
+TEST(Conventions, HelpIsPlainSentences) {
+  for (std::string command : CommandNames()) {
+    Words words = {command, "--help"};
+    if (command == "experiment") words = {command, "run", "--help"};
+    const std::string help = Call(words).out;
+    EXPECT_FALSE(Has(help, "Most tokens")) << command;
+    EXPECT_FALSE(Has(help, "LOOPSPEC_") && command != "serve") << command << "\n" << help;
+    const std::regex option("\n  (-[^ ][^\n]*?|[A-Z]+ [^\n]*?)  +([a-z][a-z ]+)");
+    for (std::sregex_iterator at(help.begin(), help.end(), option), end; at != end; ++at) {
+      const std::string text = (*at)[2];
+      static const std::set<std::string> kValues = {"input", "loopspec", "cascade",
+                                                    "ar",    "bash",     "key"};
+      EXPECT_TRUE(kValues.contains(text.substr(0, text.find(' ')))) << command << ": " << at->str();
+    }
+  }
+}
+
+// ---- arguments without dashes
+
+TEST(Conventions, ModelAndPromptWithoutDashes) {
+  const std::string model = OuroDemo(), prompt = "Once upon a time";
+  const Words tail = {"-n", "8", "--threads", "1", "--json"};
+  const auto text = [&](Words words) {
+    words.insert(words.begin(), "generate");
+    words.insert(words.end(), tail.begin(), tail.end());
+    const RunResult result = Call(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.json().value("text", "");
+  };
+  const std::string expected = text({"--model", model, "--prompt", prompt});
+  EXPECT_EQ(text({model, prompt}), expected);
+  EXPECT_EQ(text({model, "--prompt", prompt}), expected);
+  EXPECT_EQ(text({"--model", model, prompt}), expected);
+  EXPECT_EQ(text({prompt, "--model", model}), expected);
+  EXPECT_EQ(text({prompt, "-m", model}), expected);
+  EXPECT_EQ(text({"--seed=3", model, prompt}), expected);
+  const RunResult inspected = Call({"inspect", model, "--json"});
+  EXPECT_EQ(inspected.json().at("family"), "ouro");
+  EXPECT_EQ(Call({"tokenize", model, prompt}).out, Call({"tokenize", "-m", model, prompt}).out);
+  EXPECT_EQ(Call({"tokenize", prompt, "-m", model}).out,
+            Call({"tokenize", "-m", model, prompt}).out);
+  RunOptions piped;
+  piped.input = prompt + "\n";
+  const RunResult read =
+      Call({"generate", model, "-", "-n", "8", "--threads", "1", "--json"}, piped);
+  EXPECT_EQ(read.json().at("text"), expected);
+  ExpectRefusal({"generate", model}, {"needs one prompt, found none"});
+  ExpectRefusal({"generate", model, prompt, "-p", "x"}, {"needs one prompt, found 2"});
+  ExpectRefusal({"inspect"}, {"--model is required"});
+}
+
+// ---- variables and a file
+
+TEST(Settings, VariablesAndAFileGiveOptions) {
+  const Scratch scratch;
+  const auto tokens = [](const RunOptions& options, const Words& more = {}) {
+    Words words = {"generate", "-p", "Once", "--json", "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    const RunResult result = Call(words, options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.code == 0 ? static_cast<int>(Ids(result.json()).size()) : -1;
+  };
+  RunOptions variables;
+  variables.environment = {{"LOOPSPEC_MODEL", OuroDemo()},
+                           {"LOOPSPEC_MAX_TOKENS", "5"},
+                           {"LOOPSPEC_PORT", "no number, and not an option of this command"}};
+  EXPECT_EQ(tokens(variables), 5);
+  EXPECT_EQ(tokens(variables, {"-n", "3"}), 3) << "the command line comes first";
+
+  const std::string file =
+      scratch.Write("config", "# a comment\nmodel = " + OuroDemo() +
+                                  "\nmax-tokens = 7\n\n[chat]\nmax-tokens = 1\n[generate]\n"
+                                  "ignore-eos = true\nseed = \"4\"\n");
+  RunOptions configured;
+  configured.environment = {{"LOOPSPEC_CONFIG", file}};
+  EXPECT_EQ(tokens(configured), 7);
+  configured.environment.push_back({"LOOPSPEC_MAX_TOKENS", "5"});
+  EXPECT_EQ(tokens(configured), 5) << "the environment comes before the file";
+  scratch.Write("config", "max-tokens = 7\n[generate]\nmax-tokens = 2\nmodel=" + OuroDemo() + "\n");
+  configured.environment.pop_back();
+  EXPECT_EQ(tokens(configured), 2) << "what is for the command comes before what is for all";
+  // Where it lies unless told.
+  scratch.Write("home/.config/loopspec/config", "max-tokens = 6\nmodel = " + OuroDemo() + "\n");
+  RunOptions home;
+  home.environment = {{"HOME", scratch / "home"}};
+  EXPECT_EQ(tokens(home), 6);
+  home.environment = {{"XDG_CONFIG_HOME", scratch / "home/.config"}};
+  EXPECT_EQ(tokens(home), 6);
+}
+
+TEST(Settings, MistakesAreNamed) {
+  const Scratch scratch;
+  const Words generate = {"generate", "-m", OuroDemo(), "-p", "a"};
+  const auto refuses = [&](const std::string& text, const Words& words) {
+    RunOptions options;
+    options.environment = {{"LOOPSPEC_CONFIG", scratch.Write("config", text)}};
+    ExpectRefusal(generate, words, options);
+  };
+  refuses("thread = 2\n", {"config, line 1", "thread is no option of any command"});
+  refuses("[generate]\nport = 2\n", {"line 2", "port is no option of loopspec generate"});
+  refuses("[nothing]\n", {"line 1", "no command nothing"});
+  refuses("\nthreads\n", {"line 2", "expected OPTION = VALUE, found threads"});
+  refuses("threads =\n", {"line 1", "threads has no value"});
+  refuses("# x\nthreads = many\n", {"--threads many: not a", "in", "config, line 2"});
+  RunOptions variable;
+  variable.environment = {{"LOOPSPEC_THREADS", "many"}};
+  ExpectRefusal(generate, {"--threads many: not a", "in LOOPSPEC_THREADS"}, variable);
+  variable.environment = {{"LOOPSPEC_CONFIG", scratch / "missing"}};
+  ExpectRefusal(generate, {"missing"}, variable);
+}
+
+// ---- completions, manual page
+
+TEST(Conventions, CompletionsKnowEveryOption) {
+  const Scratch scratch;
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const std::string script = Call({"completion", shell}).out;
+    for (const std::string& command : CommandNames()) EXPECT_TRUE(Has(script, command)) << shell;
+    for (const char* word : {"max-tokens", "loopspec ar lookup", "report"})
+      EXPECT_TRUE(Has(script, word)) << shell << " " << word;
+    const std::string file = scratch.Write(shell, script);
+    if (Shell("command -v " + shell).first != 0) continue;
+    const auto [code, out] = Shell(shell + " -n " + file);
+    EXPECT_EQ(code, 0) << shell << ": " << out;
+    EXPECT_EQ(out, "");
+  }
+  ExpectRefusal({"completion", "csh"}, {"SHELL csh: expected bash, zsh or fish"});
+  // As bash asks: the words typed so far, the last one unfinished.
+  const auto complete = [&](const std::string& words) {
+    return Shell("bash -c 'source " + (scratch / "bash") + "; COMP_WORDS=(" + words +
+                 "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _loopspec; echo ${COMPREPLY[@]}'")
+        .second;
+  };
+  EXPECT_EQ(complete("loopspec gen"), "generate\n");
+  EXPECT_EQ(complete("loopspec generate --max-t"), "--max-tokens\n");
+  EXPECT_EQ(complete("loopspec generate --decode \"\""), "loopspec ar lookup\n");
+  EXPECT_EQ(complete("loopspec serve --p"), "--pull --prefix-cache --port\n");
+  EXPECT_EQ(complete("loopspec experiment re"), "report\n");
+  EXPECT_EQ(complete("loopspec experiment run --li"), "--limit\n");
+  EXPECT_EQ(complete("loopspec generate --model models/ou"), "\n") << "files are the shell's";
+}
+
+TEST(Conventions, TheManualPageHasEveryCommand) {
+  const Scratch scratch;
+  const std::string page = Call({"man"}).out;
+  for (const std::string& command : CommandNames())
+    EXPECT_TRUE(Has(page, ".SS loopspec " + command + "\n")) << command;
+  for (const char* word : {".TH LOOPSPEC 1", "\\-\\-max\\-tokens", "LOOPSPEC_MAX_TOKENS",
+                           ".config/loopspec/config", "EXIT STATUS"})
+    EXPECT_TRUE(Has(page, word)) << word;
+  if (Shell("command -v groff").first != 0) return;
+  const auto [code, out] =
+      Shell("groff -ww -man -Tutf8 " + scratch.Write("loopspec.1", page) + " > /dev/null");
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(out, "");
+}
+
+// ---- mistakes
+
+TEST(Conventions, AMistypedWordGetsASuggestion) {
+  const Words base = {"generate", "-m", OuroDemo(), "-p", "a"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return more;
+  };
+  ExpectRefusal(with({"--devic", "cpu"}), {"unknown option --devic, did you mean --device?"});
+  ExpectRefusal(with({"--max_tokens=5"}),
+                {"unknown option --max_tokens, did you mean --max-tokens?"});
+  ExpectRefusal({"serve", "-m", OuroDemo(), "--prot", "1"}, {"did you mean --port?"});
+  ExpectRefusal(with({"--bogus"}), {"unknown option --bogus (see"});
+  ExpectRefusal({"generat"}, {"unknown command generat", "did you mean generate?"});
+}
+
+TEST(Conventions, AMissingFolderIsNoDownload) {
+  RunOptions here;
+  here.folder = LOOPSPEC_SOURCE_DIR;
+  ExpectRefusal({"inspect", "models/nope"},
+                {"--model models/nope: no such folder", "models/ouro-demo"}, here);
+  const RunResult result = Call({"inspect", "models/nope"}, here);
+  EXPECT_FALSE(Has(result.err, "hf download")) << result.err;
+}
+
+TEST(Conventions, ARevisionIsLookedUpInTheCache) {
+  const Scratch scratch;
+  const std::string repository = "hub/models--org--tiny/";
+  for (const auto& [commit, dimension] : {std::pair{"aaa111", 1}, {"bbb222", 2}, {"bbb333", 3}}) {
+    TinyModel tiny = TinyModel::Ouro();
+    tiny.config["total_ut_steps"] = dimension;
+    tiny.Save(scratch, repository + "snapshots/" + commit);
+  }
+  scratch.Write(repository + "refs/main", "aaa111");
+  scratch.Write(repository + "refs/v2", "bbb222");
+  scratch.Write(repository + "refs/pr/7", "bbb333\n");
+  RunOptions cache;
+  cache.environment = {{"HF_HUB_CACHE", scratch / "hub"}};
+  const auto recurrence = [&](const std::string& name) {
+    return Call({"inspect", name, "--json"}, cache).json().value("recurrence", 0);
+  };
+  EXPECT_EQ(recurrence("org/tiny"), 1);
+  EXPECT_EQ(recurrence("org/tiny@main"), 1);
+  EXPECT_EQ(recurrence("org/tiny@v2"), 2);
+  EXPECT_EQ(recurrence("org/tiny@pr/7"), 3);
+  EXPECT_EQ(recurrence("org/tiny@bbb222"), 2);
+  EXPECT_EQ(recurrence("org/tiny@aaa"), 1);
+  ExpectRefusal({"inspect", "org/tiny@bbb"}, {"bbb", "expected one commit"}, cache);
+  ExpectRefusal({"inspect", "org/tiny@v3"}, {"hf download org/tiny --revision v3"}, cache);
+  ExpectRefusal({"inspect", "org/tiny@../../snapshots"}, {"no such folder"}, cache);
+}
+
+// ---- the same words for the same things
+
+TEST(Conventions, AFileOrPipeLosesItsLastLineBreak) {
+  const Scratch scratch;
+  const auto ids = [](const Words& prompt, const std::string& input) {
+    RunOptions piped;
+    piped.input = input;
+    Words words = {"generate", "-m", OuroDemo(), "-n", "6", "--threads", "1", "--json"};
+    words.insert(words.end(), prompt.begin(), prompt.end());
+    const Json out = Call(words, piped).json();
+    return std::pair(out.value("prompt_tokens", 0), out.value("token_ids", Json()));
+  };
+  const auto expected = ids({"-p", "Once upon a time"}, "");
+  for (const std::string end : {"", "\n", "\r\n"})
+    EXPECT_EQ(ids({"-f", "-"}, "Once upon a time" + end), expected);
+  EXPECT_EQ(ids({"-f", scratch.Write("p.txt", "Once upon a time\n")}, ""), expected);
+  EXPECT_NE(ids({"-f", "-"}, "Once upon a time\n\n").first, expected.first) << "one, not all";
+}
+
+TEST(Conventions, NamesOfInspectStandApartFromTheirValues) {
+  for (const std::string& model : {OuroDemo(), RavenDemo()}) {
+    const std::string out = Call({"inspect", model}).out;
+    EXPECT_TRUE(std::regex_search(out, std::regex("one token, autoregressive  +[0-9]"))) << out;
+  }
+}
+
+TEST(Conventions, OneDefaultLengthAndOneNameForIt) {
+  for (const std::string command : {"generate", "bench"})
+    EXPECT_TRUE(std::regex_search(Call({command, "--help"}).out, std::regex("default:[^;]*256")))
+        << command;
+  for (const std::string command :
+       {"generate", "chat", "batch", "bench", "simulate", "calibrate"}) {
+    EXPECT_TRUE(Has(Call({command, "--help"}).out, "-n,--max-tokens")) << command;
+  }
+  EXPECT_FALSE(Has(Call({"simulate", "--help"}).out, " --tokens"));
+}
+
+TEST(Conventions, BenchNeedsAModelAlone) {
+  const RunResult result =
+      Call({"bench", OuroDemo(), "-n", "8", "--repeat", "1", "--threads", "1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* word : {"ar", "loopspec", "4 prompts of bench's own"})
+    EXPECT_TRUE(Has(result.out, word)) << word << "\n" << result.out;
+  const Scratch scratch;
+  const RunResult tiny = Call({"bench", TinyModel::Ouro().Save(scratch, "tiny"), "-n", "8",
+                               "--repeat", "1", "--threads", "1"});
+  EXPECT_EQ(tiny.code, 0) << tiny.err;
+}
+
+// Eight tokens' worth of recurrences, for any R, in a picture that can be looked at.
+TEST(Conventions, TraceScalesWithR) {
+  const Scratch scratch;
+  for (const auto& [model, steps] : {std::pair{OuroDemo(), 32}, {RavenDemo(), 256}}) {
+    const std::string trace = scratch / "trace.json", svg = scratch / "trace.svg";
+    ASSERT_EQ(Call({"generate", model, "Once upon a time", "-n", "24", "--decode", "ar",
+                    "--threads", "1", "--trace", trace})
+                  .code,
+              0);
+    ASSERT_EQ(Call({"trace", trace, "--svg", svg}).code, 0);
+    const std::string drawn = Slurp(svg);
+    std::smatch width;
+    ASSERT_TRUE(std::regex_search(drawn, width, std::regex("width=\"([0-9]+)\"")));
+    EXPECT_GT(std::stoi(width[1]), 1200) << model;
+    EXPECT_LT(std::stoi(width[1]), 2000) << model;
+    size_t boxes = 0;
+    for (size_t at = 0; (at = drawn.find(" class=\"live\"", at)) != std::string::npos; ++at)
+      ++boxes;
+    for (size_t at = 0; (at = drawn.find(" class=\"final\"", at)) != std::string::npos; ++at)
+      ++boxes;
+    EXPECT_EQ(boxes, static_cast<size_t>(steps)) << "one box for each recurrence of one branch";
+  }
+}
+
+}  // namespace
+}  // namespace loopspec::test

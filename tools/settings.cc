@@ -1,0 +1,138 @@
+#include "tools/settings.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+
+namespace loopspec::tools {
+namespace {
+
+constexpr const char* kKey = "api-key";  // read by serve itself, beside those of the command line
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string Trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == text.npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1));
+}
+
+// Long names of a command's options and of its commands' options.
+std::set<std::string> OptionNames(const CLI::App& app) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_lnames().empty()) names.insert(option->get_lnames()[0]);
+  }
+  for (const CLI::App* command : app.get_subcommands({})) names.merge(OptionNames(*command));
+  names.erase("help");
+  names.erase("version");
+  return names;
+}
+
+// Of the command that runs alone: the parser looks at the variables of all.
+void NameVariables(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames()[0];
+    if (name != "help" && name != kKey) option->envname(VariableOf(name));
+  }
+  for (CLI::App* inner : command.get_subcommands({})) NameVariables(*inner);
+}
+
+CLI::App* Find(CLI::App& app, const std::string& name) {
+  for (CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+struct Setting {
+  std::string section, key, value, where;
+};
+
+std::vector<Setting> ReadFileSettings(const std::string& path) {
+  std::vector<Setting> settings;
+  const std::string file = ReadFile(path, 1 << 20);
+  std::string section;
+  size_t begin = 0;
+  for (int number = 1; begin < file.size(); ++number) {
+    const size_t end = std::min(file.find('\n', begin), file.size());
+    const std::string line = Trimmed(std::string_view(file).substr(begin, end - begin));
+    begin = end + 1;
+    const std::string where = fmt::format("{}, line {}", path, number);
+    if (line.empty() || line[0] == '#' || line[0] == ';') continue;
+    if (line[0] == '[') {
+      if (line.back() != ']') Fail("{}: expected [COMMAND], found {}", where, line);
+      section = Trimmed(std::string_view(line).substr(1, line.size() - 2));
+      settings.push_back({section, "", "", where});
+      continue;
+    }
+    const size_t equals = line.find('=');
+    if (equals == line.npos) Fail("{}: expected OPTION = VALUE, found {}", where, line);
+    std::string value = Trimmed(std::string_view(line).substr(equals + 1));
+    if (value.size() > 1 && value.front() == '"' && value.back() == '"')
+      value = value.substr(1, value.size() - 2);
+    settings.push_back({section, Trimmed(line.substr(0, equals)), value, where});
+  }
+  return settings;
+}
+
+}  // namespace
+
+std::string VariableOf(const std::string& long_name) {
+  std::string out = "LOOPSPEC_";
+  for (const char c : long_name)
+    out += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string ConfigFile() {
+  if (std::getenv("LOOPSPEC_CONFIG") != nullptr) return Variable("LOOPSPEC_CONFIG");
+  if (const std::string folder = Variable("XDG_CONFIG_HOME"); !folder.empty())
+    return folder + "/loopspec/config";
+  const std::string home = Variable("HOME");
+  return home.empty() ? "" : home + "/.config/loopspec/config";
+}
+
+std::map<std::string, std::string> ReadSettings(CLI::App& app, const std::string& command) {
+  if (CLI::App* chosen = Find(app, command); chosen != nullptr) NameVariables(*chosen);
+  std::map<std::string, std::string> origin;
+  const std::string path = ConfigFile();
+  std::error_code ignored;
+  const bool named = std::getenv("LOOPSPEC_CONFIG") != nullptr;
+  if (path.empty() || (!named && !std::filesystem::is_regular_file(path, ignored))) return origin;
+  std::vector<Setting> settings = ReadFileSettings(path);
+  for (const Setting& setting : settings) {
+    const CLI::App* of = setting.section.empty() ? &app : Find(app, setting.section);
+    if (of == nullptr) Fail("{}: there is no command {}", setting.where, setting.section);
+    if (setting.key.empty()) continue;  // the line of a section
+    if (!OptionNames(*of).contains(setting.key)) {
+      Fail("{}: {} is no option of {}", setting.where, setting.key,
+           setting.section.empty() ? "any command" : "loopspec " + setting.section);
+    }
+    if (setting.value.empty()) Fail("{}: {} has no value", setting.where, setting.key);
+  }
+  // Those of the command before those of all; a later line before an earlier one.
+  std::reverse(settings.begin(), settings.end());
+  std::stable_partition(settings.begin(), settings.end(),
+                        [](const Setting& setting) { return !setting.section.empty(); });
+  for (const Setting& setting : settings) {
+    if (setting.key.empty() || (!setting.section.empty() && setting.section != command)) continue;
+    const std::string variable = VariableOf(setting.key);
+    if (!Variable(variable.c_str()).empty()) continue;
+    setenv(variable.c_str(), setting.value.c_str(), 1);
+    origin[variable] = setting.where;
+  }
+  return origin;
+}
+
+}  // namespace loopspec::tools
