@@ -155,6 +155,7 @@ TensorView ReadTensor(Cursor& in, const std::string& where, uint64_t& offset) {
   uint64_t elements = 1;
   for (uint32_t i = 0; i < dimensions; ++i) {
     const auto extent = in.Read<uint64_t>();
+    if (extent == 0) Fail("{} has an extent of 0", where);
     if (extent > uint64_t{1} << 40 || __builtin_mul_overflow(elements, extent, &elements) ||
         elements >> 56 != 0) {
       Fail("{} has an extent of {}, larger than any file", where, extent);

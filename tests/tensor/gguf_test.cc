@@ -143,6 +143,10 @@ TEST(Gguf, HostileHeadersEndInASentence) {
             std::string::npos);
   writer.version = 1;
   EXPECT_NE(Refused([&] { Config(writer.File()); }).find("version 1"), std::string::npos);
+  // An extent of 0 hides that the others are larger than any file.
+  GgufWriter nothing = Ouro();
+  nothing.Tensor("token_embd.weight", {0, uint64_t{1} << 40, uint64_t{1} << 24}, 0, "");
+  EXPECT_NE(Refused([&] { Config(nothing.File()); }).find("an extent of 0"), std::string::npos);
   GgufWriter twice = Ouro();
   twice.Text("general.architecture", "ouro");
   EXPECT_NE(Refused([&] { Config(twice.File()); }).find("appears twice"), std::string::npos);
