@@ -139,7 +139,8 @@ struct LineInput::Terminal {
     el_set(editor, EL_EDITOR, "emacs");
     el_set(editor, EL_HIST, history, past);
     el_set(editor, EL_GETCFN, ReadCharacter);
-    el_set(editor, EL_ADDFN, "paste", "Insert what the terminal pastes", InsertPaste);
+    // Wide: of a narrow name it would keep copies that it never frees.
+    el_wset(editor, EL_ADDFN, L"paste", L"Insert what the terminal pastes", InsertPaste);
     el_set(editor, EL_BIND, "\033[200~", "paste", nullptr);
     el_source(editor, nullptr);  // ~/.editrc
     Load();
