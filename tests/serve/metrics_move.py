@@ -72,7 +72,7 @@ def load(server, stop):
             bad.sendall(b"NONSENSE\r\n\r\n")
             bad.recv(1000)
         with connect(server) as leaving:
-            leaving.sendall(raw_request({"prompt": repeat, "max_tokens": 1000, "stream": True, "ignore_eos": True}))
+            leaving.sendall(raw_request({"prompt": repeat, "max_tokens": 300, "stream": True, "ignore_eos": True}))
             leaving.recv(100)
         many = []
         try:

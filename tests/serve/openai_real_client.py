@@ -78,13 +78,13 @@ def streams(client, model, expected):
 
 
 def cancels(client, model, server):
-    before = server.metric("vllm:request_success_total", "cancelled")
+    before = server.metric("loopspec:request_failure_total", "cancelled")
     stream = client.completions.create(model=model, prompt="Once", max_tokens=1800, temperature=0, stream=True,
                                        extra_body={"ignore_eos": True})
     next(iter(stream))
     start = time.monotonic()
     stream.close()
-    while server.metric("vllm:request_success_total", "cancelled") == before:
+    while server.metric("loopspec:request_failure_total", "cancelled") == before:
         check(time.monotonic() - start < 10, "a hang-up was not noticed")
         time.sleep(0.01)
     return time.monotonic() - start
