@@ -46,12 +46,13 @@ def start_nginx(binary, config, folder, port, replicas):
     path = pathlib.Path(folder) / "nginx.conf"
     path.write_text(head + text)
     process = subprocess.Popen([binary, "-p", folder, "-e", f"{folder}/error.log", "-c", str(path)])
-    for _ in range(100):
+    for _ in range(1200):
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return process
         except OSError:
-            check(process.poll() is None, (pathlib.Path(folder) / "error.log").read_text())
+            if process.poll() is not None:
+                raise AssertionError((pathlib.Path(folder) / "error.log").read_text()) from None
             time.sleep(0.05)
     raise AssertionError("nginx does not listen")
 
