@@ -298,10 +298,11 @@ TEST_P(SandboxAttack, BombsAreBounded) {
     EXPECT_TRUE(ReasonOf("x = [0] * (1 << 40)").starts_with("MemoryError"));
     EXPECT_TRUE(
         ReasonOf("x = []\nwhile True: x.append(bytearray(1 << 26))").starts_with("MemoryError"));
-    // Threads of small stacks, which the limit of memory does not stop.
+    // Threads of the smallest stacks that every chip allows, which the limit of memory does not
+    // stop.
     const std::string threads = Attempts(R"python(
 import threading, time
-threading.stack_size(65536)
+threading.stack_size(131072)
 count = 0
 def start():
     global count
