@@ -89,7 +89,7 @@ def shows_probabilities(browser, pictures):
 
 def stops_and_retries(browser, server):
     answers = len(browser.all(".answer"))
-    cancelled = server.metric("vllm:request_success_total", "cancelled")
+    cancelled = server.metric("loopspec:request_failure_total", "cancelled")
     browser.set("#max_tokens", 1500)
     # Escape at the third token, pressed by the page itself: the answer takes less than a second.
     browser.script(
@@ -100,7 +100,7 @@ def stops_and_retries(browser, server):
         "}); watch.observe(log, {childList: true, subtree: true});")
     browser.ask("Write about a rainy day, at great length.")
     check(browser.all(".state")[-1].text == "stopped", browser.all(".state")[-1].text)
-    browser.wait(lambda: server.metric("vllm:request_success_total", "cancelled") == cancelled + 1, "the server to notice", 2)
+    browser.wait(lambda: server.metric("loopspec:request_failure_total", "cancelled") == cancelled + 1, "the server to notice", 2)
     browser.set("#max_tokens", 12)
     browser.click(".retry")
     browser.wait_done()
