@@ -99,14 +99,15 @@ def run(name, folder, replicas, expected):
         check(not re.search(r"status=4\d\d", said), said)
 
 
-def install(folder, name):
+def install(folder, name, requirement=None):
+    """The version in a virtual environment of its own, or None."""
     python = folder / "bin" / "python"
     try:
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         show = [python, "-m", "pip", "show", name]
         if subprocess.run(show, capture_output=True, check=False).returncode != 0:
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", name], check=True, timeout=900)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement or name], check=True, timeout=900)
         return re.search(r"Version: (\S+)", subprocess.run(show, capture_output=True, text=True, check=True).stdout).group(1)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"| {name} | | cannot be installed: {error} |", flush=True)
