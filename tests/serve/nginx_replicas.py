@@ -45,6 +45,7 @@ def start_nginx(binary, config, folder, port, replicas):
     head = f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/error.log;\n"
     path = pathlib.Path(folder) / "nginx.conf"
     path.write_text(head + text)
+    (pathlib.Path(folder) / "error.log").touch()  # read below, perhaps before nginx has made it
     process = subprocess.Popen([binary, "-p", folder, "-e", f"{folder}/error.log", "-c", str(path)])
     for _ in range(1200):
         try:
