@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""loopspec.ray with Ray from PyPI: rows that cannot be answered, a folder of another job, the example of docs/python.md.
+"""loopspec.ray with Ray from PyPI: rows that cannot be answered, a folder of another job, the examples of docs/python.md.
 
   ray_check.py --venv FOLDER
 """
@@ -75,30 +75,77 @@ def finished_rows_are_kept():
         check(sorted(row["id"] for row in read_results(folder)) == [0, 1, 2, 3], "rows on disk")
 
 
-def the_guide():
-    """The example of docs/python.md."""
-    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    [block] = [block for block in re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M) if "import ray" in block]
-    # Answers are kept where the program runs: a relative folder is the worker's.
+def another_prompt_is_refused():
+    """A row's name that comes with another prompt is not taken for the same row."""
+    import numpy
+
+    from loopspec.ray import Predictor, run
+
+    def batch(text):
+        return {"id": numpy.array([1]), "prompt": numpy.array([text], dtype=object)}
+
     with tempfile.TemporaryDirectory() as folder:
-        program = f"import ray\nray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\nMODEL = {MODEL!r}\n"
-        program += block.replace('"answers"', f'"{folder}/answers"')
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
-        said = set(re.findall(r"(?m)^([0-7]) ", done.stdout))
-        check(done.returncode == 0 and len(said) == 8, done.stdout + done.stderr[-3000:])
+        more = {"params": PARAMS, "key": "id", "results": folder, "engine": {"threads": 1}}
+        Predictor(MODEL, **more)(batch("Once"))
+        check(len(run([{"id": 1, "prompt": "Once"}], folder, model=MODEL, params=PARAMS, key="id")) == 1, "a finished job")
+        for again in (lambda: Predictor(MODEL, **more)(batch("Twice")),
+                      lambda: run([{"id": 1, "prompt": "Twice"}], folder, model=MODEL, params=PARAMS, key="id")):
+            try:
+                again()
+            except ValueError as error:
+                check("answered for the prompt 'Once'" in str(error), error)
+            else:
+                raise AssertionError("an answer to another prompt was taken")
+
+
+def wrong_rows_are_refused():
+    import ray.data
+
+    from loopspec.ray import run
+
+    for rows, key, said in (([{"row": 0, "prompt": "a"}], None, "name the column"), ([{"prompt": "a"}], "id", "expected id"),
+                            ([{"id": 1, "prompt": "a"}, {"id": 1, "prompt": "b"}], "id", "as one before"),
+                            (ray.data.range(2), None, "key is None")):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                run(rows, folder, model=MODEL, key=key)
+            except ValueError as error:
+                check(said in str(error), error)
+            else:
+                raise AssertionError(f"{rows} was taken")
+
+
+def the_guide():
+    """Those examples of docs/python.md that need no server, each as a program of its own."""
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)
+              if re.search("loopspec.ray import (run|Predictor)", block)]
+    check(len(blocks) == 2, "expected two examples")
+    for block in blocks:
+        with tempfile.TemporaryDirectory() as folder:
+            program = f"import ray\nray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\nMODEL = {MODEL!r}\n"
+            program += f"ANSWERS = {folder + '/answers'!r}\n" + block
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+            check(done.returncode == 0, done.stdout + done.stderr[-3000:])
+            from loopspec.ray import read_results
+
+            found = [row["text"] for row in read_results(folder + "/answers")]
+            check(len(found) == 8 and all(said in done.stdout or repr(said)[1:-1] in done.stdout for said in found), done.stdout)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--venv", required=True)
     options = parser.parse_args()
-    inside_venv(options.venv, ["ray[data]", "nanobind-backend>=1,<2", "numpy"], "ray.data, nanobind_backend, numpy")
+    inside_venv(options.venv, ["ray[data,serve]", "nanobind-backend>=1,<2", "numpy"], "ray.data, ray.serve, nanobind_backend, numpy")
     os.environ.update(RAY_DEDUP_LOGS="0", RAY_USAGE_STATS_ENABLED="0")
     import ray
 
     another_job_is_refused()
     bad_rows_say_why()
     finished_rows_are_kept()
+    another_prompt_is_refused()
+    wrong_rows_are_refused()
     the_guide()
     print(f"ray {ray.__version__}: all checks passed")
 
