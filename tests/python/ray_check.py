@@ -99,10 +99,11 @@ def another_prompt_is_refused():
 
 
 def wrong_rows_are_refused():
-    import ray.data
+    import ray
 
     from loopspec.ray import run
 
+    ray.init(num_cpus=1, _node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False)
     for rows, key, said in (([{"row": 0, "prompt": "a"}], None, "name the column"), ([{"prompt": "a"}], "id", "expected id"),
                             ([{"id": 1, "prompt": "a"}, {"id": 1, "prompt": "b"}], "id", "as one before"),
                             (ray.data.range(2), None, "key is None")):
@@ -113,6 +114,7 @@ def wrong_rows_are_refused():
                 check(said in str(error), error)
             else:
                 raise AssertionError(f"{rows} was taken")
+    ray.shutdown()
 
 
 def the_guide():
@@ -123,7 +125,7 @@ def the_guide():
     check(len(blocks) == 2, "expected two examples")
     for block in blocks:
         with tempfile.TemporaryDirectory() as folder:
-            program = f"import ray\nray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\nMODEL = {MODEL!r}\n"
+            program = f"import ray\nray.init(num_cpus=2, _node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False)\nMODEL = {MODEL!r}\n"
             program += f"ANSWERS = {folder + '/answers'!r}\n" + block
             done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False, cwd=folder)
             check(done.returncode == 0, done.stdout + done.stderr[-3000:])

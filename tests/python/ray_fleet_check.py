@@ -128,7 +128,7 @@ def fleet(options):
     killer = Killer(random.Random(options.seed), options.kill_seconds)
     with tempfile.TemporaryDirectory(prefix="loopspec-test-") as temporary:
         folder = f"{temporary}/answers"
-        address = ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False,
+        address = ray.init(num_cpus=CPUS, _node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False,
                            logging_level="ERROR").address_info["gcs_address"]
         command = [sys.executable, os.path.abspath(__file__), "--venv", options.venv, "--driver", address, "--folder", folder,
                    "--rows", str(options.rows), "--workers", str(options.workers)]
@@ -205,7 +205,7 @@ def throughput(options):
 
     params = {**PARAMS, "max_tokens": 32}
     rows = make_rows(options.rows)
-    ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(num_cpus=CPUS, _node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False
     one_process(rows[:BATCH], 0, params)
     for round_ in range(options.repeat):
