@@ -125,8 +125,8 @@ def the_guide():
     check(len(blocks) == 2, "expected two examples")
     for block in blocks:
         with tempfile.TemporaryDirectory() as folder:
-            program = f"import ray\nray.init(num_cpus=2, _node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False)\nMODEL = {MODEL!r}\n"
-            program += f"ANSWERS = {folder + '/answers'!r}\n" + block
+            program = "import ray\nray.init(num_cpus=2, _node_ip_address='127.0.0.1', include_dashboard=False, log_to_driver=False)\n"
+            program += f"MODEL = {MODEL!r}\nANSWERS = {folder + '/answers'!r}\n" + block
             done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False, cwd=folder)
             check(done.returncode == 0, done.stdout + done.stderr[-3000:])
             from loopspec.ray import read_results

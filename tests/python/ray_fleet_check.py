@@ -166,7 +166,7 @@ def fleet(options):
     different = sum(entry["text"] != texts[index] or entry["prompt"] != rows[index]["prompt"]
                     for index, entries in by_row.items() for entry in entries)
     print(f"{len(rows)} rows, {options.workers} workers, {killer.kills} killed, the driver once, {seconds:.0f} s: {lost} lost, "
-          f"{twice} twice, {different} different; {lines - len(found)} rows were answered again after a kill", flush=True)
+          f"{twice} twice, {different} different; {lines - len(found)} finished rows were answered again", flush=True)
     check(lost == twice == different == 0, "expected none of these")
 
 
