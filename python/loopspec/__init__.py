@@ -24,7 +24,11 @@ With their packages installed, `loopspec.lm_eval` is a model of the lm-evaluatio
 Ray Data.
 """
 
-from . import _core
+from ._choose_core import choose_core
+
+choose_core()
+
+from . import _core  # noqa: E402
 from ._core import QueueFull, Token
 from ._engine import LLM, AsyncStream, Engine, Stream
 from ._outputs import Calibration, CompletionOutput, RequestOutput, Statistics, Trace

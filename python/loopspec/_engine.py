@@ -297,6 +297,9 @@ class Engine:
                 max_queued=integer("max_queued", max_queued, 1), max_rows=integer("max_rows", max_rows, 0),
                 prefill_chunk=integer("prefill_chunk", prefill_chunk, 0))
         except ValueError as error:
+            if "has no CUDA backend" in str(error):
+                raise ValueError(f"device is {device!r}, and the package loopspec-cuda is not installed (see GPUs in "
+                                 "docs/python.md)") from None
             if name and not os.path.exists(name) and str(error).startswith("model "):
                 raise FileNotFoundError(str(error)) from None
             raise

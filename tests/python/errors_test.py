@@ -1,8 +1,10 @@
 """What goes wrong: which exception, in which words; signals; forks; the end of the program."""
 
 import os
+import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -231,6 +233,42 @@ if __name__ == "__main__":
             with self.subTest(end=end), python(LONG + end) as process:
                 process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 5 if "exit" in end else 0)
+
+
+class CudaPackage(unittest.TestCase):
+    """loopspec-cuda, with the plain module in its place: it is found by name, and what does not fit is said and left alone."""
+
+    PROGRAM = ("import warnings; warnings.simplefilter('always'); import loopspec; "
+               "print(loopspec._core.__name__, loopspec.Engine({model!r}).generate('Once upon a', max_tokens=1).text)")
+
+    def run_with(self, files):
+        with tempfile.TemporaryDirectory(prefix="loopspec-test-") as folder:
+            for name, content in files.items():
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content)
+            done = subprocess.run([sys.executable, "-c", self.PROGRAM.format(model=OURO)], capture_output=True, text=True, timeout=300,
+                                  check=False, env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ['PYTHONPATH']}"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.strip(), done.stderr
+
+    def test_it_is_taken(self):
+        module = pathlib.Path(loopspec._core.__file__)
+        files = {"loopspec_cuda/__init__.py": b"", f"loopspec_cuda/{module.name}": module.read_bytes()}
+        self.assertEqual(self.run_with(files)[0], "loopspec_cuda._core  time")
+        files["loopspec-9.9.9.dist-info/METADATA"] = b"Metadata-Version: 2.1\nName: loopspec\nVersion: 9.9.9\n"
+        said, warned = self.run_with(files)
+        self.assertEqual(said, "loopspec._core  time")
+        self.assertIn(f"loopspec-cuda is {loopspec.__version__}, expected 9.9.9 as loopspec", warned)
+
+    def test_it_cannot_be_loaded(self):
+        said, warned = self.run_with({"loopspec_cuda/__init__.py": b"", "loopspec_cuda/_core.abi3.so": b"no library"})
+        self.assertEqual(said, "loopspec._core  time")
+        self.assertIn("loopspec-cuda cannot be loaded, so there is only the CPU", warned)
+
+    def test_it_is_not_there(self):
+        with self.assertRaisesRegex(ValueError, "^device is 'cuda', and the package loopspec-cuda is not installed"):
+            Engine(OURO, device="cuda")
 
 
 if __name__ == "__main__":

@@ -485,7 +485,9 @@ int CudaDeviceCount(std::string* why) {
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
     count = 0;
-    if (why != nullptr) *why = cudaGetErrorString(status);
+    int driver = 0;  // 0: there is none, which the runtime calls too old
+    const bool none = cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
+    if (why != nullptr) *why = none ? "no NVIDIA driver is installed" : cudaGetErrorString(status);
   } else if (count == 0 && why != nullptr) {
     *why = "no CUDA device is present";
   }
