@@ -16,12 +16,20 @@ What there is:
     LLM             the same in the shape of vLLM's class
     SamplingParams  what a request asks for: temperature, max_tokens, stop, seed ...
     RequestOutput, CompletionOutput, Token, Statistics     what comes back
+    Stream, AsyncStream, Trace, Calibration                what `stream`, `astream`, `trace` and `calibrate` return
     QueueFull       too many requests wait already
+
+Words that come up again and again:
+
+    recurrence      one run of a token through the shared blocks; a model makes R of them
+    depth           how many recurrences a token has been through so far, 1 to R
+    proposal        a depth below R at which the next token is drafted: depths=(1, 2) has two
+    draft           a token guessed there; at depth R it is accepted, or another token takes its place
 
 `python -m pydoc loopspec.Engine` explains the engine; docs/python.md is the guide.
 
-With their packages installed, `loopspec.lm_eval` is a model of the lm-evaluation-harness, and `loopspec.ray` answers the rows of
-Ray Data.
+With their packages installed, `loopspec.lm_eval` is a model of the lm-evaluation-harness, and `loopspec.ray` answers rows of
+Ray Data and serves in Ray Serve. loopspec-cuda, a package of its own, brings GPUs.
 """
 
 from ._choose_core import choose_core

@@ -87,7 +87,7 @@ def _is_one(prompts: object) -> bool:
 
 
 class Stream:
-    """An answer under way: an iterator of its tokens, which waits for the next one.
+    """An answer under way, as `Engine.stream` returns it: an iterator of its tokens, which waits for the next one.
 
     ::
 
@@ -144,7 +144,7 @@ class Stream:
 
 
 class AsyncStream:
-    """An answer under way: an asynchronous iterator of its tokens.
+    """An answer under way, as `Engine.astream` returns it: an asynchronous iterator of its tokens.
 
     ::
 
@@ -254,15 +254,15 @@ class Engine:
     gets alone. Python's lock is released while the engine works, and Ctrl-C cancels what is waited for.
 
     model: folder of a checkpoint as the Hugging Face Hub has it, or ORG/NAME in the Hugging Face cache.
-    device: "auto" (the first GPU of a build with CUDA, else the CPU), "cpu", "cuda", "cuda:1".
+    device: "auto" (the first GPU where the package loopspec-cuda and a driver are, else the CPU), "cpu", "cuda", "cuda:1".
     dtype: "auto", "float32" or "bfloat16": what matrix products take in.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
     recurrence: run so many recurrences instead of the model's own R.
-    recurrences: fewer ones that requests and `logits` may ask for.
+    recurrences: numbers below R after which requests and `logits` may read the model out, too; Ouro models have them all.
     kv_memory: for keys and values, in bytes or as "8GiB"; None: a quarter of a CPU's memory, most of a free GPU's.
-    kv_positions: the same as positions of text over all requests.
+    kv_positions: the same counted in tokens, those of all requests together, prompts and answers; give one or the other.
     cache_memory: how much of it may keep prefixes of texts for later requests; None: all of it. 0: none.
     max_running, max_queued: answers that are decoded at once, and that may wait: more are QueueFull.
     max_rows, prefill_chunk, cells: limits of a step, for those who study the scheduler.
@@ -389,7 +389,13 @@ class Engine:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Where the engine stands now: requests waiting and running, pages of key/value memory, tokens so far."""
+        """Where the engine stands now.
+
+        waiting, prefilling, decoding, preempted: requests by what they are doing.
+        pages, pages_free, pages_cached: of key/value memory, each of page_positions tokens.
+        finished, cancelled, failed, prompt_tokens, cached_tokens, decoded_tokens, steps, rows: counts so far; accepted,
+        fallback, early, drafted, preemptions: as in `Statistics`.
+        """
         return self._core.metrics()
 
     def __repr__(self) -> str:
@@ -416,11 +422,13 @@ class Engine:
         such as {"role": "user", "content": "Hello"}. {"prompt": ...} and {"prompt_token_ids": [...]} work, too.
         A list may be as long as you like: the engine keeps as many under way as it has room for.
 
-        params: a `SamplingParams`, or one for each prompt; **kw changes fields of it by name.
+        params: a `SamplingParams`, or one for each prompt. **kw are fields of `SamplingParams` by name, and go before it:
+            max_tokens=64, temperature=0.8, stop="\\n" ... An answer has 256 tokens at most unless told.
         use_tqdm: True shows a progress bar, False none; None shows one for a list that takes longer than a second,
             at a terminal that has tqdm.
 
-        Nothing is returned of a list in which one prompt is wrong: that raises ValueError, which names it.
+        Nothing is returned of a list in which one prompt is wrong, such as one longer than `context`: that raises
+        ValueError, which names it.
         """
         one = _is_one(prompts)
         listed = [prompts] if one else list(prompts)

@@ -150,8 +150,12 @@ def output_of(answer: _core.Answer, prompt: str | None, prompt_logprobs: bool) -
 class Trace:
     """What became of every branch while an answer was decoded; a notebook draws it, as in the paper's Figure 1.
 
-    events: dicts with kind ("spawn", "advance", "draft", "gate_closed", "adopt", "accept", "fallback", "prune"), step,
-        branch, parent, token, text, position, depth and proposal.
+    A branch is a token on its way through the recurrences, on top of the tokens before it.
+
+    events: dicts, in order, with kind, step (recurrences done so far), branch (its number), parent, token, text, position,
+        depth and proposal. Kinds: "spawn" (a branch begins), "advance" (it goes through recurrences, up to depth), "draft" (it
+        drafted token), "gate_closed" (it passed a proposal's depth without), "adopt" (its draft had been guessed, and was
+        under way), "accept" (verified: token was its draft), "fallback" (verified: it was not), "prune" (it ends unused).
     output: the answer itself.
     recurrence, depths: R, and the depths that drafts came from.
     """
