@@ -255,7 +255,8 @@ class Engine:
 
     model: folder of a checkpoint as the Hugging Face Hub has it, or ORG/NAME in the Hugging Face cache.
     device: "auto" (the first GPU where the package loopspec-cuda and a driver are, else the CPU), "cpu", "cuda", "cuda:1".
-    dtype: "auto", "float32" or "bfloat16": what matrix products take in.
+    dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
+        fast at it.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.

@@ -3,7 +3,9 @@
 //   overhead_reference MODEL PROMPTS THREADS
 //     PROMPTS: a file with a prompt on each line
 //     "stream N": the first prompt, N tokens; "bulk N": all prompts at once, N tokens each
-//   Prints seconds and tokens.
+//   Prints seconds, seconds of CPU time of the thread that reads, and tokens.
+#include <time.h>
+
 #include <chrono>
 #include <exception>
 #include <fstream>
@@ -22,6 +24,13 @@ loopspec::Request RequestOf(const std::string& prompt, int tokens) {
   request.max_tokens = tokens;
   request.ignore_eos = true;
   return request;
+}
+
+// CPU time of this thread in seconds.
+double ThreadSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 // Reads all tokens of all streams; how many there were.
@@ -48,6 +57,7 @@ void Run(const std::string& model, const std::string& file, int threads) {
     int tokens = 0;
     words >> what >> tokens;
     const auto start = std::chrono::steady_clock::now();
+    const double busy = ThreadSeconds();
     std::vector<loopspec::Stream> streams;
     for (const std::string& prompt : prompts) {
       streams.push_back(engine.Submit(RequestOf(prompt, tokens)));
@@ -55,7 +65,7 @@ void Run(const std::string& model, const std::string& file, int threads) {
     }
     const int64_t count = ReadAll(streams);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    std::cout << seconds.count() << " " << count << std::endl;
+    std::cout << seconds.count() << " " << ThreadSeconds() - busy << " " << count << std::endl;
   }
 }
 
