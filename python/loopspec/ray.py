@@ -239,13 +239,20 @@ class Predictor:
         def finished(number: int, answer: Any) -> None:
             index = rows[number]
             output = None if answer.error else output_of(answer, None, False)
-            if output is not None and output.finish_reason == "cancelled":
-                return  # the engine is closed: somebody else will do it
-            found[keys[index]] = self._keep(columns, index, keys[index], output, answer.error)
+            # What the row is not to blame for is no answer to keep: another try may have one.
+            if output is None and not answer.refused:
+                broken.append(f"row {keys[index]}: {answer.error}")
+            elif output is not None and output.finish_reason == "cancelled":
+                broken.append("the engine was closed before the answers were there")
+            else:
+                found[keys[index]] = self._keep(columns, index, keys[index], output, answer.error)
 
+        broken: list[str] = []
         self._engine._answers(requests, False, finished)
         if self._results is not None:
             self._results.sync()
+        if broken:
+            raise RuntimeError(broken[0])
         return [found[key] for key in keys]
 
     def _keep(self, columns: dict[str, list[Any]], index: int, key: str, output: RequestOutput | None, error: str) -> dict[str, Any]:
