@@ -75,6 +75,30 @@ def finished_rows_are_kept():
         check(sorted(row["id"] for row in read_results(folder)) == [0, 1, 2, 3], "rows on disk")
 
 
+def failures_are_not_kept():
+    """A row that the engine failed at is answered by the next try."""
+    import types
+
+    import numpy
+
+    from loopspec.ray import Predictor, read_results
+
+    with tempfile.TemporaryDirectory() as folder:
+        predictor = Predictor(MODEL, params=PARAMS, results=folder, engine={"threads": 1})
+        batch = {"prompt": numpy.array(["Once"], dtype=object)}
+        answers = predictor._engine._answers
+        predictor._engine._answers = lambda requests, bar, finished: finished(0, types.SimpleNamespace(error="no memory", refused=False))
+        try:
+            predictor(dict(batch))
+        except RuntimeError as error:
+            check("no memory" in str(error), error)
+        else:
+            raise AssertionError("a failure went by")
+        check(len(read_results(folder)) == 0, "a failure was kept")
+        predictor._engine._answers = answers
+        check(predictor(dict(batch))["finish_reason"][0] == "length" and len(read_results(folder)) == 1, "the next try")
+
+
 def another_prompt_is_refused():
     """A row's name that comes with another prompt is not taken for the same row."""
     import numpy
@@ -146,6 +170,7 @@ def main():
     another_job_is_refused()
     bad_rows_say_why()
     finished_rows_are_kept()
+    failures_are_not_kept()
     another_prompt_is_refused()
     wrong_rows_are_refused()
     the_guide()
