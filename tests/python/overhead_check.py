@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What the Python package costs, against the C++ interface doing the same work on an engine of its own: a stream's tokens, and many prompts at
-once. Both processes are loaded and take turns. Compared are the shortest rounds, those that nothing else on the machine disturbed, which must be
-within 2 %; medians, the readers' own CPU time per token and `loopspec bench`'s figure are shown beside them.
+once. Both processes are loaded and take turns. Two things must be within 2 %: the CPU time that reading takes more in Python, as a share of the
+work's time, which is what it can cost at most where the engine needs every core; and, on a quiet machine, the medians of the times
+themselves. `loopspec bench`'s figure is shown beside them.
 
   overhead_check.py --reference PROGRAM [--rounds N]       LOOPSPEC_BINARY: the command line
 """
@@ -19,7 +20,8 @@ from support import BINARY, OURO, PROMPTS
 STREAM_TOKENS = 128
 BULK_TOKENS = 32
 BULK_PROMPTS = 24
-MOST = 1.02
+MOST = 0.02
+QUIET = 1.05  # C++'s median round over its best
 
 
 def python_stream(engine, prompts):
@@ -103,14 +105,20 @@ def main():
         tokens = count["Python", what]
         best, middle, busy = ({who: pick(entry[part] for entry in taken[who, what]) for who in ("C++", "Python")}
                               for pick, part in ((min, 0), (statistics.median, 0), (statistics.median, 1)))
-        ratio = best["Python"] / best["C++"]
-        print(f"{what}, {tokens} tokens: C++ {tokens / best['C++']:.1f} tokens/s, Python {tokens / best['Python']:.1f} at best, ratio of times "
-              f"{ratio:.4f} (medians {middle['Python'] / middle['C++']:.4f}); the reader's CPU time per token: C++ "
-              f"{busy['C++'] / tokens * 1e6:.1f} us, Python {busy['Python'] / tokens * 1e6:.1f} us", flush=True)
-        if ratio > MOST:
+        ratio = middle["Python"] / middle["C++"]
+        share = (busy["Python"] - busy["C++"]) / best["C++"]
+        quiet = middle["C++"] <= QUIET * best["C++"]
+        print(f"{what}, {tokens} tokens: C++ {tokens / best['C++']:.1f} tokens/s, Python {tokens / best['Python']:.1f} at best; medians "
+              f"{tokens / middle['C++']:.1f} and {tokens / middle['Python']:.1f}, ratio of times {ratio:.4f}; the reader's CPU time per token: "
+              f"C++ {busy['C++'] / tokens * 1e6:.1f} us, Python {busy['Python'] / tokens * 1e6:.1f} us, {share:.2%} more of the time", flush=True)
+        if share > MOST:
+            failed.append(f"{what} by CPU time")
+        if quiet and ratio > 1 + MOST:
             failed.append(what)
+        elif not quiet:
+            print(f"{what}: the machine was busy, times are not compared")
     if failed:
-        sys.exit(f"{', '.join(failed)}: expected at most {MOST} times as long as in C++")
+        sys.exit(f"{', '.join(failed)}: expected at most {MOST:.0%} more than in C++")
     print("the package's cost: all checks passed")
 
 
