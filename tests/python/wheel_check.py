@@ -111,7 +111,7 @@ def debian_13(folder, wheel, pip):
 
     def inside(*command):
         # A network of its own, without any connection.
-        return run("unshare", "--net", "chroot", root, *command, env={"PATH": "/usr/bin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"})
+        return run("unshare", "--net", "chroot", root, *command, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"})
 
     found = [name for name in ("cc", "gcc", "g++", "c++", "clang", "ninja", "cmake") if (root / "usr/bin" / name).exists()]
     if found:
