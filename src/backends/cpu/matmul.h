@@ -70,8 +70,8 @@ struct MatMulKernel {
     (stage != nullptr ? stage : pack)(packed, row, k, k_begin, values, count);
   }
   size_t PackedBytes(int rows, int64_t k) const {
-    if (packed_row_bytes != nullptr) return static_cast<size_t>(rows * packed_row_bytes(k));
     const int64_t padded_rows = (rows + row_block - 1) / row_block * row_block;
+    if (packed_row_bytes != nullptr) return static_cast<size_t>(padded_rows * packed_row_bytes(k));
     const int64_t padded_k = (k + k_block - 1) / k_block * k_block;
     return static_cast<size_t>(padded_rows * padded_k * element_bytes);
   }

@@ -68,7 +68,7 @@ PackedQuantized PackQuantized(const QuantizedTensor& from, const CodeLayout& lay
   m.padded = PaddedInputs(from.columns);
   m.group = per_output ? m.padded : from.group;
   m.bits = from.bits() == 4 && layout.nibbles ? 4 : 8;
-  const int less = layout.is_signed && m.bits == 8 ? 128 : 0;
+  const int less = !layout.is_signed ? 0 : m.bits == 8 ? 128 : 8;
   m.shift = from.center() - less;
   m.scale_type = TablesFitBF16(from) ? DType::kBF16 : DType::kF32;
   const int64_t codes = m.blocks() * m.block_bytes(), table = m.blocks() * m.table_bytes();
@@ -98,7 +98,8 @@ PackedQuantized PackQuantized(const QuantizedTensor& from, const CodeLayout& lay
       if (m.bits == 4) {
         std::byte* at = block + step / 2 * unit + lane;
         for (int64_t j = 0; j < layout.inner; ++j) {
-          const auto code = static_cast<std::byte>(codes_padded[static_cast<size_t>(i + j)]);
+          const auto code =
+              static_cast<std::byte>((codes_padded[static_cast<size_t>(i + j)] - less) & 15);
           at[j] = step % 2 == 0 ? code : at[j] | code << 4;
         }
       } else {

@@ -31,7 +31,7 @@ struct CodeLayout {
   int inner;     // consecutive inputs of an output
   bool nibbles;  // 4-bit codes: of two consecutive blocks of 16 x inner codes the first in the low
                  // halves of bytes, the second in the high ones; else a byte each
-  bool is_signed;  // 8-bit codes are stored less 128
+  bool is_signed;  // 8-bit codes are stored less 128, 4-bit ones less 8
 };
 
 // A matrix in a kernel's own layout.

@@ -6,7 +6,7 @@
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-#include "backends/cpu/quantized_row.h"
+#include "backends/cpu/quantized_neon.h"
 
 namespace loopspec::cpu {
 namespace {
@@ -27,11 +27,8 @@ using DotRow = QuantizedRow<DotDigits>;
 
 constexpr int kMaxDotRows = 2;  // at a time: 16 of 32 registers hold sums
 
-inline float32x4_t DotTable(const std::byte* table, DType type, int64_t i) {
-  if (type == DType::kF32) return vld1q_f32(reinterpret_cast<const float*>(table) + i);
-  return vreinterpretq_f32_u32(
-      vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(table) + i), 16));
-}
+template <int kBits>
+using Codes = NeonCodes<DotDigits, kBits>;
 
 template <int kBits, int kRows>
 void DotBlock(const MatMulCall& call, int64_t block, int first_row, float32x4_t (&out)[kRows][4]) {
@@ -50,8 +47,8 @@ void DotBlock(const MatMulCall& call, int64_t block, int first_row, float32x4_t 
     for (int r = 0; r < kRows; ++r) {
       const DotRow row(call.packed, first_row + r, m.in);
       for (int q = 0; q < 4; ++q) {
-        hi[q][r] = vdupq_n_s32(-m.shift * row.HiSum(begin, end));
-        lo[q][r] = vdupq_n_s32(-m.shift * row.LoSum(begin, end));
+        hi[q][r] = vdupq_n_s32(Codes<kBits>::Correction(m, row.HiSum(begin, end)));
+        lo[q][r] = vdupq_n_s32(Codes<kBits>::Correction(m, row.LoSum(begin, end)));
       }
     }
     for (int64_t k = begin; k < end; k += 16) {
@@ -72,14 +69,8 @@ void DotBlock(const MatMulCall& call, int64_t block, int first_row, float32x4_t 
       const auto two = [&]<int kLane>() {
         int8x16_t w0[4], w1[4];
         for (int q = 0; q < 4; ++q) {
-          if constexpr (kBits == 8) {
-            w0[q] = vreinterpretq_s8_u8(vld1q_u8(codes + 16 * q));
-            w1[q] = vreinterpretq_s8_u8(vld1q_u8(codes + 64 + 16 * q));
-          } else {
-            const uint8x16_t both = vld1q_u8(codes + 16 * q);
-            w0[q] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
-            w1[q] = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
-          }
+          w0[q] = Codes<kBits>::First(codes + 16 * q);
+          w1[q] = Codes<kBits>::Second(codes + 16 * q, 64);
         }
         step.template operator()<kLane>(w0);
         step.template operator()<kLane + 1>(w1);
@@ -90,16 +81,13 @@ void DotBlock(const MatMulCall& call, int64_t block, int first_row, float32x4_t 
       two.template operator()<2>();
     }
     for (int q = 0; q < 4; ++q) {
-      const float32x4_t scale = DotTable(scales, m.scale_type, g * kQuantOutputs + 4 * q);
+      const int64_t at = g * kQuantOutputs + 4 * q;
+      const float32x4_t scale = Codes<kBits>::Table(scales, m.scale_type, at);
       for (int r = 0; r < kRows; ++r) {
-        const float32x4_t t =
-            vfmaq_f32(vcvtq_f32_s32(lo[q][r]), vcvtq_f32_s32(hi[q][r]), vdupq_n_f32(256.0f));
-        out[r][q] = vfmaq_f32(out[r][q], scale, t);
+        out[r][q] = Codes<kBits>::AddGroup(out[r][q], hi[q][r], lo[q][r], scale);
         if (biases != nullptr) {
-          const float sum = DotRow(call.packed, first_row + r, m.in).Sum(begin, end);
-          out[r][q] =
-              vfmaq_f32(out[r][q], DotTable(biases, m.scale_type, g * kQuantOutputs + 4 * q),
-                        vdupq_n_f32(sum));
+          out[r][q] = vfmaq_n_f32(out[r][q], Codes<kBits>::Table(biases, m.scale_type, at),
+                                  DotRow(call.packed, first_row + r, m.in).Sum(begin, end));
         }
       }
     }
@@ -113,9 +101,8 @@ void DotRows(const MatMulCall& call, int64_t block, int lane, int lanes, int64_t
   DotBlock<kBits, kRows>(call, block, first_row, out);
   for (int r = 0; r < kRows; ++r) {
     const float scale = DotRow(call.packed, first_row + r, call.quantized->in).scale();
-    float values[kQuantOutputs];
-    for (int q = 0; q < 4; ++q) vst1q_f32(values + 4 * q, vmulq_n_f32(out[r][q], scale));
-    std::copy_n(values + lane, lanes, call.out + (first_row + r) * call.out_stride + to);
+    Codes<kBits>::Store(out[r], scale, lane, lanes,
+                        call.out + (first_row + r) * call.out_stride + to);
   }
 }
 

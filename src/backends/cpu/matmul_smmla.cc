@@ -1,128 +1,374 @@
-// SMMLA (Arm I8MM): two outputs of eight inputs by a row's two digits of the same inputs, into a
-// 2x2 matrix of int32 sums. A row's second digit fills what would be a second row.
+// SMMLA (Arm I8MM): two outputs of eight inputs by two rows of the same inputs, into a 2x2 matrix
+// of int32 sums. The two rows are one digit of a pair of rows; a row alone fills both with its two
+// digits.
+//
+// With one scale per output the sums of both digits stay apart until the end. With small groups of
+// inputs what follows the sums takes as long as they do: there hi is summed first, shifted by eight
+// bits, and lo summed on top. Sums of that size fit into int32, and to convert one of them rounds
+// as often as the fused multiply-add of both does.
 #include "backends/cpu/matmul_quantized.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8)
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-#include "backends/cpu/quantized_row.h"
+#include "backends/cpu/quantized_neon.h"
 
 namespace loopspec::cpu {
 namespace {
 
 struct PairDigits {
   static constexpr int kBytes = 1;
-  // [padded / 8][hi x 8, lo x 8]
-  static void Store(std::byte* digits, int64_t, int64_t at, const int16_t* hi, const int16_t* lo) {
-    auto* to = reinterpret_cast<int8_t*>(digits) + 2 * at;
+  static constexpr int kRowBlock = 2;
+  // Of two rows: [padded / 8][hi of the first x 8, of the second x 8, lo of both likewise]
+  static void Store(std::byte* digits, int row, int64_t at, const int16_t* hi, const int16_t* lo) {
+    auto* to = reinterpret_cast<int8_t*>(digits) + 4 * at + 8 * row;
     for (int64_t i = 0; i < kQuantSumStep; ++i) {
-      to[i / 8 * 16 + i % 8] = static_cast<int8_t>(hi[i]);
-      to[i / 8 * 16 + 8 + i % 8] = static_cast<int8_t>(lo[i]);
+      to[i / 8 * 32 + i % 8] = static_cast<int8_t>(hi[i]);
+      to[i / 8 * 32 + 16 + i % 8] = static_cast<int8_t>(lo[i]);
     }
   }
 };
 using PairRow = QuantizedRow<PairDigits>;
+template <int kBits>
+using Codes = NeonCodes<PairDigits, kBits>;
 
-constexpr int kMaxPairRows = 3;  // at a time: 24 of 32 registers hold sums
-constexpr int kPairs = kQuantOutputs / 2;
+constexpr int kSlab = 64;  // rows whose sums are kept at a time
+constexpr int kPairs = kSlab / 2;
+constexpr int kTileRows = 6;  // 24 of 32 registers hold sums
+constexpr int kOutPairs = kQuantOutputs / 2;
+constexpr int64_t kChunk = 512;       // inputs whose codes stay in the first cache for all tiles
+constexpr int64_t kSmallGroup = 256;  // 256 * 255 * 32512 is the most that such a group can give
+constexpr int64_t kPiece = 32;        // inputs of eight outputs that fill 16 registers
+constexpr int64_t kAhead = 2048;      // bytes
 
-inline float32x4_t PairTable(const std::byte* table, DType type, int64_t i) {
-  if (type == DType::kF32) return vld1q_f32(reinterpret_cast<const float*>(table) + i);
-  return vreinterpretq_f32_u32(
-      vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(table) + i), 16));
+// 16 outputs of a slab of rows.
+struct PairTask {
+  const QuantizedMatrix& m;
+  const std::byte* packed;
+  int first, rows;
+  const uint8_t* codes;
+  const std::byte *scales, *biases;
+
+  PairTask(const MatMulCall& call, int64_t block, int first_row)
+      : m(*call.quantized),
+        packed(call.packed),
+        first(first_row),
+        rows(std::min(kSlab, call.rows - first_row)),
+        codes(reinterpret_cast<const uint8_t*>(m.codes + block * m.block_bytes())),
+        scales(m.scales + block * m.table_bytes()),
+        biases(m.biases == nullptr ? nullptr : m.biases + block * m.table_bytes()) {}
+
+  PairRow Row(int row) const { return {packed, first + row, m.in}; }
+  // From there on 2 * PairRow::Bytes to the next pair.
+  const int8_t* Digits(int row) const { return reinterpret_cast<const int8_t*>(Row(row).digits); }
+};
+
+// Both digits of the first row of a pair.
+inline int8x16_t Single(const int8_t* x) {
+  return vreinterpretq_s8_s64(
+      vzip1q_s64(vreinterpretq_s64_s8(vld1q_s8(x)), vreinterpretq_s64_s8(vld1q_s8(x + 16))));
 }
 
-template <int kBits, int kRows>
-void PairBlock(const MatMulCall& call, int64_t block, int first_row, float32x4_t (&out)[kRows][4]) {
-  const QuantizedMatrix& m = *call.quantized;
-  const auto* codes = reinterpret_cast<const uint8_t*>(m.codes + block * m.block_bytes());
-  const std::byte* scales = m.scales + block * m.table_bytes();
-  const std::byte* biases = m.biases == nullptr ? nullptr : m.biases + block * m.table_bytes();
-  const int8_t* digits[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    digits[r] = reinterpret_cast<const int8_t*>(PairRow(call.packed, first_row + r, m.in).digits);
-    for (float32x4_t& value : out[r]) value = vdupq_n_f32(0.0f);
+// ---- Large groups ----
+
+// Sums of a tile: for every two outputs hi and lo of each pair of rows, then those of a row alone.
+using WideSums = int32x4_t[kOutPairs][kTileRows];
+
+template <int kBits, int kOuts, int kPairCount, int kSingle>
+void WideTile(const uint8_t* codes, int64_t inputs, const int8_t* x, int64_t stride, bool fetch,
+              int32x4_t (*sums)[kTileRows]) {
+  constexpr int kSums = 2 * kPairCount + kSingle;
+  int32x4_t acc[kOuts][kSums];
+  for (int o = 0; o < kOuts; ++o) {
+    for (int n = 0; n < kSums; ++n) acc[o][n] = sums[o][n];
   }
+  for (int64_t k = 0; k < inputs; k += 16) {
+    if (fetch) {
+      __builtin_prefetch(codes + kAhead, 0, 3);
+      __builtin_prefetch(codes + kAhead + 64, 0, 3);
+      if (kBits == 8) __builtin_prefetch(codes + kAhead + 128, 0, 3);
+      if (kBits == 8) __builtin_prefetch(codes + kAhead + 192, 0, 3);
+    }
+    for (int half = 0; half < 2; ++half) {
+      int8x16_t digits[kSums];
+      for (int p = 0; p < kPairCount; ++p) {
+        digits[2 * p] = vld1q_s8(x + p * stride);
+        digits[2 * p + 1] = vld1q_s8(x + p * stride + 16);
+      }
+      if (kSingle == 1) digits[kSums - 1] = Single(x + kPairCount * stride);
+      for (int o = 0; o < kOuts; ++o) {
+        const int8x16_t w = half == 0 ? Codes<kBits>::First(codes + 16 * o)
+                                      : Codes<kBits>::Second(codes + 16 * o, 128);
+        for (int n = 0; n < kSums; ++n) acc[o][n] = vmmlaq_s32(acc[o][n], w, digits[n]);
+      }
+      x += 32;
+    }
+    codes += 32 * kBits;
+  }
+  for (int o = 0; o < kOuts; ++o) {
+    for (int n = 0; n < kSums; ++n) sums[o][n] = acc[o][n];
+  }
+}
+
+// Rows of the next tile, when so many are left: as even as pairs allow.
+inline int TileRows(int left) {
+  const int tiles = (left + kTileRows - 1) / kTileRows;
+  return std::min(left, ((left + tiles - 1) / tiles + 1) / 2 * 2);
+}
+
+template <int kBits>
+void WideTile(const uint8_t* codes, int64_t inputs, int rows, const int8_t* x, int64_t stride,
+              bool fetch, WideSums& sums) {
+  // Many rows by eight outputs at a time: the other eight come from the first cache.
+  const auto halves = [&](auto tile) {
+    tile(codes, inputs, x, stride, fetch, sums);
+    tile(codes + 64, inputs, x, stride, false, sums + kOutPairs / 2);
+  };
+  switch (rows) {
+    case 1:
+      return WideTile<kBits, 8, 0, 1>(codes, inputs, x, stride, fetch, sums);
+    case 2:
+      return WideTile<kBits, 8, 1, 0>(codes, inputs, x, stride, fetch, sums);
+    case 3:
+      return WideTile<kBits, 8, 1, 1>(codes, inputs, x, stride, fetch, sums);
+    case 4:
+      return halves(WideTile<kBits, 4, 2, 0>);
+    case 5:
+      return halves(WideTile<kBits, 4, 2, 1>);
+    default:
+      return halves(WideTile<kBits, 4, 3, 0>);
+  }
+}
+
+template <int kBits>
+void AddWideGroup(const PairTask& task, int64_t g, int first, int rows, const WideSums& sums,
+                  float32x4_t (*out)[4]) {
+  const QuantizedMatrix& m = task.m;
+  const int64_t begin = g * m.group, end = begin + m.group;
+  for (int r = 0; r < rows; ++r) {
+    const PairRow row = task.Row(first + r);
+    const int32x4_t hi_less = vdupq_n_s32(Codes<kBits>::Correction(m, row.HiSum(begin, end)));
+    const int32x4_t lo_less = vdupq_n_s32(Codes<kBits>::Correction(m, row.LoSum(begin, end)));
+    const bool single = r == rows - 1 && rows % 2 == 1;
+    const int n = r / 2 * 2;
+    for (int q = 0; q < 4; ++q) {
+      const auto *a = sums[2 * q], *b = sums[2 * q + 1];
+      const int32x4_t hi = r % 2 == 0 ? vuzp1q_s32(a[n], b[n]) : vuzp2q_s32(a[n], b[n]);
+      const int32x4_t lo = single       ? vuzp2q_s32(a[n], b[n])
+                           : r % 2 == 0 ? vuzp1q_s32(a[n + 1], b[n + 1])
+                                        : vuzp2q_s32(a[n + 1], b[n + 1]);
+      const int64_t at = g * kQuantOutputs + 4 * q;
+      float32x4_t& to = out[first + r][q];
+      to = Codes<kBits>::AddGroup(to, vaddq_s32(hi, hi_less), vaddq_s32(lo, lo_less),
+                                  Codes<kBits>::Table(task.scales, m.scale_type, at));
+      if (task.biases != nullptr) {
+        to = vfmaq_n_f32(to, Codes<kBits>::Table(task.biases, m.scale_type, at),
+                         row.Sum(begin, end));
+      }
+    }
+  }
+}
+
+template <int kBits>
+void WideGroups(const PairTask& task, float32x4_t (*out)[4]) {
+  const QuantizedMatrix& m = task.m;
+  const int64_t stride = 2 * PairRow::Bytes(m.in);
+  WideSums sums[kSlab / 4];
+  for (int r = 0; r < task.rows; ++r) std::fill_n(out[r], 4, vdupq_n_f32(0.0f));
+  for (int64_t g = 0; g < m.groups(); ++g) {
+    for (WideSums& tile : sums) {
+      for (auto& some : tile) std::fill_n(some, kTileRows, vdupq_n_s32(0));
+    }
+    const int64_t begin = g * m.group, end = begin + m.group;
+    for (int64_t k = begin; k < end; k += kChunk) {
+      const int64_t inputs = std::min(kChunk, end - k);
+      int row = 0;
+      for (int tile = 0; row < task.rows; ++tile) {
+        const int rows = TileRows(task.rows - row);
+        WideTile<kBits>(task.codes + k * 2 * kBits, inputs, rows, task.Digits(row) + 4 * k, stride,
+                        row == 0, sums[tile]);
+        row += rows;
+      }
+    }
+    int row = 0;
+    for (int tile = 0; row < task.rows; ++tile) {
+      const int rows = TileRows(task.rows - row);
+      AddWideGroup<kBits>(task, g, row, rows, sums[tile], out);
+      row += rows;
+    }
+  }
+}
+
+// ---- Small groups ----
+
+// Up to 32 inputs of eight outputs.
+template <int kBits, int kSteps>
+struct PieceCodes {
+  int8x16_t w[kSteps][4];
+
+  explicit PieceCodes(const uint8_t* codes) {
+    for (int s = 0; s < kSteps; s += 2, codes += 32 * kBits) {
+      for (int o = 0; o < 4; ++o) {
+        w[s][o] = Codes<kBits>::First(codes + 16 * o);
+        w[s + 1][o] = Codes<kBits>::Second(codes + 16 * o, 128);
+      }
+    }
+  }
+  // 256 hi + lo of two rows: [two outputs][two rows]
+  [[gnu::always_inline]] void Pair(const int8_t* x, int32x4_t (&sum)[4]) const {
+    for (int32x4_t& s : sum) s = vdupq_n_s32(0);
+    for (int s = 0; s < kSteps; ++s) {
+      const int8x16_t hi = vld1q_s8(x + 32 * s);
+      for (int o = 0; o < 4; ++o) sum[o] = vmmlaq_s32(sum[o], w[s][o], hi);
+    }
+    for (int32x4_t& s : sum) s = vshlq_n_s32(s, 8);
+    for (int s = 0; s < kSteps; ++s) {
+      const int8x16_t lo = vld1q_s8(x + 32 * s + 16);
+      for (int o = 0; o < 4; ++o) sum[o] = vmmlaq_s32(sum[o], w[s][o], lo);
+    }
+  }
+  // The same of a row alone: [four outputs]
+  [[gnu::always_inline]] void Alone(const int8_t* x, int32x4_t (&sum)[2]) const {
+    int32x4_t both[4];
+    for (int32x4_t& s : both) s = vdupq_n_s32(0);
+    for (int s = 0; s < kSteps; ++s) {
+      const int8x16_t digits = Single(x + 32 * s);
+      for (int o = 0; o < 4; ++o) both[o] = vmmlaq_s32(both[o], w[s][o], digits);
+    }
+    for (int q = 0; q < 2; ++q) {
+      sum[q] = vmlaq_n_s32(vuzp2q_s32(both[2 * q], both[2 * q + 1]),
+                           vuzp1q_s32(both[2 * q], both[2 * q + 1]), 256);
+    }
+  }
+};
+
+// What is added up over a slab of rows.
+struct SmallSums {
+  float32x4_t pairs[kPairs][kOutPairs];                       // [two outputs][two rows]
+  float32x4_t alone[4];                                       // [four outputs]
+  int32x4_t pair_totals[kPairs][kOutPairs], alone_totals[4];  // of a group, before its last piece
+};
+
+// Inputs [k, k + 8 kSteps) of eight outputs. kWhole: they are the group.
+template <int kBits, int kSteps, bool kWhole>
+void SmallPiece(const PairTask& task, int64_t g, int64_t k, int half, SmallSums& sums) {
+  using C = Codes<kBits>;
+  const QuantizedMatrix& m = task.m;
+  const int64_t begin = g * m.group, end = begin + m.group;
+  const bool first = kWhole || k == begin, last = kWhole || k + 8 * kSteps == end;
+  const PieceCodes<kBits, kSteps> codes(task.codes + k * 2 * kBits + 64 * half);
+  const int64_t stride = 2 * PairRow::Bytes(m.in), at = g * kQuantOutputs + 8 * half;
+  const int8_t* x = task.Digits(0) + 4 * k;
+  float32x4_t scale[2], bias[2] = {}, pair_scale[4];
+  for (int q = 0; q < 2; ++q) {
+    scale[q] = C::Table(task.scales, m.scale_type, at + 4 * q);
+    pair_scale[2 * q] = vzip1q_f32(scale[q], scale[q]);
+    pair_scale[2 * q + 1] = vzip2q_f32(scale[q], scale[q]);
+    if (task.biases != nullptr) bias[q] = C::Table(task.biases, m.scale_type, at + 4 * q);
+  }
+  const int pairs = task.rows / 2;
+  for (int p = 0; p < pairs; ++p, x += stride) {
+    int32x4_t sum[4];
+    codes.Pair(x, sum);
+    __builtin_prefetch(x + 32 * kSteps, 0, 3);
+    __builtin_prefetch(x + 32 * kSteps + 64, 0, 3);
+    int32x4_t* totals = sums.pair_totals[p] + 4 * half;
+    if (!first) {
+      for (int o = 0; o < 4; ++o) sum[o] = vaddq_s32(sum[o], totals[o]);
+    }
+    if (!last) {
+      for (int o = 0; o < 4; ++o) totals[o] = sum[o];
+      continue;
+    }
+    if (m.shift != 0) {
+      const PairRow even = task.Row(2 * p), odd = task.Row(2 * p + 1);
+      const int32_t less[2] = {
+          C::Correction(m, 256 * even.HiSum(begin, end) + even.LoSum(begin, end)),
+          C::Correction(m, 256 * odd.HiSum(begin, end) + odd.LoSum(begin, end))};
+      const int32x2_t two = vld1_s32(less);
+      for (int32x4_t& s : sum) s = vaddq_s32(s, vcombine_s32(two, two));
+    }
+    float32x4_t* out = sums.pairs[p] + 4 * half;
+    for (int o = 0; o < 4; ++o) out[o] = vfmaq_f32(out[o], pair_scale[o], C::ToFloat(sum[o]));
+    if (task.biases != nullptr) {
+      const float inputs[2] = {task.Row(2 * p).Sum(begin, end),
+                               task.Row(2 * p + 1).Sum(begin, end)};
+      const float32x2_t two = vld1_f32(inputs);
+      for (int o = 0; o < 4; ++o) {
+        const float32x4_t b = o % 2 == 0 ? vzip1q_f32(bias[o / 2], bias[o / 2])
+                                         : vzip2q_f32(bias[o / 2], bias[o / 2]);
+        out[o] = vfmaq_f32(out[o], b, vcombine_f32(two, two));
+      }
+    }
+  }
+  if (task.rows % 2 == 0) return;
+  int32x4_t sum[2];
+  codes.Alone(x, sum);
+  int32x4_t* totals = sums.alone_totals + 2 * half;
+  if (!first) {
+    for (int q = 0; q < 2; ++q) sum[q] = vaddq_s32(sum[q], totals[q]);
+  }
+  if (!last) {
+    for (int q = 0; q < 2; ++q) totals[q] = sum[q];
+    return;
+  }
+  const PairRow row = task.Row(task.rows - 1);
+  if (m.shift != 0) {
+    const int32_t less = C::Correction(m, 256 * row.HiSum(begin, end) + row.LoSum(begin, end));
+    for (int32x4_t& s : sum) s = vaddq_s32(s, vdupq_n_s32(less));
+  }
+  float32x4_t* out = sums.alone + 2 * half;
+  for (int q = 0; q < 2; ++q) {
+    out[q] = vfmaq_f32(out[q], scale[q], C::ToFloat(sum[q]));
+    if (task.biases != nullptr) out[q] = vfmaq_n_f32(out[q], bias[q], row.Sum(begin, end));
+  }
+}
+
+template <int kBits>
+void SmallGroups(const PairTask& task, float32x4_t (*out)[4]) {
+  const QuantizedMatrix& m = task.m;
+  SmallSums sums;
+  for (int p = 0; p < task.rows / 2; ++p) std::fill_n(sums.pairs[p], kOutPairs, vdupq_n_f32(0.0f));
+  std::fill_n(sums.alone, 4, vdupq_n_f32(0.0f));
   for (int64_t g = 0; g < m.groups(); ++g) {
     const int64_t begin = g * m.group, end = begin + m.group;
-    int32x4_t acc[kPairs][kRows];
-    for (int r = 0; r < kRows; ++r) {
-      const PairRow row(call.packed, first_row + r, m.in);
-      const int32_t start[4] = {-m.shift * row.HiSum(begin, end), -m.shift * row.LoSum(begin, end),
-                                -m.shift * row.HiSum(begin, end), -m.shift * row.LoSum(begin, end)};
-      for (int p = 0; p < kPairs; ++p) acc[p][r] = vld1q_s32(start);
-    }
-    for (int64_t k = begin; k < end; k += 16) {
-      int8x16_t x0[kRows], x1[kRows];
-      for (int r = 0; r < kRows; ++r) {
-        x0[r] = vld1q_s8(digits[r] + 2 * k);
-        x1[r] = vld1q_s8(digits[r] + 2 * k + 16);
-      }
-      for (int p = 0; p < kPairs; ++p) {
-        int8x16_t w0, w1;
-        if constexpr (kBits == 8) {
-          w0 = vreinterpretq_s8_u8(vld1q_u8(codes + 16 * p));
-          w1 = vreinterpretq_s8_u8(vld1q_u8(codes + 128 + 16 * p));
+    for (int64_t k = begin; k < end; k += kPiece) {
+      for (int i = 0; i < 2 * kBits; i += 2)
+        __builtin_prefetch(task.codes + k * 2 * kBits + kAhead + 32 * i, 0, 3);
+      for (int half = 0; half < 2; ++half) {
+        if (m.group == kPiece) {
+          SmallPiece<kBits, 4, true>(task, g, k, half, sums);
+        } else if (end - k >= kPiece) {
+          SmallPiece<kBits, 4, false>(task, g, k, half, sums);
         } else {
-          const uint8x16_t both = vld1q_u8(codes + 16 * p);
-          w0 = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
-          w1 = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
-        }
-        for (int r = 0; r < kRows; ++r) {
-          acc[p][r] = vmmlaq_s32(acc[p][r], w0, x0[r]);
-          acc[p][r] = vmmlaq_s32(acc[p][r], w1, x1[r]);
-        }
-      }
-      __builtin_prefetch(codes + 2048, 0, 3);
-      __builtin_prefetch(codes + 2048 + 64, 0, 3);
-      codes += kBits == 8 ? 256 : 128;
-    }
-    for (int q = 0; q < 4; ++q) {  // four outputs
-      const float32x4_t scale = PairTable(scales, m.scale_type, g * kQuantOutputs + 4 * q);
-      for (int r = 0; r < kRows; ++r) {
-        const int32x4_t hi = vuzp1q_s32(acc[2 * q][r], acc[2 * q + 1][r]);
-        const int32x4_t lo = vuzp2q_s32(acc[2 * q][r], acc[2 * q + 1][r]);
-        const float32x4_t t = vfmaq_f32(vcvtq_f32_s32(lo), vcvtq_f32_s32(hi), vdupq_n_f32(256.0f));
-        out[r][q] = vfmaq_f32(out[r][q], scale, t);
-        if (biases != nullptr) {
-          const float sum = PairRow(call.packed, first_row + r, m.in).Sum(begin, end);
-          out[r][q] =
-              vfmaq_f32(out[r][q], PairTable(biases, m.scale_type, g * kQuantOutputs + 4 * q),
-                        vdupq_n_f32(sum));
+          SmallPiece<kBits, 2, false>(task, g, k, half, sums);
         }
       }
     }
   }
-}
-
-template <int kBits, int kRows>
-void PairRows(const MatMulCall& call, int64_t block, int lane, int lanes, int64_t to,
-              int first_row) {
-  float32x4_t out[kRows][4];
-  PairBlock<kBits, kRows>(call, block, first_row, out);
-  for (int r = 0; r < kRows; ++r) {
-    const float scale = PairRow(call.packed, first_row + r, call.quantized->in).scale();
-    float values[kQuantOutputs];
-    for (int q = 0; q < 4; ++q) vst1q_f32(values + 4 * q, vmulq_n_f32(out[r][q], scale));
-    std::copy_n(values + lane, lanes, call.out + (first_row + r) * call.out_stride + to);
+  for (int r = 0; r < task.rows; ++r) {
+    const float32x4_t* pair = sums.pairs[r / 2];
+    const bool alone = r == task.rows - 1 && r % 2 == 0;
+    for (int q = 0; q < 4; ++q) {
+      out[r][q] = alone        ? sums.alone[q]
+                  : r % 2 == 0 ? vuzp1q_f32(pair[2 * q], pair[2 * q + 1])
+                               : vuzp2q_f32(pair[2 * q], pair[2 * q + 1]);
+    }
   }
 }
 
 template <int kBits>
 void PairMultiply(const MatMulCall& call) {
+  const QuantizedMatrix& m = *call.quantized;
   ForBlocks<PairDigits>(call, [&](int64_t block, int lane, int lanes, int64_t to) {
-    for (int row = 0; row < call.rows; row += kMaxPairRows) {
-      switch (std::min(call.rows - row, kMaxPairRows)) {
-        case 1:
-          PairRows<kBits, 1>(call, block, lane, lanes, to, row);
-          break;
-        case 2:
-          PairRows<kBits, 2>(call, block, lane, lanes, to, row);
-          break;
-        default:
-          PairRows<kBits, 3>(call, block, lane, lanes, to, row);
-          break;
+    for (int first = 0; first < call.rows; first += kSlab) {
+      const PairTask task(call, block, first);
+      float32x4_t out[kSlab][4];
+      (m.group <= kSmallGroup ? SmallGroups<kBits> : WideGroups<kBits>)(task, out);
+      for (int r = 0; r < task.rows; ++r) {
+        Codes<kBits>::Store(out[r], task.Row(r).scale(), lane, lanes,
+                            call.out + (first + r) * call.out_stride + to);
       }
     }
   });
@@ -133,7 +379,7 @@ void Multiply(const MatMulCall& call) {
 }
 
 const QuantizedKernel kSmmla = {{.name = "SMMLA",
-                                 .row_block = 1,
+                                 .row_block = PairDigits::kRowBlock,
                                  .k_block = 16,
                                  .element_bytes = 1,
                                  .grain = kQuantOutputs,

@@ -15,10 +15,19 @@ namespace loopspec::cpu {
 inline constexpr float kDigitRange =
     32512.0f;  // 127 * 256: the largest value of a row becomes this
 
-// A packed row: scale | prefix sums of hi and of lo over steps of 16 inputs | digits | the row's
-// values, where it is packed in pieces. `Digits` says how digits are stored.
+// Packed rows come in blocks of as many as have their digits interleaved, mostly one:
+//   heads (scale | prefix sums of hi and of lo over steps of 16 inputs) | digits | values of rows
+//   that are packed in pieces
+// `Digits` says how digits are stored and, as kRowBlock, of how many rows together.
 template <class Digits>
 struct QuantizedRow {
+  static constexpr int kRowBlock = [] {
+    if constexpr (requires { Digits::kRowBlock; }) {
+      return Digits::kRowBlock;
+    } else {
+      return 1;
+    }
+  }();
   static int64_t SumBytes(int64_t k) { return (PaddedInputs(k) / kQuantSumStep + 1) * 4; }
   static int64_t HeadBytes(int64_t k) { return (64 + 2 * SumBytes(k) + 63) / 64 * 64; }
   static int64_t DigitBytes(int64_t k) { return PaddedInputs(k) * 2 * Digits::kBytes; }
@@ -29,10 +38,10 @@ struct QuantizedRow {
   }
 
   QuantizedRow(const std::byte* packed, int row, int64_t k)
-      : base(packed + row * Bytes(k)),
+      : base(packed + HeadAt(row, k)),
         hi_sums(reinterpret_cast<const int32_t*>(base + 64)),
         lo_sums(reinterpret_cast<const int32_t*>(base + 64 + SumBytes(k))),
-        digits(base + HeadBytes(k)) {}
+        digits(packed + DigitsAt(row, k)) {}
 
   float scale() const {
     float value;
@@ -53,16 +62,14 @@ struct QuantizedRow {
   static void Pack(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
                    int64_t count) {
     LOOPSPEC_CHECK(k_begin == 0 && count == k);
-    Quantize(packed + row * Bytes(k), k, values);
+    Quantize(packed, row, k, values);
   }
   static void Stage(std::byte* packed, int row, int64_t k, int64_t k_begin, const float* values,
                     int64_t count) {
-    std::memcpy(packed + row * Bytes(k) + HeadBytes(k) + DigitBytes(k) + k_begin * 4, values,
-                static_cast<size_t>(count) * 4);
+    std::memcpy(packed + ValuesAt(row, k) + k_begin * 4, values, static_cast<size_t>(count) * 4);
   }
   static void Finish(std::byte* packed, int row, int64_t k) {
-    std::byte* base = packed + row * Bytes(k);
-    Quantize(base, k, reinterpret_cast<const float*>(base + HeadBytes(k) + DigitBytes(k)));
+    Quantize(packed, row, k, reinterpret_cast<const float*>(packed + ValuesAt(row, k)));
   }
 
   const std::byte* base;
@@ -70,7 +77,17 @@ struct QuantizedRow {
   const std::byte* digits;
 
  private:
-  static void Quantize(std::byte* base, int64_t k, const float* values) {
+  static int64_t BlockAt(int row, int64_t k) { return row / kRowBlock * kRowBlock * Bytes(k); }
+  static int64_t HeadAt(int row, int64_t k) {
+    return BlockAt(row, k) + row % kRowBlock * HeadBytes(k);
+  }
+  static int64_t DigitsAt(int row, int64_t k) { return BlockAt(row, k) + kRowBlock * HeadBytes(k); }
+  static int64_t ValuesAt(int row, int64_t k) {
+    return DigitsAt(row, k) + kRowBlock * DigitBytes(k) + row % kRowBlock * k * 4;
+  }
+
+  static void Quantize(std::byte* packed, int row, int64_t k, const float* values) {
+    std::byte* base = packed + HeadAt(row, k);
     // Magnitudes compare like their bits, NaN above all.
     int32_t top = 0;
     for (int64_t i = 0; i < k; ++i)
@@ -108,7 +125,12 @@ struct QuantizedRow {
       }
       hi_sums[at / kQuantSumStep + 1] = hi_sums[at / kQuantSumStep] + hi_sum;
       lo_sums[at / kQuantSumStep + 1] = lo_sums[at / kQuantSumStep] + lo_sum;
-      Digits::Store(base + HeadBytes(k), padded, at, hi, lo);
+      std::byte* digits = packed + DigitsAt(row, k);
+      if constexpr (kRowBlock > 1) {
+        Digits::Store(digits, row % kRowBlock, at, hi, lo);
+      } else {
+        Digits::Store(digits, padded, at, hi, lo);
+      }
     }
   }
 };
