@@ -250,25 +250,58 @@ struct SmallSums {
   int32x4_t pair_totals[kPairs][kOutPairs], alone_totals[4];  // of a group, before its last piece
 };
 
-// Inputs [k, k + 8 kSteps) of eight outputs. kWhole: they are the group.
-template <int kBits, int kSteps, bool kWhole>
-void SmallPiece(const PairTask& task, int64_t g, int64_t k, int half, SmallSums& sums) {
+// What is the same for all pieces; in registers, unlike the members of PairTask.
+struct SmallTask {
+  const uint8_t* codes;
+  const std::byte *scales, *biases;
+  const int8_t* x;  // digits of the first two rows
+  int64_t stride;   // to those of the next two
+  int rows;
+  const PairTask& task;
+
+  explicit SmallTask(const PairTask& from)
+      : codes(from.codes),
+        scales(from.scales),
+        biases(from.biases),
+        x(from.Digits(0)),
+        stride(2 * PairRow::Bytes(from.m.in)),
+        rows(from.rows),
+        task(from) {}
+};
+
+// Adds what codes and row stand for beside their product: the shift of codes, before a sum is
+// converted, and biases after it.
+template <int kBits>
+struct SmallRest {
+  int32_t less;
+  float inputs;
+
+  SmallRest(const PairTask& task, int row_index, int64_t begin, int64_t end) {
+    const PairRow row = task.Row(row_index);
+    less = Codes<kBits>::Correction(task.m, 256 * row.HiSum(begin, end) + row.LoSum(begin, end));
+    inputs = row.Sum(begin, end);
+  }
+};
+
+// Inputs [k, k + 8 kSteps) of eight outputs. kWhole: they are the group. kPlain: no biases, and
+// codes are stored as what they stand for.
+template <int kBits, DType kScale, int kSteps, bool kWhole, bool kPlain>
+[[gnu::always_inline]] inline void SmallPiece(const SmallTask& task, int64_t g, int64_t begin,
+                                              int64_t end, int64_t k, int half, SmallSums& sums) {
   using C = Codes<kBits>;
-  const QuantizedMatrix& m = task.m;
-  const int64_t begin = g * m.group, end = begin + m.group;
   const bool first = kWhole || k == begin, last = kWhole || k + 8 * kSteps == end;
   const PieceCodes<kBits, kSteps> codes(task.codes + k * 2 * kBits + 64 * half);
-  const int64_t stride = 2 * PairRow::Bytes(m.in), at = g * kQuantOutputs + 8 * half;
-  const int8_t* x = task.Digits(0) + 4 * k;
+  const int64_t at = g * kQuantOutputs + 8 * half;
+  const int8_t* x = task.x + 4 * k;
   float32x4_t scale[2], bias[2] = {}, pair_scale[4];
   for (int q = 0; q < 2; ++q) {
-    scale[q] = C::Table(task.scales, m.scale_type, at + 4 * q);
+    scale[q] = C::Table(task.scales, kScale, at + 4 * q);
     pair_scale[2 * q] = vzip1q_f32(scale[q], scale[q]);
     pair_scale[2 * q + 1] = vzip2q_f32(scale[q], scale[q]);
-    if (task.biases != nullptr) bias[q] = C::Table(task.biases, m.scale_type, at + 4 * q);
+    if (!kPlain && task.biases != nullptr) bias[q] = C::Table(task.biases, kScale, at + 4 * q);
   }
   const int pairs = task.rows / 2;
-  for (int p = 0; p < pairs; ++p, x += stride) {
+  for (int p = 0; p < pairs; ++p, x += task.stride) {
     int32x4_t sum[4];
     codes.Pair(x, sum);
     __builtin_prefetch(x + 32 * kSteps, 0, 3);
@@ -281,24 +314,21 @@ void SmallPiece(const PairTask& task, int64_t g, int64_t k, int half, SmallSums&
       for (int o = 0; o < 4; ++o) totals[o] = sum[o];
       continue;
     }
-    if (m.shift != 0) {
-      const PairRow even = task.Row(2 * p), odd = task.Row(2 * p + 1);
-      const int32_t less[2] = {
-          C::Correction(m, 256 * even.HiSum(begin, end) + even.LoSum(begin, end)),
-          C::Correction(m, 256 * odd.HiSum(begin, end) + odd.LoSum(begin, end))};
-      const int32x2_t two = vld1_s32(less);
-      for (int32x4_t& s : sum) s = vaddq_s32(s, vcombine_s32(two, two));
-    }
     float32x4_t* out = sums.pairs[p] + 4 * half;
-    for (int o = 0; o < 4; ++o) out[o] = vfmaq_f32(out[o], pair_scale[o], C::ToFloat(sum[o]));
-    if (task.biases != nullptr) {
-      const float inputs[2] = {task.Row(2 * p).Sum(begin, end),
-                               task.Row(2 * p + 1).Sum(begin, end)};
-      const float32x2_t two = vld1_f32(inputs);
+    if constexpr (kPlain) {
+      for (int o = 0; o < 4; ++o) out[o] = vfmaq_f32(out[o], pair_scale[o], C::ToFloat(sum[o]));
+    } else {
+      const SmallRest<kBits> even(task.task, 2 * p, begin, end),
+          odd(task.task, 2 * p + 1, begin, end);
+      const int32x2_t less = {even.less, odd.less};
+      const float32x2_t inputs = {even.inputs, odd.inputs};
       for (int o = 0; o < 4; ++o) {
+        const int32x4_t all = vaddq_s32(sum[o], vcombine_s32(less, less));
+        out[o] = vfmaq_f32(out[o], pair_scale[o], C::ToFloat(all));
+        if (task.biases == nullptr) continue;
         const float32x4_t b = o % 2 == 0 ? vzip1q_f32(bias[o / 2], bias[o / 2])
                                          : vzip2q_f32(bias[o / 2], bias[o / 2]);
-        out[o] = vfmaq_f32(out[o], b, vcombine_f32(two, two));
+        out[o] = vfmaq_f32(out[o], b, vcombine_f32(inputs, inputs));
       }
     }
   }
@@ -313,15 +343,36 @@ void SmallPiece(const PairTask& task, int64_t g, int64_t k, int half, SmallSums&
     for (int q = 0; q < 2; ++q) totals[q] = sum[q];
     return;
   }
-  const PairRow row = task.Row(task.rows - 1);
-  if (m.shift != 0) {
-    const int32_t less = C::Correction(m, 256 * row.HiSum(begin, end) + row.LoSum(begin, end));
-    for (int32x4_t& s : sum) s = vaddq_s32(s, vdupq_n_s32(less));
-  }
   float32x4_t* out = sums.alone + 2 * half;
-  for (int q = 0; q < 2; ++q) {
-    out[q] = vfmaq_f32(out[q], scale[q], C::ToFloat(sum[q]));
-    if (task.biases != nullptr) out[q] = vfmaq_n_f32(out[q], bias[q], row.Sum(begin, end));
+  if constexpr (kPlain) {
+    for (int q = 0; q < 2; ++q) out[q] = vfmaq_f32(out[q], scale[q], C::ToFloat(sum[q]));
+  } else {
+    const SmallRest<kBits> row(task.task, task.rows - 1, begin, end);
+    for (int q = 0; q < 2; ++q) {
+      const int32x4_t all = vaddq_s32(sum[q], vdupq_n_s32(row.less));
+      out[q] = vfmaq_f32(out[q], scale[q], C::ToFloat(all));
+      if (task.biases != nullptr) out[q] = vfmaq_n_f32(out[q], bias[q], row.inputs);
+    }
+  }
+}
+
+template <int kBits, DType kScale, bool kWhole, bool kPlain>
+void AddSmallGroups(const PairTask& from, SmallSums& sums) {
+  const SmallTask task(from);
+  const int64_t group = from.m.group, groups = from.m.groups();
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = g * group, end = begin + group;
+    for (int64_t k = begin; k < end; k += kPiece) {
+      for (int i = 0; i < 2 * kBits; i += 2)
+        __builtin_prefetch(task.codes + k * 2 * kBits + kAhead + 32 * i, 0, 3);
+      for (int half = 0; half < 2; ++half) {
+        if (kWhole || end - k >= kPiece) {
+          SmallPiece<kBits, kScale, 4, kWhole, kPlain>(task, g, begin, end, k, half, sums);
+        } else {
+          SmallPiece<kBits, kScale, 2, kWhole, kPlain>(task, g, begin, end, k, half, sums);
+        }
+      }
+    }
   }
 }
 
@@ -331,22 +382,14 @@ void SmallGroups(const PairTask& task, float32x4_t (*out)[4]) {
   SmallSums sums;
   for (int p = 0; p < task.rows / 2; ++p) std::fill_n(sums.pairs[p], kOutPairs, vdupq_n_f32(0.0f));
   std::fill_n(sums.alone, 4, vdupq_n_f32(0.0f));
-  for (int64_t g = 0; g < m.groups(); ++g) {
-    const int64_t begin = g * m.group, end = begin + m.group;
-    for (int64_t k = begin; k < end; k += kPiece) {
-      for (int i = 0; i < 2 * kBits; i += 2)
-        __builtin_prefetch(task.codes + k * 2 * kBits + kAhead + 32 * i, 0, 3);
-      for (int half = 0; half < 2; ++half) {
-        if (m.group == kPiece) {
-          SmallPiece<kBits, 4, true>(task, g, k, half, sums);
-        } else if (end - k >= kPiece) {
-          SmallPiece<kBits, 4, false>(task, g, k, half, sums);
-        } else {
-          SmallPiece<kBits, 2, false>(task, g, k, half, sums);
-        }
-      }
-    }
-  }
+  const bool whole = m.group == kPiece, plain = m.shift == 0 && m.biases == nullptr;
+  const bool half = m.scale_type == DType::kBF16;
+  constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+  const auto add = whole && plain ? (half ? AddSmallGroups<kBits, kBF16, true, true>
+                                          : AddSmallGroups<kBits, kF32, true, true>)
+                                  : (half ? AddSmallGroups<kBits, kBF16, false, false>
+                                          : AddSmallGroups<kBits, kF32, false, false>);
+  add(task, sums);
   for (int r = 0; r < task.rows; ++r) {
     const float32x4_t* pair = sums.pairs[r / 2];
     const bool alone = r == task.rows - 1 && r % 2 == 0;
