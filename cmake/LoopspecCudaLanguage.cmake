@@ -1,8 +1,5 @@
 # CUDA as a language, for the folder that includes this and those below it.
 enable_language(CUDA)
-if(LOOPSPEC_CCACHE)
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${LOOPSPEC_CCACHE}")
-endif()
 
 # CMake 3.25 does not know that newer CUDA compilers have C++20.
 set(CMAKE_CUDA_STANDARD 20)

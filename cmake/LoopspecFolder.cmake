@@ -34,7 +34,6 @@ endfunction()
 # loopspec_cold(TARGET): its speed does not matter.
 function(loopspec_cold target)
   target_compile_options(${target} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
-  loopspec_precompile(${target} cold)
 endfunction()
 
 # loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long] [COMPUTES]): a GoogleTest binary known to ctest.
@@ -94,13 +93,11 @@ endfunction()
 function(loopspec_test_binary name)
   cmake_parse_arguments(ARG "COMPUTES" "" "" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
-  target_link_libraries(${name} PRIVATE loopspec_flags GTest::gtest)  # all of them: the precompiled header has it
+  target_link_libraries(${name} PRIVATE loopspec_flags)
   if(ARG_COMPUTES)
     target_compile_options(${name} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
-    loopspec_precompile(${name} computing_test)
   else()
     target_compile_options(${name} PRIVATE ${LOOPSPEC_TEST_OPTIONS})
-    loopspec_precompile(${name} test)
   endif()
   target_compile_definitions(${name} PRIVATE
     LOOPSPEC_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOOPSPEC_BINARY_DIR="${PROJECT_BINARY_DIR}")

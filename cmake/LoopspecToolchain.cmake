@@ -1,4 +1,4 @@
-# Language level, warnings, sanitizers and ccache: what every target of the project shares.
+# Language level, warnings and sanitizers: what every target of the project shares.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -8,18 +8,6 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-
-# A compiler cache where there is one, else precompiled headers (LoopspecPrecompiled.cmake): the two get in each other's way.
-find_program(LOOPSPEC_CCACHE ccache)
-set(precompile OFF)
-if(LOOPSPEC_CCACHE AND NOT DEFINED ENV{CCACHE_DISABLE})
-  # What was compiled in one folder is found from another, such as a fresh clone.
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
-    "${LOOPSPEC_CCACHE}")
-else()
-  set(precompile ON)
-endif()
-option(LOOPSPEC_PCH "Precompile the headers that most files include" ${precompile})
 
 # Off, every file is compiled by itself: quicker after a change to one of them, and it shows a missing include.
 option(LOOPSPEC_UNITY "Compile several files of a folder as one: a build from nothing takes half the time" ON)
