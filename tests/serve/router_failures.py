@@ -20,6 +20,7 @@ import os
 import pathlib
 import random
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ from nginx_replicas import start_nginx
 from real_server import RealServer
 from routers import check, free_port, install
 
+KEY = "sk-" + secrets.token_hex(32)  # litellm does not start without one; the others and the replicas do not ask
 MODEL = "demo/story"
 CLIENTS = 3
 PAUSE = 0.25  # of a client between two requests
@@ -80,7 +82,7 @@ def body(conversation, question, **more):
 def open_request(url, conversation, content):
     """The conversation's name is in the headers that these routers go by."""
     key = f"conversation-{conversation}"
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer none", "X-Prefix-Key": key, "x-litellm-session-id": key}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", "X-Prefix-Key": key, "x-litellm-session-id": key}
     return urllib.request.urlopen(urllib.request.Request(url + "/v1/chat/completions", json.dumps(content).encode(), headers), timeout=TRY)
 
 
@@ -185,7 +187,7 @@ def litellm_config(urls, affinity, defaults):
     if affinity:
         settings["optional_pre_call_checks"] = ["session_affinity"]
     return {"model_list": [{"model_name": MODEL, "litellm_params": {"model": f"hosted_vllm/{MODEL}", "api_base": url + "/v1", "api_key": "none"}} for url in urls],
-            "router_settings": settings}
+            "router_settings": settings, "general_settings": {"master_key": KEY}}
 
 
 class Load:
