@@ -14,6 +14,7 @@ import pathlib
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.error
@@ -143,6 +144,18 @@ def survives(url, own):
     until(lambda: ask(url, "/v1/completions", COMPLETION)[0] == 200, "an answer")
 
 
+def ends_with_its_starter():
+    """A server whose starter is killed ends by itself, also where Ray does not see to it."""
+    program = ("import os, time; from loopspec._ray_serve import ServerProcess; "
+               f"ServerProcess(os.environ['LOOPSPEC_BINARY'], ['--model', {MODEL!r}, '--threads', '1'], 100); print('up', flush=True); time.sleep(600)")
+    before = set(servers())
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as starter:
+        check(starter.stdout.readline() == "up\n", "the server did not start")
+        [server] = set(servers()) - before
+        starter.kill()
+    until(lambda: server not in servers(), "the end of a server whose starter was killed")
+
+
 def guide_blocks():
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     return [block for block in re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M) if "ray.data.llm" in block]
@@ -174,6 +187,7 @@ def main():
         find_binary("/no/such/loopspec")
     except FileNotFoundError as error:
         check("expected the command loopspec" in str(error), error)
+    ends_with_its_starter()
     ray.init(num_cpus=6, _node_ip_address="127.0.0.1", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
