@@ -272,6 +272,43 @@ TEST_P(QuantizedMatMul, PoisonStaysInItsRow) {
 INSTANTIATE_TEST_SUITE_P(All, QuantizedMatMul, testing::ValuesIn(kForms),
                          [](const auto& param) { return std::string(param.param.name); });
 
+// Codes and rows at their largest: int32 sums of a group have room for them.
+TEST(QuantizedMatMulLimits, LargestSumsDoNotOverflow) {
+  constexpr int64_t kInputs = 1024, kOutputs = 16;
+  for (const Layout layout : {Layout::kSigned8, Layout::kBytes, Layout::kNibbles}) {
+    for (const int64_t group : {16, 32, 64, 256, 512, 1024}) {
+      for (const bool biases : {false, true}) {
+        if (biases && layout == Layout::kSigned8) continue;
+        Stored stored({"limits", layout, group, biases, false, DType::kF32}, kOutputs, kInputs, 1);
+        for (const int code : {0x00, 0x7F, 0x80, 0xFF}) {
+          std::fill(stored.codes.begin(), stored.codes.end(), static_cast<std::byte>(code));
+          std::vector<float> x(3 * kInputs, 1.0f);
+          std::fill_n(x.begin() + kInputs, kInputs, -1.0f);
+          std::vector<float> w(kInputs), all;
+          stored.tensor.DequantizeRow(5, w.data());
+          double sum = 0, magnitude = 0;
+          for (const float value : w) {
+            sum += static_cast<double>(value);
+            magnitude += std::fabs(static_cast<double>(value));
+          }
+          for (const QuantizedKernel* kernel : AllQuantized()) {
+            const PackedQuantized packed = PackQuantized(stored.tensor, kernel->layout);
+            const std::vector<float> y =
+                Product(*kernel, packed.matrix, x, FirstRows(3), 0, kOutputs);
+            if (all.empty()) all = y;
+            ASSERT_TRUE(Equal(y, all)) << kernel->kernel.name;
+            for (int r = 0; r < 3; ++r) {
+              ASSERT_NEAR(y[static_cast<size_t>(r * kOutputs + 5)], r == 1 ? -sum : sum,
+                          4e-5 * magnitude + 1e-4)
+                  << fmt::format("{} group {} code {} row {}", kernel->kernel.name, group, code, r);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // By hand, from the layouts' descriptions.
 TEST(QuantizedTensor, ZeroPointsAndInterleavedHeads) {
   const uint8_t codes[] = {0x80, 0x00, 0x7F, 0xFF, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
