@@ -49,15 +49,21 @@ class Bell {
     streams_.push_back(stream);
     ready_.notify_one();
   }
-  // Those that rang, perhaps none after a slice of time.
+  // Those that rang, perhaps none after a slice of time. A step's tokens ring one after the other:
+  // woken by each, this thread would take the engine's cores from it.
   std::vector<size_t> Wait() {
     std::unique_lock lock(mutex_);
-    ready_.wait_for(lock, kSlice, [&] { return !streams_.empty(); });
+    if (!ready_.wait_for(lock, kSlice, [&] { return !streams_.empty(); })) return {};
+    lock.unlock();
+    std::this_thread::sleep_for(kGather);
+    lock.lock();
     for (const size_t stream : streams_) rung_[stream] = false;
     return std::exchange(streams_, {});
   }
 
  private:
+  static constexpr std::chrono::milliseconds kGather{1};
+
   std::mutex mutex_;
   std::condition_variable ready_;
   std::vector<bool> rung_;

@@ -15,6 +15,10 @@ ModelWeights BindOuro(const ModelSpec& spec, WeightBinder& binder);
 ModelSpec ReadNanbeigeSpec(const ConfigReader& config);
 ModelWeights BindNanbeige(const ModelSpec& spec, WeightBinder& binder);
 
+// What the two above have in common: the keys, and all tensors.
+ModelSpec ReadLlamaKeys(const ConfigReader& config);
+ModelWeights BindLlamaNames(const ModelSpec& spec, WeightBinder& binder);
+
 // ---- model_type "huginn_raven" ----
 
 // Whether the config is of Huginn-0125 rather than of a retrofitted Raven. Where it says nothing,
