@@ -37,10 +37,11 @@ constexpr int kSlab = 64;  // rows whose sums are kept at a time
 constexpr int kPairs = kSlab / 2;
 constexpr int kTileRows = 6;  // 24 of 32 registers hold sums
 constexpr int kOutPairs = kQuantOutputs / 2;
-constexpr int64_t kChunk = 512;       // inputs whose codes stay in the first cache for all tiles
+constexpr int64_t kChunk = 1024;      // inputs whose codes stay in the first cache for all tiles
 constexpr int64_t kSmallGroup = 256;  // 256 * 255 * 32512 is the most that such a group can give
 constexpr int64_t kPiece = 32;        // inputs of eight outputs that fill 16 registers
-constexpr int64_t kAhead = 2048;      // bytes
+// Bytes ahead that codes are fetched into the second cache and into the first.
+constexpr int64_t kFar = 8192, kNear = 1024;
 
 // 16 outputs of a slab of rows.
 struct PairTask {
@@ -70,25 +71,36 @@ inline int8x16_t Single(const int8_t* x) {
       vzip1q_s64(vreinterpretq_s64_s8(vld1q_s8(x)), vreinterpretq_s64_s8(vld1q_s8(x + 16))));
 }
 
+// Fetches as many bytes of codes as 16 inputs of kOuts times two outputs have: those of inputs that
+// come soon into the first cache, and from `far` on into the second. Memory wants to be read line
+// after line and all the time: where a chunk is passed over twice, each pass fetches half of the
+// next one, not every second line of it.
+template <int kBits, int kOuts>
+[[gnu::always_inline]] inline void FetchAhead(const uint8_t* codes, const uint8_t* far) {
+  for (int line = 0; line < 4 * kOuts * kBits; line += 64) {
+    const uint8_t* at = codes + line % (16 * kOuts) + line / (16 * kOuts) * 128;
+    __builtin_prefetch(far + line, 0, 2);
+    __builtin_prefetch(at + (kOuts == kOutPairs ? kNear : kNear / 4), 0, 3);
+  }
+}
+
 // ---- Large groups ----
 
 // Sums of a tile: for every two outputs hi and lo of each pair of rows, then those of a row alone.
 using WideSums = int32x4_t[kOutPairs][kTileRows];
 
 template <int kBits, int kOuts, int kPairCount, int kSingle>
-void WideTile(const uint8_t* codes, int64_t inputs, const int8_t* x, int64_t stride, bool fetch,
-              int32x4_t (*sums)[kTileRows]) {
+void WideTile(const uint8_t* codes, int64_t inputs, const int8_t* x, int64_t stride,
+              const uint8_t* far, int32x4_t (*sums)[kTileRows]) {
   constexpr int kSums = 2 * kPairCount + kSingle;
   int32x4_t acc[kOuts][kSums];
   for (int o = 0; o < kOuts; ++o) {
     for (int n = 0; n < kSums; ++n) acc[o][n] = sums[o][n];
   }
   for (int64_t k = 0; k < inputs; k += 16) {
-    if (fetch) {
-      __builtin_prefetch(codes + kAhead, 0, 3);
-      __builtin_prefetch(codes + kAhead + 64, 0, 3);
-      if (kBits == 8) __builtin_prefetch(codes + kAhead + 128, 0, 3);
-      if (kBits == 8) __builtin_prefetch(codes + kAhead + 192, 0, 3);
+    if (far != nullptr) {
+      FetchAhead<kBits, kOuts>(codes, far);
+      far += 4 * kOuts * kBits;
     }
     for (int half = 0; half < 2; ++half) {
       int8x16_t digits[kSums];
@@ -117,21 +129,23 @@ inline int TileRows(int left) {
   return std::min(left, ((left + tiles - 1) / tiles + 1) / 2 * 2);
 }
 
+// `far`: what to fetch meanwhile, as many bytes as the inputs have; null: nothing.
 template <int kBits>
 void WideTile(const uint8_t* codes, int64_t inputs, int rows, const int8_t* x, int64_t stride,
-              bool fetch, WideSums& sums) {
+              const uint8_t* far, WideSums& sums) {
   // Many rows by eight outputs at a time: the other eight come from the first cache.
   const auto halves = [&](auto tile) {
-    tile(codes, inputs, x, stride, fetch, sums);
-    tile(codes + 64, inputs, x, stride, false, sums + kOutPairs / 2);
+    tile(codes, inputs, x, stride, far, sums);
+    tile(codes + 64, inputs, x, stride, far == nullptr ? nullptr : far + inputs * kBits,
+         sums + kOutPairs / 2);
   };
   switch (rows) {
     case 1:
-      return WideTile<kBits, 8, 0, 1>(codes, inputs, x, stride, fetch, sums);
+      return WideTile<kBits, 8, 0, 1>(codes, inputs, x, stride, far, sums);
     case 2:
-      return WideTile<kBits, 8, 1, 0>(codes, inputs, x, stride, fetch, sums);
+      return WideTile<kBits, 8, 1, 0>(codes, inputs, x, stride, far, sums);
     case 3:
-      return WideTile<kBits, 8, 1, 1>(codes, inputs, x, stride, fetch, sums);
+      return WideTile<kBits, 8, 1, 1>(codes, inputs, x, stride, far, sums);
     case 4:
       return halves(WideTile<kBits, 4, 2, 0>);
     case 5:
@@ -174,11 +188,12 @@ template <int kBits>
 void WideGroups(const PairTask& task, float32x4_t (*out)[4]) {
   const QuantizedMatrix& m = task.m;
   const int64_t stride = 2 * PairRow::Bytes(m.in);
-  WideSums sums[kSlab / 4];
+  const int tiles = (task.rows + kTileRows - 1) / kTileRows;
+  WideSums sums[(kSlab + kTileRows - 1) / kTileRows];
   for (int r = 0; r < task.rows; ++r) std::fill_n(out[r], 4, vdupq_n_f32(0.0f));
   for (int64_t g = 0; g < m.groups(); ++g) {
-    for (WideSums& tile : sums) {
-      for (auto& some : tile) std::fill_n(some, kTileRows, vdupq_n_s32(0));
+    for (int tile = 0; tile < tiles; ++tile) {
+      for (auto& some : sums[tile]) std::fill_n(some, kTileRows, vdupq_n_s32(0));
     }
     const int64_t begin = g * m.group, end = begin + m.group;
     for (int64_t k = begin; k < end; k += kChunk) {
@@ -186,8 +201,9 @@ void WideGroups(const PairTask& task, float32x4_t (*out)[4]) {
       int row = 0;
       for (int tile = 0; row < task.rows; ++tile) {
         const int rows = TileRows(task.rows - row);
-        WideTile<kBits>(task.codes + k * 2 * kBits, inputs, rows, task.Digits(row) + 4 * k, stride,
-                        row == 0, sums[tile]);
+        const uint8_t* codes = task.codes + k * 2 * kBits;
+        WideTile<kBits>(codes, inputs, rows, task.Digits(row) + 4 * k, stride,
+                        row == 0 ? codes + kChunk * 2 * kBits : nullptr, sums[tile]);
         row += rows;
       }
     }
@@ -215,17 +231,25 @@ struct PieceCodes {
       }
     }
   }
-  // 256 hi + lo of two rows: [two outputs][two rows]
-  [[gnu::always_inline]] void Pair(const int8_t* x, int32x4_t (&sum)[4]) const {
-    for (int32x4_t& s : sum) s = vdupq_n_s32(0);
+  // 256 hi + lo of kCount pairs of rows: [two outputs][two rows]
+  template <int kCount>
+  [[gnu::always_inline]] void Pairs(const int8_t* x, int64_t stride,
+                                    int32x4_t (&sum)[kCount][4]) const {
+    for (auto& pair : sum) std::fill_n(pair, 4, vdupq_n_s32(0));
     for (int s = 0; s < kSteps; ++s) {
-      const int8x16_t hi = vld1q_s8(x + 32 * s);
-      for (int o = 0; o < 4; ++o) sum[o] = vmmlaq_s32(sum[o], w[s][o], hi);
+      for (int p = 0; p < kCount; ++p) {
+        const int8x16_t hi = vld1q_s8(x + p * stride + 32 * s);
+        for (int o = 0; o < 4; ++o) sum[p][o] = vmmlaq_s32(sum[p][o], w[s][o], hi);
+      }
     }
-    for (int32x4_t& s : sum) s = vshlq_n_s32(s, 8);
+    for (auto& pair : sum) {
+      for (int32x4_t& each : pair) each = vshlq_n_s32(each, 8);
+    }
     for (int s = 0; s < kSteps; ++s) {
-      const int8x16_t lo = vld1q_s8(x + 32 * s + 16);
-      for (int o = 0; o < 4; ++o) sum[o] = vmmlaq_s32(sum[o], w[s][o], lo);
+      for (int p = 0; p < kCount; ++p) {
+        const int8x16_t lo = vld1q_s8(x + p * stride + 32 * s + 16);
+        for (int o = 0; o < 4; ++o) sum[p][o] = vmmlaq_s32(sum[p][o], w[s][o], lo);
+      }
     }
   }
   // The same of a row alone: [four outputs]
@@ -300,19 +324,15 @@ template <int kBits, DType kScale, int kSteps, bool kWhole, bool kPlain>
     pair_scale[2 * q + 1] = vzip2q_f32(scale[q], scale[q]);
     if (!kPlain && task.biases != nullptr) bias[q] = C::Table(task.biases, kScale, at + 4 * q);
   }
-  const int pairs = task.rows / 2;
-  for (int p = 0; p < pairs; ++p, x += task.stride) {
-    int32x4_t sum[4];
-    codes.Pair(x, sum);
-    __builtin_prefetch(x + 32 * kSteps, 0, 3);
-    __builtin_prefetch(x + 32 * kSteps + 64, 0, 3);
+  // Adds the sums of pair p, or keeps them until the group is whole.
+  const auto add = [&](int p, int32x4_t(&sum)[4]) {
     int32x4_t* totals = sums.pair_totals[p] + 4 * half;
     if (!first) {
       for (int o = 0; o < 4; ++o) sum[o] = vaddq_s32(sum[o], totals[o]);
     }
     if (!last) {
       for (int o = 0; o < 4; ++o) totals[o] = sum[o];
-      continue;
+      return;
     }
     float32x4_t* out = sums.pairs[p] + 4 * half;
     if constexpr (kPlain) {
@@ -331,6 +351,25 @@ template <int kBits, DType kScale, int kSteps, bool kWhole, bool kPlain>
         out[o] = vfmaq_f32(out[o], b, vcombine_f32(inputs, inputs));
       }
     }
+  };
+  // Two pairs at a time: four sums alone would wait for each other.
+  const int pairs = task.rows / 2;
+  int p = 0;
+  for (; p + 1 < pairs; p += 2, x += 2 * task.stride) {
+    int32x4_t sum[2][4];
+    codes.template Pairs<2>(x, task.stride, sum);
+    for (const int8_t* next : {x + 32 * kSteps, x + task.stride + 32 * kSteps}) {
+      __builtin_prefetch(next, 0, 3);
+      __builtin_prefetch(next + 64, 0, 3);
+    }
+    add(p, sum[0]);
+    add(p + 1, sum[1]);
+  }
+  if (p < pairs) {
+    int32x4_t sum[1][4];
+    codes.template Pairs<1>(x, task.stride, sum);
+    add(p, sum[0]);
+    x += task.stride;
   }
   if (task.rows % 2 == 0) return;
   int32x4_t sum[2];
@@ -363,8 +402,8 @@ void AddSmallGroups(const PairTask& from, SmallSums& sums) {
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t begin = g * group, end = begin + group;
     for (int64_t k = begin; k < end; k += kPiece) {
-      for (int i = 0; i < 2 * kBits; i += 2)
-        __builtin_prefetch(task.codes + k * 2 * kBits + kAhead + 32 * i, 0, 3);
+      for (int line = 0; line < 64 * kBits; line += 64)
+        __builtin_prefetch(task.codes + k * 2 * kBits + kNear + line, 0, 3);
       for (int half = 0; half < 2; ++half) {
         if (kWhole || end - k >= kPiece) {
           SmallPiece<kBits, kScale, 4, kWhole, kPlain>(task, g, begin, end, k, half, sums);
@@ -376,15 +415,96 @@ void AddSmallGroups(const PairTask& from, SmallSums& sums) {
   }
 }
 
+// Up to four rows, with codes that are stored as what they stand for and without biases: kOuts
+// times two outputs from `first_out` on, whose sums stay in registers. kGroup: inputs of a group,
+// or 0 for any.
+template <int kBits, DType kScale, int64_t kGroup, int kOuts, int kPairCount, int kSingle>
+void FewRows(const PairTask& task, int row, int first_out, float32x4_t (*out)[4]) {
+  using C = Codes<kBits>;
+  constexpr int kSums = 2 * kPairCount + kSingle;  // of hi and of lo of each pair, of a row alone
+  const int64_t group = kGroup == 0 ? task.m.group : kGroup, groups = task.m.groups();
+  const int64_t stride = 2 * PairRow::Bytes(task.m.in);
+  const uint8_t* codes = task.codes + 8 * first_out;
+  const int8_t* x = task.Digits(row);
+  float32x4_t pairs[kPairCount + 1][kOuts] = {};    // two outputs by two rows
+  float32x4_t alone[kSingle * kOuts / 2 + 1] = {};  // four outputs
+  for (int64_t g = 0; g < groups; ++g) {
+    int32x4_t sums[kSums][kOuts];
+    for (auto& some : sums) std::fill_n(some, kOuts, vdupq_n_s32(0));
+    for (int64_t k = 0; k < group; k += 16, codes += 32 * kBits, x += 64) {
+      FetchAhead<kBits, kOuts>(codes, codes + kFar);
+      for (int half = 0; half < 2; ++half) {
+        int8x16_t digits[kSums];
+        for (int n = 0; n < 2 * kPairCount; ++n)
+          digits[n] = vld1q_s8(x + n / 2 * stride + 32 * half + n % 2 * 16);
+        if (kSingle == 1) digits[kSums - 1] = Single(x + kPairCount * stride + 32 * half);
+        for (int o = 0; o < kOuts; ++o) {
+          const int8x16_t w = half == 0 ? C::First(codes + 16 * o) : C::Second(codes + 16 * o, 128);
+          for (int n = 0; n < kSums; ++n) sums[n][o] = vmmlaq_s32(sums[n][o], w, digits[n]);
+        }
+      }
+    }
+    for (int q = 0; q < kOuts / 2; ++q) {
+      const float32x4_t scale =
+          C::Table(task.scales, kScale, g * kQuantOutputs + first_out + 4 * q);
+      for (int i = 0; i < 2 && kPairCount > 0; ++i) {
+        const float32x4_t two = i == 0 ? vzip1q_f32(scale, scale) : vzip2q_f32(scale, scale);
+        for (int p = 0; p < kPairCount; ++p) {
+          const int32x4_t sum =
+              vmlaq_n_s32(sums[2 * p + 1][2 * q + i], sums[2 * p][2 * q + i], 256);
+          pairs[p][2 * q + i] = vfmaq_f32(pairs[p][2 * q + i], two, C::ToFloat(sum));
+        }
+      }
+      if (kSingle == 1) {
+        const int32x4_t a = sums[kSums - 1][2 * q], b = sums[kSums - 1][2 * q + 1];
+        const int32x4_t sum = vmlaq_n_s32(vuzp2q_s32(a, b), vuzp1q_s32(a, b), 256);
+        alone[q] = vfmaq_f32(alone[q], scale, C::ToFloat(sum));
+      }
+    }
+  }
+  for (int q = 0; q < kOuts / 2; ++q) {
+    const int to = first_out / 4 + q;
+    for (int p = 0; p < kPairCount; ++p) {
+      out[row + 2 * p][to] = vuzp1q_f32(pairs[p][2 * q], pairs[p][2 * q + 1]);
+      out[row + 2 * p + 1][to] = vuzp2q_f32(pairs[p][2 * q], pairs[p][2 * q + 1]);
+    }
+    if (kSingle == 1) out[row + 2 * kPairCount][to] = alone[q];
+  }
+}
+// Rows by fours, then what is left.
+template <int kBits, DType kScale, int64_t kGroup>
+void FewRows(const PairTask& task, float32x4_t (*out)[4]) {
+  int row = 0;
+  const auto halves = [&](auto some) {
+    for (const int first_out : {0, 8}) some(task, row, first_out, out);
+  };
+  for (; row + 4 <= task.rows; row += 4) halves(FewRows<kBits, kScale, kGroup, 4, 2, 0>);
+  switch (task.rows - row) {
+    case 3:
+      return halves(FewRows<kBits, kScale, kGroup, 4, 1, 1>);
+    case 2:
+      return FewRows<kBits, kScale, kGroup, 8, 1, 0>(task, row, 0, out);
+    case 1:
+      return FewRows<kBits, kScale, kGroup, 8, 0, 1>(task, row, 0, out);
+    default:
+      return;
+  }
+}
+
 template <int kBits>
 void SmallGroups(const PairTask& task, float32x4_t (*out)[4]) {
   const QuantizedMatrix& m = task.m;
-  SmallSums sums;
-  for (int p = 0; p < task.rows / 2; ++p) std::fill_n(sums.pairs[p], kOutPairs, vdupq_n_f32(0.0f));
-  std::fill_n(sums.alone, 4, vdupq_n_f32(0.0f));
   const bool whole = m.group == kPiece, plain = m.shift == 0 && m.biases == nullptr;
   const bool half = m.scale_type == DType::kBF16;
   constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+  if (plain && (task.rows <= 4 || !whole)) {
+    const auto few = whole ? (half ? FewRows<kBits, kBF16, kPiece> : FewRows<kBits, kF32, kPiece>)
+                           : (half ? FewRows<kBits, kBF16, 0> : FewRows<kBits, kF32, 0>);
+    return few(task, out);
+  }
+  SmallSums sums;
+  for (int p = 0; p < task.rows / 2; ++p) std::fill_n(sums.pairs[p], kOutPairs, vdupq_n_f32(0.0f));
+  std::fill_n(sums.alone, 4, vdupq_n_f32(0.0f));
   const auto add = whole && plain ? (half ? AddSmallGroups<kBits, kBF16, true, true>
                                           : AddSmallGroups<kBits, kF32, true, true>)
                                   : (half ? AddSmallGroups<kBits, kBF16, false, false>
