@@ -67,10 +67,12 @@ class Bench {
       backend_->Prefill({{pages_[static_cast<size_t>(r)].data()}, 0, tokens});
   }
 
-  void SetWideFrom(int rows) {
-    backend_->SetWideFrom(rows);
-    passes_ = rows > cuda::kWideFrom;
-  }
+  // Whether there is a kernel for each operation, at any number of rows, or a pass over the weights
+  // for every 32 rows; without either, as the number of rows has it.
+  void UseWide() { SetWideFrom(1); }
+  void UsePasses() { SetWideFrom(1 << 30); }
+  void UseUsual() { SetWideFrom(backend_->program().wide_from); }
+  bool IsUsuallyWide(int rows) const { return rows >= backend_->program().wide_from; }
   void SetWideShape(int shape) { backend_->SetWideShape(shape); }
   bool HasWideShape(int shape) const { return backend_->HasWideShape(shape); }
 
@@ -133,6 +135,11 @@ class Bench {
   }
 
  private:
+  void SetWideFrom(int rows) {
+    backend_->SetWideFrom(rows);
+    passes_ = rows > cuda::kWideFrom;
+  }
+
   void MakePlan(Rows rows, int recurrences, bool prelude, bool readout,
                 const SamplingParams& greedy, StepPlan& plan) const {
     const ModelSpec& spec = backend_->spec();
@@ -220,16 +227,17 @@ void RunRows(Bench& bench, Rows rows) {
   bench.Run(rows, 1, false, false);
   bench.Trace(rows);
   bench.Run(rows, 1, true, true);
-  if (rows.count <= cuda::kPassRows) return;
+  if (!bench.IsUsuallyWide(rows.count)) return;
   std::printf("the same with a pass over the weights for every 32 rows:\n");
-  bench.SetWideFrom(1 << 30);
+  bench.UsePasses();
   bench.Run(rows, 1, false, false);
   bench.Trace(rows);
-  bench.SetWideFrom(cuda::kWideFrom);
+  bench.UseUsual();
 }
 
 // Products in tiles of every shape, to choose them by.
 void RunShapes(Bench& bench, Rows rows) {
+  bench.UseWide();
   for (int shape = 0; shape < cuda::kWideShapeCount; ++shape) {
     if (!bench.HasWideShape(shape)) continue;
     const cuda::WideShape& tile = cuda::kWideShapes[shape];
@@ -239,6 +247,7 @@ void RunShapes(Bench& bench, Rows rows) {
     bench.Trace(rows);
   }
   bench.SetWideShape(-1);
+  bench.UseUsual();
 }
 
 struct Options {
@@ -334,15 +343,21 @@ void RunRaven(double bandwidth, std::ostream& results) {
   raven.Trace({16, 16});
 }
 
-// Nanbeige and Huginn: one recurrence of few and of many rows, and where its time goes.
+// Nanbeige and Huginn: one recurrence of few and of many rows, and where its time goes, in one
+// kernel and in a kernel for each operation. `steps`: recurrences of a step of LoopSpec.
 void RunWider(const char* name, const ModelSpec& spec, const std::vector<int>& readouts, int depths,
-              double bandwidth, std::ostream& results) {
+              int steps, double bandwidth, std::ostream& results) {
   Bench bench(name, spec, readouts, kContext, 1, bandwidth, results);
-  for (const int rows : {1, 4, 8, 16, 32}) {
-    bench.Run({rows, std::min(rows, depths)}, 1, false, false);
-    bench.Trace({rows, std::min(rows, depths)});
+  for (const bool wide : {false, true}) {
+    std::printf(wide ? "a kernel for each operation:\n" : "a pass for every 32 rows:\n");
+    wide ? bench.UseWide() : bench.UsePasses();
+    for (const int rows : {1, 2, 4, 6, 8, 16, 32, 64, 128}) {
+      bench.Run({rows, std::min(rows, depths)}, 1, false, false);
+      bench.Trace({rows, std::min(rows, depths)});
+    }
+    bench.Run({1, 1}, spec.recurrence, true, true);
+    bench.Run({6, std::min(6, depths)}, steps, true, true);
   }
-  bench.Run({1, 1}, spec.recurrence, true, true);
 }
 
 // Only the rows that were asked for.
@@ -355,7 +370,7 @@ void RunChosen(const char* name, const ModelSpec& spec, std::vector<int> readout
     const int each = count / options.requests;
     const Rows rows{each * options.requests, std::min(each, depths), options.requests};
     RunRows(bench, rows);
-    if (options.shapes && count > cuda::kPassRows) RunShapes(bench, rows);
+    if (options.shapes) RunShapes(bench, rows);
   }
 }
 
@@ -379,7 +394,7 @@ int Main(int argc, char** argv) {
   };
   const auto wider = [&](const char* name, const ModelSpec& spec, const std::vector<int>& readouts,
                          int depths) {
-    RunWider(name, spec, readouts, depths, bandwidth, options.results);
+    RunWider(name, spec, readouts, depths, readouts[0], bandwidth, options.results);
   };
   run("ouro", "ouro-1.4b", Ouro14(), {1, 2, 4}, 4,
       [&](const auto&...) { RunOuro(bandwidth, options.results); });

@@ -140,6 +140,29 @@ TEST(Program, SaysWhetherResultsAreWholePieces) {
   EXPECT_FALSE(whole(64, 1004));
 }
 
+// With a kernel for each operation the row operation after a matrix adds up as many partial sums as
+// that matrix has items for each output; all other sums are whole. Rows may be as wide as Huginn's.
+TEST(Program, HasRowOperationsAddUpThePartialSumsOfManyRows) {
+  std::mt19937 random(11);
+  int wide_rows = 0;
+  for (int i = 0; i < 60; ++i) {
+    const ModelSpec spec = RandomSpec(random);
+    const Program program = BuildProgram(ShapesOf(spec), 132);
+    if (program.wide.empty()) continue;
+    const bool has_wide_rows = spec.hidden > kLocalHidden;
+    if (has_wide_rows) ++wide_rows;
+    EXPECT_EQ(program.wide_from, has_wide_rows ? kWideFromOfWideModels : kWideFrom);
+    for (size_t at = 0; at < program.ops.size(); ++at) {
+      if (program.ops[at].type != OpType::kMatrix) continue;
+      const WideMatrix& matrix = program.wide.at(static_cast<size_t>(program.ops[at].matrix));
+      const int sums = matrix.kind == MatrixKind::kPartial ? program.ops.at(at + 1).chunks[0] : 1;
+      ASSERT_EQ(matrix.chunks, sums) << "model " << i << ", operation " << at;
+      ASSERT_LE(matrix.chunks, program.max_chunks);
+    }
+  }
+  EXPECT_GT(wide_rows, 5);
+}
+
 // A parent in cell 5 and its child in cell 6.
 StepPlan ParentAndChild(int parent_depth, int child_depth, int recurrences) {
   StepPlan plan;

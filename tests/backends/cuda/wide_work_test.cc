@@ -17,12 +17,14 @@ WideMatrix Random(std::mt19937& random) {
   WideMatrix m{};
   m.tiles = 4 + static_cast<int>(random() % 400);
   m.k_blocks = static_cast<int16_t>(1 + random() % 40);
-  m.chunks = static_cast<int16_t>((m.k_blocks + kWarps - 1) / kWarps);
-  m.kind = MatrixKind::kPartial;
+  m.kind = random() % 2 == 0 ? MatrixKind::kPartial : MatrixKind::kGateUp;
+  m.chunks =
+      static_cast<int16_t>(m.kind == MatrixKind::kPartial ? (m.k_blocks + kWarps - 1) / kWarps : 1);
   return m;
 }
 
-// Every output of every row and every chunk of k belongs to exactly one item.
+// Every output of every row and every partial sum belongs to exactly one item, and the items of a
+// tile have all blocks of k.
 TEST(WideWork, CoversEveryOutputOnce) {
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
@@ -31,6 +33,9 @@ TEST(WideWork, CoversEveryOutputOnce) {
     const WideShape shape = kWideShapes[i % kWideShapeCount];
     const WideWork work = WideWork::Of(m, shape, rows);
     ASSERT_EQ(work.items, work.across * work.down * m.chunks);
+    ASSERT_GE(m.chunks * BlocksOfItem(m), m.k_blocks);
+    ASSERT_LT((m.chunks - 1) * BlocksOfItem(m), m.k_blocks);
+    ASSERT_TRUE(m.chunks == 1 || BlocksOfItem(m) == kWarps);
     std::vector<int> tiles(static_cast<size_t>(work.items), 0);
     for (int index = 0; index < work.items; ++index) {
       const WideItem item = WideItem::Of(work, index);
@@ -104,14 +109,17 @@ TEST(WideWork, ShapesKeepTheChipBusy) {
   }
 }
 
-// A device is given only what it has kernels for.
+// A device is given only what it has kernels for, also where sums are of several chunks.
 TEST(WideWork, ShapesAreOfTheDevice) {
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
     const WideMatrix m = Random(random);
     const int rows = kPassRows + 1 + static_cast<int>(random() % 300);
-    for (const bool hopper : {false, true})
-      EXPECT_EQ(kWideShapes[ChooseWideShape(m, rows, 132, hopper)].hopper, hopper);
+    for (const bool hopper : {false, true}) {
+      const WideShape& shape = kWideShapes[ChooseWideShape(m, rows, 132, hopper)];
+      EXPECT_EQ(shape.hopper, hopper);
+      EXPECT_TRUE(shape.chunks || m.kind == MatrixKind::kPartial || m.k_blocks <= kWarps);
+    }
   }
 }
 

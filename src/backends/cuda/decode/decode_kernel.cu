@@ -58,7 +58,7 @@ __device__ __noinline__ void RowsOp() {
 #pragma unroll 1
   for (int i = static_cast<int>(blockIdx.x); i < pieces; i += static_cast<int>(gridDim.x)) {
     if (i < rows) {
-      RowOp<kHidden, false>(context.p, OpOf(run), AtRow(run, i));
+      RowOp<PersistentRows<kHidden, false>>(context.p, OpOf(run), AtRow(run, i));
     } else {
       FillRope(context.p, context.phase.index, i - rows, context.phase.infos[i - rows].position);
     }
@@ -78,9 +78,9 @@ __device__ __noinline__ void FinishQkRows() {
 __device__ __noinline__ void ReplicatedRowOp() {
   const Run run = CurrentRun();
   if (Context().p.shapes.hidden == kLocalHidden) {
-    RowOp<kLocalHidden, true, true>(Context().p, OpOf(run), AtRow(run, 0));
+    RowOp<PersistentRows<kLocalHidden, true, true>>(Context().p, OpOf(run), AtRow(run, 0));
   } else {
-    RowOp<kLocalHidden, true>(Context().p, OpOf(run), AtRow(run, 0));
+    RowOp<PersistentRows<kLocalHidden, true>>(Context().p, OpOf(run), AtRow(run, 0));
   }
 }
 
@@ -367,13 +367,14 @@ int ProducerRows(const DecodeLaunch& launch, const DecodeParams& params) {
 void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodeParams params,
                   const PlanHeader& plan, cudaStream_t stream) {
   const auto& rows = plan.rows;
+  const auto is_wide = [&](int count) { return wide.available() && count >= launch.wide_from; };
   // If one phase needs the kernel for more rows, the others run in it too: another launch would
   // cost more than the smaller kernel gains.
   const DecodeKernelLaunch* with_producer_kernel = nullptr;
   if (ProducerRows(launch, params) > 0) {
     with_producer_kernel = &launch.with_producer[0];
     for (const int count : rows) {
-      if (count > launch.with_producer[0].producer_rows &&
+      if (!is_wide(count) && count > launch.with_producer[0].producer_rows &&
           count <= launch.with_producer[1].producer_rows)
         with_producer_kernel = &launch.with_producer[1];
     }
@@ -396,7 +397,7 @@ void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodePar
   for (int phase = 0; phase < kPhases; ++phase) {
     const int count = rows[phase];
     if (count == 0) continue;
-    if (wide.available() && count > kPassRows && count >= launch.wide_from) {
+    if (is_wide(count)) {
       run_to(phase);
       wide.Launch(params, plan, static_cast<Phase>(phase), stream);
       params.phases_begin = phase + 1;

@@ -156,6 +156,7 @@ void CudaBackend::AllocateRows() {
   make(local_stream_, n(launch_.ctas) * n(p.shapes.hidden), p.buffers.local_stream);
   p.exchange.enabled = program_.low_latency ? 1 : 0;
   encoder_.SetSpanRows(ProducerRows(launch_, p));
+  SetWideFrom(program_.wide_from);
   const size_t small_batch = program_.low_latency ? n(kSmallBatchRows) : 0;
   make(ll_sums_, small_batch * n(p.shapes.hidden), p.exchange.sums);
   make(ll_hidden_, small_batch * n(p.shapes.ld_hidden / 2), p.exchange.hidden);

@@ -17,7 +17,8 @@ inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a CTA holds a row of the stream in registers
 inline constexpr int kLocalHidden = 2048;         // widest row of which every CTA may hold a copy
 inline constexpr int kProducerHidden = 6144;      // and of kernels with a producer warp, whose
-                                                  // threads have fewer registers
+                                                  // threads have fewer registers, and of those of
+                                                  // single operations
 
 // Positions of a split of attention: as many as a warp can have in flight at once.
 inline constexpr int SplitPositions(int head_stride) {
@@ -39,8 +40,10 @@ inline constexpr int kUnitQueries = 8;
 // Likewise in phases of kWideFrom rows and more, whose kernels have no producer warp: keys and
 // values are read once for all of these.
 inline constexpr int kLargeUnitQueries = 32;
-// Rows of a phase from which on every operation has a kernel of its own (decode/wide).
+// Rows of a phase from which on every operation has a kernel of its own (decode/wide). Models that
+// are wider than kLocalHidden have so large layers that launches weigh less than barriers.
 inline constexpr int kWideFrom = kPassRows + 1;
+inline constexpr int kWideFromOfWideModels = 1;
 
 // Pages of a span of splits at most. A warp attends to a span with its queries in registers.
 inline constexpr int kSpanPages = 4;

@@ -42,7 +42,7 @@ enum class Activation : int8_t { kHidden, kAttention, kFeedForward, kAdapter };
 struct WideMatrix {
   int32_t tiles;
   int16_t k_blocks;  // blocks of k
-  int16_t chunks;    // each of which is a partial sum
+  int16_t chunks;    // partial sums, of a chunk of k each; 1: sums are whole
   MatrixKind kind;
   Activation input;
 };

@@ -88,6 +88,7 @@ class Builder {
     program_.producer = program_.low_latency || AllowsProducer();
     program_.wide_pieces = spec_.head_dim % 16 == 0 && spec_.ff % 8 == 0;
     if (!AllowsWide()) program_.wide.clear();
+    if (spec_.hidden > kLocalHidden) program_.wide_from = kWideFromOfWideModels;
     for (const int small_batch : {0, 1}) {
       const auto& assigned = assigned_[small_batch];
       for (size_t cta = 0; cta < assigned[0].size(); ++cta) {
@@ -126,7 +127,8 @@ class Builder {
     program_.ops.push_back(op);
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
-    program_.wide.push_back({matrix.tiles(), whole.k_blocks, whole.chunk_end, kind, input});
+    const int16_t partial_sums = kind == MatrixKind::kPartial ? whole.chunk_end : int16_t{1};
+    program_.wide.push_back({matrix.tiles(), whole.k_blocks, partial_sums, kind, input});
     for (const int small_batch : {0, 1}) {
       TileScheduler& scheduler = schedulers_[small_batch];
       const int split_k = SplitK(matrix, kind, small_batch != 0);
@@ -159,14 +161,14 @@ class Builder {
            model_.core[0].gate_up.tiles() >= ctas;
   }
 
-  // One pass over the weights for any number of rows needs sums that are whole after one chunk, or
-  // that a row operation adds up chunk by chunk.
+  // A kernel for each operation needs matrices of at least a box of rows, and heads and rows of the
+  // stream for which there is code. More chunks than CTAs are not split (SplitK), so that the row
+  // operation would expect a single sum.
   bool AllowsWide() const {
-    if (spec_.hidden > kLocalHidden || spec_.head_dim > 128) return false;
+    if (spec_.hidden > kProducerHidden || spec_.head_dim > 128) return false;
     return std::all_of(program_.wide.begin(), program_.wide.end(), [&](const WideMatrix& m) {
       return m.tiles * kTileRows >= kWideBoxes[kWideBoxSizes - 1] &&
-             (m.chunks == 1 ||
-              (m.kind == MatrixKind::kPartial && m.chunks <= schedulers_[0].ctas()));
+             m.chunks <= schedulers_[0].ctas();
     });
   }
 

@@ -243,7 +243,7 @@ void StepEncoder::Group(const StepPlan& plan) {
         {first, last - first, std::get<2>(key(order_[first])) / split_ / merged * merged, merged});
     first = last;
   }
-  const int span = count <= span_rows_
+  const int span = count <= span_rows_ && count < wide_from_
                        ? ChooseSpanSplits(sharers_, static_cast<int>(tail_units_.size()),
                                           spec_.kv_heads, warps_, kPageSize / split_)
                        : 1;
@@ -256,7 +256,7 @@ void StepEncoder::Group(const StepPlan& plan) {
   const bool spans = std::any_of(units_.begin(), units_.end(),
                                  [](const AttentionUnit& unit) { return unit.keys.splits > 1; });
   // As many as the producer warp takes care of (attention/attention_pieces.cuh).
-  LOOPSPEC_CHECK(!spans || count > span_rows_ ||
+  LOOPSPEC_CHECK(!spans || count > span_rows_ || count >= wide_from_ ||
                  static_cast<int>(units_.size()) * spec_.kv_heads >= warps_ / 4);
   const size_t at = spans
                         ? units_.size()

@@ -40,7 +40,7 @@ class StepEncoder {
   // `split`: positions per attention partial; `warps`: of the grid, which share attention's pieces.
   StepEncoder(const ModelSpec& spec, int split, int warps, int cells, int readouts);
 
-  // Rows of a phase from which on attention has large units.
+  // Rows of a phase from which on attention has large units, of single partials.
   void SetWideFrom(int rows) { wide_from_ = rows; }
   // Rows of a phase up to which a unit may be a span of several splits.
   void SetSpanRows(int rows) { span_rows_ = rows; }

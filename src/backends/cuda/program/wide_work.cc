@@ -21,7 +21,7 @@ constexpr Speed kWarpsInstruction{50, 3100, 700, 9000},
 double Cycles(const WideMatrix& matrix, const WideShape& shape, int rows, int multiprocessors) {
   const Speed& speed = shape.hopper ? kWarpgroupsInstruction : kWarpsInstruction;
   const WideWork work = WideWork::Of(matrix, shape, rows);
-  const double k = std::min<int>(matrix.k_blocks, kWarps) * kBlockK;
+  const double k = BlocksOfItem(matrix) * kBlockK;
   const double bytes = (shape.outputs + std::min(shape.rows, rows)) * k * 2;
   const double item = std::max(bytes / speed.into, shape.outputs * shape.rows * k / speed.products);
   const int most = (work.items + multiprocessors - 1) / multiprocessors;
@@ -35,7 +35,7 @@ int ChooseWideShape(const WideMatrix& matrix, int rows, int multiprocessors, boo
   int best = -1;
   double least = 0;
   for (int i = 0; i < kWideShapeCount; ++i) {
-    if (kWideShapes[i].hopper != hopper) continue;
+    if (kWideShapes[i].hopper != hopper || !TakesMatrix(kWideShapes[i], matrix)) continue;
     const double cycles = Cycles(matrix, kWideShapes[i], rows, multiprocessors);
     if (best >= 0 && cycles >= least) continue;
     best = i;

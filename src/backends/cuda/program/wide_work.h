@@ -1,6 +1,6 @@
 // How a matrix product of many rows is divided among CTAs: into items, each a tile of outputs by
-// rows for one chunk of k. Weights and inputs of an item go through shared memory in stages of
-// kWideStageK elements of k.
+// rows, for all of k or for the chunk of a partial sum. Weights and inputs of an item go through
+// shared memory in stages of kWideStageK elements of k.
 #pragma once
 
 #include "backends/cuda/program/op.h"
@@ -13,21 +13,31 @@ struct WideShape {
   int box;      // rows of weights that one TMA copy brings
   int at_once;  // CTAs that a multiprocessor has room for
   bool hopper;  // multiplied by wgmma, which compute capability 9.0 alone has
+  bool chunks;  // there are registers for whole sums over several chunks of k
 };
 inline constexpr WideShape kWideShapes[] = {
     // decode/wide/wide_products.cu
-    {32, 32, 32, 2, false},
-    {48, 64, 48, 2, false},
-    {96, 64, 48, 1, false},
-    {64, 64, 32, 2, false},
-    {128, 64, 32, 1, false},
+    {32, 32, 32, 2, false, true},
+    {48, 64, 48, 2, false, true},
+    {96, 64, 48, 1, false, true},
+    {64, 64, 32, 2, false, false},
+    {128, 64, 32, 1, false, false},
     // decode/wide/wide_hopper.cu
-    {64, 32, 64, 2, true},
-    {64, 64, 64, 2, true},
-    {128, 88, 64, 1, true},
-    {128, 128, 64, 1, true},
+    {64, 32, 64, 2, true, true},
+    {64, 64, 64, 2, true, true},
+    {128, 88, 64, 1, true, true},
+    {128, 128, 64, 1, true, false},
 };
 inline constexpr int kWideShapeCount = static_cast<int>(sizeof(kWideShapes) / sizeof(WideShape));
+
+// Blocks of k that an item has at most.
+inline constexpr __host__ __device__ int BlocksOfItem(const WideMatrix& matrix) {
+  return matrix.chunks == 1 || matrix.k_blocks < kWarps ? matrix.k_blocks : kWarps;
+}
+// Whether such tiles can be used for a matrix.
+inline constexpr bool TakesMatrix(const WideShape& shape, const WideMatrix& matrix) {
+  return shape.chunks || BlocksOfItem(matrix) <= kWarps;
+}
 
 inline constexpr int kWideStageK = 64;             // 128 bytes of a row: the span of TMA's swizzle
 inline constexpr int kWideBoxes[] = {32, 48, 64};  // the sizes of box that shapes have
@@ -55,7 +65,7 @@ struct WideWork {
   }
 };
 
-// One item: its place in rows, outputs and chunks.
+// One item: its place in rows, outputs and partial sums.
 struct WideItem {
   int row_tile, output_tile, chunk;
 

@@ -239,15 +239,39 @@ __device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowAt& 
   }
 }
 
-// All loads of a row operation are issued before the first wait: its time is latency. kSums: the
-// operation is known to take a matrix's sums, and nothing else is compiled. kExact: the row has
-// kHidden elements. Writer: of the next matrix's input.
-template <int kHidden, bool kSums, bool kExact = false, typename Writer = InputWriter>
-__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at) {
+// How a row operation runs. kSums: the operation is known to take a matrix's sums, and nothing else
+// is compiled. kExact: the row has kHidden elements. kSumsAtOnce: partial sums that are loaded at
+// once; kWeightsFirst: after the norms' weights, which wide rows leave no registers for in the
+// persistent kernel. Writer: of the next matrix's input.
+template <int kHiddenSize, bool kSumsAlone, bool kExactSize = false>
+struct PersistentRows {
+  static constexpr int kHidden = kHiddenSize;
+  static constexpr bool kSums = kSumsAlone, kExact = kExactSize;
+  static constexpr bool kWeightsFirst = kHidden <= kLocalHidden;
+  static constexpr int kSumsAtOnce = kWeightsFirst ? 3 : 2;
+  using Writer = InputWriter;
+};
+template <int kHiddenSize, bool kSumsAlone>
+struct WideRows {
+  static constexpr int kHidden = kHiddenSize;
+  static constexpr bool kSums = kSumsAlone, kExact = false, kWeightsFirst = kSums;
+  static constexpr int kSumsAtOnce = kHidden <= kLocalHidden ? 3 : 4;
+  using Writer = WideInputWriter;
+};
+
+// All loads of a row operation are issued before the first wait: its time is latency. `wait` waits
+// for the operations before; the norms' weights do not depend on them.
+template <typename How, typename Wait>
+__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at,
+                                      const Wait& wait) {
+  constexpr int kHidden = How::kHidden;
+  constexpr bool kSums = How::kSums, kExact = How::kExact;
+  static_assert(kSums || !How::kWeightsFirst || kHidden <= kLocalHidden);
   float* const scratch = at.scratch;
   const int h = p.shapes.hidden, row = at.row;
   const RowInfo& info = at.infos[row];
   if constexpr (!kSums) {
+    wait();
     if (op.source == RowSource::kState && info.depth == 0 && p.shapes.prelude_layers == 0)
       StartWithoutPrelude(p, info, p.buffers.state + static_cast<size_t>(info.cell) * h);
   }
@@ -258,9 +282,8 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     loop.LoadWeights(h, op.loop_norm);
     pre.LoadWeights(h, op.pre_norm);
   };
-  // Wide rows need the registers for the sums of several chunks first.
-  constexpr bool kWeightsFirst = kHidden <= kLocalHidden;
-  if constexpr (kWeightsFirst) load_weights();
+  if constexpr (How::kWeightsFirst) load_weights();
+  if constexpr (kSums) wait();
   if (op.source == RowSource::kAdd) {
     const float* stream = at.Stream(p, at.Is(RunFlag::kLocalStream));
     before.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
@@ -273,7 +296,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     } else {
       x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(sums + i); });
       // Several loads in flight: one takes as long as all of them.
-      constexpr int kAtOnce = kWeightsFirst ? 3 : 2;
+      constexpr int kAtOnce = How::kSumsAtOnce;
 #pragma unroll 1
       for (int c = 1; c < chunks; c += kAtOnce) {
         x.ForEach(h, [&](float4& v, int i) {
@@ -303,7 +326,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     const float* state = p.buffers.state + static_cast<size_t>(info.cell) * h;
     x.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(state + i); });
   }
-  if constexpr (!kWeightsFirst) load_weights();
+  if constexpr (!How::kWeightsFirst) load_weights();
   if (op.source == RowSource::kAdd) {
     if (op.post_norm != nullptr) Normalise(x, p, post, scratch);
 #pragma unroll
@@ -329,14 +352,18 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   if (op.output == RowOutput::kNone) return;
   if (op.output == RowOutput::kNormed && op.pre_norm != nullptr)
     Normalise(x, p, pre, scratch + 2 * kWarps);
-  StoreInputs<Writer>(p, op, at, x);
+  StoreInputs<typename How::Writer>(p, op, at, x);
+}
+template <typename How>
+__device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const RowAt& at) {
+  RowOp<How>(p, op, at, [] {});
 }
 
 // RMSNorm over all of q and all of k (Raven olmo) or their biases (Huginn), then the rotation; q to
-// its buffer, k to the cell.
+// its buffer, k to the cell. By `slices` CTAs, of which this is `slice`; norms need a single one.
 __device__ __forceinline__ void FinishQkOp(const DecodeParams& p, const Op& op, int phase,
                                            const RowInfo& info, int row, int recurrence,
-                                           float* scratch) {
+                                           float* scratch, int slice = 0, int slices = 1) {
   const float* raw =
       p.buffers.qk_raw + static_cast<size_t>(row) * (p.shapes.q_size + p.shapes.kv_size);
   const int plane =
@@ -362,7 +389,8 @@ __device__ __forceinline__ void FinishQkOp(const DecodeParams& p, const Op& op, 
       scale = rsqrtf(CtaSum(squares, scratch + part * kWarps) / static_cast<float>(size) +
                      p.shapes.eps);
     }
-    for (int pair = threadIdx.x; pair < size / 2; pair += kThreads) {
+    for (int pair = static_cast<int>(threadIdx.x) + slice * kThreads; pair < size / 2;
+         pair += slices * kThreads) {
       const int head = pair / half, i = pair % half;
       const int at = head * p.shapes.head_dim + i;
       float low = __ldcg(from + at), high = __ldcg(from + at + half);

@@ -158,14 +158,15 @@ __device__ __forceinline__ auto MakeEpilogue(const DecodeParams& p, const WideRu
 
 // The epilogue of a tile's sums as the matrix instructions leave them in a lane: of rows `first` +
 // 8 j and the one after it, sums[4 j + e] has output g + 8 (e / 2) of row e % 2. What the rows need
-// is loaded for up to sixteen at once; where that is all of them, before the sums are there.
-template <MatrixKind kKind, int kCount>
+// is loaded for up to sixteen at once; where that is all of them and kEarly, before the sums are
+// there.
+template <MatrixKind kKind, int kCount, bool kEarly>
 class TileEpilogue {
   static constexpr int kRows = kCount / 2, kParts = (kRows + 15) / 16, kAtOnce = kRows / kParts;
   static_assert(kAtOnce * kParts == kRows);
 
  public:
-  static constexpr bool kLoadsEarly = kParts == 1;
+  static constexpr bool kLoadsEarly = kEarly && kParts == 1;
 
   __device__ __forceinline__ TileEpilogue(const DecodeParams& p, const WideRun& run,
                                           const WideTileAt& at, int first)

@@ -11,33 +11,38 @@
 namespace loopspec::cuda {
 namespace {
 
-// One CTA for each row, and then one for each row's rotary table.
-__global__ void __launch_bounds__(kThreads)
+// One CTA for each row, and then one for each row's rotary table. kHidden: the widest row. kSums:
+// the operation takes a matrix's sums and does nothing of what P and the start of a stack need.
+template <int kHidden, bool kSums>
+__global__ void __launch_bounds__(kThreads, 1)
     RowsKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op,
                const __grid_constant__ WideRun run) {
   if constexpr (kCompiled) {
     __shared__ float scratch[kNormsOfRow * kWarps];
     LetNextOperationStart();
-    WaitForOperationsBefore();
     const int row = static_cast<int>(blockIdx.x);
-    if (row < run.rows) {
-      RowOp<kLocalHidden, false, false, WideInputWriter>(
-          p, op, {run.infos, run.phase, row, false, false, {}, 0, scratch});
+    if (kSums || row < run.rows) {
+      RowOp<WideRows<kHidden, kSums>>(p, op,
+                                      {run.infos, run.phase, row, false, false, {}, 0, scratch},
+                                      [] { WaitForOperationsBefore(); });
     } else {
+      WaitForOperationsBefore();
       FillRope(p, run.phase, row - run.rows, run.infos[row - run.rows].position);
     }
   }
 }
 
+// Without norms several CTAs share a row.
 __global__ void __launch_bounds__(kThreads)
-    QkNormKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op,
-                 const __grid_constant__ WideRun run) {
+    FinishQkKernel(const __grid_constant__ DecodeParams p, const __grid_constant__ Op op,
+                   const __grid_constant__ WideRun run) {
   if constexpr (kCompiled) {
     __shared__ float scratch[kNormsOfRow * kWarps];
     LetNextOperationStart();
     WaitForOperationsBefore();
-    const int row = static_cast<int>(blockIdx.x);
-    FinishQkOp(p, op, run.phase, run.infos[row], row, run.recurrence, scratch);
+    const int row = static_cast<int>(blockIdx.y);
+    FinishQkOp(p, op, run.phase, run.infos[row], row, run.recurrence, scratch,
+               static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   }
 }
 
@@ -88,8 +93,13 @@ class Launcher {
   template <typename... Parameters, typename... Arguments>
   void Run(void (*kernel)(Parameters...), int ctas, int threads, size_t shared,
            const Arguments&... arguments) {
+    Run(kernel, dim3(static_cast<unsigned>(ctas)), threads, shared, arguments...);
+  }
+  template <typename... Parameters, typename... Arguments>
+  void Run(void (*kernel)(Parameters...), dim3 ctas, int threads, size_t shared,
+           const Arguments&... arguments) {
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(ctas));
+    config.gridDim = ctas;
     config.blockDim = dim3(static_cast<unsigned>(threads));
     config.dynamicSmemBytes = shared;
     config.stream = stream_;
@@ -112,8 +122,9 @@ class Launcher {
   bool first_ = true;
 };
 
-WideProductKernel ProductKernel(MatrixKind kind, int shape) {
-  return kWideShapes[shape].hopper ? HopperProduct(kind, shape) : PortableProduct(kind, shape);
+WideProductKernel ProductKernel(const WideMatrix& matrix, int shape) {
+  return kWideShapes[shape].hopper ? HopperProduct(matrix, shape)
+                                   : PortableProduct(matrix.kind, shape);
 }
 
 void LaunchProduct(Launcher& launcher, const Op& op, const WideRun& run, const WideMatrix& matrix,
@@ -128,9 +139,25 @@ void LaunchProduct(Launcher& launcher, const Op& op, const WideRun& run, const W
   how.input += WideInputsBegin(p.shapes.row_stride, ld);
   how.input_rows = WideInputRows(p.shapes.row_stride);
   how.plane_offset = op.layer + run.recurrence * p.shapes.core_layers;
-  const WideProductKernel kernel = ProductKernel(matrix.kind, shape);
+  const WideProductKernel kernel = ProductKernel(matrix, shape);
   launcher.Run(kernel.function, how.work.items, kernel.threads,
                static_cast<size_t>(kernel.shared_bytes), p, run, how);
+}
+
+template <int kHidden>
+void LaunchRows(Launcher& launcher, const Op& op, const WideRun& run) {
+  const bool sums = (op.source == RowSource::kAdd || op.source == RowSource::kReplace) &&
+                    !op.flags.HasAny(OpFlags(OpFlag::kRope) | OpFlag::kFinishPrelude);
+  launcher.Run(sums ? RowsKernel<kHidden, true> : RowsKernel<kHidden, false>,
+               op.flags.Has(OpFlag::kRope) ? 2 * run.rows : run.rows, kThreads, 0,
+               launcher.params(), op, run);
+}
+
+void LaunchFinishQk(Launcher& launcher, const Op& op, const WideRun& run) {
+  const ShapeParams& shapes = launcher.params().shapes;
+  const int slices = op.q_norm != nullptr ? 1 : (shapes.q_size / 2 + kThreads - 1) / kThreads;
+  launcher.Run(FinishQkKernel, dim3(static_cast<unsigned>(slices), static_cast<unsigned>(run.rows)),
+               kThreads, 0, launcher.params(), op, run);
 }
 
 void LaunchAttention(Launcher& launcher, const Op& op, const WideRun& run) {
@@ -177,8 +204,8 @@ WideKernels::WideKernels(const Program& program, int device) : program_(&program
   if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
   for (const WideMatrix& matrix : program.wide) {
     for (int shape = 0; shape < kWideShapeCount; ++shape) {
-      if (!HasShape(shape)) continue;
-      const WideProductKernel kernel = ProductKernel(matrix.kind, shape);
+      if (!HasShape(shape) || !TakesMatrix(kWideShapes[shape], matrix)) continue;
+      const WideProductKernel kernel = ProductKernel(matrix, shape);
       Check(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  kernel.shared_bytes),
             "setting the shared memory of a product");
@@ -221,18 +248,22 @@ void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Pha
   const auto launch = [&](const Op& op) {
     switch (op.type) {
       case OpType::kRows:
-        launcher.Run(RowsKernel, op.flags.Has(OpFlag::kRope) ? 2 * run.rows : run.rows, kThreads, 0,
-                     params, op, run);
+        if (params.shapes.hidden <= kLocalHidden) {
+          LaunchRows<kLocalHidden>(launcher, op, run);
+        } else {
+          LaunchRows<kProducerHidden>(launcher, op, run);
+        }
         break;
       case OpType::kMatrix: {
         const WideMatrix& matrix = program_->wide[static_cast<size_t>(op.matrix)];
-        LaunchProduct(
-            launcher, op, run, matrix,
-            shape_ >= 0 ? shape_ : ChooseWideShape(matrix, run.rows, multiprocessors_, hopper_));
+        LaunchProduct(launcher, op, run, matrix,
+                      shape_ >= 0 && TakesMatrix(kWideShapes[shape_], matrix)
+                          ? shape_
+                          : ChooseWideShape(matrix, run.rows, multiprocessors_, hopper_));
         break;
       }
       case OpType::kFinishQk:
-        launcher.Run(QkNormKernel, run.rows, kThreads, 0, params, op, run);
+        LaunchFinishQk(launcher, op, run);
         break;
       case OpType::kAttention:
         LaunchAttention(launcher, op, run);

@@ -16,7 +16,7 @@ class WideKernels {
   bool available() const { return available_; }
   // Whether there are kernels for products in tiles of kWideShapes[shape].
   bool HasShape(int shape) const;
-  // All products in such tiles; -1: as is best. For tests and benchmarks.
+  // All products that it takes in such tiles; -1: as is best. For tests and benchmarks.
   void SetShape(int shape) { shape_ = shape; }
 
   // Runs phase `phase` of the step whose plan begins with `plan` and lies on the device at

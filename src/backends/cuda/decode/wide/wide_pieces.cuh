@@ -25,12 +25,12 @@ struct WidePlace {
 
 // q, k and v. A tile has pairs (i, i + head_dim / 2) of eight neighbouring i of one head of q or k,
 // or sixteen values: two pieces of each row in any case.
-template <int kN>
+// kEarly: what is needed is loaded before the products.
+template <int kN, bool kEarly>
 class QkvPieces {
  public:
   static constexpr int kPieces = 8;  // of a row
-  // Where there are registers for it, what is needed is loaded before the products.
-  static constexpr bool kLoadsEarly = kN <= 64;
+  static constexpr bool kLoadsEarly = kEarly;
 
   // Of a thread that rotates outputs g and g + 8 of tile `warp`, for rows 2 t, 2 t + 1, 8 + 2 t
   // ..., and stores piece `piece` of rows `row`, `row` + 16 ...

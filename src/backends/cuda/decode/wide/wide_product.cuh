@@ -6,7 +6,7 @@
 //
 // The order of additions is that of ops/matrix_op.cuh, so the bits are those of a single row:
 // sixteen instructions for each block of k, in turn into two accumulators that are then added; the
-// blocks of a chunk in order; the row operation adds the chunks in order.
+// blocks of a chunk in order; then the chunks in order, here or by the row operation.
 //
 // An operation is over in a few microseconds, so its code has to be short: what runs once is
 // fetched from memory.
@@ -20,7 +20,8 @@
 namespace loopspec::cuda {
 
 // kDown x kAcross warps, each of kM tiles of 16 outputs and of kTiles tiles of eight rows.
-template <int kDown, int kAcross, int kM, int kTiles, int kStageCount, int kBox>
+// kManyChunks: whole sums may be of several chunks.
+template <bool kManyChunks, int kDown, int kAcross, int kM, int kTiles, int kStageCount, int kBox>
 struct WideTile {
   static constexpr int kOutputs = kDown * kM * kTileRows, kRows = kAcross * kTiles * 8;
   static constexpr int kStages = kStageCount;
@@ -28,9 +29,10 @@ struct WideTile {
   using Stages = WideStages<kOutputs, kRows, kStages, kBox>;
 };
 
-template <MatrixKind kKind, int kDown, int kAcross, int kM, int kTiles, int kStages, int kBox>
+template <MatrixKind kKind, bool kManyChunks, int kDown, int kAcross, int kM, int kTiles,
+          int kStages, int kBox>
 class WideProduct {
-  using Tile = WideTile<kDown, kAcross, kM, kTiles, kStages, kBox>;
+  using Tile = WideTile<kManyChunks, kDown, kAcross, kM, kTiles, kStages, kBox>;
   using Stages = typename Tile::Stages;
   static constexpr int kWarpsHere = Tile::kWarpsHere, kPerBlock = Stages::kPerBlock,
                        kStageBytes = Stages::kStageBytes;
@@ -99,6 +101,8 @@ class WideProduct {
   };
   static_assert(kWideStageK == 64);
 
+  static constexpr bool kChunks = kManyChunks && kKind != MatrixKind::kPartial;
+
   // Operands are loaded one step ahead of the products that take them.
   __device__ __forceinline__ void Multiply(int loads) {
     // Both operands by `ldmatrix`, whose lanes name 16-byte parts of rows: part c of row r is at
@@ -141,16 +145,28 @@ class WideProduct {
         const uint32_t all = __ballot_sync(0xFFFFFFFFu, second.Mark() == 0x7FC1A5D3u);
         if (lane == 0) Arrive(After(all, used));
       }
-      // Adds the block's sums to those of the blocks before.
-      const bool begins = n == 0;
+      // Adds the block's sums to those of the blocks before, and a chunk's to those of the chunks
+      // before.
+      const bool begins = n % Stages::kPerChunk == 0;
+      if (kChunks && n > 0 && begins)
+        ForEachSum([&](float& sum, int m, int t, int e) { AddChunk(sum, m, 4 * t + e, n); });
       ForEachSum([&](float& sum, int m, int t, int e) {
         const float v = c[m][t][0][e] + c[m][t][1][e];
         sum = begins ? v : sum + v;
       });
     }
     // What the missing blocks of a short chunk add elsewhere: it turns -0 into 0.
-    if (loads < kWarps * kPerBlock)
+    if (loads % Stages::kPerChunk != 0)
       ForEachSum([](float& sum, int, int, int) { sum = __fadd_rn(sum, 0.0f); });
+    if (kChunks && loads > Stages::kPerChunk)
+      ForEachSum(
+          [&](float& sum, int m, int t, int e) { sum = __fadd_rn(before_[m][4 * t + e], sum); });
+  }
+
+  // The chunk that has just ended at load n.
+  __device__ __forceinline__ void AddChunk(float sum, int m, int i, int n) {
+    if constexpr (kChunks)
+      before_[m][i] = n == Stages::kPerChunk ? sum : __fadd_rn(before_[m][i], sum);
   }
 
   template <typename F>  // f(float& sum, int m, int n, int e)
@@ -174,7 +190,7 @@ class WideProduct {
     for (int m = 0; m < kM; ++m) {
       const int tile = item.output / kTileRows + down_ * kM + m;
       if (tile >= how.matrix.tiles) return;
-      TileEpilogue<kKind, kTiles * 4> epilogue(
+      TileEpilogue<kKind, kTiles * 4, true> epilogue(
           p, run, {tile, g, item.block / kWarps, how.plane_offset}, first);
       epilogue.LoadEarly();
       epilogue.Store(sum_[m]);
@@ -184,6 +200,7 @@ class WideProduct {
   int down_, across_;
   // Initialised, because the compiler does not see that there is always a first block.
   float sum_[kM][kTiles * 4] = {};
+  float before_[kChunks ? kM : 1][kChunks ? kTiles * 4 : 1] = {};  // of chunks before
 };
 
 }  // namespace loopspec::cuda

@@ -21,9 +21,9 @@ struct WideProductKernel {
   int threads, shared_bytes;
 };
 
-// For shapes that are not Hopper's: mma.sync.
+// For shapes that take the matrix (TakesMatrix) and are not Hopper's: mma.sync.
 WideProductKernel PortableProduct(MatrixKind kind, int shape);
 // For shapes that are: wgmma. To be called on compute capability 9.0 only.
-WideProductKernel HopperProduct(MatrixKind kind, int shape);
+WideProductKernel HopperProduct(const WideMatrix& matrix, int shape);
 
 }  // namespace loopspec::cuda

@@ -6,22 +6,23 @@
 namespace loopspec::cuda {
 namespace {
 
-template <MatrixKind kKind, int kAtOnce, int... kSizes>
-__global__ void __launch_bounds__(WideTile<kSizes...>::kThreadsHere, kAtOnce)
+template <MatrixKind kKind, int kAtOnce, bool kChunks, int... kSizes>
+__global__ void __launch_bounds__(WideTile<kChunks, kSizes...>::kThreadsHere, kAtOnce)
     ProductKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ WideRun run,
                   const __grid_constant__ WideProductParams how) {
-  if constexpr (kCompiled) WideProduct<kKind, kSizes...>::RunOp(params, run, how);
+  if constexpr (kCompiled) WideProduct<kKind, kChunks, kSizes...>::RunOp(params, run, how);
 }
 
 // Stages: as many as there is room for.
 template <MatrixKind kKind, int kShape, int kDown, int kAcross, int kM, int kTiles, int kStages>
 WideProductKernel Kernel() {
   constexpr WideShape kIs = kWideShapes[kShape];
-  using Tile = WideTile<kDown, kAcross, kM, kTiles, kStages, kIs.box>;
+  using Tile = WideTile<kIs.chunks, kDown, kAcross, kM, kTiles, kStages, kIs.box>;
   static_assert(Tile::kOutputs == kIs.outputs && Tile::kRows == kIs.rows && !kIs.hopper);
   static_assert(kIs.at_once * (Tile::Stages::kSharedBytes + 1024) <= 228 * 1024);
-  return {ProductKernel<kKind, kIs.at_once, kDown, kAcross, kM, kTiles, kStages, kIs.box>,
-          Tile::kThreadsHere, Tile::Stages::kSharedBytes};
+  return {
+      ProductKernel<kKind, kIs.at_once, kIs.chunks, kDown, kAcross, kM, kTiles, kStages, kIs.box>,
+      Tile::kThreadsHere, Tile::Stages::kSharedBytes};
 }
 template <MatrixKind kKind>
 WideProductKernel OfShape(int shape) {

@@ -25,7 +25,7 @@ struct WideItemPlace {
     row = item.row_tile * tile_rows;
     rows = min(tile_rows, (run.rows - row + 7) / 8 * 8);
     block = item.chunk * kWarps;
-    loads = min(kWarps, how.matrix.k_blocks - block) * (kBlockK / kWideStageK);
+    loads = min(BlocksOfItem(how.matrix), how.matrix.k_blocks - block) * (kBlockK / kWideStageK);
   }
 };
 
@@ -37,7 +37,7 @@ struct WideStages {
   static constexpr int kRowBytes = kWideStageK * 2, kInputs = kOutputs * kRowBytes;
   static constexpr int kStageBytes = kInputs + kRows * kRowBytes;
   static_assert(kBox * kRowBytes % 1024 == 0 && kStageBytes % 1024 == 0);  // the swizzle's period
-  static constexpr int kPerBlock = kBlockK / kWideStageK;
+  static constexpr int kPerBlock = kBlockK / kWideStageK, kPerChunk = kWarps * kPerBlock;
   // Shared memory: mbarriers (full, then empty), and the stages.
   static constexpr int kStagesOffset = 1024;
   static constexpr int kSharedBytes = kStagesOffset + kStages * kStageBytes;
