@@ -130,13 +130,14 @@ class Parts {
   void Products() {
     const cuda::DeviceLayer& layer = model_.core[0];
     for (const int cluster : {1, 2}) {
-      for (const int width : {0, 128, 192, 256}) {
+      for (const int width : {0, 128, 160, 192, 256}) {
         launch_.width = width;
         launch_.cluster = cluster;
+        const bool fused = spec_.head_dim != 96 && !spec_.qk_bias;  // q and k are finished with it
         Product("o", layer.attn_out, 0);
         Product("down", layer.down, 0);
-        Product("gate_up", layer.gate_up, 1);
-        Product("qkv", layer.qkv, 2);
+        if (width % 64 == 0) Product("gate_up", layer.gate_up, 1);
+        if (width % 64 == 0 || !fused) Product("qkv", layer.qkv, fused ? 2 : 0);
       }
     }
   }
@@ -218,14 +219,15 @@ class Parts {
     return out;
   }
   void Memory(int pages) {
-    memory_ = {nullptr, pages, 1, spec_.kv_heads, spec_.head_dim, spec_.head_dim};
+    const int stride = spec_.head_dim == 96 ? 128 : spec_.head_dim;  // as the backend has it
+    memory_ = {nullptr, pages, 1, spec_.kv_heads, spec_.head_dim, stride};
     kv_ = RandomArray(static_cast<size_t>(pages) * kPageSize * 2 *
-                      static_cast<size_t>(spec_.kv_size()));
+                      static_cast<size_t>(spec_.kv_heads * stride));
     memory_.pages = kv_.data();
   }
   void Describe(const cuda::EncodedPrompt& prompt) {
     info_ = Up(prompt.rows);
-    q_ = RandomArray(Rows(spec_.q_size()));
+    q_ = RandomArray(Rows(spec_.heads * memory_.head_stride));
     rope_ = cuda::DeviceArray<float2>(Rows(spec_.head_dim / 2), "a benchmark", true);
     buffers_.heads = spec_.heads;
     buffers_.attention_scale = 1.44269504f / std::sqrt(static_cast<float>(spec_.head_dim));

@@ -71,8 +71,8 @@ class Bench {
   // for every 32 rows; without either, as the number of rows has it.
   void UseWide() { SetWideFrom(1); }
   void UsePasses() { SetWideFrom(1 << 30); }
-  void UseUsual() { SetWideFrom(backend_->program().wide_from); }
-  bool IsUsuallyWide(int rows) const { return rows >= backend_->program().wide_from; }
+  void UseUsual() { SetWideFrom(backend_->usual_wide_from()); }
+  bool IsUsuallyWide(int rows) const { return rows >= backend_->usual_wide_from(); }
   void SetWideShape(int shape) { backend_->SetWideShape(shape); }
   bool HasWideShape(int shape) const { return backend_->HasWideShape(shape); }
 

@@ -119,9 +119,12 @@ TEST(PromptEncoder, RowsTilesAndTailsAreWhereTheyBelong) {
 
 TEST(GemmWidth, FillsTheGpuWithFewRows) {
   const cuda::GemmLaunch h200{132, 0, 1, nullptr};
-  EXPECT_EQ(cuda::GemmWidth(h200, 1024, 2048), 128);
-  EXPECT_EQ(cuda::GemmWidth(h200, 1024, 6144), 192);
-  EXPECT_EQ(cuda::GemmWidth(h200, 4096, 11264), 256);
+  EXPECT_EQ(cuda::GemmWidth(h200, 1024, 2048, 16), 128);
+  EXPECT_EQ(cuda::GemmWidth(h200, 1024, 6144, 64), 192);
+  EXPECT_EQ(cuda::GemmWidth(h200, 4096, 11264, 64), 256);
+  // Huginn's: 264 tiles for 132 multiprocessors. Gate and up have no such tiles.
+  EXPECT_EQ(cuda::GemmWidth(h200, 1024, 5280, 16), 160);
+  EXPECT_EQ(cuda::GemmWidth(h200, 1024, 5280, 64) % 64, 0);
 }
 
 // ---- Attention ----

@@ -259,9 +259,9 @@ TEST_P(CudaPrefill, DoesNotDependOnTheSizeOfChunksAndTiles) {
   std::vector<uint16_t> first;
   for (const cuda::PrefillSettings& settings :
        {cuda::PrefillSettings{}, cuda::PrefillSettings{256, false, 128, 1},
-        cuda::PrefillSettings{512, false, 192, 1}, cuda::PrefillSettings{1024, false, 256, 1},
-        cuda::PrefillSettings{768, false, 128, 2}, cuda::PrefillSettings{768, false, 192, 2},
-        cuda::PrefillSettings{2048, false, 256, 2}}) {
+        cuda::PrefillSettings{512, false, 160, 1}, cuda::PrefillSettings{512, false, 192, 1},
+        cuda::PrefillSettings{1024, false, 256, 1}, cuda::PrefillSettings{768, false, 128, 2},
+        cuda::PrefillSettings{768, false, 192, 2}, cuda::PrefillSettings{2048, false, 256, 2}}) {
     Prompts prompts(shape(), 2048, settings);
     const std::vector<int32_t> tokens = prompts.Tokens(0, length);
     prompts.backend().Prefill({{prompts.pages(0, 0)}, 0, tokens});

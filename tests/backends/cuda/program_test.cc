@@ -149,9 +149,7 @@ TEST(Program, HasRowOperationsAddUpThePartialSumsOfManyRows) {
     const ModelSpec spec = RandomSpec(random);
     const Program program = BuildProgram(ShapesOf(spec), 132);
     if (program.wide.empty()) continue;
-    const bool has_wide_rows = spec.hidden > kLocalHidden;
-    if (has_wide_rows) ++wide_rows;
-    EXPECT_EQ(program.wide_from, has_wide_rows ? kWideFromOfWideModels : kWideFrom);
+    if (spec.hidden > kLocalHidden) ++wide_rows;
     for (size_t at = 0; at < program.ops.size(); ++at) {
       if (program.ops[at].type != OpType::kMatrix) continue;
       const WideMatrix& matrix = program.wide.at(static_cast<size_t>(program.ops[at].matrix));

@@ -16,7 +16,7 @@ struct DecodeKernelLaunch {
 struct DecodeLaunch {
   int ctas = 0;
   DecodeKernelLaunch any;     // for any number of rows
-  int wide_from = kWideFrom;  // rows of a phase from which on WideKernels are used
+  int wide_from = kWideFrom;  // rows of a phase from which on WideKernels are used if available
   // With a producer warp, for up to 24 and up to 32 rows; producer_rows 0: not on this device.
   DecodeKernelLaunch with_producer[2];
   int producer_interval[2] = {1, 1};  // of that warp (DecodeParams)

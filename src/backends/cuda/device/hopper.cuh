@@ -185,6 +185,23 @@ __device__ __forceinline__ void MultiplyShared(float (&d)[64], uint64_t a, uint6
       : "l"(a), "l"(b), "r"(add));
 }
 
+__device__ __forceinline__ void MultiplyShared(float (&d)[80], uint64_t a, uint64_t b,
+                                               int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+      "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+      "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "
+      "%72, %73, %74, %75, %76, %77, %78, %79}, %80, %81, p, 1, 1, 0, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0),
+        LOOPSPEC_SUMS_32(d, 32),
+        LOOPSPEC_SUMS_8(d, 64),
+        LOOPSPEC_SUMS_8(d, 72)
+      : "l"(a), "l"(b), "r"(add));
+}
+
 __device__ __forceinline__ void MultiplyShared(float (&d)[96], uint64_t a, uint64_t b,
                                                int add) {
   asm volatile(

@@ -54,7 +54,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
       launch_(PrepareDecode(device)),
       program_(BuildProgram(model_, launch_.ctas)),
-      wide_(program_, device),
+      wide_(program_, model_.spec.hidden, device),
       encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
                static_cast<int>(options_.readout_depths.size())),
       prefill_settings_(prefill) {
@@ -156,7 +156,7 @@ void CudaBackend::AllocateRows() {
   make(local_stream_, n(launch_.ctas) * n(p.shapes.hidden), p.buffers.local_stream);
   p.exchange.enabled = program_.low_latency ? 1 : 0;
   encoder_.SetSpanRows(ProducerRows(launch_, p));
-  SetWideFrom(program_.wide_from);
+  SetWideFrom(usual_wide_from());
   const size_t small_batch = program_.low_latency ? n(kSmallBatchRows) : 0;
   make(ll_sums_, small_batch * n(p.shapes.hidden), p.exchange.sums);
   make(ll_hidden_, small_batch * n(p.shapes.ld_hidden / 2), p.exchange.hidden);

@@ -56,12 +56,12 @@ class CudaBackend final : public Backend {
   // Seconds after which a step whose CTAs wait for each other in vain is given up; 0: never.
   void SetTimeout(double seconds) { params_.timeout = static_cast<uint64_t>(seconds * 1e9); }
   // Phases of so many rows and more have a kernel for each operation where there are such kernels;
-  // those of fewer go through the weights once for every kPassRows rows. By itself as the program
-  // says; for tests and benchmarks.
+  // those of fewer go through the weights once for every kPassRows rows. For tests and benchmarks.
   void SetWideFrom(int rows) {
     launch_.wide_from = rows;
     encoder_.SetWideFrom(wide_.available() ? rows : std::max(rows, kWideFrom));
   }
+  int usual_wide_from() const { return wide_.from(); }
   // Their products in tiles of one shape, where the device has it (WideKernels).
   bool HasWideShape(int shape) const { return wide_.HasShape(shape); }
   void SetWideShape(int shape) { wide_.SetShape(shape); }

@@ -34,7 +34,8 @@ __device__ __forceinline__ float TurnHigh(float a, float b, float cosine, float 
 }
 
 struct StoreSums {
-  float* out;  // [rows, ld], ld a multiple of 4
+  static constexpr int kStep = 16;  // columns that are stored together
+  float* out;                       // [rows, ld], ld a multiple of 4
   int ld;
 
   struct Ahead {};
@@ -72,6 +73,7 @@ struct StoreSums {
 };
 
 struct StoreSwiGlu {
+  static constexpr int kStep = 64;
   bf16* out;  // [rows, ld]
   int ld;
 
@@ -106,6 +108,7 @@ struct StoreSwiGlu {
 // For head_dim 64 and 128, which is head_stride too: 64 columns never span two heads.
 template <int kHead>
 struct StoreQkv {
+  static constexpr int kStep = 64;
   const PromptRow* rows_info;
   const float2* rope;  // [row][kHead / 2]
   bf16* q;             // [row][heads][kHead]

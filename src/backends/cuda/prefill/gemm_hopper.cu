@@ -241,7 +241,10 @@ void Run(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& 
   // Weights that are gone through once leave their place to what the next kernels read.
   const GemmShape shape{rows.rows, outputs, weights.matrix.ld / kGemmK, rows.first_row,
                         rows.rows <= kRowsTogether ? kEvictFirst : kEvictNormal};
-  const int width = launch.width != 0 ? launch.width : GemmWidth(launch, rows.rows, outputs);
+  constexpr int kStep = Epilogue::kStep;
+  const int width = launch.width != 0 && launch.width % kStep == 0
+                        ? launch.width
+                        : GemmWidth(launch, rows.rows, outputs, kStep);
   const auto with = [&]<int kWidth>(int index) {
     if (launch.cluster == 1) {
       Launch<kWidth, 1>(launch, weights.maps[index], input.map, shape, epilogue);
@@ -252,12 +255,17 @@ void Run(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& 
   switch (width) {
     case 128:
       return with.template operator()<128>(0);
+    case 160:
+      if constexpr (160 % kStep == 0) return with.template operator()<160>(1);
+      break;
     case 192:
-      return with.template operator()<192>(1);
+      return with.template operator()<192>(2);
+    case 256:
+      return with.template operator()<256>(3);
     default:
-      LOOPSPEC_CHECK(width == 256);
-      return with.template operator()<256>(2);
+      break;
   }
+  LOOPSPEC_CHECK(false);  // no such width
 }
 
 template <int kWidth, int kCluster, typename Epilogue>
@@ -271,6 +279,10 @@ void PrepareAll() {
   Prepare<128, 1, Epilogue>();
   Prepare<192, 1, Epilogue>();
   Prepare<256, 1, Epilogue>();
+  if constexpr (160 % Epilogue::kStep == 0) {
+    Prepare<160, 1, Epilogue>();
+    Prepare<160, 2, Epilogue>();
+  }
   Prepare<128, 2, Epilogue>();
   Prepare<192, 2, Epilogue>();
   Prepare<256, 2, Epilogue>();
@@ -280,7 +292,7 @@ void PrepareAll() {
 
 GemmWeights DescribeWeights(const DeviceMatrix& matrix) {
   GemmWeights weights{matrix, {}};
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kGemmWidthCount; ++i) {
     weights.maps[i] =
         MakeBoxMap(matrix.data, matrix.ld, matrix.rows, matrix.ld, kGemmK, kGemmWidths[i] / 2);
   }
@@ -291,11 +303,12 @@ GemmInput DescribeInput(const bf16* in, int rows, int ld) {
   return {MakeBoxMap(in, ld, rows, ld, kGemmK, kGemmRows)};
 }
 
-int GemmWidth(const GemmLaunch& launch, int rows, int outputs) {
+int GemmWidth(const GemmLaunch& launch, int rows, int outputs, int step) {
   const int height = launch.cluster * kGemmRows;
   const int clusters = std::max(1, launch.multiprocessors / launch.cluster);
   int best = 0, least = 0;
   for (const int width : kGemmWidths) {
+    if (width % step != 0) continue;
     const int tiles = (rows + height - 1) / height * ((outputs + width - 1) / width);
     const int rounds = (tiles + clusters - 1) / clusters;
     // Measured: a tile takes as long as it is wide, and its start and end as long as a few columns.

@@ -14,13 +14,15 @@ namespace loopspec::cuda {
 
 inline constexpr int kGemmRows = 128;  // of a tile
 inline constexpr int kGemmK = 64;      // of a stage
-// Widths of tiles: columns of the output.
-inline constexpr int kGemmWidths[] = {128, 192, 256};
+// Widths of tiles: columns of the output. 160 is for plain sums alone, since other results are
+// stored by 64 columns; Huginn's 5,280 outputs are 33 such tiles.
+inline constexpr int kGemmWidths[] = {128, 160, 192, 256};
+inline constexpr int kGemmWidthCount = static_cast<int>(sizeof(kGemmWidths) / sizeof(int));
 
 // A matrix of weights as the copy engine sees it: boxes of half a tile's width.
 struct GemmWeights {
   DeviceMatrix matrix;
-  TensorMap maps[3];  // [index of kGemmWidths]
+  TensorMap maps[kGemmWidthCount];
 };
 // An input [rows, ld]: boxes of kGemmRows rows.
 struct GemmInput {
@@ -32,7 +34,7 @@ GemmInput DescribeInput(const bf16* in, int rows, int ld);
 // How a product is launched.
 struct GemmLaunch {
   int multiprocessors = 0;
-  int width = 0;    // of the tiles; 0: whichever is estimated to be fastest
+  int width = 0;    // of the tiles, where the product has it; 0: the one that is likely fastest
   int cluster = 1;  // CTAs that share their weights; 1 or 2
   cudaStream_t stream = nullptr;
 };
@@ -54,8 +56,8 @@ void GemmQkv(const GemmLaunch& launch, const GemmWeights& weights, const GemmInp
              const GemmRows& rows, const PromptBuffers& buffers, const PromptMemory& memory,
              int plane);
 
-// The width that is taken for a product of this shape.
-int GemmWidth(const GemmLaunch& launch, int rows, int outputs);
+// The width that is taken for a product of this shape, a multiple of `step`.
+int GemmWidth(const GemmLaunch& launch, int rows, int outputs, int step);
 
 // Raises the kernels' limits on shared memory; once for each device.
 void PrepareGemm();

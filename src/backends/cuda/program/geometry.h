@@ -40,10 +40,13 @@ inline constexpr int kUnitQueries = 8;
 // Likewise in phases of kWideFrom rows and more, whose kernels have no producer warp: keys and
 // values are read once for all of these.
 inline constexpr int kLargeUnitQueries = 32;
-// Rows of a phase from which on every operation has a kernel of its own (decode/wide). Models that
-// are wider than kLocalHidden have so large layers that launches weigh less than barriers.
+// Rows of a phase from which on every operation has a kernel of its own (decode/wide). Where rows
+// of the stream are wider than kLocalHidden, layers are so large that launches weigh less than grid
+// barriers: with wgmma at any number of rows, without it from about half a pass on (H200).
 inline constexpr int kWideFrom = kPassRows + 1;
-inline constexpr int kWideFromOfWideModels = 1;
+inline constexpr int WideFrom(int hidden, bool hopper) {
+  return hidden <= kLocalHidden ? kWideFrom : hopper ? 1 : kPassRows / 2 + 1;
+}
 
 // Pages of a span of splits at most. A warp attends to a span with its queries in registers.
 inline constexpr int kSpanPages = 4;

@@ -88,7 +88,6 @@ class Builder {
     program_.producer = program_.low_latency || AllowsProducer();
     program_.wide_pieces = spec_.head_dim % 16 == 0 && spec_.ff % 8 == 0;
     if (!AllowsWide()) program_.wide.clear();
-    if (spec_.hidden > kLocalHidden) program_.wide_from = kWideFromOfWideModels;
     for (const int small_batch : {0, 1}) {
       const auto& assigned = assigned_[small_batch];
       for (size_t cta = 0; cta < assigned[0].size(); ++cta) {

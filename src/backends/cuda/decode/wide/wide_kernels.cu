@@ -46,8 +46,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline constexpr int kWideCombineLanes = 16;
-
 // Three CTAs of four warps on a multiprocessor.
 template <int kHead, bool kMerged>
 __global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
@@ -65,7 +63,10 @@ __global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 2)
+// Two CTAs on a multiprocessor.
+inline constexpr int kCombineCtas = 2;
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads, kCombineCtas)
     CombineKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ Op op,
                   const __grid_constant__ WideRun run) {
   if constexpr (kCompiled) {
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();
     LetNextOperationStart();
     WaitForOperationsBefore();
-    CombinePieces<kWideCombineLanes, 1, false>();
+    CombinePieces<kLanes, kLanes <= 4 ? 2 : 1, false>();
   }
 }
 
@@ -180,17 +181,33 @@ void LaunchAttention(Launcher& launcher, const Op& op, const WideRun& run) {
   }
 }
 
-void LaunchCombine(Launcher& launcher, const Op& op, const WideRun& run) {
+void LaunchCombine(Launcher& launcher, const Op& op, const WideRun& run, int multiprocessors) {
   const DecodeParams& p = launcher.params();
-  constexpr int kElements = 4 * kWideCombineLanes;
-  const int pieces = run.rows * p.shapes.heads * ((p.shapes.head_dim + kElements - 1) / kElements);
-  launcher.Run(CombineKernel, (pieces + kWarps - 1) / kWarps, kThreads, kWideContextBytes, p, op,
-               run);
+  const int lanes =
+      CombineLanes(run.rows * p.shapes.q_size, multiprocessors * kCombineCtas * kWarps,
+                   p.shapes.head_stride, false);
+  const int elements = 4 * lanes;
+  const int pieces = run.rows * p.shapes.heads * ((p.shapes.head_dim + elements - 1) / elements);
+  const auto launch = [&](auto* kernel) {
+    launcher.Run(kernel, (pieces + kWarps - 1) / kWarps, kThreads, kWideContextBytes, p, op, run);
+  };
+  switch (lanes) {
+    case 1:
+      return launch(CombineKernel<1>);
+    case 2:
+      return launch(CombineKernel<2>);
+    case 4:
+      return launch(CombineKernel<4>);
+    case 8:
+      return launch(CombineKernel<8>);
+    default:
+      return launch(CombineKernel<16>);
+  }
 }
 
 }  // namespace
 
-WideKernels::WideKernels(const Program& program, int device) : program_(&program) {
+WideKernels::WideKernels(const Program& program, int hidden, int device) : program_(&program) {
   Check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
         "reading the device");
   cudaFuncAttributes attributes{};
@@ -201,6 +218,7 @@ WideKernels::WideKernels(const Program& program, int device) : program_(&program
   Check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "reading the device");
   hopper_ = major == 9 && minor == 0 && program.wide_pieces;
+  from_ = WideFrom(hidden, hopper_);
   if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
   for (const WideMatrix& matrix : program.wide) {
     for (int shape = 0; shape < kWideShapeCount; ++shape) {
@@ -269,7 +287,7 @@ void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Pha
         LaunchAttention(launcher, op, run);
         break;
       case OpType::kCombine:
-        LaunchCombine(launcher, op, run);
+        LaunchCombine(launcher, op, run, multiprocessors_);
         break;
     }
     if (trace != nullptr) launcher.MarkTime(trace++);

@@ -10,10 +10,13 @@ namespace loopspec::cuda {
 
 class WideKernels {
  public:
-  // For a device and a program; neither has to support them (see available).
-  WideKernels(const Program& program, int device);
+  // For a device and a program of a model with rows of `hidden` elements; neither has to support
+  // them (see available).
+  WideKernels(const Program& program, int hidden, int device);
 
   bool available() const { return available_; }
+  // Rows of a phase from which on they are the faster way.
+  int from() const { return from_; }
   // Whether there are kernels for products in tiles of kWideShapes[shape].
   bool HasShape(int shape) const;
   // All products that it takes in such tiles; -1: as is best. For tests and benchmarks.
@@ -27,6 +30,7 @@ class WideKernels {
  private:
   const Program* program_;
   bool available_ = false;
+  int from_ = kWideFrom;
   int multiprocessors_ = 0;
   bool hopper_ = false;  // compute capability 9.0, and Program::wide_pieces
   int shape_ = -1;
