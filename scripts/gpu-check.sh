@@ -7,6 +7,7 @@
 #     bench   steps at the shapes of the released models; LoopSpec on full-size synthetic twins at assumed acceptance
 #     peer    the PyTorch peer, where LOOPSPEC_PEER names its script
 #     prefill_peer  the peer of prompts, where LOOPSPEC_PREFILL_PEER names its script; not without being named
+#     wide_prefill_peer  prompts of Nanbeige and Huginn in PyTorch (bench/cuda/prefill_peer.py); not without being named
 #     twins   LoopSpec against autoregressive decoding bit for bit: demo models and twins
 #     table   what the results folder has, against what is asked
 # Figures are kept in the results folder, so that the table can be drawn from several calls; a part that is run again
@@ -220,6 +221,19 @@ part_prefill_peer() {
   done
 }
 
+# Our own, for the shapes of wide models.
+part_wide_prefill_peer() {
+  local run
+  for run in "nanbeige 1024 8000" "huginn 1024 4000"; do
+    local family=${run%% *}
+    say "peer of prompts, $family"
+    grep -qs "^$family prefill" "$results/peer-prefill-$family.log" && continue
+    # shellcheck disable=SC2086  # the lengths are words of their own
+    limited 200 python3 "$root/bench/cuda/prefill_peer.py" $run 2> "$results/peer-prefill-$family.err" |
+      tee "$results/peer-prefill-$family.log"
+  done
+}
+
 part_twins() {
   say "LoopSpec against autoregressive decoding, bit for bit"
   start_twins "${twin_names[@]}"
@@ -279,9 +293,9 @@ if [ ${#parts[@]} = 0 ]; then
 fi
 for part in "${parts[@]}"; do
   case $part in
-    build | tests | bench | peer | prefill_peer | twins | table) ;;
+    build | tests | bench | peer | prefill_peer | wide_prefill_peer | twins | table) ;;
     *)
-      echo "gpu-check.sh: $part is no part, expected build, tests, bench, peer, prefill_peer, twins or table" >&2
+      echo "gpu-check.sh: $part is no part, expected build, tests, bench, peer, prefill_peer, wide_prefill_peer, twins or table" >&2
       exit 2
       ;;
   esac
