@@ -1,5 +1,6 @@
 # What Debian's rules ask of a package besides its files: compressed manual pages and changelogs, and a file "copyright" that points to
-# the licence's text instead of repeating it. Runs over the staged files of every component before they are packed.
+# the licence's text instead of repeating it, where a component has none of its own. Runs over the staged files of every component before
+# they are packed.
 find_program(gzip gzip REQUIRED)
 string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(GLOB roots "${CPACK_TEMPORARY_DIRECTORY}/*")
@@ -16,11 +17,13 @@ foreach(root IN LISTS roots)
 
  -- ${CPACK_PACKAGE_CONTACT}  ${now}
 ")
-    file(WRITE "${folder}/copyright" "Copyright 2026 the loopspec.cpp authors
+    if(NOT EXISTS "${folder}/copyright")
+      file(WRITE "${folder}/copyright" "Copyright 2026 the loopspec.cpp authors
 
 Licensed under the Apache License, Version 2.0. On Debian systems its text is in
 /usr/share/common-licenses/Apache-2.0.
 ")
+    endif()
     list(APPEND texts "${folder}/changelog" "${folder}/changelog.Debian")
   endforeach()
   foreach(file IN LISTS texts)

@@ -1,5 +1,5 @@
-# Debian packages: `cpack --config build/release/CPackConfig.cmake -B DIR` writes loopspec_VERSION_ARCH.deb (the program) and
-# libloopspec-dev_VERSION_ARCH.deb (the library and its headers).
+# Debian packages: `cpack --config build/release/CPackConfig.cmake -B DIR` writes loopspec_VERSION_ARCH.deb (the program),
+# libloopspec-dev_VERSION_ARCH.deb (the library and its headers) and, with LOOPSPEC_PYTHON_LINKED, python3-loopspec_VERSION_ARCH.deb.
 set(LOOPSPEC_PACKAGE_CONTACT "the loopspec.cpp developers <loopspec@packages.invalid>" CACHE STRING "Maintainer in packages")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME loopspec)
@@ -7,7 +7,13 @@ set(CPACK_PACKAGE_CONTACT "${LOOPSPEC_PACKAGE_CONTACT}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "fast, lossless inference for looped transformers")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL program development)
+set(CPACK_COMPONENTS_ALL)
+if(LOOPSPEC_TOOLS)
+  list(APPEND CPACK_COMPONENTS_ALL program development)
+endif()
+if(LOOPSPEC_PYTHON_LINKED)
+  list(APPEND CPACK_COMPONENTS_ALL python)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -37,4 +43,21 @@ list(JOIN packages ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
   "The library behind loopspec, static, with its headers and a package file for
 CMake: find_package(loopspec) and loopspec::loopspec.")
+
+if(LOOPSPEC_PYTHON_LINKED)
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-loopspec)
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS ON)
+  # The module is for one version of Python: that of the distribution.
+  math(EXPR next "${Python_VERSION_MINOR} + 1")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "python3 (>= 3.${Python_VERSION_MINOR}), python3 (<< 3.${next})")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS python3-numpy)
+  set(scripts "${PROJECT_SOURCE_DIR}/deploy/debian/python")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA "${scripts}/postinst;${scripts}/prerm")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+  set(CPACK_COMPONENT_PYTHON_DESCRIPTION
+    "The engine behind loopspec as a Python package: answers, streams for threads
+and asyncio, logits of every depth, traces, calibrations. The same library and
+the same texts as the program.")
+endif()
 include(CPack)

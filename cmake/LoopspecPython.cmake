@@ -2,6 +2,7 @@
 #   AUTO  where Python 3.10 or later has its headers, nanobind and nanobind-backend, as scripts/python-venv.sh installs them
 #   ON    the same, and an error where they are not, as for `pip install .`
 #   OFF   never
+# With LOOPSPEC_PYTHON_LINKED it has to be the Python of the system, and nanobind-backend is not asked for.
 set(LOOPSPEC_HAS_PYTHON OFF)
 set(LOOPSPEC_NO_PYTHON "LOOPSPEC_PYTHON is OFF")
 if(NOT LOOPSPEC_PYTHON STREQUAL "OFF")
@@ -17,11 +18,21 @@ if(NOT LOOPSPEC_PYTHON STREQUAL "OFF")
     set(LOOPSPEC_NO_PYTHON "${Python_EXECUTABLE} has no headers (Debian: python3-dev)")
   else()
     # Split mode is new in nanobind 3.
+    set(modules "nanobind, nanobind_backend")
+    set(backend " with its backend (scripts/python-venv.sh installs both)")
+    if(LOOPSPEC_PYTHON_LINKED)
+      set(modules "nanobind")
+      set(backend " (scripts/python-venv.sh installs it)")
+    endif()
     execute_process(COMMAND "${Python_EXECUTABLE}" -c
-      "import nanobind, nanobind_backend; assert int(nanobind.__version__.split('.')[0]) >= 3; print(nanobind.cmake_dir())"
+      "import ${modules}; assert int(nanobind.__version__.split('.')[0]) >= 3; print(nanobind.cmake_dir())"
       OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status ERROR_QUIET)
+    execute_process(COMMAND "${Python_EXECUTABLE}" -c "import sys; print(sys.base_prefix)"
+      OUTPUT_VARIABLE prefix OUTPUT_STRIP_TRAILING_WHITESPACE)
     if(NOT status EQUAL 0)
-      set(LOOPSPEC_NO_PYTHON "${Python_EXECUTABLE} has no nanobind 3 with its backend (scripts/python-venv.sh installs both)")
+      set(LOOPSPEC_NO_PYTHON "${Python_EXECUTABLE} has no nanobind 3${backend}")
+    elseif(LOOPSPEC_PYTHON_LINKED AND NOT prefix STREQUAL "/usr")
+      set(LOOPSPEC_NO_PYTHON "${Python_EXECUTABLE} is not the system's Python, which python3-loopspec is for")
     endif()
   endif()
   if(NOT LOOPSPEC_NO_PYTHON)
@@ -29,6 +40,9 @@ if(NOT LOOPSPEC_PYTHON STREQUAL "OFF")
   elseif(LOOPSPEC_PYTHON STREQUAL "ON")
     message(FATAL_ERROR "LOOPSPEC_PYTHON is ON, and ${LOOPSPEC_NO_PYTHON}")
   endif()
+endif()
+if(LOOPSPEC_PYTHON_LINKED AND NOT LOOPSPEC_HAS_PYTHON)
+  message(FATAL_ERROR "LOOPSPEC_PYTHON_LINKED is ON, and ${LOOPSPEC_NO_PYTHON}")
 endif()
 if(LOOPSPEC_HAS_PYTHON)
   message(STATUS "Python module: for ${Python_EXECUTABLE}")

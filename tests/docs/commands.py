@@ -46,6 +46,7 @@ NOT_RUN = {
     "scripts/fuzz.sh": "takes hours",
     "scripts/gpu-check.sh": "needs a GPU",
     "scripts/fetch-benchmarks.py": "downloads",
+    "scripts/python-venv.sh": "downloads",
     "python3 prepare_corpus.py": "trains a model",
     "python3 train_looped.py": "trains a model",
     "loopspec experiment run": "takes minutes; the tests of the tools run experiments",

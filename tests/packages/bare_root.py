@@ -3,7 +3,8 @@
 
     bare_root.py --build BUILD_FOLDER --source SOURCE [--keep FOLDER]
 
-The root is debootstrap's smallest, from the mirror that this machine's apt has. Needs root and debootstrap; skipped (77) otherwise.
+python3-loopspec is the build's own where it was configured with LOOPSPEC_PYTHON_LINKED, else from a build of the module alone in
+BUILD_FOLDER/python-linked. The root is debootstrap's smallest, from the mirror that this machine's apt has. Needs root and debootstrap; skipped (77) otherwise.
 """
 
 import argparse
@@ -21,6 +22,13 @@ RELEASE = "bookworm"
 PROGRAM = ("usr/bin/loopspec", "usr/share/man/man1/loopspec.1.gz", "usr/share/bash-completion/completions/loopspec", "usr/share/zsh/site-functions/_loopspec",
            "usr/share/fish/vendor_completions.d/loopspec.fish", "usr/share/doc/loopspec/README.md", "usr/share/doc/loopspec/copyright",
            "lib/systemd/system/loopspec.service")
+PYTHON = '''
+from loopspec import Engine
+engine = Engine("/tmp/model")
+for token in engine.stream("Once upon a time", max_tokens=24, temperature=0):
+    print(token.text, end="", flush=True)
+print()
+'''
 # What apt, dpkg and the loader keep for themselves.
 OWN = re.compile(r"(var/(cache|log|lib/apt|lib/dpkg|lib/systemd)|tmp|proc|dev|run)(/|$)")
 
@@ -99,9 +107,20 @@ def make_root(folder):
 
 def make_packages(build, folder):
     run("cpack", "--config", build / "CPackConfig.cmake", "-B", folder)
-    packages = {file.name.split("_")[0]: file for file in folder.glob("*.deb")}
-    check({"loopspec", "libloopspec-dev"} <= set(packages), packages)
-    return packages
+    return {file.name.split("_")[0]: file for file in folder.glob("*.deb")}
+
+
+def make_python(build, source, folder):
+    """The package of a build with the linked module and little else; without the module's needs, none, and the reason."""
+    linked = build / "python-linked"
+    less = [f"-DLOOPSPEC_{part}=OFF" for part in ("TOOLS", "SERVER", "TESTS", "BENCH", "CUDA")]
+    configure = ["cmake", "-S", source, "-B", linked, "-DCMAKE_BUILD_TYPE=Release", "-DLOOPSPEC_PYTHON_LINKED=ON", *less]
+    done = subprocess.run(list(map(str, configure)), capture_output=True, text=True, timeout=LIMIT, check=False)
+    if missing := re.search(r"LOOPSPEC_PYTHON_LINKED is ON, and (.*?)\n(?:Call Stack|\n)", done.stderr, re.S):
+        return {}, " ".join(missing[1].split())
+    check(done.returncode == 0, done.stderr[-2000:])
+    run("cmake", "--build", linked, "--parallel", os.cpu_count(), "--target", "loopspec_python", "loopspec_python_stub")
+    return make_packages(linked, folder), None
 
 
 def lint(packages):
@@ -154,12 +173,19 @@ def try_library(root, packages, source):
     removed(root, ["libloopspec-dev"], before)
 
 
-def try_python(root, packages):
+def try_python(root, packages, text):
+    """The program's text, in a Python that has nothing from PyPI; the files are compiled, and gone afterwards with what was compiled."""
     before = root.files()
     installed(root, packages, ["python3-loopspec"])
-    said = root.run("python3", "-B", "-c", "import loopspec; print(loopspec.Engine('/tmp/model').generate('Once upon a time', max_tokens=8).text)")
-    check(said.strip(), said)
+    package = root.folder / "usr/lib/python3/dist-packages/loopspec"
+    check(list(package.glob("__pycache__/__init__.*.pyc")), "the Python files were not compiled")
+    check((root.folder / "usr/share/doc/python3-loopspec/copyright").read_text(encoding="utf-8").count("Copyright") >= 3, "a licence is missing")
+    said = root.run("python3", "-c", PYTHON)
+    check(said == text, (said, text))
+    versions = root.run("python3", "-c", "import sys, loopspec; from importlib import metadata, util; assert util.find_spec('nanobind_backend') is None; "
+                        "assert metadata.version('loopspec') == loopspec.__version__; print(loopspec.__version__, 'Python', sys.version.split()[0])")
     removed(root, ["python3-loopspec"], before)
+    return versions.strip()
 
 
 def main():
@@ -176,16 +202,23 @@ def main():
     source = options.source.resolve()
     with tempfile.TemporaryDirectory(prefix="loopspec-test-") as temporary:
         folder = pathlib.Path(temporary)
-        packages = make_packages(options.build.resolve(), options.keep or folder / "packages")
+        build, place = options.build.resolve(), options.keep or folder / "packages"
+        packages, no_python = make_packages(build, place), None
+        check({"loopspec", "libloopspec-dev"} <= set(packages), packages)
+        if "python3-loopspec" not in packages:
+            python, no_python = make_python(build, source, place)
+            packages |= python
         print(", ".join(f"{file.name} ({file.stat().st_size / 1e6:.1f} MB)" for file in packages.values()), flush=True)
         print(lint(packages), flush=True)
         root = make_root(folder / "root")
         print("a bare root:", len(root.run("dpkg-query", "-W").splitlines()), "packages", flush=True)
         shutil.copytree(source / "models/ouro-demo", root.folder / "tmp/model")
-        print(*try_program(root, packages, options.build.resolve(), source), sep="\n", flush=True)
-        if "python3-loopspec" in packages:
-            try_python(root, packages)
-            print("python3-loopspec: imported and used", flush=True)
+        version, text = try_program(root, packages, build, source)
+        print(version, text, sep="\n", flush=True)
+        if no_python:
+            print(f"python3-loopspec: not made, {no_python}", flush=True)
+        else:
+            print(f"python3-loopspec: {try_python(root, packages, text)}, the same text as the program", flush=True)
         try_library(root, packages, source)
         print("libloopspec-dev: found by find_package, the example built and run; all packages removed without a trace", flush=True)
 
