@@ -50,7 +50,7 @@ svg .soft { fill: var(--soft); } svg .title { font-size: 15px; font-weight: 600;
 svg .cut { fill: none; } svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .diagonal { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 4 4; }
 svg .spread { stroke: var(--text); stroke-width: 1.5; }
-svg .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; } svg .dashes { stroke-dasharray: 7 5; }
+svg .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; } svg .dashes { stroke-dasharray: 7 5; } svg .pale { fill-opacity: .45; }
 svg .dot { stroke: var(--card); stroke-width: 1; }
 @media (max-width: 700px) {
   /* Charts keep the size of their letters (at least 12 px) and are pushed sideways instead. */

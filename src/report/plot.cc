@@ -69,10 +69,14 @@ Scale MakeScale(const PlotAxis& axis, const std::vector<double>& values, bool fr
 
 struct LegendEntry {
   std::string name;
-  int colour;
+  int colour;  // of bars: with every turn of the colours, a paler one
   PlotMark mark;
   bool bar;
 };
+
+std::string BarClass(int colour) {
+  return fmt::format("fill s{}{}", colour % kPlotColours, colour < kPlotColours ? "" : " pale");
+}
 
 // Rows that the legend takes in a picture of this width.
 std::vector<std::vector<LegendEntry>> LegendRows(const std::vector<LegendEntry>& entries,
@@ -173,9 +177,9 @@ class Frame {
  private:
   void AddKey(double x, double y, const LegendEntry& entry) {
     if (entry.bar) {
-      svg_ += fmt::format(
-          "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"12\" class=\"fill s{}\"/>\n",
-          x + 6, y - 6, entry.colour);
+      svg_ +=
+          fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"12\" class=\"{}\"/>\n",
+                      x + 6, y - 6, BarClass(entry.colour));
       return;
     }
     if (entry.mark != PlotMark::kPoints) {
@@ -251,9 +255,9 @@ std::vector<double> BarHeights(const BarPlot& plot) {
 std::string BarMarkup(const BarSeries& series, const BarValue& bar, const std::string& category,
                       int colour, double x, double width, double from, double to) {
   return fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"fill s{}\">"
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"{}\">"
       "<title>{}</title></rect>\n",
-      x, std::min(from, to), width, std::fabs(from - to), colour,
+      x, std::min(from, to), width, std::fabs(from - to), BarClass(colour),
       EscapeHtml(fmt::format("{}, {}: {}", category, series.name, Label(bar.value))));
 }
 
@@ -344,7 +348,7 @@ std::string BarSvg(const BarPlot& plot) {
   std::vector<LegendEntry> legend;
   for (size_t i = 0; i < plot.series.size(); ++i) {
     if (!plot.series[i].name.empty())
-      legend.push_back({plot.series[i].name, static_cast<int>(i) % kPlotColours, {}, true});
+      legend.push_back({plot.series[i].name, static_cast<int>(i), {}, true});
   }
   Frame frame(plot.title, plot.width, plot.height, legend);
   const std::vector<double> heights = BarHeights(plot);
@@ -371,8 +375,8 @@ std::string BarSvg(const BarPlot& plot) {
       const double x = left + (plot.stacked ? 0 : bar_width * static_cast<double>(s));
       const double from = plot.stacked && sum > 0 ? place(sum) : ground;
       sum += bar.value;
-      frame.Add(BarMarkup(series, bar, plot.categories[c], static_cast<int>(s) % kPlotColours, x,
-                          bar_width * 0.94, from, place(plot.stacked ? sum : bar.value)));
+      frame.Add(BarMarkup(series, bar, plot.categories[c], static_cast<int>(s), x, bar_width * 0.94,
+                          from, place(plot.stacked ? sum : bar.value)));
       if (bar.low && bar.high) {
         const double middle = x + bar_width * 0.47;
         frame.Add(Line(middle, place(*bar.low), middle, place(*bar.high), "spread"));

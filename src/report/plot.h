@@ -10,7 +10,7 @@
 
 namespace loopspec::measure {
 
-inline constexpr int kPlotColours = 8;  // series beyond these take the same ones again
+inline constexpr int kPlotColours = 8;  // series beyond these take the same ones again, bars paler
 
 struct PlotAxis {
   std::string label;  // with the unit: "tokens/s"

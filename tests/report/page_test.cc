@@ -85,6 +85,15 @@ TEST(Bars, StandOnZeroOrOnEachOther) {
   EXPECT_EQ(Count(BarSvg(plot), "class=\"spread\""), 1);
   plot.stacked = true;
   EXPECT_EQ(Count(BarSvg(plot), "<rect x="), 2 + 3);
+
+  // There are fewer colours than series may be: those that come again are paler.
+  BarPlot many;
+  many.categories = {"a"};
+  for (int i = 0; i < kPlotColours + 2; ++i)
+    many.series.push_back({std::to_string(i), {BarValue{1, {}, {}}}});
+  EXPECT_EQ(Count(BarSvg(many), "class=\"fill s0\""), 2);  // in the legend, and its bar
+  EXPECT_EQ(Count(BarSvg(many), "class=\"fill s0 pale\""), 2);
+  EXPECT_EQ(Count(BarSvg(many), " pale\""), 4);
 }
 
 // An axis that does not begin at 0 says so; one that could begins there.
