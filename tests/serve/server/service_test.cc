@@ -674,6 +674,8 @@ double Metric(const std::string& text, const std::string& name, const std::strin
 TEST_F(ServiceTest, CountsForPrometheus) {
   Start();
   Complete({{"prompt", "x"}, {"max_tokens", 30}});
+  // The answer's end reaches the client before the engine's thread has counted it.
+  EXPECT_TRUE(Eventually([&] { return engine_->metrics().steps > 0 && Running(*engine_) == 0; }));
   const Answer answer = Get(server_->port(), "/metrics");
   EXPECT_EQ(answer.Header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   const auto value = [&](const std::string& name, const std::string& labels = "") {
