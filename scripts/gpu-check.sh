@@ -175,6 +175,14 @@ part_bench() {
         --tokens 512 --repeat 3 --results "$results/time.txt" || fail "timing at context $context"
     done
   fi
+  if have_twin ouro-1.4b; then  # types of keys in turn
+    for context in 1024 16384; do
+      limited 120 "$check" time "$twins/ouro-1.4b" --context "$context" --depths 1,2 --assume 0.90,0.075 --groups 0 \
+        --tokens 256 --repeat 2 --kv-type bf16,int8 --results "$results/time.txt" || fail "timing int8 keys at context $context"
+    done
+    limited 60 "$build/bench/cuda/cuda_step_bench" ouro --rows 128 --requests 32 --kv-type bf16,int8 \
+      --results "$results/bench.txt" || fail "timing int8 keys of 32 requests"
+  fi
   if have_twin raven-llama; then
     limited 120 "$check" time "$twins/raven-llama" --context 1024 --depths 2,8 --assume 0.92,0.075 \
       --tokens 512 --repeat 3 --results "$results/time.txt" || fail "timing at context 1024"
@@ -248,13 +256,17 @@ part_twins() {
       [[ $name == huginn* ]] && depths="4,16;4,8;8"
       have_twin "$name" || { count=$((count - 1)); continue; }
     fi
-    seconds=$(($(left) / count))
+    seconds=$(($(left) * 4 / 5 / count))
     count=$((count - 1))
     rm -f "$results/equal-$name.txt"
     limited 600 "$check" equal "$folder" --tokens "${LOOPSPEC_TOKENS:-$tokens}" --text "$text" --seconds "$seconds" \
       --depths "$depths" --results "$results/equal-$name.txt"
     status=$?
     [ "$status" = 0 ] || fail "equality on $name (exit code $status)"
+    if [ "$name" = ouro-1.4b ] || [[ $name == *-demo ]]; then
+      limited 120 "$check" equal "$folder" --tokens "${LOOPSPEC_TOKENS:-2000}" --text "$text" --seconds "$((seconds / 4))" \
+        --depths "$depths" --kv-type int8 || fail "equality with int8 keys on $name"
+    fi
   done
 }
 

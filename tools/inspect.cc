@@ -99,7 +99,7 @@ std::string PrecisionText(const ModelSpec& spec, const ModelWeights& weights) {
                        spec.weight_type);
   }
   return "int8 halves what is read and hardly changes the text (loopspec quantize --to int8); "
-         "--kv-type int8 halves keys and values (CPU)";
+         "--kv-type int8 halves keys and values";
 }
 
 void RunInspect(const ModelOptions& options, bool json) {

@@ -46,8 +46,7 @@ void ModelOptions::AddTo(Command command, bool may_lead) {
       .OneOf({"auto", "f32", "bf16"})
       .ShowDefault();
   group(command.AddOption("--kv-type", kv_type,
-                          "Keys and values: bf16, int8 (half the memory, CPU), or auto (as "
-                          "--compute)"))
+                          "Keys and values: bf16, int8 (half the memory), or auto (as --compute)"))
       .OneOf({"auto", "bf16", "int8"})
       .ShowDefault();
   group(command.AddOption("--threads,-t", threads, "CPU threads; 0 takes every usable core"))

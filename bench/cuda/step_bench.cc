@@ -39,9 +39,10 @@ class Bench {
   // `requests`: at most so many, each with a context of its own. `results`: takes a line "key
   // value" for every figure that the table of scripts/gpu-check.sh needs.
   Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, int requests,
-        double bandwidth, std::ostream& results)
+        double bandwidth, std::ostream& results, KvType kv_type = KvType::kCompute)
       : name_(name), context_(context), bandwidth_(bandwidth), results_(results) {
     BackendOptions options;
+    options.kv_type = kv_type;
     options.readout_depths = std::move(depths);
     options.cells = 256;
     const int each = (context + kPageSize - 1) / kPageSize + 1;  // pages
@@ -108,7 +109,7 @@ class Bench {
       }
     }
     backend_->Trace(nullptr);
-    std::printf("%-12s rows %3d, us per operation:", name_, rows.count);
+    std::printf("%-12s rows %3d%s, us per operation:", name_, rows.count, Keys());
     for (int k = 0; k < 10; ++k) {
       if (count[k] > 0) std::printf("  %s %.2f", names[k], total[k] / count[k]);
     }
@@ -178,11 +179,12 @@ class Bench {
   void Print(Rows rows, int recurrences, bool prelude, bool readout, double wall, double p,
              double b, double c) {
     const ModelSpec& spec = backend_->spec();
-    const double token = 2.0 * spec.kv_size() * sizeof(uint16_t);
+    const double token =
+        2.0 * spec.kv_heads * static_cast<double>(KvHeadBytes(backend_->options(), spec.head_dim));
     const double kv = token * spec.core_layers * context_ * rows.depths * rows.requests;
     const double core = (static_cast<double>(backend_->model().core_bytes) + kv) * recurrences;
-    std::printf("%-12s context %5d requests %2d rows %3d depths %2d x%d%s%s  B %8.4f ms", name_,
-                context_, rows.requests, rows.count, rows.depths, recurrences,
+    std::printf("%-12s context %5d%s requests %2d rows %3d depths %2d x%d%s%s  B %8.4f ms", name_,
+                context_, Keys(), rows.requests, rows.count, rows.depths, recurrences,
                 prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3);
     std::printf("  %5.3f TB/s %5.1f %%", core / b * 1e-12, core / b / bandwidth_ * 100);
     double floor = core / bandwidth_;
@@ -204,13 +206,18 @@ class Bench {
              ".depths" + std::to_string(rows.depths) + ".";
     }
     key += "rows" + std::to_string(rows.count) + ".x" + std::to_string(recurrences) +
-           (prelude || readout ? ".PC" : "") + (passes_ ? ".passes" : "") + ".";
+           (prelude || readout ? ".PC" : "") + (passes_ ? ".passes" : "") +
+           (*Keys() != '\0' ? ".int8" : "") + ".";
     results_ << key << "core_ms " << b * 1e3 << '\n'
              << key << "core_share " << core / b / bandwidth_ << '\n'
              << key << "ms " << wall * 1e3 << '\n'
              << key << "floor_share " << floor / wall << '\n'
              << key << "gap_share " << (wall - p - b - c) / wall << '\n'
              << std::flush;
+  }
+
+  const char* Keys() const {
+    return backend_->options().kv_type == KvType::kInt8 ? " int8 keys" : "";
   }
 
   const char* name_;
@@ -257,6 +264,7 @@ struct Options {
   int depths = 0;  // 0: 4 for Ouro, 16 for Raven
   int context = kContext;
   int requests = 1;
+  std::vector<KvType> kv_types = {KvType::kCompute};
   bool shapes = false;
 };
 
@@ -280,6 +288,11 @@ Options Parse(int argc, char** argv) {
       options.context = std::stoi(value());
     } else if (word == "--requests") {
       options.requests = std::stoi(value());
+    } else if (word == "--kv-type") {
+      options.kv_types.clear();
+      std::stringstream list(value());
+      for (std::string item; std::getline(list, item, ',');)
+        options.kv_types.push_back(item == "int8" ? KvType::kInt8 : KvType::kCompute);
     } else if (word == "--shapes") {
       options.shapes = true;
     } else if (word == "ouro" || word == "raven" || word == "nanbeige" || word == "huginn" ||
@@ -289,7 +302,7 @@ Options Parse(int argc, char** argv) {
       throw std::runtime_error(
           "usage: cuda_step_bench [ouro|nanbeige|raven|huginn|all] [--results FILE] [--rows N,N] "
           "[--depths N] "
-          "[--context N] [--requests N] [--shapes]");
+          "[--context N] [--requests N] [--kv-type bf16,int8] [--shapes]");
     }
   }
   return options;
@@ -360,17 +373,26 @@ void RunWider(const char* name, const ModelSpec& spec, const std::vector<int>& r
   }
 }
 
-// Only the rows that were asked for.
-void RunChosen(const char* name, const ModelSpec& spec, std::vector<int> readouts, int depths,
-               double bandwidth, Options& options) {
-  Bench bench(name, spec, std::move(readouts), options.context, options.requests, bandwidth,
-              options.results);
+// Only the rows that were asked for; types of keys in turn.
+void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& readouts,
+               int depths, double bandwidth, Options& options) {
+  std::vector<std::unique_ptr<Bench>> benches;
+  for (const KvType type : options.kv_types)
+    benches.push_back(std::make_unique<Bench>(name, spec, readouts, options.context,
+                                              options.requests, bandwidth, options.results, type));
   if (options.depths > 0) depths = options.depths;
   for (const int count : options.rows) {
     const int each = count / options.requests;
     const Rows rows{each * options.requests, std::min(each, depths), options.requests};
-    RunRows(bench, rows);
-    if (options.shapes) RunShapes(bench, rows);
+    for (const auto& bench : benches) {
+      if (benches.size() > 1) {
+        bench->Run(rows, 1, false, false);
+        bench->Trace(rows);
+        continue;
+      }
+      RunRows(*bench, rows);
+      if (options.shapes) RunShapes(*bench, rows);
+    }
   }
 }
 

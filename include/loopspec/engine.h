@@ -22,7 +22,7 @@ struct EngineOptions {
   std::string model;             // folder of a checkpoint, or ORG/NAME in the Hugging Face cache
   std::string device = "auto";   // auto, cpu, cuda, cuda:N
   std::string compute = "auto";  // auto, f32, bf16
-  std::string kv_type = "auto";  // keys and values: auto (as compute), bf16, int8 (CPU)
+  std::string kv_type = "auto";  // keys and values: auto (as compute), bf16, int8
   int threads = 0;               // CPU: 0 takes every usable core
   int recurrence = 0;            // run this many recurrences instead of the model's own
   // Fewer recurrences that a request may ask for. A model whose readout has no layers offers every

@@ -71,11 +71,16 @@ Comparison Compare(std::span<const float> reference, std::span<const float> logi
   return result;
 }
 
-class CudaAgainstCpu : public testing::TestWithParam<const char*> {};
+struct CpuCase {
+  const char* model;
+  KvType kv_type;  // of the GPU and of the CPU in bf16
+};
+
+class CudaAgainstCpu : public testing::TestWithParam<CpuCase> {};
 
 TEST_P(CudaAgainstCpu, IsNoFurtherFromFloat32ThanBF16OnTheCpu) {
   LOOPSPEC_NEEDS_GPU();
-  const auto folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam();
+  const auto folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam().model;
   if (!std::filesystem::exists(folder / "config.json"))
     GTEST_SKIP() << "the demo models are not here";
   const Model model = Model::Load(folder);
@@ -86,6 +91,7 @@ TEST_P(CudaAgainstCpu, IsNoFurtherFromFloat32ThanBF16OnTheCpu) {
   options.compute = ComputeMode::kF32;
   const auto f32 = MakeCpuBackend(model, options);
   options.compute = ComputeMode::kBF16;
+  options.kv_type = GetParam().kv_type;
   const auto cpu = MakeCpuBackend(model, options);
   const auto gpu = MakeCudaBackend(model, options, 0);
   Stepper reference(*f32), on_cpu(*cpu), on_gpu(*gpu);
@@ -120,15 +126,22 @@ TEST_P(CudaAgainstCpu, IsNoFurtherFromFloat32ThanBF16OnTheCpu) {
   std::printf(
       "    %s: error of a logit %.4f on the GPU, %.4f on the CPU; ratio %.3f over texts, t %.2f; "
       "worst position worse in %d of %d texts; of %lld clear choices %lld and %lld different\n",
-      GetParam(), sum[0] / (kPrompts * kTokens), sum[1] / (kPrompts * kTokens), verdict.ratio,
+      GetParam().model, sum[0] / (kPrompts * kTokens), sum[1] / (kPrompts * kTokens), verdict.ratio,
       verdict.t, verdict.worse_texts, kPrompts, static_cast<long long>(clear),
       static_cast<long long>(errors.tested_flips), static_cast<long long>(errors.other_flips));
   EXPECT_FALSE(verdict.worse);
   EXPECT_GT(clear, kPrompts * kTokens / 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, CudaAgainstCpu, testing::Values("ouro-demo", "raven-demo"),
-                         [](const auto& demo) { return std::string(demo.param, 4); });
+INSTANTIATE_TEST_SUITE_P(Demo, CudaAgainstCpu,
+                         testing::Values(CpuCase{"ouro-demo", KvType::kCompute},
+                                         CpuCase{"raven-demo", KvType::kCompute},
+                                         CpuCase{"ouro-demo", KvType::kInt8},
+                                         CpuCase{"raven-demo", KvType::kInt8}),
+                         [](const auto& demo) {
+                           return std::string(demo.param.model, 4) +
+                                  (demo.param.kv_type == KvType::kInt8 ? "_int8_keys" : "");
+                         });
 
 }  // namespace
 }  // namespace loopspec

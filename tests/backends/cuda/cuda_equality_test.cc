@@ -8,12 +8,18 @@
 namespace loopspec {
 namespace {
 
-class CudaEquality : public testing::TestWithParam<const char*> {};
+struct EqualityCase {
+  const char* model;
+  KvType kv_type;
+};
+
+class CudaEquality : public testing::TestWithParam<EqualityCase> {};
 
 TEST_P(CudaEquality, LoopSpecIsAutoregressiveDecoding) {
   LOOPSPEC_NEEDS_GPU();
   EqualityRequest request;
-  request.folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam();
+  request.folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / GetParam().model;
+  request.kv_type = GetParam().kv_type;
   if (!std::filesystem::exists(request.folder / "config.json"))
     GTEST_SKIP() << "the demo models are not here";
   request.tokens = 600;
@@ -31,7 +37,15 @@ TEST_P(CudaEquality, LoopSpecIsAutoregressiveDecoding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, CudaEquality, testing::Values("ouro-demo", "raven-demo"));
+INSTANTIATE_TEST_SUITE_P(Demo, CudaEquality,
+                         testing::Values(EqualityCase{"ouro-demo", KvType::kCompute},
+                                         EqualityCase{"raven-demo", KvType::kCompute},
+                                         EqualityCase{"ouro-demo", KvType::kInt8},
+                                         EqualityCase{"raven-demo", KvType::kInt8}),
+                         [](const auto& demo) {
+                           return std::string(demo.param.model, 4) +
+                                  (demo.param.kv_type == KvType::kInt8 ? "_int8_keys" : "");
+                         });
 
 }  // namespace
 }  // namespace loopspec

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <memory>
 #include <random>
 #include <vector>
@@ -88,8 +89,24 @@ inline ModelSpec AtWidthOfReleased(ModelSpec spec) {
   return spec;
 }
 
-inline constexpr int kRowModels = 12;
+// A head of 256 takes the kernel without a producer warp, and splits of 16 positions.
+inline ModelSpec WithHeadsOf256() {
+  ModelSpec spec = OuroLike();
+  spec.heads = spec.kv_heads = 2;
+  spec.head_dim = 256;
+  return spec;
+}
+
+inline constexpr int kPlainRowModels = 13;
+// Of these, again with int8 keys and values: every size of head, with and without the exchange,
+// padded, and one and several queries to a key.
+inline constexpr int kInt8RowModels[] = {0, 3, 4, 6, 7, 9, 10, 12};
+inline constexpr int kRowModels = kPlainRowModels + static_cast<int>(std::size(kInt8RowModels));
+inline bool HasInt8Keys(int which) {
+  return which >= kPlainRowModels;
+}
 inline ModelSpec SpecOf(int which) {
+  if (HasInt8Keys(which)) which = kInt8RowModels[which - kPlainRowModels];
   switch (which) {
     case 0:
       return OuroLike();
@@ -127,6 +144,8 @@ inline ModelSpec SpecOf(int which) {
       spec.ff = 10752;
       return spec;
     }
+    case 12:
+      return WithHeadsOf256();
     default: {
       ModelSpec spec = HuginnLike();
       spec.hidden = 5280;
@@ -147,6 +166,7 @@ class CudaRows : public testing::TestWithParam<int> {
     cuda::Check(cudaSetDevice(0), "selecting the GPU");
     BackendOptions options = AllDepths(spec, cells);
     options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
+    if (HasInt8Keys(GetParam())) options.kv_type = KvType::kInt8;
     backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
     driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
     std::mt19937 random(3);

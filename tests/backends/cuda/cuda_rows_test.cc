@@ -195,6 +195,31 @@ TEST_P(CudaRows, DoNotDependOnHowThePromptWasCut) {
   EXPECT_EQ(next(), whole);
 }
 
+// Pages that were saved and loaded again, or copied, are the same to who attends to them.
+TEST_P(CudaRows, DoNotDependOnWhetherPagesWereAway) {
+  LOOPSPEC_NEEDS_GPU();
+  Start(64);
+  const int depths = backend_->spec().recurrence;
+  const auto next = [&] {
+    driver_->Begin(depths);
+    driver_->AddRow(0, Token(0), kPrompt, 0);
+    driver_->AddReadout(0, depths - 1);
+    driver_->Run();
+    return driver_->Logits(0);
+  };
+  const std::vector<float> before = next();
+  const auto used = std::span<const int32_t>(driver_->pages).first(kPrompt / kPageSize + 1);
+  std::vector<std::byte> host(used.size() * static_cast<size_t>(backend_->page_bytes()));
+  backend_->SavePages(used, host.data());
+  std::vector<int32_t> others;
+  for (const int32_t page : used) others.push_back(page + 16);
+  backend_->LoadPages(others, host.data());
+  backend_->CopyPage(used[1], others[0] + 8);
+  others[1] = others[0] + 8;
+  std::copy(others.begin(), others.end(), driver_->pages.begin());
+  EXPECT_EQ(next(), before);
+}
+
 // The two ways into a position, prompt and step, agree to rounding.
 TEST_P(CudaRows, PromptsAndStepsAgree) {
   LOOPSPEC_NEEDS_GPU();

@@ -15,6 +15,7 @@ struct EqualityRequest {
   int tokens = 1000;   // to compare for each set of depths
   int text = 400;      // tokens of one text at most; the next one starts from another prompt
   double seconds = 0;  // stop at the end of a text when this is over; 0: never
+  KvType kv_type = KvType::kCompute;
   std::vector<std::vector<int>> depth_sets;  // empty: EqualityDepths of the model
 };
 

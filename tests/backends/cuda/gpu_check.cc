@@ -2,7 +2,8 @@
 //   gpu_check synth NAME FOLDER [--agreement A]
 //   gpu_check equal FOLDER [--tokens N] [--text N] [--seconds S] [--depths "1;1,2"]
 //   gpu_check time FOLDER --context N --assume 0.90,0.075 [--depths 1,2] [--tokens N] [--repeat N]
-// Further: --device cpu|cuda, --results FILE (adds lines "key value"). Exit code 1: not equal.
+// Further: --device cpu|cuda, --results FILE (adds lines "key value"), --kv-type bf16|int8 for
+// equal and time; `time` takes both, bf16,int8, and times them in turn. Exit code 1: not equal.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -104,6 +105,11 @@ BackendMaker MakerFor(const Arguments& arguments) {
   };
 }
 
+KvType ParseKvType(const std::string& text) {
+  if (text != "bf16" && text != "int8") Fail("--kv-type {}: expected bf16 or int8", text);
+  return text == "int8" ? KvType::kInt8 : KvType::kCompute;
+}
+
 int Synth(const Arguments& arguments) {
   SynthRequest request;
   request.like = arguments.Word(1, "the name of the model to be like");
@@ -136,6 +142,7 @@ int Equal(const Arguments& arguments) {
   request.tokens = arguments.Whole("tokens", 1000);
   request.text = arguments.Whole("text", 400);
   request.seconds = arguments.Number("seconds", 0);
+  request.kv_type = ParseKvType(arguments.Text("kv-type", "bf16"));
   for (const std::string& depths : Split(arguments.Text("depths"), ';'))
     request.depth_sets.push_back(ParseDepths(depths));
   if (request.tokens < 1 || request.text < 1) Fail("--tokens and --text must be at least 1");
@@ -174,31 +181,38 @@ struct Timing {
   double prelude_ms = 0, core_ms = 0, readout_ms = 0;  // of a step, on average
 };
 
+// A run of a request; the better of `best` and it.
 Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
-                    const DecodeRequest& request, int repeat, double bandwidth) {
+                    const DecodeRequest& request, double bandwidth, Timing best) {
   Scheduler scheduler(backend, OneAtATime(cost));
-  Timing best;
-  for (int i = 0; i < repeat; ++i) {
-    const RequestResult run = RunRequest(scheduler, {.request = request});
-    if (run.tokens_per_second() <= best.tokens_per_second) continue;
-    const RequestTimes& t = run.times;
-    const DecodeStatistics& s = run.statistics;
-    const double steps = t.decode;
-    best.tokens_per_second = run.tokens_per_second();
-    best.step_ms = steps / static_cast<double>(s.steps) * 1e3;
-    best.floor_share =
-        bandwidth > 0 ? BytesRead(model, backend.options(), s) / bandwidth / steps : 0.0;
-    best.prelude_ms = t.prelude / static_cast<double>(s.steps) * 1e3;
-    best.core_ms = t.recur / static_cast<double>(s.steps) * 1e3;
-    best.readout_ms = t.readout / static_cast<double>(s.steps) * 1e3;
-    best.gap_share = 1.0 - (t.prelude + t.recur + t.readout) / steps;
-    best.gamma = Gamma(s.accepted, s.fallback, request.depths, model.spec.recurrence);
-    best.per_pass = static_cast<double>(run.tokens.size()) * model.spec.recurrence /
-                    static_cast<double>(s.steps);
-    best.rows = s.rows_mean();
-  }
+  const RequestResult run = RunRequest(scheduler, {.request = request});
+  if (run.tokens_per_second() <= best.tokens_per_second) return best;
+  const RequestTimes& t = run.times;
+  const DecodeStatistics& s = run.statistics;
+  const double steps = t.decode;
+  best.tokens_per_second = run.tokens_per_second();
+  best.step_ms = steps / static_cast<double>(s.steps) * 1e3;
+  best.floor_share =
+      bandwidth > 0 ? BytesRead(model, backend.options(), s) / bandwidth / steps : 0.0;
+  best.prelude_ms = t.prelude / static_cast<double>(s.steps) * 1e3;
+  best.core_ms = t.recur / static_cast<double>(s.steps) * 1e3;
+  best.readout_ms = t.readout / static_cast<double>(s.steps) * 1e3;
+  best.gap_share = 1.0 - (t.prelude + t.recur + t.readout) / steps;
+  best.gamma = Gamma(s.accepted, s.fallback, request.depths, model.spec.recurrence);
+  best.per_pass =
+      static_cast<double>(run.tokens.size()) * model.spec.recurrence / static_cast<double>(s.steps);
+  best.rows = s.rows_mean();
   return best;
 }
+
+// A type of keys to be timed.
+struct TimedKeys {
+  std::string name;
+  std::unique_ptr<Backend> backend;
+  StepCost cost;
+  Timing plain;
+  std::vector<Timing> ours;  // of each group
+};
 
 int Time(const Arguments& arguments) {
   const std::filesystem::path folder = arguments.Word(1, "the folder of the checkpoint");
@@ -224,47 +238,72 @@ int Time(const Arguments& arguments) {
   options.readout_depths = depths;
   options.readout_depths.push_back(model.spec.recurrence);
   options.kv_positions = context + tokens + 64;
-  const auto backend = AssumeOutcomes(MakerFor(arguments)(model, options), assume);
+  // In the order of the list; 0 is the group chosen by cost.
+  const std::vector<int> groups = ParseDepths(arguments.Text("groups", "1,0"));
+  std::vector<TimedKeys> timed;
+  double bandwidth = 0;
+  for (const std::string& name : Split(arguments.Text("kv-type", "bf16"), ',')) {
+    options.kv_type = ParseKvType(name);
+    timed.push_back(
+        {name, AssumeOutcomes(MakerFor(arguments)(model, options), assume), {}, {}, {}});
+    if (bandwidth == 0) bandwidth = timed.back().backend->ReadBandwidth();
+    timed.back().cost = MeasureStepCost(*timed.back().backend);
+    timed.back().ours.resize(groups.size());
+    fmt::print("{} keys, step costs: {}", name, StepCostText(timed.back().cost));
+  }
   const AssumedGuesses guesses(assume, model.spec.vocab);
-  const double bandwidth = backend->ReadBandwidth();
-  DecodeRequest request;
-  request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
-  request.max_tokens = tokens;
-  const StepCost cost = MeasureStepCost(*backend);
-  fmt::print("step costs: {}", StepCostText(cost));
-  const Timing plain = TimeDecoding(model, *backend, cost, request, repeat, bandwidth);
-  request.depths = depths;
-  request.guesses = &guesses;
+  for (int round = 0; round < repeat; ++round) {
+    for (TimedKeys& keys : timed) {
+      DecodeRequest request;
+      request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
+      request.max_tokens = tokens;
+      keys.plain = TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth, keys.plain);
+      request.depths = depths;
+      request.guesses = &guesses;
+      for (size_t i = 0; i < groups.size(); ++i) {
+        request.group = groups[i];
+        keys.ours[i] =
+            TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth, keys.ours[i]);
+      }
+    }
+  }
 
   Results results(arguments.Text("results"), folder);
-  fmt::print(
-      "{}, context {}, {} tokens, best of {}; TIMING SIMULATION: outcomes drawn at rates {}, gate "
-      "open at {}\n",
-      results.name(), context, tokens, repeat, arguments.Text("assume"), assume.gate);
-  const auto report = [&](const std::string& name, const std::string& key, const Timing& t) {
+  for (const TimedKeys& keys : timed) {
+    const bool named = timed.size() > 1 || keys.name != "bf16";
     fmt::print(
-        "  {:<16}{:>8.1f} tokens/s {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of the floor  {:>5.2f} "
-        "% outside the kernels  gamma {:>5.2f}  {:>5.2f} tokens per pass  rows {:>5.1f}  P {:.3f}, "
-        "B {:.3f}, C {:.3f} ms\n",
-        name, t.tokens_per_second, t.tokens_per_second / plain.tokens_per_second, t.step_ms,
-        100 * t.floor_share, 100 * t.gap_share, t.gamma, t.per_pass, t.rows, t.prelude_ms,
-        t.core_ms, t.readout_ms);
-    const std::string at = fmt::format("time.{}.{}", context, key);
-    results.Add(at + ".tokens_per_second", t.tokens_per_second);
-    results.Add(at + ".speedup", t.tokens_per_second / plain.tokens_per_second);
-    results.Add(at + ".floor_share", t.floor_share);
-    results.Add(at + ".gap_share", t.gap_share);
-  };
-  report("autoregressive", "ar", plain);
-  // In the order of the list; 0 is the group chosen by cost.
-  const std::string groups =
-      arguments.Text("groups").empty() ? std::string("1,0") : arguments.Text("groups");
-  for (const int group : ParseDepths(groups)) {
-    request.group = group;
-    const Timing ours = TimeDecoding(model, *backend, cost, request, repeat, bandwidth);
-    const std::string name = fmt::format("{} {}", fmt::join(depths, ","),
-                                         group == 0 ? "auto" : fmt::format("g={}", group));
-    report(name, group == 0 ? "loopspec" : fmt::format("loopspec_g{}", group), ours);
+        "{}, context {}, {} keys, {} tokens, best of {}; TIMING SIMULATION: outcomes drawn at "
+        "rates "
+        "{}, gate open at {}\n",
+        results.name(), context, keys.name, tokens, repeat, arguments.Text("assume"), assume.gate);
+    const auto report = [&](const std::string& name, const std::string& key, const Timing& t,
+                            const Timing& first) {
+      fmt::print(
+          "  {:<16}{:>8.1f} tokens/s {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of the floor  "
+          "{:>5.2f} % outside the kernels  gamma {:>5.2f}  {:>5.2f} tokens per pass  rows "
+          "{:>5.1f}  P {:.3f}, B {:.3f}, C {:.3f} ms",
+          name, t.tokens_per_second, t.tokens_per_second / keys.plain.tokens_per_second, t.step_ms,
+          100 * t.floor_share, 100 * t.gap_share, t.gamma, t.per_pass, t.rows, t.prelude_ms,
+          t.core_ms, t.readout_ms);
+      if (timed.size() > 1)
+        fmt::print("  {:.3f}x of {} keys", t.tokens_per_second / first.tokens_per_second,
+                   timed[0].name);
+      fmt::print("\n");
+      const std::string at =
+          fmt::format("time.{}.{}{}", context, named ? keys.name + "." : std::string(), key);
+      results.Add(at + ".tokens_per_second", t.tokens_per_second);
+      results.Add(at + ".speedup", t.tokens_per_second / keys.plain.tokens_per_second);
+      results.Add(at + ".floor_share", t.floor_share);
+      results.Add(at + ".gap_share", t.gap_share);
+    };
+    report("autoregressive", "ar", keys.plain, timed[0].plain);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const int group = groups[i];
+      const std::string name = fmt::format("{} {}", fmt::join(depths, ","),
+                                           group == 0 ? "auto" : fmt::format("g={}", group));
+      report(name, group == 0 ? "loopspec" : fmt::format("loopspec_g{}", group), keys.ours[i],
+             timed[0].ours[i]);
+    }
   }
   return 0;
 }

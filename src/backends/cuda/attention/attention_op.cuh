@@ -2,6 +2,7 @@
 // combine_op.cuh adds up. Here the pieces whose keys and values the warp loads itself.
 #pragma once
 
+#include "backends/cuda/attention/attention_int8.cuh"
 #include "backends/cuda/attention/attention_pieces.cuh"
 #include "backends/cuda/attention/attention_streamed.cuh"
 #include "backends/cuda/decode/cta_context.cuh"
@@ -15,7 +16,9 @@
 namespace loopspec::cuda {
 
 // Prefetches the committed keys and values of the warp's first pieces for the next layer into the
-// L2 cache, unless the producer warp fetches them. One lane for each piece.
+// L2 cache, unless the producer warp fetches them; of int8 ones the scales in any case. One lane
+// for each piece.
+template <bool kInt8Keys>
 __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
   const CtaContext& context = Context();
   const DecodeParams& p = context.p;
@@ -24,11 +27,21 @@ __device__ __forceinline__ void PrefetchKeys(int plane_offset) {
       FirstPiece() + n * PieceStride() >= context.phase.units * p.shapes.kv_heads)
     return;
   const AttentionPiece& piece = context.piece_cache[threadIdx.x / 32][n];
-  if (piece.whole != 0 && StreamsKeys(context.phase.units)) return;
+  const bool streamed = piece.whole != 0 && StreamsKeys(context.phase.units);
+  if (!kInt8Keys && streamed) return;
   const int count = min(p.shapes.split, piece.committed - piece.begin);
   if (count <= 0 || piece.plane + plane_offset >= p.shapes.planes) return;
   const bf16* keys = piece.page + static_cast<size_t>(plane_offset) * p.shapes.kv_heads *
-                                      (2 * kPageSize * p.shapes.head_stride);
+                                      (2 * kPageSize * p.shapes.key_words);
+  if constexpr (kInt8Keys) {
+    const int split = Quotient(piece.begin % kPageSize, p.shapes.split);
+    Prefetch(keys + (kPageSize - split * p.shapes.split) * p.shapes.head_stride +
+                 split * p.shapes.split * 4,
+             p.shapes.split * 8);
+    if (!streamed)
+      Prefetch(keys, p.shapes.split * p.shapes.head_stride * static_cast<int>(sizeof(bf16)));
+    return;
+  }
   const int bytes = count * p.shapes.head_stride * static_cast<int>(sizeof(bf16));
   Prefetch(keys, bytes);
   Prefetch(keys + kPageSize * p.shapes.head_stride, bytes);
@@ -45,11 +58,6 @@ __device__ __forceinline__ void Put(const uint4 (&parts)[kParts], int own,
 #pragma unroll
     for (int c = 0; c < kParts; ++c) to[j][c] = here ? parts[c] : to[j][c];
   }
-}
-
-__device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
-  return make_uint4(__shfl_sync(0xFFFFFFFFu, v.x, lane), __shfl_sync(0xFFFFFFFFu, v.y, lane),
-                    __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
 }
 
 // Where the keys and values of a piece are, for position 8 j + g of the split, and the keys.
@@ -185,25 +193,6 @@ __device__ __forceinline__ void Attend(const AttentionPiece& piece, const Run& r
   }
 }
 
-// Parts of a query that a lane holds, where they do not come with the key of the row's own
-// position.
-template <int kHead>
-__device__ __forceinline__ void LoadQueryParts(const LaneQuery& query, const Run& run,
-                                               uint4 (&parts)[kHead / 32]) {
-  const DecodeParams& p = Context().p;
-  if (run.flags.Has(RunFlag::kReceives)) {
-    ReceiveParts(query.row * (p.shapes.heads + 2 * p.shapes.kv_heads) + query.head, run.epoch - 1,
-                 parts);
-    return;
-  }
-  const bf16* from = p.buffers.q +
-                     (static_cast<size_t>(query.row) * p.shapes.heads + query.head) * kHead +
-                     threadIdx.x % 4 * 8;
-#pragma unroll
-  for (int c = 0; c < kHead / 32; ++c) parts[c] = LoadCoherent16(from + c * 32);
-  __syncwarp();
-}
-
 // A piece whose partials are several splits each.
 template <int kHead>
 __device__ __forceinline__ void AttendMergedPiece(const AttentionPiece& piece, const KeySpan& keys,
@@ -262,13 +251,6 @@ __device__ __forceinline__ void AttendMergedPiece(const AttentionPiece& piece, c
       if (slot >= 0) slot += p.shapes.heads;
     }
   }
-}
-
-__device__ __forceinline__ AttentionPiece PieceAt(int i, int n) {
-  const CtaContext& context = Context();
-  const int kv_heads = context.p.shapes.kv_heads;
-  return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
-                           : MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
 }
 
 // The warp's pieces, where all are single splits.
@@ -363,21 +345,30 @@ __device__ __forceinline__ void AttendHeads() {
   AttendTails<kHead, Kind::kProducer, true>();
 }
 
+template <int kHead, typename Kind>
+__device__ __forceinline__ void AttendKeys() {
+  if constexpr (Kind::kInt8Keys) {
+    AttendInt8<kHead, Kind>();
+  } else {
+    AttendHeads<kHead, Kind>();
+  }
+}
+
 template <typename Kind>
 __device__ __forceinline__ void AttentionOp() {
   switch (Context().p.shapes.head_stride) {
     case 32:
-      AttendHeads<32, Kind>();
+      AttendKeys<32, Kind>();
       break;
     case 64:
-      AttendHeads<64, Kind>();
+      AttendKeys<64, Kind>();
       break;
     case 128:
-      AttendHeads<128, Kind>();
+      AttendKeys<128, Kind>();
       break;
     default:
       // The exchange does not support such heads.
-      if constexpr (!Kind::kProducer) AttendHeads<256, Kind>();
+      if constexpr (!Kind::kProducer) AttendKeys<256, Kind>();
       break;
   }
 }

@@ -26,13 +26,14 @@ __device__ __forceinline__ bool StreamsKeys(int units) {
 }
 
 // The first key of split number `split` of a span, for a KV head, in the plane of the stack's first
-// layer.
+// layer. What a split has there is as large with int8 keys (attention/kv_int8.cuh), keys and values
+// together.
 __device__ __forceinline__ const bf16* KeysOf(const KeySpan& span, int split, int head) {
   const DecodeParams& p = Context().p;
   const int per_page = kPageSize / p.shapes.split, at = span.first + split,
             page = Quotient(at, per_page);
   return p.buffers.page_kv +
-         static_cast<size_t>(span.pages[page] + head) * (2 * kPageSize * p.shapes.head_stride) +
+         static_cast<size_t>(span.pages[page] + head) * (2 * kPageSize * p.shapes.key_words) +
          (at - page * per_page) * p.shapes.split * p.shapes.head_stride;
 }
 
@@ -119,6 +120,11 @@ __device__ __forceinline__ void ReceiveParts(int vector, uint32_t epoch, uint4 (
   __syncwarp();
 }
 
+__device__ __forceinline__ uint4 OfLane(const uint4& v, int lane) {
+  return make_uint4(__shfl_sync(0xFFFFFFFFu, v.x, lane), __shfl_sync(0xFFFFFFFFu, v.y, lane),
+                    __shfl_sync(0xFFFFFFFFu, v.z, lane), __shfl_sync(0xFFFFFFFFu, v.w, lane));
+}
+
 // Where a lane stores a query's partial results: its eight elements of each part of 32. Slot -1:
 // nowhere.
 template <int kHead>
@@ -192,6 +198,31 @@ __device__ __forceinline__ void StorePartial(const Run& run, int slot, const Sta
   const PartialResults<kHead> results(run, slot);
 #pragma unroll
   for (int c = 0; c < kHead / 32; ++c) results.Store(c, state.o[c]);
+}
+
+__device__ __forceinline__ AttentionPiece PieceAt(int i, int n) {
+  const CtaContext& context = Context();
+  const int kv_heads = context.p.shapes.kv_heads;
+  return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
+                           : MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
+}
+
+// Parts of a query that a lane holds.
+template <int kHead>
+__device__ __forceinline__ void LoadQueryParts(const LaneQuery& query, const Run& run,
+                                               uint4 (&parts)[kHead / 32]) {
+  const DecodeParams& p = Context().p;
+  if (run.flags.Has(RunFlag::kReceives)) {
+    ReceiveParts(query.row * (p.shapes.heads + 2 * p.shapes.kv_heads) + query.head, run.epoch - 1,
+                 parts);
+    return;
+  }
+  const bf16* from = p.buffers.q +
+                     (static_cast<size_t>(query.row) * p.shapes.heads + query.head) * kHead +
+                     threadIdx.x % 4 * 8;
+#pragma unroll
+  for (int c = 0; c < kHead / 32; ++c) parts[c] = LoadCoherent16(from + c * 32);
+  __syncwarp();
 }
 
 // A lane's parts of the keys, or of the values, of a split: those of its position 8 j + g.

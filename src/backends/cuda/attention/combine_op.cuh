@@ -221,30 +221,31 @@ __device__ __forceinline__ void CombinePieces() {
   }
 }
 
-template <int kLanes>
+template <int kLanes, bool kInt8Keys>
 __device__ __noinline__ void CombineRows() {
   CombinePieces<kLanes>();
   // The next layer's keys and values, as far as the producer warp does not fetch them: memory has
   // little to do now.
-  PrefetchKeys(PlaneOffset(CurrentRun()) + 1);
+  PrefetchKeys<kInt8Keys>(PlaneOffset(CurrentRun()) + 1);
 }
 
+template <bool kInt8Keys>
 __device__ __forceinline__ void CombineOp() {
   switch (Context().phase.combine_lanes) {
     case 1:
-      CombineRows<1>();
+      CombineRows<1, kInt8Keys>();
       break;
     case 2:
-      CombineRows<2>();
+      CombineRows<2, kInt8Keys>();
       break;
     case 4:
-      CombineRows<4>();
+      CombineRows<4, kInt8Keys>();
       break;
     case 8:
-      CombineRows<8>();
+      CombineRows<8, kInt8Keys>();
       break;
     default:
-      CombineRows<16>();
+      CombineRows<16, kInt8Keys>();
       break;
   }
 }

@@ -47,8 +47,9 @@ __device__ __forceinline__ void LoadQueries(const LaneQuery& low, const LaneQuer
 }
 
 // Stores the lane's eight elements of part `part` of a query's partial result.
-template <int kHead>
-__device__ __forceinline__ void StorePart(int slot, int part, int half, const float (&o)[4][4]) {
+template <int kHead, int kColumns>
+__device__ __forceinline__ void StorePart(int slot, int part, int half,
+                                          const float (&o)[4][kColumns]) {
   if (slot < 0) return;
   float* to = Context().p.buffers.attention_o + static_cast<size_t>(slot) * kHead + part * 32 +
               threadIdx.x % 4 * 8;

@@ -205,12 +205,15 @@ static_assert(kRingOffset % 1024 == 0);
 // (stream/producer.cuh). Kernels with a producer warp take phases of kProducerRows rows at most:
 // nine warps leave each thread 168 registers. Inputs of more than 24 rows then need the room of one
 // more stage in shared memory.
-template <int kRingStages, int kRowsWithProducer = 0>
+//
+// And whether pages have int8 keys and values.
+template <int kRingStages, int kRowsWithProducer = 0, bool kWithInt8Keys = false>
 struct RingKind {
   static constexpr int kStages = kRingStages;
   static constexpr bool kProducer = kRowsWithProducer > 0;
   static constexpr int kProducerRows = kRowsWithProducer;
   static constexpr bool kSharedInputs = kProducerRows > 24;
+  static constexpr bool kInt8Keys = kWithInt8Keys;
 };
 
 }  // namespace loopspec::cuda

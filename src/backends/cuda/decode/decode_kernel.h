@@ -23,7 +23,7 @@ struct DecodeLaunch {
 };
 
 // Throws Error when the device has too little shared memory.
-DecodeLaunch PrepareDecode(int device);
+DecodeLaunch PrepareDecode(int device, bool int8_keys);
 
 // Rows up to which a phase runs in a kernel with a producer warp; 0: none does.
 int ProducerRows(const DecodeLaunch& launch, const DecodeParams& params);
@@ -34,5 +34,9 @@ void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodePar
                   const PlanHeader& plan, cudaStream_t stream);
 // Copies the plan's committed cells into their pages.
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream);
+
+// The parts of these for int8 keys and values.
+bool PrepareInt8Kernels(int limit, DecodeLaunch& launch);
+void LaunchInt8Commits(const DecodeParams& params, int commits, cudaStream_t stream);
 
 }  // namespace loopspec::cuda

@@ -48,6 +48,7 @@ struct ShapeParams {
   double state_scale;
   uint64_t state_seed;
   int32_t adapter;
+  int32_t key_words;  // KeyWords: of a position's key in a page
 };
 
 struct BufferParams {
@@ -58,7 +59,7 @@ struct BufferParams {
   float* state;       // [cell][hidden]
   bf16* prelude_out;  // e: [cell][hidden]
   bf16* cell_kv;      // [cell][plane][kv_head][2][head_stride]
-  bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][head_stride]
+  bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][key_words]; int8 keys: kv_int8.cuh
 
   // By row.
   float* coda_x;        // [row][hidden]

@@ -13,11 +13,11 @@
 
 namespace loopspec::cuda {
 
+// Online softmax of up to 16 queries, and what it weighs.
 template <int kHead, int kQueries>  // 8 or 16
-struct AttentionState {
+struct SoftmaxState {
   static constexpr int kParts = kHead / 32;
   static constexpr int kHalves = kQueries / 8;
-  uint4 q[kParts][2];  // queries g and g + 8: elements 32 c + 8 t ... + 7; zeros past kQueries
   float o[kParts][4]
          [2 * kHalves];  // [c][r]: columns 32 c + 8 t' + 2 r ... of queries g (and g + 8)
   float maximum[kHalves], sum[kHalves];
@@ -38,29 +38,13 @@ struct AttentionState {
     }
   }
 
-  // Online softmax: computes the weights s of positions base ... base + 8 kGroups - 1, whose keys
-  // LoadGroups left in `keys`, and rescales what was added before; kFirst: nothing was. A query
-  // sees positions up to its own (last); `whole`: all queries see all of these.
+  // Turns the scores s of positions base ... base + 8 kGroups - 1 into weights, and rescales what
+  // was added before; kFirst: nothing was. A query sees positions up to its own (last); `whole`:
+  // all queries see all of these.
   template <bool kFirst, int kGroups>
-  __device__ __forceinline__ void Weigh(const uint4 (&keys)[kGroups][kParts], int base,
-                                        const int (&last)[kHalves], bool whole, float scale,
-                                        float (&s)[kGroups][4]) {
+  __device__ __forceinline__ void Soften(int base, const int (&last)[kHalves], bool whole,
+                                         float (&s)[kGroups][4]) {
     const int t = threadIdx.x % 4;
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-      for (int c = 0; c < kParts; ++c) Mma32(s[j], q[c][0], q[c][1], keys[j][c]);
-    }
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2 * kHalves; ++e) s[j][e] = __fmul_rn(s[j][e], scale);
-    }
     if (!whole) {
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
@@ -116,6 +100,39 @@ struct AttentionState {
         }
       }
     }
+  }
+};
+
+template <int kHead, int kQueries>
+struct AttentionState : SoftmaxState<kHead, kQueries> {
+  using Base = SoftmaxState<kHead, kQueries>;
+  using Base::kHalves;
+  using Base::kParts;
+  using Base::o;
+  uint4 q[kParts][2];  // queries g and g + 8: elements 32 c + 8 t ... + 7; zeros past kQueries
+
+  // Computes the weights s of positions base ... base + 8 kGroups - 1, whose keys LoadGroups left
+  // in `keys`.
+  template <bool kFirst, int kGroups>
+  __device__ __forceinline__ void Weigh(const uint4 (&keys)[kGroups][kParts], int base,
+                                        const int (&last)[kHalves], bool whole, float scale,
+                                        float (&s)[kGroups][4]) {
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[j][e] = 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) Mma32(s[j], q[c][0], q[c][1], keys[j][c]);
+    }
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2 * kHalves; ++e) s[j][e] = __fmul_rn(s[j][e], scale);
+    }
+    this->template Soften<kFirst>(base, last, whole, s);
   }
 
   // Adds part c of the positions' values with these weights, packed: those of queries g in a, of g

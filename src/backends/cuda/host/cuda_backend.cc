@@ -30,10 +30,6 @@ void CheckShapes(const ModelSpec& spec) {
 }
 
 BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
-  if (options.kv_type == KvType::kInt8)
-    Fail(
-        "key/value type int8 runs on the CPU alone so far: leave --kv-type out or choose --device "
-        "cpu");
   if (options.compute == ComputeMode::kF32)
     Fail("the CUDA backend computes in bf16, float32 was asked for");
   options.compute = ComputeMode::kBF16;
@@ -52,7 +48,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       device_(device),
       split_(SplitPositions(HeadStride(model_.spec))),
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
-      launch_(PrepareDecode(device)),
+      launch_(PrepareDecode(device, options_.kv_type == KvType::kInt8)),
       program_(BuildProgram(model_, launch_.ctas)),
       wide_(program_, model_.spec.hidden, device),
       encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
@@ -87,6 +83,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.state_scale = spec.state_std * spec.embed_scale;
   p.shapes.state_seed = options_.state_seed;
   p.shapes.adapter = spec.adapter ? 1 : 0;
+  p.shapes.key_words = KeyWords(p.shapes.head_stride, options_.kv_type == KvType::kInt8);
   p.buffers.embedding = model_.embedding;
   SetTimeout(kTimeout);
   UploadProgram();
@@ -206,7 +203,7 @@ void CudaBackend::AllocatePages() {
   DecodeParams& p = params_;
   const size_t page_elements = static_cast<size_t>(p.shapes.planes) *
                                static_cast<size_t>(p.shapes.kv_heads) * 2 * kPageSize *
-                               static_cast<size_t>(p.shapes.head_stride);
+                               static_cast<size_t>(p.shapes.key_words);
   const size_t page_bytes = page_elements * sizeof(bf16);
   int64_t pages;
   if (options_.kv_memory > 0) {
@@ -219,7 +216,10 @@ void CudaBackend::AllocatePages() {
     pages = PagesFor(options_.kv_positions);
   } else {
     // Most of what is free, but no more than many requests of full length could use.
-    const size_t reserve = size_t{1} << 30;  // prompts' buffers, distributions
+    size_t reserve = size_t{1} << 30;       // prompts' buffers, distributions
+    if (options_.kv_type == KvType::kInt8)  // and a plane of the longest as bf16 (prompt_int8.h)
+      reserve += static_cast<size_t>(PagesFor(model_.spec.max_positions)) * kPageSize *
+                 static_cast<size_t>(2 * p.shapes.kv_heads * p.shapes.head_stride) * sizeof(bf16);
     const size_t free = FreeMemory();
     const auto fitting =
         static_cast<int64_t>((free > reserve ? free - reserve : 0) * 9 / 10 / page_bytes);
@@ -334,8 +334,8 @@ void CudaBackend::AssignEpochs(const StepPlan& plan, InFlight& flight) {
 void CudaBackend::SetPace(const EncodedStep& step, DecodeParams& params) const {
   constexpr double kWithManyKeys = 0.87;
   const ShapeParams& shapes = params.shapes;
-  const auto keys = step.positions_read * shapes.core_layers * shapes.kv_heads *
-                    shapes.head_stride * 2 * static_cast<int64_t>(sizeof(bf16));
+  const auto keys = step.positions_read * shapes.core_layers * shapes.kv_heads * shapes.key_words *
+                    2 * static_cast<int64_t>(sizeof(bf16));
   const double pace = keys > static_cast<int64_t>(model_.core_bytes) ? kWithManyKeys : 1.0;
   for (int i = 0; i < 2; ++i)
     params.producer_interval[i] = static_cast<int32_t>(launch_.producer_interval[i] * pace);

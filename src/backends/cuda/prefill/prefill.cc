@@ -33,6 +33,9 @@ Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
                      const BackendOptions& options, const PrefillSettings& settings, int device)
     : model_(model),
       memory_(memory),
+      int8_keys_(options.kv_type == KvType::kInt8),
+      int8_memory_{memory.pages, memory.planes},
+      listed_(memory),
       planes_(model.spec, static_cast<int>(options.readout_depths.size())),
       readout_depths_(options.readout_depths),
       state_scale_(model.spec.state_std * model.spec.embed_scale),
@@ -49,9 +52,28 @@ Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
   products_.emplace(model, settings, hopper_, rows_,
                     Attribute(cudaDevAttrMultiProcessorCount, device), stream_.get());
   Allocate();
-  if (hopper_ && HopperAttention::Takes(memory)) {
+  if (int8_keys_) {
+    memory_.planes = listed_.planes = 1;
+    ReservePlane(static_cast<size_t>(rows_ / kPageSize));
+  } else if (hopper_ && HopperAttention::Takes(memory)) {
     attention_.emplace(buffers_, memory_, rows_);
   }
+}
+
+void Prefiller::ReservePlane(size_t pages) {
+  const auto have =
+      static_cast<size_t>(int8_keys_ && plane_kv_.size() > 0 ? memory_.page_count : 0);
+  if (pages <= have) return;
+  const size_t room = std::max(pages, std::min(2 * have, static_cast<size_t>(listed_.page_count)));
+  stream_.Synchronize();
+  plane_kv_ = DeviceArray<bf16>();
+  // Padding within a head must read as zero.
+  plane_kv_ = DeviceArray<bf16>(room * static_cast<size_t>(memory_.kv_heads) * 2 * kPageSize *
+                                    static_cast<size_t>(memory_.head_stride),
+                                "the keys and values of a prompt's layer", true);
+  memory_.pages = plane_kv_.data();
+  memory_.page_count = static_cast<int>(room);
+  if (hopper_ && HopperAttention::Takes(memory_)) attention_.emplace(buffers_, memory_, rows_);
 }
 
 void Prefiller::Allocate() {
@@ -98,7 +120,7 @@ void Prefiller::Allocate() {
 }
 
 EncodedPrompt Prefiller::Encode(std::span<const PrefillPlan> parts) const {
-  EncodedPrompt prompt = EncodePrompt(parts, memory_, rows_, model_.spec.vocab);
+  EncodedPrompt prompt = EncodePrompt(parts, listed_, rows_, model_.spec.vocab, int8_keys_);
   // Parts that share a chunk go as deep as the deepest of them: what is beyond a part's own depth
   // is read by nobody.
   prompt.recurrences = 0;
@@ -119,7 +141,8 @@ Prefiller::Lists Prefiller::Upload(PromptJob& job) {
     return at;
   };
   const size_t rows = place(prompt.rows), tiles = place(prompt.tiles), tails = place(prompt.tails),
-               pages = place(prompt.pages);
+               pages = place(prompt.pages), numbers = place(prompt.numbers),
+               stored = place(prompt.stored);
   if (job.host.size() < bytes) {
     job.host = PinnedArray<std::byte>(2 * bytes);
     job.device = DeviceArray<std::byte>(2 * bytes, "the plan of a prompt");
@@ -132,21 +155,27 @@ Prefiller::Lists Prefiller::Upload(PromptJob& job) {
   copy(prompt.tiles, tiles);
   copy(prompt.tails, tails);
   copy(prompt.pages, pages);
+  copy(prompt.numbers, numbers);
+  copy(prompt.stored, stored);
   Check(cudaMemcpyAsync(job.device.data(), job.host.data(), bytes, cudaMemcpyHostToDevice,
                         stream_.get()),
         "copying the plan of a prompt");
   const std::byte* base = job.device.data();
+  int8_memory_.page_list = reinterpret_cast<const int32_t*>(base + pages);
   return {reinterpret_cast<const PromptRow*>(base + rows),
           reinterpret_cast<const AttentionTile*>(base + tiles),
           reinterpret_cast<const PageTail*>(base + tails),
-          reinterpret_cast<const int32_t*>(base + pages)};
+          reinterpret_cast<const int32_t*>(base + (int8_keys_ ? numbers : pages)),
+          reinterpret_cast<const StoredPage*>(base + stored)};
 }
 
 void Prefiller::Run(PromptJob& job, const LogitsSink* sink) {
   if (!job.prompt.rows.empty()) {
     const Lists all = Upload(job);
+    if (int8_keys_) ReservePlane(job.prompt.pages.size());
     for (const PromptChunk& chunk : job.prompt.chunks) {
-      lists_ = {all.rows + chunk.row, all.tiles + chunk.tile, all.tails + chunk.tail, all.pages};
+      lists_ = {all.rows + chunk.row, all.tiles + chunk.tile, all.tails + chunk.tail, all.pages,
+                all.stored + chunk.stored};
       RunChunk(job, chunk, sink);
     }
   }
@@ -158,6 +187,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
   buffers_.rows = lists_.rows;
   chunk_rows_ = chunk.rows;
   chunk_tiles_ = chunk.tiles;
+  chunk_stored_ = chunk.stored_pages;
   FillRotations(buffers_, frequencies_.data(), spec.head_dim / 2, chunk_rows_, stream_.get());
   ClearTails(lists_.tails, chunk.tails, memory_, stream_.get());
   Prelude();
@@ -215,7 +245,7 @@ void Prefiller::Layers(const std::vector<DeviceLayer>& layers, int plane, float*
     const bool last = i + 1 == layers.size();
     const int at = plane + static_cast<int>(i);
     LimitQueue();
-    products_->Qkv(layer, hidden, chunk_rows_, sums_.data(), buffers_, memory_, at);
+    Qkv(layer, hidden, at);
     if (last && keys_alone) return;
     Attention(at);
     products_->Sums(layer.attn_out, buffers_.attention, 0, chunk_rows_, sums_.data(), width, width);
@@ -237,8 +267,16 @@ void Prefiller::EndSublayer(const float* norm_out, RowStep& step) const {
   (model_.spec.norms == NormPlacement::kAfterSum ? step.loop_norm : step.post_norm) = norm_out;
 }
 
+void Prefiller::Qkv(const DeviceLayer& layer, const bf16* hidden, int plane) {
+  products_->Qkv(layer, hidden, chunk_rows_, sums_.data(), buffers_, memory_,
+                 int8_keys_ ? 0 : plane);
+  if (int8_keys_) RoundKeys(lists_.rows, chunk_rows_, memory_, int8_memory_, plane, stream_.get());
+}
+
 void Prefiller::Attention(int plane) {
-  const AttentionArguments arguments{buffers_,     memory_,      plane,
+  if (int8_keys_)
+    FetchKeys(lists_.stored, chunk_stored_, memory_, int8_memory_, plane, stream_.get());
+  const AttentionArguments arguments{buffers_,     memory_,      int8_keys_ ? 0 : plane,
                                      lists_.tiles, lists_.pages, chunk_tiles_};
   if (attention_) {
     attention_->Run(arguments, stream_.get());

@@ -12,6 +12,7 @@
 #include "backends/backend.h"
 #include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
+#include "backends/cuda/prefill/prompt_int8.h"
 #include "backends/cuda/prefill/prompt_products.h"
 #include "backends/cuda/prefill/prompt_rows.h"
 #include "kv/planes.h"
@@ -28,6 +29,8 @@ struct PromptJob {
 
 class Prefiller {
  public:
+  // `memory`: that of all pages; with int8 keys (BackendOptions::kv_type) laid out as kv_int8.cuh
+  // says.
   Prefiller(const DeviceModel& model, const PromptMemory& memory, const BackendOptions& options,
             const PrefillSettings& settings, int device);
 
@@ -55,6 +58,7 @@ class Prefiller {
     const AttentionTile* tiles;
     const PageTail* tails;
     const int32_t* pages;
+    const StoredPage* stored;
   };
   void Allocate();
   Lists Upload(PromptJob& job);
@@ -66,7 +70,10 @@ class Prefiller {
   void Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
               const float* last_norm, const Next& next, bool keys_alone);
   void EndSublayer(const float* norm_out, RowStep& step) const;
+  void Qkv(const DeviceLayer& layer, const bf16* hidden, int plane);
   void Attention(int plane);
+  // With int8 keys: room for as many pages of a plane as bf16.
+  void ReservePlane(size_t pages);
   void Readout(int readout, bool keys_alone, const PromptJob& job, const PromptChunk& chunk,
                const LogitsSink* sink);
   void Logits(int readout, const PromptJob& job, const PromptChunk& chunk, const LogitsSink& sink);
@@ -74,7 +81,10 @@ class Prefiller {
   void LimitQueue();
 
   const DeviceModel& model_;
-  PromptMemory memory_;
+  PromptMemory memory_;  // what the kernels see; with int8 keys plane_kv_
+  bool int8_keys_;
+  Int8Memory int8_memory_;
+  PromptMemory listed_;  // memory_ as prompts are encoded for it: with all of the sequences' pages
   PlaneMap planes_;
   std::vector<int> readout_depths_;
   double state_scale_;
@@ -90,12 +100,12 @@ class Prefiller {
   DeviceArray<float> x_, coda_x_, sums_, logits_;
   DeviceArray<float2> rope_;
   DeviceArray<double> frequencies_;
-  DeviceArray<bf16> e_, hidden_, coda_hidden_, attention_out_, ff_in_, adapter_in_, q_;
+  DeviceArray<bf16> e_, hidden_, coda_hidden_, attention_out_, ff_in_, adapter_in_, q_, plane_kv_;
   PinnedArray<float> host_logits_;
 
   // The chunk that is being put on the stream.
   Lists lists_{};
-  int chunk_rows_ = 0, chunk_tiles_ = 0;
+  int chunk_rows_ = 0, chunk_tiles_ = 0, chunk_stored_ = 0;
 
   // Marks on the stream, every few layers.
   static constexpr int kMarks = 4;

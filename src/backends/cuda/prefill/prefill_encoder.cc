@@ -1,6 +1,7 @@
 #include "backends/cuda/prefill/prefill_encoder.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -9,8 +10,8 @@ namespace {
 
 class Encoder {
  public:
-  Encoder(const PromptMemory& memory, int rows, int vocab)
-      : memory_(memory), chunk_rows_(rows), vocab_(vocab) {}
+  Encoder(const PromptMemory& memory, int rows, int vocab, bool int8_keys)
+      : memory_(memory), chunk_rows_(rows), vocab_(vocab), int8_keys_(int8_keys) {}
 
   EncodedPrompt Encode(std::span<const PrefillPlan> parts) {
     for (const PrefillPlan& part : parts) {
@@ -26,6 +27,10 @@ class Encoder {
       }
     }
     Close();
+    if (int8_keys_) {
+      out_.numbers.resize(out_.pages.size());
+      std::iota(out_.numbers.begin(), out_.numbers.end(), 0);
+    }
     return std::move(out_);
   }
 
@@ -38,11 +43,9 @@ class Encoder {
     for (int position = start; position < end; ++position) {
       const int32_t token = part.tokens[static_cast<size_t>(position - part.start)];
       LOOPSPEC_CHECK(token >= 0 && token < vocab_);
-      const int page = part.sequence.pages[position / kPageSize];
-      LOOPSPEC_CHECK(page >= 0 && page < memory_.page_count);
-      out_.rows.push_back(
-          {page * page_elements + int64_t{position % kPageSize} * memory_.head_stride, position,
-           token});
+      out_.rows.push_back({PageOf(pages, position) * page_elements +
+                               int64_t{position % kPageSize} * memory_.head_stride,
+                           position, token});
     }
     for (int tile = start / kAttentionTile; tile * kAttentionTile < end; ++tile) {
       const int base = tile * kAttentionTile;
@@ -51,10 +54,22 @@ class Encoder {
       ++open_.tiles;
     }
     if (end % kPageSize != 0) {
-      out_.tails.push_back({part.sequence.pages[end / kPageSize], end % kPageSize});
+      out_.tails.push_back({PageOf(pages, end), end % kPageSize});
       ++open_.tails;
     }
+    for (int at = 0; int8_keys_ && at < start; at += kPageSize) {
+      out_.stored.push_back({PageOf(pages, at), std::min(kPageSize, start - at)});
+      ++open_.stored_pages;
+    }
     open_.rows += count;
+  }
+
+  // The page of PromptMemory that holds a position of the sequence whose list begins at `pages`.
+  int PageOf(int pages, int position) const {
+    const int at = pages + position / kPageSize;
+    const int page = out_.pages[static_cast<size_t>(at)];
+    LOOPSPEC_CHECK(page >= 0 && page < memory_.page_count);
+    return int8_keys_ ? at : page;
   }
 
   void Close() {
@@ -67,10 +82,12 @@ class Encoder {
     open_.row = static_cast<int>(out_.rows.size());
     open_.tile = static_cast<int>(out_.tiles.size());
     open_.tail = static_cast<int>(out_.tails.size());
+    open_.stored = static_cast<int>(out_.stored.size());
   }
 
   PromptMemory memory_;
   int chunk_rows_, vocab_;
+  bool int8_keys_;
   PromptChunk open_;
   EncodedPrompt out_;
 };
@@ -78,8 +95,8 @@ class Encoder {
 }  // namespace
 
 EncodedPrompt EncodePrompt(std::span<const PrefillPlan> parts, const PromptMemory& memory, int rows,
-                           int vocab) {
-  return Encoder(memory, rows, vocab).Encode(parts);
+                           int vocab, bool int8_keys) {
+  return Encoder(memory, rows, vocab, int8_keys).Encode(parts);
 }
 
 }  // namespace loopspec::cuda

@@ -14,7 +14,7 @@ inline constexpr int kAttentionTile = 128;
 
 // One position of a prompt.
 struct alignas(16) PromptRow {
-  int64_t place;  // of its page and slot in key/value memory, in elements: plane 0, head 0
+  int64_t place;  // of its page and slot in PromptMemory, in elements: plane 0, head 0
   int32_t position;
   int32_t token;
 };
@@ -35,7 +35,14 @@ struct PageTail {
   int32_t slot;
 };
 
-// Key/value memory: [page][plane][kv_head][2][kPageSize][head_stride].
+// Positions of a page, from its first, that lie before the chunk.
+struct StoredPage {
+  int32_t page;  // of PromptMemory
+  int32_t positions;
+};
+
+// Key/value memory: [page][plane][kv_head][2][kPageSize][head_stride]. With int8 keys it has one
+// plane, and a page for each in a prompt's list (prompt_int8.h).
 struct PromptMemory {
   bf16* pages = nullptr;
   int32_t page_count = 0;

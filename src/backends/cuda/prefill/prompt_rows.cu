@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/prefill/follow.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
 #include "kv/ledger.h"
 #include "model/initial_state.h"
@@ -12,14 +13,6 @@ namespace {
 
 constexpr int kRowThreads = 128;
 constexpr int kRowWarps = kRowThreads / 32;
-
-// Where kernels can follow each other closely (Hopper and later), each waits for the one before.
-__device__ __forceinline__ void FollowKernelBefore() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // The same sum in every thread: lanes in a tree, then the warps in order. `scratch` is used once.
 __device__ __forceinline__ float RowSum(float value, float* scratch) {
@@ -227,31 +220,6 @@ __global__ void SwiGluKernel(const float* sums, int ld, const __grid_constant__ 
   if (i >= p.ff) return;
   const float* at = sums + row * ld + i / 8 * kTileRows + i % 8;
   p.ff_in[row * p.ld_ff + i] = __float2bfloat16(Gated(at[0], at[8]));
-}
-
-// Whether the current device has what FollowKernelBefore needs.
-bool KernelsMayOverlap() {
-  int device = 0, major = 0;
-  Check(cudaGetDevice(&device), "reading the device");
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "reading the device");
-  return major >= 9;
-}
-
-// Launches so that the kernel may start while the one before ends.
-template <typename... Parameters, typename... Arguments>
-void Follow(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
-            const Arguments&... arguments) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = KernelsMayOverlap() ? 1 : 0;
-  Check(cudaLaunchKernelEx(&config, kernel, arguments...), "launching a prompt's kernels");
 }
 
 unsigned Unsigned(int n) {

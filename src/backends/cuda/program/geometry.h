@@ -25,6 +25,12 @@ inline constexpr int SplitPositions(int head_stride) {
   return head_stride <= 64 ? 64 : 4096 / head_stride;
 }
 
+// 16-bit words that a position's key (or value) of one head takes in a page: bf16 elements, or int8
+// codes and their scale (attention/kv_int8.cuh).
+inline constexpr int KeyWords(int head_stride, bool int8_keys) {
+  return int8_keys ? head_stride / 2 + 2 : head_stride;
+}
+
 // Splits of an attention partial of a row at `position`: one, and more where so many partials are
 // left that they occupy the warps of a large chip. It decides on the order of sums, so it may
 // depend on nothing but the row and the model.

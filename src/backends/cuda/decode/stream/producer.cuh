@@ -95,7 +95,7 @@ class KeyProducer {
     pieces_ = units * shapes.kv_heads;
     rounds_ = (pieces_ - static_cast<int>(blockIdx.x) + PieceStride() - 1) / PieceStride();
     keys_ = context.p.buffers.page_kv;
-    page_ = kPageSize * shapes.head_stride;
+    page_ = kPageSize * shapes.key_words;
     split_ = shapes.split * shapes.head_stride;
     per_page_log2_ = __ffs(kPageSize / shapes.split) - 1;
     const int first = rounds_ <= kFewRounds ? rounds_ : 1;
@@ -169,8 +169,9 @@ class KeyProducer {
       from[w] = there ? keys : nullptr;
     }
     const uint32_t bytes = static_cast<uint32_t>(split_) * sizeof(bf16);
+    // With int8 keys the first copy has the values too.
 #pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < (Kind::kInt8Keys ? 1 : 2); ++half) {
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
         if (from[w] == nullptr) continue;
@@ -188,7 +189,7 @@ class KeyProducer {
   int pieces_ = 0;
   int buffer_ = 0;              // of what was looked up last
   const bf16* keys_ = nullptr;  // of page 0 in the layer's plane, relative to the rows' first
-  int page_ = 0, split_ = 0;    // elements of a head's keys
+  int page_ = 0, split_ = 0;    // 16-bit words of a head's keys; of a copy
   int per_page_log2_ = 0;       // splits of a page
 };
 

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/attention/combine_op.cuh"
 #include "backends/cuda/attention/wide_attention.cuh"
+#include "backends/cuda/attention/wide_attention_int8.cuh"
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
 #include "backends/cuda/decode/wide/wide_product_kernels.h"
@@ -47,9 +48,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Three CTAs of four warps on a multiprocessor.
-template <int kHead, bool kMerged>
-__global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
+// CTAs of four warps on a multiprocessor. Those for int8 keys take half the room, and have half as
+// much in flight each.
+template <bool kMerged, bool kInt8Keys>
+constexpr int AttentionCtas() {
+  return kInt8Keys && !kMerged ? 4 : 3;
+}
+template <int kHead, bool kMerged, bool kInt8Keys>
+__global__ void __launch_bounds__(32 * kWideAttentionWarps, AttentionCtas<kMerged, kInt8Keys>())
     WideAttentionKernel(const __grid_constant__ DecodeParams params, const __grid_constant__ Op op,
                         const __grid_constant__ WideRun run) {
   if constexpr (kCompiled) {
@@ -59,8 +65,38 @@ __global__ void __launch_bounds__(32 * kWideAttentionWarps, 3)
     FenceBarrierInit();
     __syncthreads();
     LetNextOperationStart();
-    AttendWide<kHead, kMerged>();
+    if constexpr (kInt8Keys) {
+      AttendWideInt8<kHead, kMerged>();
+    } else {
+      AttendWide<kHead, kMerged>();
+    }
     WaitForOperationsBefore();
+  }
+}
+
+struct AttentionLaunch {
+  void (*kernel)(DecodeParams, Op, WideRun);
+  size_t shared;
+};
+template <int kHead>
+AttentionLaunch AttentionOfHead(bool merged, bool int8_keys) {
+  if (int8_keys) {
+    return {
+        merged ? WideAttentionKernel<kHead, true, true> : WideAttentionKernel<kHead, false, true>,
+        kWideContextBytes + kWideAttentionWarps * WideInt8RoomBytes(kHead)};
+  }
+  return {
+      merged ? WideAttentionKernel<kHead, true, false> : WideAttentionKernel<kHead, false, false>,
+      kWideContextBytes + kWideAttentionWarps * WideRoomBytes(kHead)};
+}
+AttentionLaunch AttentionFor(int head_stride, bool merged, bool int8_keys) {
+  switch (head_stride) {
+    case 32:
+      return AttentionOfHead<32>(merged, int8_keys);
+    case 64:
+      return AttentionOfHead<64>(merged, int8_keys);
+    default:
+      return AttentionOfHead<128>(merged, int8_keys);
   }
 }
 
@@ -166,20 +202,9 @@ void LaunchAttention(Launcher& launcher, const Op& op, const WideRun& run) {
   const DecodeParams& p = launcher.params();
   const int pieces = run.unit_count * p.shapes.kv_heads,
             ctas = (pieces + kWideAttentionWarps - 1) / kWideAttentionWarps;
-  const size_t shared =
-      kWideContextBytes + kWideAttentionWarps * WideRoomBytes(p.shapes.head_stride);
-  const auto launch = [&](auto* kernel) {
-    launcher.Run(kernel, ctas, 32 * kWideAttentionWarps, shared, p, op, run);
-  };
-  const auto choose = [&](auto* plain, auto* merged) { launch(run.merged != 0 ? merged : plain); };
-  switch (p.shapes.head_stride) {
-    case 32:
-      return choose(WideAttentionKernel<32, false>, WideAttentionKernel<32, true>);
-    case 64:
-      return choose(WideAttentionKernel<64, false>, WideAttentionKernel<64, true>);
-    default:
-      return choose(WideAttentionKernel<128, false>, WideAttentionKernel<128, true>);
-  }
+  const AttentionLaunch how = AttentionFor(p.shapes.head_stride, run.merged != 0,
+                                           p.shapes.key_words != p.shapes.head_stride);
+  launcher.Run(how.kernel, ctas, 32 * kWideAttentionWarps, how.shared, p, op, run);
 }
 
 // A lane loads 16 bytes of a partial result. Fewer than two lanes side by side waste half of what
@@ -230,16 +255,16 @@ WideKernels::WideKernels(const Program& program, int hidden, int device) : progr
             "setting the shared memory of a product");
     }
   }
-  const auto allow = [](int head, auto*... kernels) {
-    (Check(cudaFuncSetAttribute(
-               kernels, cudaFuncAttributeMaxDynamicSharedMemorySize,
-               static_cast<int>(kWideContextBytes + kWideAttentionWarps * WideRoomBytes(head))),
-           "setting the shared memory of attention"),
-     ...);
-  };
-  allow(32, WideAttentionKernel<32, false>, WideAttentionKernel<32, true>);
-  allow(64, WideAttentionKernel<64, false>, WideAttentionKernel<64, true>);
-  allow(128, WideAttentionKernel<128, false>, WideAttentionKernel<128, true>);
+  for (const int head : {32, 64, 128}) {
+    for (const bool merged : {false, true}) {
+      for (const bool int8_keys : {false, true}) {
+        const AttentionLaunch how = AttentionFor(head, merged, int8_keys);
+        Check(cudaFuncSetAttribute(how.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(how.shared)),
+              "setting the shared memory of attention");
+      }
+    }
+  }
   available_ = true;
 }
 
