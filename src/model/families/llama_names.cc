@@ -1,4 +1,8 @@
 // Ouro and Nanbeige4.2 name their config's keys and their tensors as Llama does.
+#include <fmt/format.h>
+
+#include <string>
+
 #include "model/families/families.h"
 
 namespace loopspec {
