@@ -381,18 +381,40 @@ struct AttentionProblem {
       runs.push_back(run);
       at = end;
     }
-    const Guarded scratch(static_cast<size_t>(AttentionScratch(positions, head_dim)) *
-                          sizeof(float));
-    std::memset(scratch.data(), 0xFF, scratch.size());
     std::vector<float> out(q.size());
-    attention({q.data(), group, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim)), runs,
-               positions, scratch.as<float>(), out.data()});
+    std::vector<AttentionQuery> queries;
+    for (int g = 0; g < group; ++g)
+      queries.push_back({q.data() + g * head_dim, positions - less(g), out.data() + g * head_dim});
+    Attend(attention, queries, runs);
     return out;
   }
+  // The same, a query at a time.
+  std::vector<float> RunAlone(AttentionFunction attention) const {
+    const KvRun all{keys.data(), values.data(), positions};
+    std::vector<float> out(q.size());
+    for (int g = 0; g < group; ++g) {
+      KvRun run = all;
+      run.count = positions - less(g);
+      Attend(attention, {{{q.data() + g * head_dim, run.count, out.data() + g * head_dim}}},
+             {&run, 1});
+    }
+    return out;
+  }
+  void Attend(AttentionFunction attention, const std::vector<AttentionQuery>& queries,
+              std::span<const KvRun> runs) const {
+    const auto size = static_cast<size_t>(AttentionScratch(queries.back().positions, head_dim));
+    const Guarded scratch(queries.size() * size * sizeof(float));
+    std::memset(scratch.data(), 0xFF, scratch.size());
+    attention({queries, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim)), runs,
+               scratch.as<float>()});
+  }
+  // How many positions query g has less than the last: as in a prompt, where `ladder` is set.
+  int64_t less(int g) const { return ladder ? std::min<int64_t>(group - 1 - g, positions - 1) : 0; }
 
   DType kv;
   int head_dim, group;
   int64_t positions;
+  bool ladder = false;
   Guarded keys, values;
   std::vector<float> q;
 };
@@ -447,6 +469,37 @@ TEST(Attention, TheCutIntoRunsChangesNoBit) {
               ASSERT_TRUE(SameBits(cut[i], whole[i]))
                   << fmt::format("{} {} head_dim {} positions {} trial {}", name, NameOf(kv),
                                  head_dim, positions, trial);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, QueriesTogetherChangeNoBit) {
+  for (const DType kv : {DType::kF32, DType::kBF16}) {
+    for (const auto& [name, attention] : Attentions(kv)) {
+      for (const int head_dim : {2, 6, 20, 48, 64, 80, 96, 128}) {
+        for (int queries = 1; queries <= kMostQueries; ++queries) {
+          for (const int64_t positions : {1, 2, 7, 63, 64, 65, 66, 70, 133, 200}) {
+            for (const bool ladder : {false, true}) {
+              AttentionProblem problem(kv, head_dim, queries, positions, 17);
+              problem.ladder = ladder;
+              const std::vector<float> alone = problem.RunAlone(attention);
+              std::vector<int64_t> pages, cells;
+              for (int64_t at = 64; at < positions; at += 64) pages.push_back(at);
+              for (int64_t at = 1; at < positions; ++at) {
+                if (at % 64 == 0 || at + 5 > positions) cells.push_back(at);
+              }
+              for (const auto& cuts : {{}, pages, cells}) {
+                const std::vector<float> together = problem.Run(attention, cuts, true);
+                for (size_t i = 0; i < alone.size(); ++i) {
+                  ASSERT_TRUE(SameBits(together[i], alone[i])) << fmt::format(
+                      "{} {} head_dim {} queries {} positions {} ladder {} cuts {}", name,
+                      NameOf(kv), head_dim, queries, positions, ladder, cuts.size());
+                }
+              }
             }
           }
         }

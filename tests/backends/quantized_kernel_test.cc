@@ -372,13 +372,30 @@ struct Int8Text {
   }
 };
 
+// All that this machine can run.
+std::vector<AttentionFunction> Int8Attentions(int d) {
+  std::vector<AttentionFunction> all = {Int8Attention(d), PortableInt8Attention()};
+  for (const AttentionFunction attention :
+       {VnniInt8Attention(), UsmmlaInt8Attention(), SdotInt8Attention()}) {
+    if (attention != nullptr && d % 16 == 0) all.push_back(attention);
+  }
+  return all;
+}
+
+// `ladder`: each query has a position less than the next, as in a prompt.
 std::vector<float> AttendInt8(AttentionFunction attend, const Int8Text& text, int group,
-                              const std::vector<float>& q) {
+                              const std::vector<float>& q, bool ladder = false) {
   const auto positions = static_cast<int64_t>(text.keys.size()) / text.d;
-  std::vector<float> scratch(static_cast<size_t>(AttentionScratch(positions, text.d)), 99.0f);
+  std::vector<float> scratch(static_cast<size_t>(group * AttentionScratch(positions, text.d)),
+                             99.0f);
   std::vector<float> out(static_cast<size_t>(group * text.d));
-  attend({q.data(), group, text.d, 1.0f / std::sqrt(static_cast<float>(text.d)), text.runs,
-          positions, scratch.data(), out.data()});
+  std::vector<AttentionQuery> queries;
+  for (int g = 0; g < group; ++g) {
+    const int64_t less = ladder ? std::min<int64_t>(group - 1 - g, positions - 1) : 0;
+    queries.push_back({q.data() + g * text.d, positions - less, out.data() + g * text.d});
+  }
+  attend(
+      {queries, text.d, 1.0f / std::sqrt(static_cast<float>(text.d)), text.runs, scratch.data()});
   return out;
 }
 
@@ -421,7 +438,7 @@ TEST(Int8Attention, AgainstRoundedKeysInDouble) {
       const Int8Text text(d, positions, positions - positions / 3, 7);
       const Int8Values stored(text);
       const std::vector<float> q = Int8Text(d, 2, 0, 8).keys;
-      for (const AttentionFunction attend : {Int8Attention(d), PortableInt8Attention()}) {
+      for (const AttentionFunction attend : Int8Attentions(d)) {
         const std::vector<float> out = AttendInt8(attend, text, 2, q);
         for (int g = 0; g < 2; ++g) {
           std::vector<double> weights;
@@ -458,11 +475,35 @@ TEST(Int8Attention, PagesAndCellsAndKernelsGiveTheSameBits) {
       std::vector<float> first;
       for (const int64_t in_pages : {int64_t{0}, positions / 2, positions - 1, positions}) {
         const Int8Text text(d, positions, in_pages, 3);
-        for (const AttentionFunction attend : {Int8Attention(d), PortableInt8Attention()}) {
+        for (const AttentionFunction attend : Int8Attentions(d)) {
           const std::vector<float> out = AttendInt8(attend, text, 3, q);
           if (first.empty()) first = out;
           ASSERT_TRUE(Equal(out, first))
               << fmt::format("d {} positions {} of which {} in pages", d, positions, in_pages);
+        }
+      }
+    }
+  }
+}
+
+TEST(Int8Attention, QueriesTogetherChangeNoBit) {
+  for (const int d : {12, 64, 96, 640}) {
+    for (const int64_t positions : {1, 3, 64, 67, 130, 200}) {
+      const std::vector<float> q = RandomRows(kMostQueries, d, 5);
+      const Int8Text text(d, positions, positions, 3);
+      for (const AttentionFunction attend : Int8Attentions(d)) {
+        const std::vector<float> together = AttendInt8(attend, text, kMostQueries, q, true);
+        for (int g = 0; g < kMostQueries; ++g) {
+          const int64_t own = std::max<int64_t>(positions - (kMostQueries - 1 - g), 1);
+          Int8Text shorter(d, positions, positions, 3);
+          shorter.keys.resize(static_cast<size_t>(own * d));
+          shorter.runs.resize(static_cast<size_t>((own + kPageSize - 1) / kPageSize));
+          shorter.runs.back().count = (own - 1) % kPageSize + 1;
+          const auto from = [&](const std::vector<float>& all) {
+            return std::vector<float>(all.begin() + g * d, all.begin() + (g + 1) * d);
+          };
+          ASSERT_TRUE(Equal(AttendInt8(attend, shorter, 1, from(q)), from(together)))
+              << fmt::format("d {} positions {} query {}", d, positions, g);
         }
       }
     }

@@ -1,6 +1,6 @@
-// Attention of one row over bf16 keys and values with Arm's bf16 instructions: BFDOT for q k^T,
-// BFMLAL for the values. Positions four at a time where they lie together; each position's
-// arithmetic is the same alone or among others.
+// Attention over bf16 keys and values with Arm's bf16 instructions: BFDOT for q k^T, BFMLAL for the
+// values. Positions four at a time where they lie together, queries two at a time; the arithmetic
+// of each query and position is the same alone or among others.
 #include "backends/cpu/ops.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -25,38 +25,87 @@ inline void Fetch(const std::byte* at, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
-// Dot products of four positions with one query; head_dim is a multiple of 16.
-[[gnu::always_inline]] inline float32x4_t Dots(const uint16_t* q, const uint16_t* const (&keys)[4],
-                                               int n) {
-  float32x4_t a[4], b[4];
-  for (int j = 0; j < 4; ++j) a[j] = b[j] = vdupq_n_f32(0.0f);
+// Dot products of four positions with each of kQueries queries; head_dim is a multiple of 16.
+template <int kQueries>
+[[gnu::always_inline]] inline void Dots(const uint16_t* const (&q)[kQueries],
+                                        const uint16_t* const (&keys)[4], int n,
+                                        float32x4_t (&dots)[kQueries]) {
+  float32x4_t a[kQueries][4], b[kQueries][4];
+  for (int i = 0; i < kQueries; ++i) {
+    for (int j = 0; j < 4; ++j) a[i][j] = b[i][j] = vdupq_n_f32(0.0f);
+  }
   for (int d = 0; d < n; d += 16) {
-    const bfloat16x8_t q0 = Load(q + d), q1 = Load(q + d + 8);
+    bfloat16x8_t q0[kQueries], q1[kQueries];
+    for (int i = 0; i < kQueries; ++i) {
+      q0[i] = Load(q[i] + d);
+      q1[i] = Load(q[i] + d + 8);
+    }
     for (int j = 0; j < 4; ++j) {
-      a[j] = vbfdotq_f32(a[j], q0, Load(keys[j] + d));
-      b[j] = vbfdotq_f32(b[j], q1, Load(keys[j] + d + 8));
+      const bfloat16x8_t k0 = Load(keys[j] + d), k1 = Load(keys[j] + d + 8);
+      for (int i = 0; i < kQueries; ++i) {
+        a[i][j] = vbfdotq_f32(a[i][j], q0[i], k0);
+        b[i][j] = vbfdotq_f32(b[i][j], q1[i], k1);
+      }
     }
   }
-  const float32x4_t low = vpaddq_f32(vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1]));
-  const float32x4_t high = vpaddq_f32(vaddq_f32(a[2], b[2]), vaddq_f32(a[3], b[3]));
-  return vpaddq_f32(low, high);
+  for (int i = 0; i < kQueries; ++i) {
+    const float32x4_t low = vpaddq_f32(vaddq_f32(a[i][0], b[i][0]), vaddq_f32(a[i][1], b[i][1]));
+    const float32x4_t high = vpaddq_f32(vaddq_f32(a[i][2], b[i][2]), vaddq_f32(a[i][3], b[i][3]));
+    dots[i] = vpaddq_f32(low, high);
+  }
 }
 
-// Scores of all positions, four at a time wherever they lie; the last four may repeat a position.
-// The values are fetched meanwhile. kDim: head_dim where it is known to the compiler, else 0.
+// A query on its way.
+struct QueryState {
+  float* scores;
+  uint16_t *weights, *q;  // bf16
+  float* mixed;           // sums of values: of eight dimensions the even ones, then the odd ones
+
+  void Begin(const AttentionCall& call, size_t index) {
+    const int64_t room = (call.positions() + 3) / 4 * 4;
+    scores = call.Scratch(index);
+    weights = reinterpret_cast<uint16_t*>(scores + room);
+    q = weights + room;
+    mixed = scores + 2 * room + call.head_dim;
+    for (int d = 0; d < call.head_dim; d += 4) {
+      const float32x4_t four = vld1q_f32(call.queries[index].q + d);
+      vst1_u16(q + d, vreinterpret_u16_bf16(vcvt_bf16_f32(four)));
+    }
+    std::fill_n(mixed, call.head_dim, 0.0f);
+  }
+  void End(float scale, int n, float* out) const {
+    for (int d = 0; d < n; d += 8) {
+      const float32x4_t even = vmulq_n_f32(vld1q_f32(mixed + d), scale);
+      const float32x4_t odd = vmulq_n_f32(vld1q_f32(mixed + d + 4), scale);
+      vst1q_f32(out + d, vzip1q_f32(even, odd));
+      vst1q_f32(out + d + 4, vzip2q_f32(even, odd));
+    }
+  }
+};
+
+// Scores of the first `count` positions of the runs, four at a time wherever they lie; the last
+// four may repeat a position. Meanwhile the values are fetched, or what lies from `ahead` on. kDim:
+// head_dim where it is known to the compiler, else 0.
 template <int kDim>
-void Scores(const AttentionCall& call, const uint16_t* q, bool fetch, float* scores) {
-  const int n = kDim > 0 ? kDim : call.head_dim;
+void Scores(std::span<const KvRun> runs, int64_t count, const uint16_t* q, int head_dim,
+            float scale, bool fetch, const std::byte* ahead, float* scores) {
+  const int n = kDim > 0 ? kDim : head_dim;
+  const uint16_t* const query[1] = {q};
   const uint16_t* keys[4];
+  float32x4_t dots[1];
   int pending = 0;
-  for (const KvRun& run : call.runs) {
+  for (const KvRun& run : runs) {
     const auto* key = reinterpret_cast<const uint16_t*>(run.keys);
+    const int64_t in_run = std::min(run.count, count);
+    count -= in_run;
+    if (fetch) ahead = run.values;
     int64_t j = 0;
-    while (j < run.count) {
-      if (pending == 0 && run.count - j >= 4) {
-        if (fetch) Fetch(run.values + j * n * 2, 8 * n);
+    while (j < in_run) {
+      if (pending == 0 && in_run - j >= 4) {
+        if (ahead != nullptr) Fetch(ahead + j * n * 2, 8 * n);
         const uint16_t* const four[4] = {key, key + n, key + 2 * n, key + 3 * n};
-        vst1q_f32(scores, vmulq_n_f32(Dots(q, four, n), call.scale));
+        Dots<1>(query, four, n, dots);
+        vst1q_f32(scores, vmulq_n_f32(dots[0], scale));
         scores += 4;
         key += 4 * n;
         j += 4;
@@ -66,7 +115,8 @@ void Scores(const AttentionCall& call, const uint16_t* q, bool fetch, float* sco
       key += n;
       ++j;
       if (pending < 4) continue;
-      vst1q_f32(scores, vmulq_n_f32(Dots(q, keys, n), call.scale));
+      Dots<1>(query, keys, n, dots);
+      vst1q_f32(scores, vmulq_n_f32(dots[0], scale));
       scores += 4;
       pending = 0;
     }
@@ -74,8 +124,25 @@ void Scores(const AttentionCall& call, const uint16_t* q, bool fetch, float* sco
   if (pending == 0) return;
   for (int j = pending; j < 4; ++j) keys[j] = keys[0];
   float last[4];
-  vst1q_f32(last, vmulq_n_f32(Dots(q, keys, n), call.scale));
+  Dots<1>(query, keys, n, dots);
+  vst1q_f32(last, vmulq_n_f32(dots[0], scale));
   std::copy_n(last, pending, scores);
+}
+
+// Scores of `count` positions of a run, whole fours, with two queries.
+template <int kDim>
+void PairScores(const KvRun& run, int64_t count, const QueryState* pair, int head_dim, float scale,
+                const std::byte* ahead, int64_t begin) {
+  const int n = kDim > 0 ? kDim : head_dim;
+  const uint16_t* const q[2] = {pair[0].q, pair[1].q};
+  const auto* key = reinterpret_cast<const uint16_t*>(run.keys);
+  for (int64_t j = 0; j < count; j += 4, key += 4 * n) {
+    const uint16_t* const four[4] = {key, key + n, key + 2 * n, key + 3 * n};
+    float32x4_t dots[2];
+    if (ahead != nullptr) Fetch(ahead + j * n * 2, 8 * n);
+    Dots<2>(q, four, n, dots);
+    for (int i = 0; i < 2; ++i) vst1q_f32(pair[i].scores + begin + j, vmulq_n_f32(dots[i], scale));
+  }
 }
 
 inline float32x4_t Exp(float32x4_t x) {
@@ -116,55 +183,139 @@ float Softmax(float* scores, int64_t n, uint16_t* weights) {
   return vaddvq_f32(sum);
 }
 
-// out[0, 8 kBlocks) = sum of weight * value over positions in order, for dimensions from d.
-template <int kBlocks>
-inline void WeightedValues(const AttentionCall& call, const uint16_t* weights, int d, float scale,
-                           bool fetch, float* out) {
-  float32x4_t even[kBlocks], odd[kBlocks];
-  for (int i = 0; i < kBlocks; ++i) even[i] = odd[i] = vdupq_n_f32(0.0f);
-  for (const KvRun& run : call.runs) {
+// Adds weight * value of the first `count` positions of the runs, in order, to dimensions
+// [d, d + 8 kBlocks) of kQueries queries. Meanwhile fetches a part of what the thread reads after
+// all this, or of what lies from `ahead` on.
+template <int kBlocks, int kQueries>
+[[gnu::always_inline]] inline void WeightedValues(std::span<const KvRun> runs, int64_t begin,
+                                                  int64_t count, const QueryState* queries,
+                                                  int head_dim, int d, bool fetch,
+                                                  const std::byte* ahead) {
+  float32x4_t even[kQueries][kBlocks], odd[kQueries][kBlocks];
+  const uint16_t* weights[kQueries];
+  for (int i = 0; i < kQueries; ++i) {
+    weights[i] = queries[i].weights + begin;
+    for (int b = 0; b < kBlocks; ++b) {
+      even[i][b] = vld1q_f32(queries[i].mixed + d + 8 * b);
+      odd[i][b] = vld1q_f32(queries[i].mixed + d + 8 * b + 4);
+    }
+  }
+  for (const KvRun& run : runs) {
     const auto* value = reinterpret_cast<const uint16_t*>(run.values) + d;
-    const std::byte* next = fetch ? run.next : nullptr;
-    for (int64_t j = 0; j < run.count; ++j, value += call.head_dim) {
-      if (next != nullptr) Fetch(next + (j * call.head_dim + d) * 2, 16 * kBlocks);
-      const bfloat16x8_t weight = vreinterpretq_bf16_u16(vdupq_n_u16(*weights++));
-      for (int i = 0; i < kBlocks; ++i) {
-        const bfloat16x8_t v = Load(value + 8 * i);
-        even[i] = vbfmlalbq_f32(even[i], v, weight);
-        odd[i] = vbfmlaltq_f32(odd[i], v, weight);
+    if (fetch) ahead = run.next;
+    const int64_t in_run = std::min(run.count, count);
+    count -= in_run;
+    for (int64_t j = 0; j < in_run; ++j, value += head_dim) {
+      if (ahead != nullptr) Fetch(ahead + run.count * d * 2 + j * 16 * kBlocks, 16 * kBlocks);
+      bfloat16x8_t weight[kQueries];
+      for (int i = 0; i < kQueries; ++i)
+        weight[i] = vreinterpretq_bf16_u16(vdupq_n_u16(*weights[i]++));
+      for (int b = 0; b < kBlocks; ++b) {
+        const bfloat16x8_t v = Load(value + 8 * b);
+        for (int i = 0; i < kQueries; ++i) {
+          even[i][b] = vbfmlalbq_f32(even[i][b], v, weight[i]);
+          odd[i][b] = vbfmlaltq_f32(odd[i][b], v, weight[i]);
+        }
       }
     }
   }
-  for (int i = 0; i < kBlocks; ++i) {
-    const float32x4_t e = vmulq_n_f32(even[i], scale), o = vmulq_n_f32(odd[i], scale);
-    vst1q_f32(out + 8 * i, vzip1q_f32(e, o));
-    vst1q_f32(out + 8 * i + 4, vzip2q_f32(e, o));
+  for (int i = 0; i < kQueries; ++i) {
+    for (int b = 0; b < kBlocks; ++b) {
+      vst1q_f32(queries[i].mixed + d + 8 * b, even[i][b]);
+      vst1q_f32(queries[i].mixed + d + 8 * b + 4, odd[i][b]);
+    }
   }
 }
 
-void Attention(const AttentionCall& call) {
+// All dimensions, so many queries at a time that 16 of 32 registers hold sums.
+template <int kQueries>
+void Values(std::span<const KvRun> runs, int64_t begin, int64_t count, const QueryState* queries,
+            int n, bool fetch, const std::byte* ahead) {
+  constexpr int kBlocks = 8 / kQueries;
+  int d = 0;
+  for (; d + 8 * kBlocks <= n; d += 8 * kBlocks)
+    WeightedValues<kBlocks, kQueries>(runs, begin, count, queries, n, d, fetch, ahead);
+  for (; kBlocks > 4 && d + 32 <= n; d += 32)
+    WeightedValues<4, kQueries>(runs, begin, count, queries, n, d, fetch, ahead);
+  for (; d < n; d += 16)
+    WeightedValues<2, kQueries>(runs, begin, count, queries, n, d, fetch, ahead);
+}
+
+// What is left of a run after its first positions.
+inline KvRun Rest(const KvRun& run, int64_t done, int n) {
+  return {run.keys + done * n * 2, run.values + done * n * 2, run.count - done};
+}
+
+// Two queries at a time, where positions lie together: the keys and values are loaded once.
+template <int kDim>
+void Attend(const AttentionCall& call) {
   const int n = call.head_dim;
-  if (n % 16 != 0) return HighwayAttention(DType::kBF16)(call);
-  float* scores = call.scratch;
-  auto* weights = reinterpret_cast<uint16_t*>(scores + (call.positions + 3) / 4 * 4);
-  auto* query = weights + (call.positions + 3) / 4 * 4;
-  for (int g = 0; g < call.group; ++g) {
-    for (int d = 0; d < n; d += 4) {
-      vst1_u16(query + d, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(call.q + g * n + d))));
+  const size_t count = call.queries.size();
+  QueryState states[kMostQueries];
+  for (size_t i = 0; i < count; ++i) states[i].Begin(call, i);
+  const auto left = [&](size_t i, int64_t begin) {
+    return std::max<int64_t>(call.queries[i].positions - begin, 0);
+  };
+  // The values are fetched while scores are made, and the next keys while values are added up, if
+  // they will still be there when they are wanted: not with thousands of positions. Then it is the
+  // same part of the next span.
+  const bool fetch = call.positions() * n <= kFetchLimit;
+
+  call.ForSpans([&](std::span<const KvRun> runs, int64_t begin, const KvRun* next) {
+    const std::byte* ahead = !fetch && next != nullptr ? next->keys : nullptr;
+    size_t i = 0;
+    for (; runs.size() == 1 && i + 2 <= count; i += 2) {
+      const int64_t both = std::min({left(i, begin), left(i + 1, begin), runs[0].count}) / 4 * 4;
+      PairScores<kDim>(runs[0], both, states + i, n, call.scale,
+                       i > 0   ? nullptr
+                       : fetch ? runs[0].values
+                               : ahead,
+                       begin);
+      const KvRun rest = Rest(runs[0], both, n);
+      for (size_t k = i; k < i + 2; ++k) {
+        Scores<kDim>({&rest, 1}, left(k, begin + both), states[k].q, n, call.scale, false, nullptr,
+                     states[k].scores + begin + both);
+      }
     }
-    // What is fetched must still be there when it is wanted: not with thousands of positions.
-    const bool fetch = call.positions * n <= kFetchLimit;
-    (n == 64    ? Scores<64>
-     : n == 96  ? Scores<96>
-     : n == 128 ? Scores<128>
-                : Scores<0>)(call, query, fetch && g == 0, scores);
-    const float scale = 1.0f / Softmax(scores, call.positions, weights);
-    const bool last = fetch && g + 1 == call.group;
-    float* out = call.out + g * n;
-    int d = 0;
-    for (; d + 64 <= n; d += 64) WeightedValues<8>(call, weights, d, scale, last, out + d);
-    for (; d + 32 <= n; d += 32) WeightedValues<4>(call, weights, d, scale, last, out + d);
-    for (; d < n; d += 16) WeightedValues<2>(call, weights, d, scale, last, out + d);
+    for (; i < count; ++i) {
+      Scores<kDim>(runs, left(i, begin), states[i].q, n, call.scale, fetch && i == 0,
+                   i == 0 ? ahead : nullptr, states[i].scores + begin);
+    }
+  });
+
+  float sums[kMostQueries];
+  for (size_t i = 0; i < count; ++i)
+    sums[i] = Softmax(states[i].scores, call.queries[i].positions, states[i].weights);
+
+  call.ForSpans([&](std::span<const KvRun> runs, int64_t begin, const KvRun* next) {
+    const std::byte* ahead = !fetch && next != nullptr ? next->values : nullptr;
+    size_t i = 0;
+    for (; runs.size() == 1 && i + 2 <= count; i += 2) {
+      const int64_t both = std::min({left(i, begin), left(i + 1, begin), runs[0].count});
+      Values<2>(runs, begin, both, states + i, n, fetch && i + 2 == count,
+                i == 0 ? ahead : nullptr);
+      const KvRun rest = Rest(runs[0], both, n);
+      for (size_t k = i; k < i + 2; ++k)
+        Values<1>({&rest, 1}, begin + both, left(k, begin + both), states + k, n, false, nullptr);
+    }
+    for (; i < count; ++i) {
+      Values<1>(runs, begin, left(i, begin), states + i, n, fetch && i + 1 == count,
+                i == 0 ? ahead : nullptr);
+    }
+  });
+  for (size_t i = 0; i < count; ++i) states[i].End(1.0f / sums[i], n, call.queries[i].out);
+}
+
+void Attention(const AttentionCall& call) {
+  switch (call.head_dim) {
+    case 64:
+      return Attend<64>(call);
+    case 96:
+      return Attend<96>(call);
+    case 128:
+      return Attend<128>(call);
+    default:
+      return call.head_dim % 16 == 0 ? Attend<0>(call) : HighwayAttention(DType::kBF16)(call);
   }
 }
 

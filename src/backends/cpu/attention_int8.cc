@@ -5,31 +5,32 @@ namespace {
 
 struct PlainOps {
   static void Keys(const std::byte* keys, const int8_t* hi, const int8_t* lo, int d, int blocks,
-                   int32_t* hi_sums, int32_t* lo_sums) {
+                   const std::byte*, int32_t* hi_sums, int32_t* lo_sums) {
     const auto* key = reinterpret_cast<const uint8_t*>(keys);
     for (int b = 0; b < blocks; ++b, key += kKeyBlock * d) {
       int32_t h[kKeyBlock] = {}, l[kKeyBlock] = {};
+      const int stride = Int8PageHead::KeyBytes(d);
       for (int i = 0; i < d; ++i) {
-        const uint8_t* at = key + i / 4 * (kKeyBlock * 4) + i % 4;
+        const uint8_t* at = key + Int8PageHead::KeyAt(0, i, d);
         for (int p = 0; p < kKeyBlock; ++p) {
-          h[p] += at[4 * p] * hi[i];
-          l[p] += at[4 * p] * lo[i];
+          h[p] += at[stride * p] * hi[i];
+          l[p] += at[stride * p] * lo[i];
         }
       }
       std::copy_n(h, kKeyBlock, hi_sums + b * kKeyBlock);
       std::copy_n(l, kKeyBlock, lo_sums + b * kKeyBlock);
     }
   }
-  static void Values(const std::byte* values, const int8_t* hi, const int8_t* lo, int d, int fours,
-                     int32_t* hi_sums, int32_t* lo_sums) {
+  static void Values(const std::byte* values, const int8_t* hi, const int8_t* lo, int d, int blocks,
+                     const std::byte*, int32_t* hi_sums, int32_t* lo_sums) {
     const auto* value = reinterpret_cast<const uint8_t*>(values);
     std::fill_n(hi_sums, d, 0);
     std::fill_n(lo_sums, d, 0);
-    for (int f = 0; f < fours; ++f, value += kValueBlock * d) {
+    for (int b = 0; b < blocks; ++b, value += kValueBlock * d) {
       for (int i = 0; i < d; ++i) {
         for (int p = 0; p < kValueBlock; ++p) {
-          hi_sums[i] += value[i * kValueBlock + p] * hi[f * kValueBlock + p];
-          lo_sums[i] += value[i * kValueBlock + p] * lo[f * kValueBlock + p];
+          hi_sums[i] += value[i * kValueBlock + p] * hi[b * kValueBlock + p];
+          lo_sums[i] += value[i * kValueBlock + p] * lo[b * kValueBlock + p];
         }
       }
     }
@@ -39,13 +40,15 @@ struct PlainOps {
 }  // namespace
 
 AttentionFunction PortableInt8Attention() {
-  return Int8AttentionRow<PlainOps>::Attend;
+  return Int8AttentionKernel<PlainOps>::Attend;
 }
 
 AttentionFunction Int8Attention(int head_dim) {
   if (head_dim % 16 == 0 && head_dim <= 512) {
-    if (VnniInt8Attention() != nullptr) return VnniInt8Attention();
-    if (SdotInt8Attention() != nullptr) return SdotInt8Attention();
+    for (const AttentionFunction attention :
+         {VnniInt8Attention(), UsmmlaInt8Attention(), SdotInt8Attention()}) {
+      if (attention != nullptr) return attention;
+    }
   }
   return PortableInt8Attention();
 }

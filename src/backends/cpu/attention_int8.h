@@ -1,4 +1,4 @@
-// Attention of one row over int8 keys and values, for instruction sets that give two integer sums;
+// Attention over int8 keys and values, for instruction sets that give two integer sums;
 // everything else is the same operations on floats in the same order, so all give the same bits.
 //
 //   score[p] = q . k[p] * scale       q as 16-bit integers in two int8 digits, one scale; the key's
@@ -22,33 +22,62 @@
 namespace loopspec::cpu {
 
 // `Ops`, a type of the including file, has
-//   Keys(keys, hi, lo, d, blocks, hi_sums, lo_sums)     sums of 16 positions for each block
-//   Values(values, hi, lo, d, fours, hi_sums, lo_sums)  sums of d dimensions over 4 x fours
-//   positions
+//   Keys(keys, hi, lo, d, blocks, ahead, hi_sums, lo_sums)     sums of 16 positions for each block
+//   Values(values, hi, lo, d, blocks, ahead, hi_sums, lo_sums) sums of d dimensions over
+//                                                              kValueBlock x blocks positions
+// and may fetch as much as it reads from `ahead` on, unless that is null.
 template <class Ops>
-class Int8AttentionRow {
+class Int8AttentionKernel {
  public:
-  static void Attend(const AttentionCall& call) {
-    for (int g = 0; g < call.group; ++g) Int8AttentionRow(call).Head(g);
-  }
+  static void Attend(const AttentionCall& call) { Int8AttentionKernel(call).Run(); }
 
  private:
   static constexpr int kChunk = kPageSize;
   static constexpr int kLanes = 16;
   static constexpr int kGathered = 512;  // dimensions of a head, mostly
 
-  explicit Int8AttentionRow(const AttentionCall& call) : call_(call), d_(call.head_dim) {}
+  // A query on its way.
+  struct State {
+    float* scores;
+    int8_t *hi, *lo;
+    int32_t hi_offset, lo_offset;  // what storing keys plus 128 adds to every sum
+    float scale;
+  };
 
-  void Head(int g) {
-    scores_ = call_.scratch;
-    value_scales_ = scores_ + (call_.positions + kLanes - 1) / kLanes * kLanes;
-    float* out = call_.out + int64_t{g} * d_;
-    Scores(call_.q + int64_t{g} * d_);
-    const float sum = Softmax();
-    std::fill_n(out, d_, 0.0f);
-    d_ <= kGathered ? Values(out) : Wide(out);
-    const float inverse = 1.0f / sum;
-    for (int i = 0; i < d_; ++i) out[i] = out[i] * inverse;
+  explicit Int8AttentionKernel(const AttentionCall& call)
+      : call_(call), d_(call.head_dim), count_(call.queries.size()) {
+    const int64_t room = (call.positions() + kLanes - 1) / kLanes * kLanes;
+    value_scales_ = call.Scratch(0) + room;
+    for (size_t i = 0; i < count_; ++i) {
+      State& state = states_[i];
+      state.scores = call.Scratch(i);
+      state.hi = reinterpret_cast<int8_t*>(state.scores + 2 * room);
+      state.lo = state.hi + d_;
+      state.scale =
+          Digits(call.queries[i].q, d_, state.hi, state.lo, state.hi_offset, state.lo_offset) *
+          call.scale;
+      state.hi_offset *= 128;
+      state.lo_offset *= 128;
+    }
+  }
+
+  void Run() {
+    Scores();
+    float sums[kMostQueries];
+    for (size_t i = 0; i < count_; ++i) {
+      sums[i] = Softmax(states_[i].scores, call_.queries[i].positions);
+      std::fill_n(call_.queries[i].out, d_, 0.0f);
+    }
+    if (d_ <= kGathered) {
+      Values();
+    } else {
+      for (size_t i = 0; i < count_; ++i) Wide(i);
+    }
+    for (size_t i = 0; i < count_; ++i) {
+      const float inverse = 1.0f / sums[i];
+      float* out = call_.queries[i].out;
+      for (int j = 0; j < d_; ++j) out[j] = out[j] * inverse;
+    }
   }
 
   // Two digits of 16-bit integers with one scale, which is returned; their sums for what was stored
@@ -83,37 +112,67 @@ class Int8AttentionRow {
     return 256.0f * static_cast<float>(hi) + static_cast<float>(lo);
   }
 
-  void Scores(const float* q) {
-    alignas(64) int8_t hi[kInt8MostDims], lo[kInt8MostDims];
-    int32_t hi_sum, lo_sum;
-    const float scale = Digits(q, d_, hi, lo, hi_sum, lo_sum) * call_.scale;
-    hi_sum *= 128;
-    lo_sum *= 128;
+  // Of a run whose first position is `at`, how many query i has.
+  int64_t Part(size_t i, int64_t at, int64_t count) const {
+    return std::clamp<int64_t>(call_.queries[i].positions - at, 0, count);
+  }
+
+  // What is read after the keys of a run: those of the next, or the first values.
+  const std::byte* AfterKeys(size_t run) const {
+    return run + 1 < call_.runs.size() ? call_.runs[run + 1].keys : Page(call_.runs.front()).values;
+  }
+  static int64_t ValueBlocks(int64_t positions) {
+    return (positions + kValueBlock - 1) / kValueBlock;
+  }
+  const std::byte* AfterValues(size_t run) const {
+    return run + 1 < call_.runs.size() ? Page(call_.runs[run + 1]).values : call_.runs.front().next;
+  }
+  Int8PageHead Page(const KvRun& run) const {
+    return Int8PageHead(const_cast<std::byte*>(run.keys), d_);
+  }
+
+  void Scores() {
     alignas(64) int32_t hi_out[kChunk], lo_out[kChunk];
     int64_t at = 0;
-    for (const KvRun& run : call_.runs) {
+    for (size_t r = 0; r < call_.runs.size() && at < call_.positions(); ++r) {
+      const KvRun& run = call_.runs[r];
       if (run.cell) {
-        const auto* key = reinterpret_cast<const uint8_t*>(run.keys);
-        int32_t h = 0, l = 0;
-        for (int i = 0; i < d_; ++i) {
-          h += key[i] * hi[i];
-          l += key[i] * lo[i];
-        }
-        float key_scale;
-        std::memcpy(&key_scale, run.keys + 2 * d_, 4);
-        std::memcpy(value_scales_ + at, run.keys + 2 * d_ + 4, 4);
-        scores_[at++] = Together(h - hi_sum, l - lo_sum) * (key_scale * scale);
+        CellScores(run, at++);
         continue;
       }
-      const Int8PageHead page(const_cast<std::byte*>(run.keys), d_);
-      const auto count = static_cast<int>(run.count);
-      Ops::Keys(page.keys, hi, lo, d_, (count + kKeyBlock - 1) / kKeyBlock, hi_out, lo_out);
-      for (int i = 0; i < count; ++i) {
-        scores_[at + i] =
-            Together(hi_out[i] - hi_sum, lo_out[i] - lo_sum) * (page.key_scales[i] * scale);
+      const Int8PageHead page = Page(run);
+      for (size_t i = 0; i < count_; ++i) {
+        const State& state = states_[i];
+        const auto count = static_cast<int>(Part(i, at, run.count));
+        Ops::Keys(page.keys, state.hi, state.lo, d_, (count + kKeyBlock - 1) / kKeyBlock,
+                  i == 0 ? AfterKeys(r) : nullptr, hi_out, lo_out);
+        for (int j = 0; j < count; ++j) {
+          state.scores[at + j] =
+              Together(hi_out[j] - state.hi_offset, lo_out[j] - state.lo_offset) *
+              (page.key_scales[j] * state.scale);
+        }
       }
+      const int64_t count = Part(count_ - 1, at, run.count);
       std::copy_n(page.value_scales, count, value_scales_ + at);
       at += count;
+    }
+  }
+
+  void CellScores(const KvRun& run, int64_t at) {
+    const auto* key = reinterpret_cast<const uint8_t*>(run.keys);
+    float key_scale;
+    std::memcpy(&key_scale, run.keys + 2 * d_, 4);
+    std::memcpy(value_scales_ + at, run.keys + 2 * d_ + 4, 4);
+    for (size_t i = 0; i < count_; ++i) {
+      const State& state = states_[i];
+      if (at >= call_.queries[i].positions) continue;
+      int32_t h = 0, l = 0;
+      for (int j = 0; j < d_; ++j) {
+        h += key[j] * state.hi[j];
+        l += key[j] * state.lo[j];
+      }
+      state.scores[at] =
+          Together(h - state.hi_offset, l - state.lo_offset) * (key_scale * state.scale);
     }
   }
 
@@ -134,27 +193,31 @@ class Int8AttentionRow {
     return p * std::bit_cast<float>(power);
   }
 
-  // scores -> e^(score - max), in place; returns their sum, by 16 partial sums.
-  float Softmax() {
-    const int64_t n = call_.positions;
-    float top = -std::numeric_limits<float>::infinity();
-    bool finite = true;
+  // scores -> e^(score - max), in place; returns their sum, by 16 partial sums. Comparisons are of
+  // the floats' bits as integers, which compilers turn into vector instructions.
+  static float Softmax(float* scores, int64_t n) {
+    int32_t top_bits = std::numeric_limits<int32_t>::min(), largest = 0;
     for (int64_t i = 0; i < n; ++i) {
-      top = std::max(top, scores_[i]);
-      finite = finite && (std::bit_cast<int32_t>(scores_[i]) & 0x7F800000) != 0x7F800000;
+      const auto bits = std::bit_cast<int32_t>(scores[i]);
+      top_bits = std::max(top_bits, Ordered(bits));
+      largest = std::max(largest, bits & 0x7FFFFFFF);
     }
-    if (!finite) {
-      std::fill_n(scores_, n, std::numeric_limits<float>::quiet_NaN());
+    if (largest >= 0x7F800000) {
+      std::fill_n(scores, n, std::numeric_limits<float>::quiet_NaN());
       return std::numeric_limits<float>::quiet_NaN();
     }
-    for (int64_t i = n; i < (n + kLanes - 1) / kLanes * kLanes; ++i) scores_[i] = top - 100.0f;
+    const float top = std::bit_cast<float>(Ordered(top_bits));
+    for (int64_t i = n; i < (n + kLanes - 1) / kLanes * kLanes; ++i) scores[i] = top - 100.0f;
+    // Of negative numbers the lesser one's bits are greater.
+    constexpr auto kCut = std::bit_cast<uint32_t>(-80.0f);
     float parts[kLanes] = {};
     for (int64_t i = 0; i < n; i += kLanes) {
       for (int j = 0; j < kLanes; ++j) {
-        const float shifted = scores_[i + j] - top;
-        const float e = Exp(std::max(shifted, -80.0f));
-        const float weight = shifted > -80.0f ? e : 0.0f;
-        scores_[i + j] = weight;
+        const auto bits = std::bit_cast<uint32_t>(scores[i + j] - top);
+        const float e = Exp(std::bit_cast<float>(std::min(bits, kCut)));
+        const uint32_t kept = bits < kCut ? ~0u : 0u;
+        const auto weight = std::bit_cast<float>(std::bit_cast<uint32_t>(e) & kept);
+        scores[i + j] = weight;
         parts[j] += weight;
       }
     }
@@ -163,16 +226,17 @@ class Int8AttentionRow {
     }
     return parts[0];
   }
+  // A float's bits as an integer of the same order, and back.
+  static int32_t Ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
 
   // Chunk after chunk: where it is one page's, from there; where cells are in it, gathered first.
-  void Values(float* out) {
-    int64_t at = 0;
+  void Values() {
     size_t run = 0;
-    while (at < call_.positions) {
-      const int64_t end = std::min(at + kChunk, call_.positions);
+    for (int64_t at = 0; at < call_.positions();) {
+      const int64_t end = std::min(at + kChunk, call_.positions());
       const KvRun& first = call_.runs[run];
-      if (!first.cell && first.count == end - at) {
-        AddChunk(Int8PageHead(const_cast<std::byte*>(first.keys), d_).values, at, end, out);
+      if (!first.cell && first.count >= end - at) {
+        AddChunk(Page(first).values, at, end, AfterValues(run));
         ++run;
       } else {
         alignas(64) std::byte values[kChunk * kGathered];
@@ -184,8 +248,8 @@ class Int8AttentionRow {
               values[Int8PageHead::ValueAt(position, i, d_)] = part.keys[d_ + i];
             ++position;
           } else {
-            std::memcpy(values, Int8PageHead(const_cast<std::byte*>(part.keys), d_).values,
-                        static_cast<size_t>((part.count + 3) / 4 * 4 * d_));
+            std::memcpy(values, Page(part).values,
+                        static_cast<size_t>(ValueBlocks(part.count) * kValueBlock * d_));
             position += static_cast<int>(part.count);
           }
         }
@@ -194,32 +258,34 @@ class Int8AttentionRow {
           for (int i = 0; i < d_; ++i)
             values[Int8PageHead::ValueAt(position, i, d_)] = std::byte{0};
         }
-        AddChunk(values, at, end, out);
+        AddChunk(values, at, end, nullptr);
       }
       at = end;
     }
   }
 
   // Heads that no model has: the same sums, a position and dimension at a time.
-  void Wide(float* out) {
+  void Wide(size_t query) {
+    float* out = call_.queries[query].out;
+    const int64_t positions = call_.queries[query].positions;
     int64_t at = 0;
     size_t run = 0;
     int64_t in_run = 0;
     alignas(64) int8_t hi[kChunk], lo[kChunk];
     alignas(64) int32_t hi_out[kInt8MostDims], lo_out[kInt8MostDims];
-    while (at < call_.positions) {
-      const int64_t end = std::min(at + kChunk, call_.positions);
+    while (at < positions) {
+      const int64_t end = std::min(at + kChunk, positions);
       int32_t hi_sum, lo_sum;
-      const float scale = ChunkDigits(at, end, hi, lo, hi_sum, lo_sum);
+      const float scale = ChunkDigits(query, at, end, hi, lo, hi_sum, lo_sum);
       std::fill_n(hi_out, d_, -128 * hi_sum);
       std::fill_n(lo_out, d_, -128 * lo_sum);
       for (int64_t p = at; p < end; ++p) {
         const KvRun& part = call_.runs[run];
         for (int i = 0; i < d_; ++i) {
           const int v = static_cast<int>(
-              part.cell ? part.keys[d_ + i]
-                        : Int8PageHead(const_cast<std::byte*>(part.keys), d_)
-                              .values[Int8PageHead::ValueAt(static_cast<int>(in_run), i, d_)]);
+              part.cell
+                  ? part.keys[d_ + i]
+                  : Page(part).values[Int8PageHead::ValueAt(static_cast<int>(in_run), i, d_)]);
           hi_out[i] += v * hi[p - at];
           lo_out[i] += v * lo[p - at];
         }
@@ -233,29 +299,37 @@ class Int8AttentionRow {
     }
   }
 
-  float ChunkDigits(int64_t begin, int64_t end, int8_t* hi, int8_t* lo, int32_t& hi_sum,
-                    int32_t& lo_sum) {
+  float ChunkDigits(size_t query, int64_t begin, int64_t end, int8_t* hi, int8_t* lo,
+                    int32_t& hi_sum, int32_t& lo_sum) const {
     float weights[kChunk];
+    const float* scores = states_[query].scores;
     const auto n = static_cast<int>(end - begin);
-    for (int i = 0; i < n; ++i) weights[i] = scores_[begin + i] * value_scales_[begin + i];
+    for (int i = 0; i < n; ++i) weights[i] = scores[begin + i] * value_scales_[begin + i];
     return Digits(weights, n, hi, lo, hi_sum, lo_sum);
   }
 
-  void AddChunk(const std::byte* values, int64_t begin, int64_t end, float* out) {
-    alignas(64) int8_t hi[kChunk] = {}, lo[kChunk] = {};
+  // Positions [begin, end) of all queries, as far as each goes.
+  void AddChunk(const std::byte* values, int64_t begin, int64_t end, const std::byte* ahead) {
     alignas(64) int32_t hi_out[kGathered], lo_out[kGathered];
-    int32_t hi_sum, lo_sum;
-    const float scale = ChunkDigits(begin, end, hi, lo, hi_sum, lo_sum);
-    Ops::Values(values, hi, lo, d_, static_cast<int>((end - begin + 3) / kValueBlock), hi_out,
-                lo_out);
-    for (int i = 0; i < d_; ++i) {
-      out[i] = out[i] + Together(hi_out[i] - 128 * hi_sum, lo_out[i] - 128 * lo_sum) * scale;
+    for (size_t q = 0; q < count_; ++q) {
+      const int64_t count = Part(q, begin, end - begin);
+      if (count == 0) continue;
+      alignas(64) int8_t hi[kChunk] = {}, lo[kChunk] = {};
+      int32_t hi_sum, lo_sum;
+      const float scale = ChunkDigits(q, begin, begin + count, hi, lo, hi_sum, lo_sum);
+      Ops::Values(values, hi, lo, d_, static_cast<int>(ValueBlocks(count)),
+                  q == 0 ? ahead : nullptr, hi_out, lo_out);
+      float* out = call_.queries[q].out;
+      for (int i = 0; i < d_; ++i)
+        out[i] = out[i] + Together(hi_out[i] - 128 * hi_sum, lo_out[i] - 128 * lo_sum) * scale;
     }
   }
 
   const AttentionCall& call_;
   const int d_;
-  float *scores_ = nullptr, *value_scales_ = nullptr;
+  const size_t count_;
+  State states_[kMostQueries];
+  float* value_scales_;  // of all positions
 };
 
 }  // namespace loopspec::cpu

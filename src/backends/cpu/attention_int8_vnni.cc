@@ -37,7 +37,7 @@ struct VnniOps {
     }
   }
   static void Keys(const std::byte* keys, const int8_t* hi, const int8_t* lo, int d, int blocks,
-                   int32_t* hi_sums, int32_t* lo_sums) {
+                   const std::byte*, int32_t* hi_sums, int32_t* lo_sums) {
     if (blocks == 4) return KeyBlocks<4>(keys, hi, lo, d, hi_sums, lo_sums);
     for (int b = 0; b < blocks; ++b) {
       KeyBlocks<1>(keys + int64_t{b} * kKeyBlock * d, hi, lo, d, hi_sums + b * kKeyBlock,
@@ -64,7 +64,7 @@ struct VnniOps {
     }
   }
   static void Values(const std::byte* values, const int8_t* hi, const int8_t* lo, int d, int fours,
-                     int32_t* hi_sums, int32_t* lo_sums) {
+                     const std::byte*, int32_t* hi_sums, int32_t* lo_sums) {
     int i = 0;
     for (; i + 128 <= d; i += 128)
       ValueBlocks<8>(values + 4 * i, hi, lo, d, fours, hi_sums + i, lo_sums + i);
@@ -81,7 +81,7 @@ AttentionFunction VnniInt8Attention() {
   static const bool usable =
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return usable ? Int8AttentionRow<VnniOps>::Attend : nullptr;
+  return usable ? Int8AttentionKernel<VnniOps>::Attend : nullptr;
 }
 
 }  // namespace loopspec::cpu

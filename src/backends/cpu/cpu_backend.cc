@@ -40,8 +40,9 @@ Needs NeedsOf(const ModelSpec& spec, const BackendOptions& options) {
       KvMemory::BytesPerPosition(spec, planes, KvHeadBytes(options, spec.head_dim)));
   const double distributions =
       static_cast<double>(MostDrafts(options) + 1) * spec.vocab * sizeof(float);
-  // Attention keeps a score and a weight of each position, rotary embedding a row of its table.
-  const double scratch = static_cast<double>(options.threads) * 2 * sizeof(float);
+  // Attention keeps a score and a weight of each query and position, rotary embedding a row of its
+  // table for each position.
+  const double scratch = static_cast<double>(options.threads) * 2 * kMostQueries * sizeof(float);
   return {options.cells * (kv + distributions),
           kv + scratch + static_cast<double>(spec.head_dim) * sizeof(float)};
 }

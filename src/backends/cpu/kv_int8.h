@@ -1,9 +1,9 @@
 // Keys and values as int8, each head of a position with a scale of its own. All numbers are stored
 // plus 128, as VPDPBUSD wants its first operand.
 //
-// A head of a page lies so that integer dot products need no shuffling, 16 positions side by side
-// for the scores and four for the sums of values:
-//   keys [64 / 16][head_dim / 4][16][4] | values [64 / 4][head_dim][4] | key scales [64] | value
+// A head of a page lies so that integer dot products need no shuffling; B is how many numbers one
+// of them adds up, 8 on Arm (SMMLA) and 4 elsewhere, and for keys of no multiple of 8:
+//   keys [64 / 16][head_dim / B][16][B] | values [64 / B][head_dim][B] | key scales [64] | value
 //   scales [64]
 // A head of a cell: keys [head_dim] | values [head_dim] | key scale | value scale.
 #pragma once
@@ -15,8 +15,12 @@
 
 namespace loopspec::cpu {
 
-inline constexpr int kKeyBlock = 16;        // positions
-inline constexpr int kValueBlock = 4;       // positions
+inline constexpr int kKeyBlock = 16;  // positions
+#if defined(__aarch64__)
+inline constexpr int kValueBlock = 8;  // positions
+#else
+inline constexpr int kValueBlock = 4;
+#endif
 inline constexpr int kInt8MostDims = 4096;  // of a head
 
 // Where the parts of a page's head begin.
@@ -32,9 +36,11 @@ struct Int8PageHead {
         key_scales(reinterpret_cast<float*>(base + int64_t{2 * kPageSize} * d)),
         value_scales(key_scales + kPageSize) {}
 
+  static int KeyBytes(int d) { return d % kValueBlock == 0 ? kValueBlock : 4; }  // B of keys
   static int64_t KeyAt(int position, int i, int d) {
-    return int64_t{position / kKeyBlock} * kKeyBlock * d + i / 4 * (kKeyBlock * 4) +
-           position % kKeyBlock * 4 + i % 4;
+    const int b = KeyBytes(d);
+    return int64_t{position / kKeyBlock} * kKeyBlock * d + i / b * (kKeyBlock * b) +
+           position % kKeyBlock * b + i % b;
   }
   static int64_t ValueAt(int position, int i, int d) {
     return (int64_t{position / kValueBlock} * d + i) * kValueBlock + position % kValueBlock;

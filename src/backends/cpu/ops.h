@@ -1,5 +1,5 @@
-// The operations between the matrix products: norms, rotary embedding, SwiGLU, attention of one
-// row. All in float32 and each a function of one row, so that rows never influence each other.
+// The operations between the matrix products: norms, rotary embedding, SwiGLU, attention.
+// All in float32 and each a function of one row, so that rows never influence each other.
 #pragma once
 
 #include <cstddef>
@@ -36,22 +36,49 @@ struct KvRun {
   bool cell = false;  // int8 ones lie differently in cells and pages
 };
 
-struct AttentionCall {
-  const float* q;  // [group, head_dim], rotated: the query heads that share this key/value head
-  int group;
-  int head_dim;
-  float scale;  // 1 / sqrt(head_dim)
-  std::span<const KvRun>
-      runs;           // the row's positions 0, 1, ... in order; the cut into runs does not matter
-  int64_t positions;  // their number
-  float* scratch;     // AttentionScratch floats
-  float* out;         // [group, head_dim]
+// A query head of one row, over positions [0, positions).
+struct AttentionQuery {
+  const float* q;  // [head_dim], rotated
+  int64_t positions;
+  float* out;  // [head_dim]
 };
+
+inline constexpr int kMostQueries = 8;
 
 // Scores and weights of every position, and room for the query in the kernel's own form.
 inline int64_t AttentionScratch(int64_t positions, int head_dim) {
   return 2 * positions + 256 + 8 * head_dim;
 }
+
+// Queries that read the same keys and values, none of which changes another's bits.
+struct AttentionCall {
+  std::span<const AttentionQuery> queries;  // kMostQueries at most; the last has most positions
+  int head_dim;
+  float scale;                  // 1 / sqrt(head_dim)
+  std::span<const KvRun> runs;  // positions 0, 1, ... in order; the cut into runs does not matter
+  float* scratch;               // AttentionScratch floats for each query
+
+  int64_t positions() const { return queries.back().positions; }
+  float* Scratch(size_t query) const {
+    return scratch + static_cast<int64_t>(query) * AttentionScratch(positions(), head_dim);
+  }
+  // Calls body(runs, first position, run after them or null) for runs that all queries read before
+  // the next: few enough to stay in the first cache.
+  template <class Body>
+  void ForSpans(Body body) const {
+    constexpr int64_t kSpan = 64;
+    int64_t begin = 0;
+    for (size_t at = 0; at < runs.size() && begin < positions();) {
+      size_t end = at;
+      int64_t count = 0;
+      do count += runs[end++].count;
+      while (end < runs.size() && count + runs[end].count <= kSpan);
+      body(runs.subspan(at, end - at), begin, end < runs.size() ? &runs[end] : nullptr);
+      begin += count;
+      at = end;
+    }
+  }
+};
 
 // softmax(q k^T scale) v over float32 keys and values, or bf16 ones with q and the weights rounded
 // to bf16.
@@ -65,8 +92,10 @@ AttentionFunction BfdotAttention();
 // and the portable one. They give the same bits.
 AttentionFunction Int8Attention(int head_dim);
 AttentionFunction PortableInt8Attention();
-// x86 AVX512-VNNI and Arm SDOT, for multiples of 16; null where the build or the machine has none.
+// x86 AVX512-VNNI, Arm I8MM and dot products, for multiples of 16; null where the build or the
+// machine has none.
 AttentionFunction VnniInt8Attention();
+AttentionFunction UsmmlaInt8Attention();
 AttentionFunction SdotInt8Attention();
 
 }  // namespace loopspec::cpu

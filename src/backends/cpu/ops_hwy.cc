@@ -171,15 +171,18 @@ HWY_INLINE float Dot(const float* q, const typename Kv::Element* key, int head_d
   return sum;
 }
 
-// out[d .. d + width) = sum over positions of weight * value, in position order; width is kVectors
-// vectors.
+// out[d .. d + width) += sum of weight * value over the first `count` positions of the runs, in
+// order; width is kVectors vectors.
 template <class Kv, int kVectors>
-HWY_INLINE void WeightedValues(const AttentionCall& call, const float* weights, int d, float* out) {
+HWY_INLINE void WeightedValues(std::span<const KvRun> runs, int64_t count, const float* weights,
+                               int head_dim, int d, float* out) {
   VF acc[kVectors];
-  for (VF& a : acc) a = hn::Zero(kD);
-  for (const KvRun& run : call.runs) {
+  for (int i = 0; i < kVectors; ++i) acc[i] = hn::LoadU(kD, out + d + i * kLanes);
+  for (const KvRun& run : runs) {
     const auto* value = reinterpret_cast<const typename Kv::Element*>(run.values) + d;
-    for (int64_t j = 0; j < run.count; ++j, value += call.head_dim) {
+    const int64_t in_run = std::min(run.count, count);
+    count -= in_run;
+    for (int64_t j = 0; j < in_run; ++j, value += head_dim) {
       const VF weight = hn::Set(kD, *weights++);
       for (int i = 0; i < kVectors; i += 2) {
         VF v0, v1;
@@ -189,7 +192,7 @@ HWY_INLINE void WeightedValues(const AttentionCall& call, const float* weights, 
       }
     }
   }
-  for (int i = 0; i < kVectors; ++i) hn::StoreU(acc[i], kD, out + i * kLanes);
+  for (int i = 0; i < kVectors; ++i) hn::StoreU(acc[i], kD, out + d + i * kLanes);
 }
 
 // scores -> exp(score - max), in place, rounded like a matrix input; returns their sum before
@@ -219,47 +222,79 @@ float Softmax(float* scores, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(kD, sum));
 }
 
+// One query on its way: where its scores, its own form of q and the sum of its values are kept.
 template <class Kv>
-void Attention(const AttentionCall& call) {
-  const int n = call.head_dim;
-  const int whole = n / kStep * kStep;
-  float* scores = call.scratch;
-  float* query = scores + (call.positions + kLanes - 1) / kLanes * kLanes;
-  float* mixed = query + n;
-  for (int g = 0; g < call.group; ++g) {
-    for (int d = 0; d < n; ++d) {
-      float value = call.q[g * n + d];
-      if (Kv::kRound) value = BF16ToFloat(FloatToBF16(value));
-      query[d < whole ? d / kStep * kStep + Kv::Slot(d % kStep) : d] = value;
-    }
-    int64_t at = 0;
-    for (const KvRun& run : call.runs) {
+struct QueryState {
+  const int n, whole;  // dimensions; those of whole steps, which lie as Slot says
+  float *scores, *query, *mixed;
+
+  QueryState(const AttentionCall& call, size_t index)
+      : n(call.head_dim), whole(n / kStep * kStep), scores(call.Scratch(index)) {
+    query = scores + (call.positions() + kLanes - 1) / kLanes * kLanes;
+    mixed = query + n;
+  }
+  int Slot(int d) const { return d < whole ? d / kStep * kStep + Kv::Slot(d % kStep) : d; }
+
+  void Begin(const float* q) const {
+    for (int d = 0; d < n; ++d) query[Slot(d)] = Kv::kRound ? BF16ToFloat(FloatToBF16(q[d])) : q[d];
+    std::fill_n(mixed, n, 0.0f);
+  }
+  void Scores(std::span<const KvRun> runs, int64_t begin, int64_t count, float scale) const {
+    float* to = scores + begin;
+    for (const KvRun& run : runs) {
       const auto* key = reinterpret_cast<const typename Kv::Element*>(run.keys);
-      for (int64_t j = 0; j < run.count; ++j, key += n)
-        scores[at++] = Dot<Kv>(query, key, n) * call.scale;
-    }
-    const float scale = 1.0f / Softmax<Kv>(scores, call.positions);
-    int d = 0;
-    for (; d + 16 * kLanes <= whole; d += 16 * kLanes)
-      WeightedValues<Kv, 16>(call, scores, d, mixed + d);
-    for (; d + 8 * kLanes <= whole; d += 8 * kLanes)
-      WeightedValues<Kv, 8>(call, scores, d, mixed + d);
-    for (; d + 4 * kLanes <= whole; d += 4 * kLanes)
-      WeightedValues<Kv, 4>(call, scores, d, mixed + d);
-    for (; d < whole; d += kStep) WeightedValues<Kv, 2>(call, scores, d, mixed + d);
-    for (; d < n; ++d) {
-      float sum = 0.0f;
-      const float* weight = scores;
-      for (const KvRun& run : call.runs) {
-        const auto* value = reinterpret_cast<const typename Kv::Element*>(run.values) + d;
-        for (int64_t j = 0; j < run.count; ++j, value += n) sum += *weight++ * Kv::Widen(*value);
-      }
-      mixed[d] = sum;
-    }
-    for (d = 0; d < n; ++d) {
-      call.out[g * n + d] = mixed[d < whole ? d / kStep * kStep + Kv::Slot(d % kStep) : d] * scale;
+      const int64_t in_run = std::min(run.count, count);
+      count -= in_run;
+      for (int64_t j = 0; j < in_run; ++j, key += n) *to++ = Dot<Kv>(query, key, n) * scale;
     }
   }
+  void Values(std::span<const KvRun> runs, int64_t begin, int64_t count) const {
+    const float* weights = scores + begin;
+    int d = 0;
+    for (; d + 16 * kLanes <= whole; d += 16 * kLanes)
+      WeightedValues<Kv, 16>(runs, count, weights, n, d, mixed);
+    for (; d + 8 * kLanes <= whole; d += 8 * kLanes)
+      WeightedValues<Kv, 8>(runs, count, weights, n, d, mixed);
+    for (; d + 4 * kLanes <= whole; d += 4 * kLanes)
+      WeightedValues<Kv, 4>(runs, count, weights, n, d, mixed);
+    for (; d < whole; d += kStep) WeightedValues<Kv, 2>(runs, count, weights, n, d, mixed);
+    for (; d < n; ++d) {
+      const float* weight = weights;
+      for (const KvRun& run : runs) {
+        const auto* value = reinterpret_cast<const typename Kv::Element*>(run.values) + d;
+        const int64_t in_run = std::min<int64_t>(run.count, count - (weight - weights));
+        for (int64_t j = 0; j < in_run; ++j, value += n) mixed[d] += *weight++ * Kv::Widen(*value);
+      }
+    }
+  }
+};
+
+template <class Kv>
+void Attention(const AttentionCall& call) {
+  const auto each = [&](auto body) {
+    for (size_t i = 0; i < call.queries.size(); ++i)
+      body(call.queries[i], QueryState<Kv>(call, i), i);
+  };
+  each([](const AttentionQuery& query, const QueryState<Kv>& state, size_t) {
+    state.Begin(query.q);
+  });
+  call.ForSpans([&](std::span<const KvRun> runs, int64_t begin, const KvRun*) {
+    each([&](const AttentionQuery& query, const QueryState<Kv>& state, size_t) {
+      state.Scores(runs, begin, std::max<int64_t>(query.positions - begin, 0), call.scale);
+    });
+  });
+  float scale[kMostQueries];
+  each([&](const AttentionQuery& query, const QueryState<Kv>& state, size_t i) {
+    scale[i] = 1.0f / Softmax<Kv>(state.scores, query.positions);
+  });
+  call.ForSpans([&](std::span<const KvRun> runs, int64_t begin, const KvRun*) {
+    each([&](const AttentionQuery& query, const QueryState<Kv>& state, size_t) {
+      state.Values(runs, begin, std::max<int64_t>(query.positions - begin, 0));
+    });
+  });
+  each([&](const AttentionQuery& query, const QueryState<Kv>& state, size_t i) {
+    for (int d = 0; d < state.n; ++d) query.out[d] = state.mixed[state.Slot(d)] * scale[i];
+  });
 }
 
 void AttentionF32(const AttentionCall& call) {

@@ -35,8 +35,13 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
     scratch.row.resize(static_cast<size_t>(std::max(spec.hidden, spec.q_size())));
     scratch.gate.resize(static_cast<size_t>(row_capacity * kFfChunk));
     scratch.up.resize(static_cast<size_t>(row_capacity * kFfChunk));
-    scratch.attention.resize(static_cast<size_t>(AttentionScratch(max_positions, spec.head_dim)));
-    scratch.head_out.resize(static_cast<size_t>(spec.heads / spec.kv_heads * spec.head_dim));
+    scratch.attention = LazyBuffer(
+        static_cast<size_t>(kMostQueries * AttentionScratch(max_positions, spec.head_dim)) *
+        sizeof(float));
+    const auto queries = static_cast<size_t>(std::max(kMostQueries, spec.heads / spec.kv_heads));
+    scratch.head_out.resize(queries * static_cast<size_t>(spec.head_dim));
+    scratch.queries.reserve(queries);
+    scratch.tiles.reserve(static_cast<size_t>(row_capacity + 1));
     scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + row_capacity + 1));
   }
 }
@@ -99,12 +104,22 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
                     qkv_.data() + tasks.Row(t) * qkv_size);
   }
   if (related && !tasks.own) worker.Sync();
-  for (int64_t t = tasks.begin; t < tasks.end; ++t) {
-    const int64_t r = tasks.Row(t), following = std::min(t + 1, tasks.end - 1);
-    FindRuns(rows[r], rows[r].plane + layer, tasks.Head(t), rows[tasks.Row(following)],
-             rows[tasks.Row(following)].plane + layer, tasks.Head(following), scratch.runs);
-    AttendOne(block, rows[r], tasks.Head(t), qkv_.data() + r * qkv_size, worker.index(),
-              static_cast<int>(r));
+  FindTiles(rows, scratch.tiles);
+  // A prompt's tiles read the same keys, so one head after the other.
+  const int tiles = static_cast<int>(scratch.tiles.size()) - 1;
+  const HeadTasks tile_tasks = ShareHeads(worker, tiles, tiles < n);
+  for (int64_t t = tile_tasks.begin; t < tile_tasks.end; ++t) {
+    const auto rows_of = [&](int64_t task) {
+      const int* tile = scratch.tiles.data() + tile_tasks.Row(task);
+      return rows.subspan(static_cast<size_t>(tile[0]), static_cast<size_t>(tile[1] - tile[0]));
+    };
+    const std::span<const BatchRow> tile = rows_of(t);
+    const int64_t following = std::min(t + 1, tile_tasks.end - 1);
+    const BatchRow &last = tile.back(), &next = rows_of(following).back();
+    FindRuns(last, last.plane + layer, tile_tasks.Head(t), next, next.plane + layer,
+             tile_tasks.Head(following), scratch.runs);
+    AttendTile(block, tile, scratch.tiles[static_cast<size_t>(tile_tasks.Row(t))],
+               tile_tasks.Head(t), worker.index());
   }
   worker.Sync();
   if (!HeadsPackAlone(*block.attn_out.kernel)) {
@@ -136,14 +151,14 @@ void Stack::AddSublayer(float* x, float* sub, const std::vector<float>& norm_out
 
 // Heads that divide evenly stay with one worker from their projections to their output, and nobody
 // waits in between; otherwise pairs of row and head are dealt out once all projections are there.
-Stack::HeadTasks Stack::ShareHeads(const Worker& worker, int rows) const {
+Stack::HeadTasks Stack::ShareHeads(const Worker& worker, int rows, bool by_head) const {
   const int workers = worker.count(), grain = weights_.core[0].qkv.kernel->grain;
   if (spec_.kv_heads % workers == 0 && spec_.head_dim % grain == 0 && !spec_.qk_norm) {
     const Worker::Range heads = worker.Share(spec_.kv_heads);
-    return {true, heads, 0, rows * (heads.end - heads.begin)};
+    return {true, heads, 0, rows * (heads.end - heads.begin), rows, by_head};
   }
   const Worker::Range tasks = worker.Share(int64_t{rows} * spec_.kv_heads);
-  return {false, {0, spec_.kv_heads}, tasks.begin, tasks.end};
+  return {false, {0, spec_.kv_heads}, tasks.begin, tasks.end, rows, by_head};
 }
 
 // Queries, keys and values of the key/value heads [heads.begin, heads.end).
@@ -221,27 +236,55 @@ void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& n
   }
 }
 
+// Rows that attend together: consecutive ones that read the same pages and no cells, each no fewer
+// positions than the one before, as those of a prompt do. Every other row is a tile of its own.
+void Stack::FindTiles(std::span<const BatchRow> rows, std::vector<int>& tiles) const {
+  const int most = std::max(1, kMostQueries / (spec_.heads / spec_.kv_heads));
+  tiles.clear();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const bool joins = r > 0 && static_cast<int>(r) - tiles.back() < most &&
+                       rows[r].pages == rows[r - 1].pages && rows[r].plane == rows[r - 1].plane &&
+                       rows[r].cell_count == 0 && rows[r - 1].cell_count == 0 &&
+                       rows[r].page_positions >= rows[r - 1].page_positions;
+    if (!joins) tiles.push_back(static_cast<int>(r));
+  }
+  tiles.push_back(static_cast<int>(rows.size()));
+}
+
 // The query heads of one key/value head, over the runs just found: rotate, attend, and pack the
 // result as input of W_o.
-void Stack::AttendOne(const Block& block, const BatchRow& row, int head, float* qkv, int worker,
-                      int row_index) {
+void Stack::AttendTile(const Block& block, std::span<const BatchRow> rows, int first_row, int head,
+                       int worker) {
   const MatMulKernel& kernel = *block.attn_out.kernel;
   Scratch& scratch = scratch_[static_cast<size_t>(worker)];
   const int d = spec_.head_dim;
   const int group = spec_.heads / spec_.kv_heads;
-  const int64_t at = int64_t{head} * group * d;
-  float* q = qkv + at;
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size(), at = int64_t{head} * group * d;
   const float* bias = block.qk_bias.empty() ? nullptr : block.qk_bias.data() + at;
-  for (int g = 0; g < group; ++g)
-    RotateHead(row, bias == nullptr ? nullptr : bias + g * d, q + g * d);
-  LOOPSPEC_CHECK(row.positions() <= max_positions_);
-  attention_({q, group, d, static_cast<float>(spec_.AttentionScale()), scratch.runs,
-              row.positions(), scratch.attention.data(), scratch.head_out.data()});
-  if (HeadsPackAlone(kernel)) {
-    kernel.pack(packed_att_.data(), row_index, spec_.q_size(), at, scratch.head_out.data(),
-                group * d);
-  } else {
-    std::copy_n(scratch.head_out.data(), group * d, q);
+  LOOPSPEC_CHECK(rows.back().positions() <= max_positions_);
+  scratch.queries.clear();
+  float* out = scratch.head_out.data();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    float* q = qkv_.data() + (first_row + static_cast<int64_t>(r)) * qkv_size + at;
+    for (int g = 0; g < group; ++g, out += d) {
+      RotateHead(rows[r], bias == nullptr ? nullptr : bias + g * d, q + g * d);
+      scratch.queries.push_back({q + g * d, rows[r].positions(), out});
+    }
+  }
+  const std::span<const AttentionQuery> queries = scratch.queries;
+  for (size_t i = 0; i < queries.size(); i += kMostQueries) {
+    attention_({queries.subspan(i, std::min<size_t>(kMostQueries, queries.size() - i)), d,
+                static_cast<float>(spec_.AttentionScale()), scratch.runs,
+                reinterpret_cast<float*>(scratch.attention.data())});
+  }
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const int row = first_row + static_cast<int>(r);
+    const float* from = scratch.head_out.data() + static_cast<int64_t>(r) * group * d;
+    if (HeadsPackAlone(kernel)) {
+      kernel.pack(packed_att_.data(), row, spec_.q_size(), at, from, group * d);
+    } else {
+      std::copy_n(from, group * d, qkv_.data() + row * qkv_size + at);
+    }
   }
 }
 

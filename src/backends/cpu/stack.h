@@ -54,23 +54,29 @@ class Stack {
  private:
   void AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer,
                      bool related);
-  // A worker's part of attention: pairs of row and key/value head.
+  // A worker's part of attention: pairs of rows, one or a tile of them, and a key/value head.
   struct HeadTasks {
     bool own;             // the worker has its heads to itself, for all rows
     Worker::Range heads;  // the heads among which tasks count
     int64_t begin, end;
+    int64_t rows;
+    bool by_head;  // all rows of a head, then the next head
 
-    int64_t Row(int64_t task) const { return task / (heads.end - heads.begin); }
+    int64_t Row(int64_t task) const {
+      return by_head ? task % rows : task / (heads.end - heads.begin);
+    }
     int Head(int64_t task) const {
-      return static_cast<int>(heads.begin + task % (heads.end - heads.begin));
+      const int64_t head = by_head ? task / rows : task % (heads.end - heads.begin);
+      return static_cast<int>(heads.begin + head);
     }
   };
-  HeadTasks ShareHeads(const Worker& worker, int rows) const;
+  HeadTasks ShareHeads(const Worker& worker, int rows, bool by_head = false) const;
+  void FindTiles(std::span<const BatchRow> rows, std::vector<int>& tiles) const;
   void ProjectHeads(const Block& block, Worker::Range heads, int rows, const std::byte* next);
   void FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row, int next_plane,
                 int next_head, std::vector<KvRun>& runs) const;
-  void AttendOne(const Block& block, const BatchRow& row, int head, float* qkv, int worker,
-                 int row_index);
+  void AttendTile(const Block& block, std::span<const BatchRow> rows, int first_row, int head,
+                  int worker);
   bool HeadsPackAlone(const MatMulKernel& kernel) const;
   void StoreKeysValues(const Block& block, const BatchRow& row, int plane, int head, float* qkv);
   void RotateHead(const BatchRow& row, const float* bias, float* head) const;
@@ -93,8 +99,11 @@ class Stack {
   std::vector<float> qkv_;  // [rows, q + 2 kv]
   std::vector<float> sub_;  // [rows, hidden]: output of a sublayer
   struct Scratch {          // per worker
-    std::vector<float> row, gate, up, attention, head_out;
+    std::vector<float> row, gate, up, head_out;
+    LazyBuffer attention;
     std::vector<KvRun> runs;
+    std::vector<AttentionQuery> queries;
+    std::vector<int> tiles;  // where each begins, and the end
   };
   std::vector<Scratch> scratch_;
 };
