@@ -41,7 +41,9 @@ as_user() {
   if [ ! -d "$copy/build/release" ] || [ build/release/.ninja_log -nt "$copy/build/release/copied" ]; then
     rm -rf "$copy"
     mkdir -p "$copy/build" || return 2
-    tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$copy" && cp -a build/release "$copy/build/" || return 2
+    local built=(build/release)
+    [ ! -d build/venv-python ] || built+=(build/venv-python)
+    tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$copy" && cp -a "${built[@]}" "$copy/build/" || return 2
     touch "$copy/build/release/copied"
     chown -R "$user" "$copy"
   fi
