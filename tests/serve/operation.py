@@ -75,6 +75,7 @@ def reads_keys_again(server, keys):
 
 def opens_the_log_again(server, log):
     check(status(server) == 200, "no keys here")
+    eventually(lambda: "ready" in log.read_text(), log.read_text())  # the terminal hears it first
     moved = log.with_suffix(".1")
     log.rename(moved)
     os.kill(server.process.pid, signal.SIGHUP)
