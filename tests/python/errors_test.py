@@ -234,6 +234,25 @@ if __name__ == "__main__":
                 process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 5 if "exit" in end else 0)
 
+    def test_the_program_may_end_beside_a_thread_that_calls(self):
+        """A call that begins when the others were waited for would come back to an interpreter that is gone."""
+        end = """
+import threading
+def call():
+    while True:
+        try:
+            engine.encode("Once")
+        except Exception:
+            pass
+for _ in range(4):
+    threading.Thread(target=call, daemon=True).start()
+time.sleep(0.05)
+"""
+        for _ in range(5):
+            with python(LONG + end) as process:
+                process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 0)
+
 
 class CudaPackage(unittest.TestCase):
     """loopspec-cuda, with the plain module in its place: it is found by name, and what does not fit is said and left alone."""
