@@ -257,6 +257,7 @@ class Engine:
     device: "auto" (the first GPU where the package loopspec-cuda and a driver are, else the CPU), "cpu", "cuda", "cuda:1".
     dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
         fast at it.
+    kv_type: keys and values: "bf16", "int8" (half the memory, and faster over long texts), or "auto": as the dtype.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
@@ -275,8 +276,8 @@ class Engine:
     Raises FileNotFoundError where there is no such model, and ValueError for what is wrong with it or with an argument.
     """
 
-    def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", dtype: str = "auto", threads: int = 0,
-                 depths: Sequence[int] | Sequence[Sequence[int]] | None = None, recurrence: int | None = None,
+    def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", dtype: str = "auto", kv_type: str = "auto",
+                 threads: int = 0, depths: Sequence[int] | Sequence[Sequence[int]] | None = None, recurrence: int | None = None,
                  recurrences: Sequence[int] = (), kv_memory: int | str | None = None, kv_positions: int | None = None,
                  cache_memory: int | str | None = None, max_running: int = 0, max_queued: int = 1024, max_rows: int = 0,
                  prefill_chunk: int = 0, cells: int = 256, config: Mapping[str, Any] | None = None, state_seed: int = 0,
@@ -287,7 +288,8 @@ class Engine:
         try:
             self._core = _core.Engine(
                 model=name, device=text("device", device), compute=_DTYPES[one_of("dtype", dtype, list(_DTYPES))],
-                threads=integer("threads", threads, 0), recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
+                kv_type=one_of("kv_type", kv_type, ("auto", "bf16", "int8")), threads=integer("threads", threads, 0),
+                recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
                 recurrences=integers("recurrences", recurrences), config=overrides,
                 state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
                 trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),

@@ -284,7 +284,8 @@ void BindStream(nb::module_& module) {
 }
 
 std::unique_ptr<EngineHandle> MakeEngine(std::string model, std::string device, std::string compute,
-                                         int threads, int recurrence, std::vector<int> recurrences,
+                                         std::string kv_type, int threads, int recurrence,
+                                         std::vector<int> recurrences,
                                          std::vector<std::string> config, uint64_t state_seed,
                                          std::vector<std::vector<int>> depths,
                                          bool trust_special_tokens, bool calibration,
@@ -295,6 +296,7 @@ std::unique_ptr<EngineHandle> MakeEngine(std::string model, std::string device, 
   options.model = std::move(model);
   options.device = std::move(device);
   options.compute = std::move(compute);
+  options.kv_type = std::move(kv_type);
   options.threads = threads;
   options.recurrence = recurrence;
   options.recurrences = std::move(recurrences);
@@ -349,8 +351,8 @@ std::vector<int32_t> Encode(const EngineHandle& engine, std::string text, bool a
 
 void BindEngine(nb::module_& module) {
   nb::class_<EngineHandle>(module, "Engine")
-      .def(nb::new_(&MakeEngine), nb::kw_only(), "model"_a, "device"_a, "compute"_a, "threads"_a,
-           "recurrence"_a, "recurrences"_a, "config"_a, "state_seed"_a, "depths"_a,
+      .def(nb::new_(&MakeEngine), nb::kw_only(), "model"_a, "device"_a, "compute"_a, "kv_type"_a,
+           "threads"_a, "recurrence"_a, "recurrences"_a, "config"_a, "state_seed"_a, "depths"_a,
            "trust_special_tokens"_a, "calibration"_a, "kv_memory"_a, "kv_positions"_a,
            "cache_bytes"_a, "cells"_a, "max_running"_a, "max_queued"_a, "max_rows"_a,
            "prefill_chunk"_a)

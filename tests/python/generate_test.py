@@ -54,6 +54,14 @@ class SameAsTheCommandLine(unittest.TestCase):
         self.assertEqual((output.text, output.token_ids), (told["text"], told["token_ids"]))
         self.assertEqual((output.finish_reason, output.outputs[0].stop_reason), ("stop", "."))
 
+    def test_int8_keys(self):
+        with Engine(OURO, kv_memory="64MiB", kv_type="int8") as rounded, Engine(OURO, kv_memory="64MiB") as plain:
+            self.assertGreater(rounded.metrics["pages"], 1.7 * plain.metrics["pages"])
+            outputs = rounded.generate(PROMPTS[:4], max_tokens=40, logprobs=0)
+        for prompt, output in zip(PROMPTS, outputs):
+            told = command("generate", OURO, prompt, "--json", "--logprobs", 0, "-n", 40, "--kv-type", "int8")
+            self.assertEqual([token.logprob for token in output.tokens], [entry["logprob"] for entry in told["logprobs"]])
+
 
 class Prompts(unittest.TestCase):
     def test_one_is_an_output_and_many_are_a_list(self):

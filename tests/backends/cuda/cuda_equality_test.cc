@@ -1,5 +1,5 @@
-// Greedy LoopSpec is autoregressive decoding on the GPU too, ids and logits bit for bit; many more
-// tokens, and full-size twins, through gpu_check (scripts/gpu-check.sh).
+// LoopSpec, greedy and coupled, is autoregressive decoding on the GPU too, ids and logits bit for
+// bit; many more tokens, and full-size twins, through gpu_check (scripts/gpu-check.sh).
 #include <gtest/gtest.h>
 
 #include "cuda_driver.h"

@@ -55,6 +55,11 @@ class Comparison {
       decode.prompt = prompt_(result_.texts++);
       decode.max_tokens =
           static_cast<int>(std::min<int64_t>(request_.text, request_.tokens - result_.tokens));
+      if (result_.texts % 2 == 0) {
+        decode.sampling.temperature = 0.8f;
+        decode.sampling.sampler = Sampler::kCoupled;
+        decode.seed = static_cast<uint64_t>(result_.texts);
+      }
       const Record reference = Decode(decode, nullptr, nullptr);
       result_.tokens += static_cast<int64_t>(reference.tokens.size());
       result_.autoregressive_steps += reference.steps;

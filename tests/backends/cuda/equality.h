@@ -1,5 +1,5 @@
-// Greedy LoopSpec against autoregressive decoding on one backend: the same tokens, and the logits
-// that verify them the same bits.
+// LoopSpec against autoregressive decoding on one backend, greedy and coupled texts in turn: the
+// same tokens, and the logits that verify them the same bits.
 #pragma once
 
 #include <filesystem>
