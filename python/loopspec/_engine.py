@@ -257,7 +257,7 @@ class Engine:
     device: "auto" (the first GPU where the package loopspec-cuda and a driver are, else the CPU), "cpu", "cuda", "cuda:1".
     dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
         fast at it.
-    kv_type: keys and values: "bf16", "int8" (half the memory, and faster over long texts), or "auto": as the dtype.
+    kv_type: keys and values: "bf16", "int8" (half the memory, and on a GPU faster over long texts), or "auto": as the dtype.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
