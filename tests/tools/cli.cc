@@ -115,6 +115,19 @@ void Drain(int& end, std::string& text) {
   }
 }
 
+// A binary that does not start, for want of a library say, is told once and no test begins: each
+// would look for what it has not written.
+class BinaryStarts : public testing::Environment {
+ public:
+  void SetUp() override {
+    const RunResult run = Call({"--version"});
+    ASSERT_EQ(run.code, 0) << Binary() << " does not start: "
+                           << (run.err.empty() ? "it says nothing" : run.err);
+  }
+};
+[[maybe_unused]] const testing::Environment* const kBinaryStarts =
+    testing::AddGlobalTestEnvironment(new BinaryStarts);
+
 }  // namespace
 
 std::filesystem::path Binary() {

@@ -281,6 +281,7 @@ TEST(GenerateSampling, GreedyPenaltiesAndBiasKeepDecodersEqual) {
 
 TEST(GenerateStop, TextEndsBeforeAStopString) {
   const std::string whole = Generate(Demo({"-n", "40"})).at("text");
+  ASSERT_GE(whole.size(), 50u);
   // Stop strings that begin inside a token, span tokens, and overlap what comes before them.
   for (const auto& [begin, length] : std::vector<std::pair<size_t, size_t>>{{10, 3}, {30, 20}}) {
     const std::string stop = whole.substr(begin, length);
@@ -305,6 +306,7 @@ TEST(GenerateStop, TextEndsBeforeAStopString) {
 
 TEST(GenerateStop, StopTokensAndEndOfText) {
   const auto ids = Ids(Generate(Demo({"-n", "20"})));
+  ASSERT_EQ(ids.size(), 20u);
   const int stop = ids[9];
   const auto first = std::find(ids.begin(), ids.end(), stop) - ids.begin();
   for (const char* decode : {"ar", "loopspec"}) {
