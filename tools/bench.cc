@@ -356,9 +356,11 @@ void AddBenchCommand(Command app) {
                     "Folder of another model whose tokenizer and chat template to use");
   options->model.AddTo(command);
   options->sampling.AddTo(command);
-  AddSeed(
-      command, "--seed", options->seed,
-      "Seed of sampling. Cascade text depends on it and on the depths, coupled text on it alone");
+  command
+      .AddOption("--seed", options->seed,
+                 "Seed of sampling. Cascade text depends on it and on the depths, coupled text on "
+                 "it alone")
+      .ShowDefault();
   AddOutputOptions(command, *options);
   command.SetFooter(
       "\nExamples:\n"

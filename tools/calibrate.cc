@@ -318,7 +318,7 @@ void AddCalibrateCommand(Command app) {
   add("--repeat", run.repeat, "Timings of each set; the median counts")
       .Range(1, 1000)
       .TypeName("N");
-  AddSeed(command, "--seed", run.seed, "Seed of sampled texts");
+  add("--seed", run.seed, "Seed of sampled texts");
   command.AddOption("--output,-o", options->output,
                     "Folder for the calibration, its page and the step costs, where decoding does "
                     "not look for them; default: beside the model, else the cache");

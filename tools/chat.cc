@@ -243,7 +243,8 @@ void AddChatCommand(Command app) {
       .AddOption("--template-arg", options->template_args,
                  "A template variable, key=value (enable_thinking=false)")
       .OneValueEach();
-  AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
+  command.AddOption("--seed", options->seed, "Seed of sampling: same seed, same text")
+      .ShowDefault();
   options->model.AddTo(command);
   options->decode.AddTo(command);
   options->sampling.AddTo(command);

@@ -1,5 +1,6 @@
-// The command line in the few words that our commands need. CLI11 does the parsing; its headers
-// take long to compile, so that only main.cc and command_line.cc include them.
+// The command line in the few words that our commands need. CLI11 tells options from arguments; the
+// values are read and refused by option_value.h. CLI11's headers take long to compile, so that only
+// the files of the parser itself include them.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +31,10 @@ class Option {
   // The help shows the value that the variable has now, or `text` instead.
   Option ShowDefault() const;
   Option ShowDefault(const std::string& text) const;
-  // Only values from low to high, both included.
+  // For whole numbers: only those from low to high, both included.
   Option Range(int64_t low, int64_t high) const;
+  // For texts.
   Option OneOf(std::initializer_list<std::string> values) const;
-  // `complaint` returns what is wrong with a value, or nothing.
-  Option Check(std::function<std::string(const std::string& value)> complaint) const;
   // One value each time it is given, not as many as follow.
   Option OneValueEach() const;
 

@@ -225,7 +225,8 @@ void AddGenerateCommand(Command app) {
       "PROMPT", options->prompt, "The text to continue, as --prompt gives it; - is standard input");
   options->decode.AddTo(command);
   options->sampling.AddTo(command);
-  AddSeed(command, "--seed", options->seed, "Seed of sampling: same seed, same text");
+  command.AddOption("--seed", options->seed, "Seed of sampling: same seed, same text")
+      .ShowDefault();
   command.AddOption("--stop", options->stop, "End before this text; may be given several times")
       .OneValueEach();
   command

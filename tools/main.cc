@@ -16,6 +16,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -23,9 +24,10 @@
 #include "base/printable.h"
 #include "tools/command_docs.h"
 #include "tools/commands.h"
+#include "tools/help_page.h"
 #include "tools/interrupt.h"
 #include "tools/offer_pull.h"
-#include "tools/parse_message.h"
+#include "tools/option_value.h"
 #include "tools/provenance.h"
 #include "tools/settings.h"
 #include "tools/suggest.h"
@@ -90,9 +92,30 @@ std::string UnknownCommand(const CLI::App& app, const std::string& name,
                      near.empty() ? "" : fmt::format(": did you mean {}?", near));
 }
 
-// "unknown option --devic, did you mean --device?" Nothing when the first stray word is no option.
-std::string UnknownOption(const CLI::App& command) {
-  for (const std::string& word : command.remaining()) {
+// What is wrong with the words that name commands; nothing when they do. Before --help behind them
+// is looked at, and before CLI11 takes --generate.json for an option of generate, as some versions
+// do.
+std::string WrongCommand(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  std::string path;
+  for (const std::string& word : words) {
+    if (command->get_subcommands({}).empty() || word == "--help" || word == "-h") break;
+    if (command == &app && word == "--version") break;
+    const std::vector<std::string> names = CommandNames(*command);
+    if (std::find(names.begin(), names.end(), word) == names.end())
+      return UnknownCommand(*command, word, path);
+    command = command->get_subcommand(word);
+    path += word + " ";
+  }
+  return "";
+}
+
+// "unknown option --devic, did you mean --device?", or of a stray word that is no option. Words
+// behind -- that the command has no use for are left to the application.
+std::string Unexpected(const CLI::App& app, const CLI::App& command) {
+  std::vector<std::string> rest = app.remaining(/*recurse=*/true);
+  std::erase(rest, "--");
+  for (const std::string& word : rest) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string name = word.substr(0, word.find('='));
     std::vector<std::string> known;
@@ -103,15 +126,29 @@ std::string UnknownOption(const CLI::App& command) {
     return fmt::format("unknown option {}{}", name,
                        near.empty() ? "" : fmt::format(", did you mean {}?", near));
   }
-  return "";
+  return fmt::format("unexpected argument {}", fmt::join(rest, " "));
+}
+
+std::string Missing(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_required() && option->count() == 0) return option->get_name() + " is required";
+  }
+  return "an option is missing";
+}
+
+// Only the last word can be an option whose value is not there.
+std::string WithoutValue(const CLI::App& command, const std::vector<std::string>& words) {
+  std::string name = words.empty() ? "an option" : words.back();
+  name = name.substr(0, name.find('='));
+  const CLI::Option* option = command.get_option_no_throw(name);
+  return (option == nullptr ? name : option->get_name()) + " needs a value";
 }
 
 using Origins = std::map<std::string, std::string>;  // variable -> file and line
 
 // Where a value came from that the command line does not have.
-std::string Origin(const CLI::App& command, const std::string& message, const Origins& origins,
+std::string Origin(const CLI::App& command, const std::string& name, const Origins& origins,
                    const std::vector<std::string>& words) {
-  const std::string name = message.substr(0, message.find_first_of(" :"));
   const CLI::Option* option = command.get_option_no_throw(name);
   if (option == nullptr || option->get_envname().empty()) return "";
   for (const std::string& word : words) {
@@ -127,60 +164,43 @@ std::string Origin(const CLI::App& command, const std::string& message, const Or
   return " in " + (found == origins.end() ? option->get_envname() : found->second);
 }
 
-// What is wrong with the command line, in one sentence, and where to read more.
-std::string Explain(const CLI::App& app, const CLI::ParseError& error, const Origins& origins,
-                    const std::vector<std::string>& words) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  if (chosen.empty()) {
-    const std::vector<std::string> rest = app.remaining();
-    return UnknownCommand(app, rest.empty() ? "" : rest[0]);
-  }
-  const CLI::App* command = chosen[0];
-  std::string path = command->get_name();
-  while (!command->get_subcommands().empty()) {  // a command of a command
+// The command that was given, or the command of that command, with its path: "experiment run".
+std::pair<const CLI::App*, std::string> Chosen(const CLI::App& app) {
+  const CLI::App* command = &app;
+  std::string path;
+  while (!command->get_subcommands().empty()) {
     command = command->get_subcommands()[0];
-    path += " " + command->get_name();
+    path += (path.empty() ? "" : " ") + command->get_name();
   }
-  if (!command->get_subcommands({}).empty()) {
-    const std::vector<std::string> rest = command->remaining();
-    return UnknownCommand(*command, rest.empty() ? "" : rest[0], path + " ");
-  }
-  const auto takes_fractions = [&](const std::string& name) {
-    const CLI::Option* option = command->get_option_no_throw(name);
-    return option != nullptr && option->get_type_name() == "FLOAT";
-  };
-  std::string message = UnknownOption(*command);
-  if (message.empty() || dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
-    message = loopspec::tools::ParseMessage(error.what(), takes_fractions);
-  message += Origin(*command, message, origins, words);
+  return {command, path};
+}
+
+// What is wrong with the command line, in one sentence, and where to read more. By the kind of the
+// error and by what was parsed: CLI11's own words are different in each version.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words) {
+  const auto [command, path] = Chosen(app);
+  if (!command->get_subcommands({}).empty())
+    return UnknownCommand(*command, "", path.empty() ? "" : path + " ");
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) message = Unexpected(app, *command);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) message = Missing(*command);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    message = WithoutValue(*command, words);
   return fmt::format("{} (see loopspec {} --help)", message, path);
 }
 
-// Refuses empty values ("--trace ''") of every option of every command.
-void RefuseEmptyValues(CLI::App& app) {
-  const auto not_empty = [](const std::string& value) -> std::string {
-    return value.empty() ? "is empty" : "";
-  };
-  for (CLI::App* command : app.get_subcommands({})) {
-    for (CLI::Option* option : command->get_options()) {
-      if (option->get_items_expected_max() > 0 && option->nonpositional())
-        option->check(CLI::Validator(not_empty, "", "not empty"));
-    }
-    RefuseEmptyValues(*command);
-  }
+std::string Explain(const CLI::App& app, const loopspec::tools::BadValue& error,
+                    const Origins& origins, const std::vector<std::string>& words) {
+  const auto [command, path] = Chosen(app);
+  return fmt::format("{}{} (see loopspec {} --help)", error.what(),
+                     Origin(*command, error.option(), origins, words), path);
 }
 
-// The help as CLI11 writes it, without a variable's name behind every option.
-class HelpFormatter : public CLI::Formatter {
+class HelpFormatter : public CLI::FormatterBase {
  public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    std::string out;
-    if (option->get_type_size() == 0) return out;
-    if (!option->get_type_name().empty()) out += " " + get_label(option->get_type_name());
-    if (!option->get_default_str().empty()) out += " [" + option->get_default_str() + "] ";
-    if (option->get_expected_max() == CLI::detail::expected_max_vector_size) out += " ...";
-    if (option->get_required()) out += " " + get_label("REQUIRED");
-    return out;
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
+    return loopspec::tools::HelpPage(*app);
   }
 };
 
@@ -231,30 +251,26 @@ int main(int argc, char** argv) {
   TurnHelpAround(words);
   CLI::App app(kDescription, "loopspec");
   app.formatter(std::make_shared<HelpFormatter>());
-  app.set_version_flag("--version", loopspec::tools::VersionLines());
+  app.set_help_flag("-h,--help", "Print this help message and exit");
+  app.set_version_flag("--version", loopspec::tools::VersionLines(),
+                       "Display program version information and exit");
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
   const loopspec::tools::Command root(app, NamesModel(words));
   AddCommands(root);
   loopspec::tools::OfferMissingModels();
   loopspec::tools::AddDocsCommands(app, root);
   app.footer(kFooter);  // now: commands take over what is set before them
-  RefuseEmptyValues(app);
   Origins origins;
   try {
-    // Before --help behind it is looked at.
-    const std::vector<std::string> names = CommandNames(app);
-    const std::string first = words.empty() ? "" : words[0];
-    if (!first.empty() && first[0] != '-' &&
-        std::find(names.begin(), names.end(), first) == names.end()) {
-      return Complain(UnknownCommand(app, first));
-    }
-    origins = loopspec::tools::ReadSettings(app, first);
+    if (const std::string wrong = WrongCommand(app, words); !wrong.empty()) return Complain(wrong);
+    origins = loopspec::tools::ReadSettings(app, words.empty() ? "" : words[0]);
     std::vector<std::string> backwards(words.rbegin(), words.rend());  // as CLI11 takes them
     app.parse(std::move(backwards));
   } catch (const CLI::Success& answered) {  // --help, --version
     app.exit(answered);
   } catch (const CLI::ParseError& error) {
+    return Complain(Explain(app, error, words));
+  } catch (const loopspec::tools::BadValue& error) {
     return Complain(Explain(app, error, origins, words));
   } catch (const loopspec::Error& error) {
     return Complain(error.what());

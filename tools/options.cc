@@ -13,16 +13,6 @@
 
 namespace loopspec::tools {
 
-Option AddSeed(Command command, const std::string& name, uint64_t& seed, const std::string& help) {
-  const auto whole = [](const std::string& text) -> std::string {
-    uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) return "";
-    return fmt::format("{} is no whole number from 0 to 2^64 - 1", text);
-  };
-  return command.AddOption(name, seed, help).Check(whole).ShowDefault();
-}
-
 void ModelOptions::AddTo(Command command, bool may_lead) {
   const auto group = [](Option option) { return option.Group("Model"); };
   const char* const help =
@@ -53,7 +43,8 @@ void ModelOptions::AddTo(Command command, bool may_lead) {
       .Range(0, 1024)
       .TypeName("N")
       .ShowDefault();
-  group(AddSeed(command, "--state-seed", state_seed, "Seed of Raven's random initial states"));
+  group(command.AddOption("--state-seed", state_seed, "Seed of Raven's random initial states"))
+      .ShowDefault();
   group(command.AddFlag("--no-calibration", no_calibration,
                         "Choose depths by rule, as if the model had never been calibrated"));
   group(command.AddOption("--kv-memory", kv_memory,

@@ -65,9 +65,6 @@ struct DecodeOptions {
   void Apply(Request& request) const;
 };
 
-// --seed and its kin: any whole number of 64 bits. (CLI11 alone would read -1 as 2^64 - 1.)
-Option AddSeed(Command command, const std::string& name, uint64_t& seed, const std::string& help);
-
 // "8G", "512M", "1000000": bytes.
 int64_t ParseBytes(const std::string& text, const char* option);
 

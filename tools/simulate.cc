@@ -223,7 +223,7 @@ void AddSimulateCommand(Command app) {
       .TypeName("N");
   add("--group", options->group, "Tokens that pass the later depths together: 1 to 16, or auto");
   add("--max-tokens,-n", options->tokens, "Tokens to simulate").Range(1, 1000000).TypeName("N");
-  AddSeed(command, "--seed", options->seed, "Seed of the outcomes");
+  add("--seed", options->seed, "Seed of the outcomes");
   command.AddFlag("--json", options->json, "Print JSON");
   command.SetFooter(
       "\nExample:\n  loopspec simulate --cost raven-llama --depths 2,8 --rates 0.92,0.075 --gate "

@@ -97,7 +97,7 @@ void AddSynthCommand(Command app) {
   command.AddOption("--vocab", request.vocab, "Tokens, instead of the model's own number")
       .Range(16, 1 << 24)
       .TypeName("N");
-  AddSeed(command, "--seed", request.seed, "Seed of the weights");
+  command.AddOption("--seed", request.seed, "Seed of the weights").ShowDefault();
   command.AddOption("--output,-o", options->output, "Folder to write").Required();
   command
       .AddOption("--device", options->device,

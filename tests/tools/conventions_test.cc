@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <regex>
 #include <set>
+#include <tuple>
 
 #include "tests/tools/cli.h"
 #include "tests/tools/tiny_model.h"
@@ -51,8 +52,35 @@ TEST(Conventions, HelpWhereverItIsLookedFor) {
     EXPECT_EQ(asked.code, 0);
     EXPECT_EQ(asked.out, Call({command, "--help"}).out);
   }
+  EXPECT_EQ(Call({"trace", "--steps", "x", "--help"}).out, Call({"trace", "--help"}).out);
   EXPECT_EQ(Call({"help", "experiment", "run"}).out, Call({"experiment", "run", "--help"}).out);
   ExpectRefusal({"help", "nothing"}, {"unknown command nothing"});
+}
+
+// The layout is ours, whatever the parser's version would make of it.
+TEST(Conventions, HelpHasOneLayout) {
+  EXPECT_EQ(Call({"experiment", "--help"}).out,
+            "Repeat the paper's tables and figures on a model\n"
+            "Usage: loopspec experiment [OPTIONS] SUBCOMMAND\n\n"
+            "Options:\n"
+            "  -h,--help                       Print this help message and exit\n\n"
+            "Subcommands:\n"
+            "  list                            List the declared experiments\n"
+            "  run                             Run experiments; a second start goes on where the "
+            "first ended\n"
+            "  report                          Make one page of all records in a folder, beside "
+            "the paper's figures\n");
+  const std::string trace = Call({"trace", "--help"}).out;
+  EXPECT_TRUE(Has(trace, "\nUsage: loopspec trace [OPTIONS] FILE\n\nPositionals:\n")) << trace;
+  EXPECT_TRUE(Has(trace, "\n  --svg TEXT REQUIRED             Picture")) << trace;
+  const std::string run = Call({"experiment", "run", "--help"}).out;
+  EXPECT_TRUE(Has(run, "Usage: loopspec experiment run [OPTIONS] NAME...\n")) << run;
+  EXPECT_TRUE(Has(run, "\n  -n,--max-tokens N [0]           Maximum")) << run;
+  EXPECT_TRUE(
+      Has(run, "\n  -o,--output TEXT [loopspec-results]\n" + std::string(34, ' ') + "Folder"))
+      << run;
+  EXPECT_TRUE(Has(run, "\n\nModel:\n  -m,--model DIR REQUIRED         Folder")) << run;
+  EXPECT_TRUE(Has(run, "\n\nExamples:\n  loopspec experiment run demo")) << run;
 }
 
 // A sentence begins with a capital letter, a number, or the name of a value; and speaks of maximum
@@ -62,6 +90,7 @@ TEST(Conventions, HelpIsPlainSentences) {
     Words words = {command, "--help"};
     if (command == "experiment") words = {command, "run", "--help"};
     const std::string help = Call(words).out;
+    EXPECT_TRUE(Has(help, "Usage: loopspec " + command)) << help;
     EXPECT_FALSE(Has(help, "Most tokens")) << command;
     EXPECT_FALSE(Has(help, "LOOPSPEC_") && command != "serve") << command << "\n" << help;
     const std::regex option("\n  (-[^ ][^\n]*?|[A-Z]+ [^\n]*?)  +([a-z][a-z ]+)");
@@ -125,6 +154,14 @@ TEST(Settings, VariablesAndAFileGiveOptions) {
                            {"LOOPSPEC_PORT", "no number, and not an option of this command"}};
   EXPECT_EQ(tokens(variables), 5);
   EXPECT_EQ(tokens(variables, {"-n", "3"}), 3) << "the command line comes first";
+  for (const auto& [value, shown] :
+       {std::pair{"true", true}, {"YES", true}, {"1", true}, {"false", false}, {"0", false}}) {
+    RunOptions flag = variables;
+    flag.environment.push_back({"LOOPSPEC_JSON", value});
+    const RunResult result = Call({"generate", "-p", "Once", "--threads", "1"}, flag);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out.starts_with("{\"text\""), shown) << value << ": " << result.out;
+  }
 
   const std::string file =
       scratch.Write("config", "# a comment\nmodel = " + OuroDemo() +
@@ -160,10 +197,20 @@ TEST(Settings, MistakesAreNamed) {
   refuses("[nothing]\n", {"line 1", "no command nothing"});
   refuses("\nthreads\n", {"line 2", "expected OPTION = VALUE, found threads"});
   refuses("threads =\n", {"line 1", "threads has no value"});
-  refuses("# x\nthreads = many\n", {"--threads many: not a", "in", "config, line 2"});
+  refuses("# x\nthreads = many\n", {"--threads many: not a whole number", "in", "config, line 2"});
   RunOptions variable;
   variable.environment = {{"LOOPSPEC_THREADS", "many"}};
-  ExpectRefusal(generate, {"--threads many: not a", "in LOOPSPEC_THREADS"}, variable);
+  ExpectRefusal(generate, {"--threads many: not a whole number", "in LOOPSPEC_THREADS"}, variable);
+  for (const auto& [name, value, message] :
+       {std::tuple{"MAX_TOKENS", "0", "--max-tokens 0: expected 1 to"},
+        {"COMPUTE", "f16", "--compute f16: expected auto, f32 or bf16"},
+        {"STOP_TOKEN", "x", "--stop-token x: not a whole number"},
+        {"SEED", "1.5", "--seed 1.5: not a whole number"},
+        {"JSON", "maybe", "--json maybe: expected true or false"}}) {
+    const std::string whole = std::string("LOOPSPEC_") + name;
+    variable.environment = {{whole, value}};
+    ExpectRefusal(generate, {message, " in " + whole}, variable);
+  }
   variable.environment = {{"LOOPSPEC_CONFIG", scratch / "missing"}};
   ExpectRefusal(generate, {"missing"}, variable);
 }

@@ -113,6 +113,9 @@ TEST(Values, OutOfRangeAreNamed) {
 TEST(CommandLine, AnUnknownCommandIsOneWithHelpToo) {
   ExpectRefusal({"info", "--help"}, {"unknown command info", "inspect"});
   ExpectRefusal({"info", "--model", OuroDemo()}, {"unknown command info"});
+  ExpectRefusal({"experiment", "rum", "--help"}, {"unknown command experiment rum", "mean run?"});
+  ExpectRefusal({"--inspect.json"}, {"unknown command --inspect.json"});
+  ExpectRefusal({"experiment", "--list.experiments=x"}, {"unknown command experiment --list"});
 }
 
 TEST(Values, WhatIsNoNumberIsCalledSo) {
@@ -121,8 +124,18 @@ TEST(Values, WhatIsNoNumberIsCalledSo) {
       {{"--temperature", "hot"}, "--temperature hot: not a number"},
       {{"--top-k", "many"}, "--top-k many: not a whole number"},
       {{"--top-k", "1.5"}, "--top-k 1.5: not a whole number"},
-      {{"-n", "abc"}, "--max-tokens abc: not a number"},
+      {{"--temperature", "0x1"}, "--temperature 0x1: not a number"},
+      {{"--temperature", "1e999"}, "--temperature 1e999: too large"},
+      {{"-n", "abc"}, "--max-tokens abc: not a whole number"},
       {{"-n", "1.5"}, "--max-tokens 1.5: not a whole number"},
+      {{"-n", " 5"}, "--max-tokens  5: not a whole number"},
+      {{"-n", "0x10"}, "--max-tokens 0x10: not a whole number"},
+      {{"-n", "1'000"}, "--max-tokens 1'000: not a whole number"},
+      {{"-n", "1_000"}, "--max-tokens 1_000: not a whole number"},
+      {{"-n", "99999999999999999999"}, "--max-tokens 99999999999999999999: expected 1 to"},
+      {{"--top-k", "2147483648"}, "--top-k 2147483648: expected -2147483648 to 2147483647"},
+      {{"--seed", "-1"}, "--seed -1: expected 0 to 18446744073709551615"},
+      {{"--json=maybe"}, "--json maybe: expected true or false"},
       {{"-n", "0"}, "--max-tokens 0: expected 1 to"},
       {{"--stop-token", "x"}, "--stop-token x: not a whole number"},
       {{"--compute", "f16"}, "--compute f16: expected auto, f32 or bf16"},
@@ -132,12 +145,24 @@ TEST(Values, WhatIsNoNumberIsCalledSo) {
       {{"-n", "5", "-n", "6"}, "--max-tokens is given 2 times"},
       {{"--bogus"}, "unknown option --bogus"},
       {{"second"}, "needs one prompt, found 2"},
-      {{"second", "stray"}, "unexpected argument stray"}};
+      {{"second", "stray"}, "unexpected argument stray"},
+      {{"second", "--", "stray", "more"}, "unexpected argument stray more"}};
   for (const auto& [arguments, message] : cases) {
     std::vector<std::string> line = {"generate", "--model", model, "-p", "a"};
     line.insert(line.end(), arguments.begin(), arguments.end());
     ExpectRefusal(line, {message});
   }
+}
+
+// A leading zero is no octal number, and the largest seed is one.
+TEST(Values, AreReadAsTheyStand) {
+  const std::vector<std::string> line = {"generate", "--model", OuroDemo(),  "-p",
+                                         "a",        "--json",  "--threads", "1"};
+  auto padded = line;
+  padded.insert(padded.end(), {"--ignore-eos", "-n", "010", "--seed", "18446744073709551615"});
+  const RunResult result = Call(padded);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Ids(result.json()).size(), 10u);
 }
 
 TEST(Values, EmptyOnesAreRefused) {
