@@ -67,9 +67,9 @@ TEST_F(DemoModelTest, SeedsGiveTheSameTextAndAreReturned) {
   Json body = {{"prompt", "Once"}, {"max_tokens", 30}, {"temperature", 1}, {"sampler", "coupled"}};
   const Json first = Complete(body);
   body["seed"] = first["loopspec"]["seed"];
-  EXPECT_EQ(Text(body), first["choices"][0]["text"]);
+  EXPECT_EQ(first["choices"][0]["text"], Text(body));
   body["decode"] = "ar";
-  EXPECT_EQ(Text(body), first["choices"][0]["text"]);
+  EXPECT_EQ(first["choices"][0]["text"], Text(body));
 }
 
 // Without a temperature, where the model has none, OpenAI's holds.
@@ -100,8 +100,8 @@ TEST_F(DemoModelTest, StreamsAreWhatTheWholeAnswerIs) {
     if (choice["logprobs"].is_null()) continue;
     for (const Json& token : choice["logprobs"]["tokens"]) tokens.push_back(token);
   }
-  EXPECT_EQ(text, whole["text"]);
-  EXPECT_EQ(tokens, whole["logprobs"]["tokens"]);
+  EXPECT_EQ(whole["text"], text);
+  EXPECT_EQ(whole["logprobs"]["tokens"], tokens);
   // Greedy: each token is the likeliest, with the very same number.
   for (size_t i = 0; i < tokens.size(); ++i) {
     double most = -1e9;
