@@ -1,5 +1,6 @@
 """Every link of the Markdown files: a file that is there, and a heading that is in it. Addresses outside are not called."""
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
 def files():
-    """Markdown that belongs to the project: tracked by git, or, outside a clone, all but what was built."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-                            capture_output=True, text=True, check=False)
-    names = listed.stdout.split("\n") if listed.returncode == 0 else []
+    """Markdown that belongs to the project: tracked by git, or, outside a clone or without git, all but what was built."""
+    names = []
+    if shutil.which("git") is not None:
+        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+                                capture_output=True, text=True, check=False)
+        names = listed.stdout.split("\n") if listed.returncode == 0 else []
     found = [ROOT / name for name in names if name and (ROOT / name).exists()]
     return found or [f for f in ROOT.rglob("*.md") if "build" not in f.relative_to(ROOT).parts]
 
