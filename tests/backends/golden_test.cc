@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "tests/support/driver.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
 namespace loopspec {
@@ -168,7 +169,9 @@ TEST_P(DemoGolden, LastPromptLogitsAndGreedyContinuation) {
   options.readout_depths = json["depths"].get<std::vector<int>>();
   const auto backend = MakeTestBackend(model, options);
   const bool bf16 = which.compute == ComputeMode::kBF16;
-  for (size_t c = 0; c < json["cases"].size(); ++c) {
+  // Under a sanitizer one text: the tiny models run the same code in every way.
+  const size_t cases = kSanitized ? 1 : json["cases"].size();
+  for (size_t c = 0; c < cases; ++c) {
     const Json& entry = json["cases"][c];
     const TensorView& ids = golden.tensors().at(fmt::format("ids{}", c));
     const TensorView& expected = golden.tensors().at(fmt::format("last_logits{}", c));

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "decode/loopspec.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/sanitized.h"
 
 namespace loopspec {
 namespace {
@@ -291,11 +292,12 @@ FakeTable Nucleus(const FakeTable& table, double top_p) {
   return kept;
 }
 
-// 200,000 draws of a three-token continuation with the real generator, keyed as in production.
+// 200,000 draws of a three-token continuation with the real generator, keyed as in production;
+// under a sanitizer a tenth.
 void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampling,
                const std::vector<int>& depths) {
   FakeModel model(77, FakeShape::kNear, 4);
-  constexpr int kDraws = 200000;
+  constexpr int kDraws = kSanitized ? 20000 : 200000;
   FakeBackend backend(model, depths, 64);
   backend.set_decider(decider);
   KvLedger ledger(backend.pages(), 64);

@@ -83,8 +83,9 @@ DecodeRequest Request(const std::vector<std::vector<int32_t>>& prompts, const Mo
 
 void StreamsUnderLoad(const std::string& name, int streams_count, int longest, int64_t positions,
                       bool expect_preemptions) {
-  const Model model = LoadTestModel(name);
-  const auto prompts = DemoPrompts(name);
+  const StreamModel loaded = LoadStreamModel(name);
+  const Model& model = loaded.model;
+  const auto& prompts = loaded.prompts;
   const auto alone_backend = MakeTestBackend(model, Options(model, 1024));
   const auto backend = MakeTestBackend(model, Options(model, positions));
   Scheduler scheduler(*backend);
@@ -211,8 +212,8 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
 }
 
 TEST(Engine, RequestsOfSeveralDepthsShareSteps) {
-  DepthsUnderLoad("ouro-demo", {1, 2, 4});
-  DepthsUnderLoad("raven-demo", {2, 5, 16});
+  DepthsUnderLoad(StreamModelName("ouro-demo"), {1, 2, 4});
+  DepthsUnderLoad(StreamModelName("raven-demo"), {2, 5, 16});
   DepthsUnderLoad("nanbeige-tiny-f32", {1, 2});
   DepthsUnderLoad("huginn-tiny-f32", {3, 8});
 }

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "model/model.h"
 #include "tensor/safetensors.h"
+#include "tests/support/sanitized.h"
 
 namespace loopspec {
 
@@ -46,6 +47,27 @@ inline std::vector<int32_t> RandomTokens(const ModelSpec& spec, size_t count, ui
     tokens.push_back(static_cast<int32_t>((seed >> 8) % static_cast<uint32_t>(spec.vocab)));
   }
   return tokens;
+}
+
+// A model and prompts for many streams at once: a demo model, or under ThreadSanitizer a tiny one
+// of its family. Threads meet in the scheduler, whatever the size of the model, and a kernel takes
+// a hundred times as long there.
+struct StreamModel {
+  Model model;
+  std::vector<std::vector<int32_t>> prompts;
+};
+inline std::string StreamModelName(const std::string& demo) {
+  if (!kThreadSanitized) return demo;
+  return demo == "ouro-demo"    ? "ouro-tiny-f32"
+         : demo == "raven-demo" ? "raven-llama-tiny-f32"
+                                : demo;
+}
+inline StreamModel LoadStreamModel(const std::string& demo) {
+  if (!kThreadSanitized) return {LoadTestModel(demo), DemoPrompts(demo)};
+  StreamModel loaded = {LoadTestModel(StreamModelName(demo), demo == "ouro-demo" ? 4 : 16), {}};
+  for (uint32_t i = 0; i < 8; ++i)
+    loaded.prompts.push_back(RandomTokens(loaded.model.spec, 20 + 10 * i, i));
+  return loaded;
 }
 
 }  // namespace loopspec

@@ -3,16 +3,24 @@
 
 namespace loopspec {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if defined(__has_feature)
+#define LOOPSPEC_HAS_FEATURE(name) __has_feature(name)
+#else
+#define LOOPSPEC_HAS_FEATURE(name) 0
+#endif
+
+#if defined(__SANITIZE_THREAD__) || LOOPSPEC_HAS_FEATURE(thread_sanitizer)
+inline constexpr bool kThreadSanitized = true;
+#else
+inline constexpr bool kThreadSanitized = false;
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || LOOPSPEC_HAS_FEATURE(address_sanitizer)
 inline constexpr bool kSanitized = true;
 #else
-inline constexpr bool kSanitized = false;
+inline constexpr bool kSanitized = kThreadSanitized;
 #endif
-#else
-inline constexpr bool kSanitized = false;
-#endif
+
+#undef LOOPSPEC_HAS_FEATURE
 
 }  // namespace loopspec

@@ -68,8 +68,9 @@ StepCost FewCores() {
 // `count` streams in a thread of the scheduler's own, started over time; every sixth is cancelled
 // after a few tokens.
 void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longest) {
-  const Model model = LoadTestModel(name);
-  const auto prompts = DemoPrompts(name);
+  const StreamModel loaded = LoadStreamModel(name);
+  const Model& model = loaded.model;
+  const auto& prompts = loaded.prompts;
   const auto alone_backend = MakeTestBackend(model, Options(model, 1024));
   const auto backend = MakeTestBackend(model, Options(model, 64 * 250));
   Scheduler alone(*alone_backend, OneAtATime());
@@ -193,7 +194,8 @@ Left RunRounds(const Model& model, const std::vector<std::vector<int32_t>>& prom
   left.held.reserve(static_cast<size_t>(rounds));
   const int64_t before = held_bytes;
   {
-    const auto backend = MakeTestBackend(model, Options(model, 64 * 12));
+    // Room for two of the longest requests, under a sanitizer for one.
+    const auto backend = MakeTestBackend(model, Options(model, 64 * (kSanitized ? 6 : 12)));
     SchedulerOptions options;
     options.cost = FewCores();
     Scheduler scheduler(*backend, options);
@@ -283,7 +285,7 @@ TEST(NothingLeaks, AFewHundredRequests) {
 }
 
 // Leaks put in by hand, of one request in twenty: the measure above must see them.
-constexpr int kRounds = 4, kPerRound = 20;
+constexpr int kRounds = kSanitized ? 3 : 4, kPerRound = 20;
 
 TEST(NothingLeaks, AFewLostBytesAreSeen) {
   std::vector<std::unique_ptr<char[]>> lost;  // LeakSanitizer need not see them as well
