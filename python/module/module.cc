@@ -283,15 +283,12 @@ void BindStream(nb::module_& module) {
       .def_prop_ro("answer", &StreamHandle::answer, nb::rv_policy::reference_internal);
 }
 
-std::unique_ptr<EngineHandle> MakeEngine(std::string model, std::string device, std::string compute,
-                                         std::string kv_type, int threads, int recurrence,
-                                         std::vector<int> recurrences,
-                                         std::vector<std::string> config, uint64_t state_seed,
-                                         std::vector<std::vector<int>> depths,
-                                         bool trust_special_tokens, bool calibration,
-                                         int64_t kv_memory, int64_t kv_positions,
-                                         int64_t cache_bytes, int cells, int max_running,
-                                         int max_queued, int max_rows, int prefill_chunk) {
+std::unique_ptr<EngineHandle> MakeEngine(
+    std::string model, std::string device, std::string compute, std::string kv_type, int threads,
+    int recurrence, std::vector<int> recurrences, std::vector<std::string> config,
+    uint64_t state_seed, std::vector<std::vector<int>> depths, bool trust_special_tokens,
+    bool calibration, int64_t kv_memory, int64_t kv_positions, int64_t cache_bytes, int cells,
+    int max_running, int max_queued, int max_rows, int prefill_chunk) {
   EngineOptions options;
   options.model = std::move(model);
   options.device = std::move(device);

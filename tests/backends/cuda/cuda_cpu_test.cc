@@ -109,8 +109,7 @@ TEST_P(CudaAgainstCpu, IsNoFurtherFromFloat32ThanBF16OnTheCpu) {
   for (int p = 0; p < kPrompts; ++p) {
     const std::vector<int32_t> prompt = prompt_of(p);
     const auto prefix = std::span(prompt).first(prompt.size() - 1);
-    for (Stepper* stepper : {&reference, &on_cpu, &on_gpu, &with_bf16_keys})
-      stepper->Start(prefix);
+    for (Stepper* stepper : {&reference, &on_cpu, &on_gpu, &with_bf16_keys}) stepper->Start(prefix);
     errors.tested.emplace_back();
     errors.other.emplace_back();
     int32_t token = prompt.back();
