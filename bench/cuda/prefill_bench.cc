@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backends/cuda/host/cuda_backend.h"
+#include "backends/cuda/host/transfers.h"
 #include "base/error.h"
 #include "base/timer.h"
 #include "model_shapes.h"
@@ -197,10 +198,7 @@ class Parts {
 
   template <typename T>
   cuda::DeviceArray<T> Up(const std::vector<T>& from) {
-    cuda::DeviceArray<T> to(from.size(), "a benchmark");
-    cuda::Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice),
-                "uploading");
-    return to;
+    return cuda::Upload(from, "a benchmark");
   }
   // Numbers as they come in a model: products on zeros would run faster.
   cuda::DeviceArray<bf16> RandomArray(size_t count) {
@@ -212,9 +210,8 @@ class Parts {
     }
     cuda::DeviceArray<bf16> out(count, "a benchmark");
     for (size_t at = 0; at < count; at += some.size()) {
-      cuda::Check(cudaMemcpy(out.data() + at, some.data(), std::min(some.size(), count - at) * 2,
-                             cudaMemcpyHostToDevice),
-                  "uploading");
+      cuda::CopyToDeviceAndWait(out.data() + at, some.data(), std::min(some.size(), count - at) * 2,
+                                "a benchmark");
     }
     return out;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/cuda/host/transfers.h"
 #include "cuda_rows.h"
 
 namespace loopspec {
@@ -55,9 +56,7 @@ class CudaInt8Keys : public testing::TestWithParam<int> {
 
   static std::vector<uint16_t> Memory(const cuda::CudaBackend& backend) {
     std::vector<uint16_t> out(backend.page_memory().size());
-    cuda::Check(cudaMemcpy(out.data(), backend.page_memory().data(), 2 * out.size(),
-                           cudaMemcpyDeviceToHost),
-                "reading pages");
+    cuda::CopyToHostAndWait(out.data(), backend.page_memory().data(), 2 * out.size(), "pages");
     return out;
   }
 };

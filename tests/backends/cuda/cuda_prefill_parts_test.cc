@@ -8,6 +8,7 @@
 #include <random>
 
 #include "backends/cuda/attention/prompt_attention.h"
+#include "backends/cuda/host/transfers.h"
 #include "backends/cuda/prefill/gemm_hopper.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
 #include "backends/cuda/prefill/prompt_rows.h"
@@ -43,7 +44,7 @@ template <typename T, typename U>
 void Upload(DeviceArray<T>& to, const std::vector<U>& from) {
   static_assert(sizeof(T) == sizeof(U));
   to = DeviceArray<T>(from.size(), "a test");
-  cuda::Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice), "uploading");
+  cuda::CopyToDeviceAndWait(to.data(), from.data(), to.bytes(), "a test");
 }
 std::vector<uint16_t> DownloadBits(const DeviceArray<bf16>& from) {
   return Download(reinterpret_cast<const uint16_t*>(from.data()), from.size());
@@ -171,7 +172,7 @@ TEST_P(PromptAttention, IsNearDoublePrecision) {
   Upload(device_pages, prompt.pages);
   const size_t ld = static_cast<size_t>(heads) * dim;
   DeviceArray<bf16> out(512 * ld, "a test");
-  cuda::Check(cudaMemset(out.data(), 0xFF, out.bytes()), "poisoning");
+  cuda::FillAndWait(out.data(), 0xFF, out.bytes());
   memory.pages = device_kv.data();
   cuda::PromptBuffers buffers;
   buffers.heads = heads;
@@ -260,7 +261,7 @@ struct Product {
     launch.width = width;
     launch.cluster = cluster;
     DeviceArray<float> out(static_cast<size_t>(rows) * static_cast<size_t>(outputs), "a test");
-    cuda::Check(cudaMemset(out.data(), 0xFF, out.bytes()), "poisoning");
+    cuda::FillAndWait(out.data(), 0xFF, out.bytes());
     cuda::GemmSums(launch, described, described_input, {first, rows - first}, out.data(), outputs,
                    outputs);
     stream.Synchronize();

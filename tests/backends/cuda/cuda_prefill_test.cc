@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backends/cuda/host/cuda_backend.h"
+#include "backends/cuda/host/transfers.h"
 #include "tests/backends/cuda/cuda_driver.h"
 #include "tests/backends/cuda/prefill_reference.h"
 
@@ -135,15 +136,13 @@ class Prompts {
 
   void Poison() {
     const auto& memory = backend_->page_memory();
-    cuda::Check(cudaMemset(memory.data(), 0xFF, memory.bytes()), "poisoning");
-    cuda::Check(cudaDeviceSynchronize(), "poisoning");
+    cuda::FillAndWait(memory.data(), 0xFF, memory.bytes());
     if (static_cast<size_t>(spec_.head_dim) < Stride())
       Zero();  // padding within a head must read as zero
   }
   void Zero() {
     const auto& memory = backend_->page_memory();
-    cuda::Check(cudaMemset(memory.data(), 0, memory.bytes()), "clearing");
-    cuda::Check(cudaDeviceSynchronize(), "clearing");
+    cuda::ClearAndWait(memory.data(), memory.bytes());
   }
 
   // Keys and values of positions [0, length), plane by plane, as bits; int8 ones with their scale
@@ -155,10 +154,9 @@ class Prompts {
     std::vector<uint16_t> out(static_cast<size_t>(length) * rows * Words());
     std::vector<uint16_t> from(page);
     for (int at = 0; at < length; at += kPageSize) {
-      cuda::Check(
-          cudaMemcpy(from.data(), memory.data() + static_cast<size_t>(pages[at / kPageSize]) * page,
-                     page * 2, cudaMemcpyDeviceToHost),
-          "reading a page");
+      cuda::CopyToHostAndWait(from.data(),
+                              memory.data() + static_cast<size_t>(pages[at / kPageSize]) * page,
+                              page * 2, "a page");
       for (int slot = 0; slot < std::min(kPageSize, length - at); ++slot) {
         for (size_t row = 0; row < rows; ++row) {
           Copy(from.data(), row, static_cast<size_t>(slot),

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backends/cuda/host/cuda_backend.h"
+#include "backends/cuda/host/transfers.h"
 #include "cuda_driver.h"
 #include "sampling/cascade.h"
 #include "sampling/filters.h"
@@ -247,10 +248,9 @@ TEST_F(CudaSampling, RefusesLogitsThatAreNotFinite) {
   cuda::DeviceModel model = cuda::DeviceModel::Random(Small(), 5);
   constexpr int kBad = 7, kGood = 3;
   const size_t row_bytes = static_cast<size_t>(model.embedding.cols) * sizeof(cuda::bf16);
-  cuda::Check(cudaMemset(const_cast<cuda::bf16*>(model.embedding.data) +
-                             static_cast<size_t>(kBad) * static_cast<size_t>(model.embedding.ld),
-                         0xFF, row_bytes),
-              "writing NaN");
+  cuda::FillAndWait(const_cast<cuda::bf16*>(model.embedding.data) +
+                        static_cast<size_t>(kBad) * static_cast<size_t>(model.embedding.ld),
+                    0xFF, row_bytes);
   cuda::CudaBackend backend(std::move(model), AllDepths(Small()), 0);
   StepDriver driver(backend);
   for (const float temperature : {0.0f, 1.0f}) {

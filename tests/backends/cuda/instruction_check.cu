@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "backends/cuda/device/hopper.cuh"
-#include "backends/cuda/host/cuda_memory.h"
+#include "backends/cuda/host/transfers.h"
 #include "base/check.h"
 
 namespace loopspec::cuda {
@@ -147,11 +147,13 @@ InstructionCheck Compare(Operands operands, bool begin, uint32_t seed) {
   Check(cudaFuncSetAttribute(CheckKernel<kRows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kShared),
         "preparing the comparison");
-  CheckKernel<kRows><<<kCtas, kWarpgroup, kShared>>>(seed, operands, begin, differing.data());
+  const Stream stream;
+  CheckKernel<kRows>
+      <<<kCtas, kWarpgroup, kShared, stream.get()>>>(seed, operands, begin, differing.data());
   Check(cudaGetLastError(), "launching the comparison");
   unsigned long long count = 0;
-  Check(cudaMemcpy(&count, differing.data(), sizeof(count), cudaMemcpyDeviceToHost),
-        "comparing instructions");
+  stream.Synchronize();
+  CopyToHostAndWait(&count, differing.data(), sizeof(count), "the comparison");
   return {uint64_t{kCtas} * kOutputs * kRows, count};
 }
 

@@ -3,7 +3,8 @@
 find_package(CUDAToolkit QUIET)
 if(TARGET CUDA::cudart)
   file(GLOB program CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/backends/cuda/program/*.cc")
-  add_library(loopspec_cuda_program STATIC ${program} "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/cuda_memory.cc")
+  add_library(loopspec_cuda_program STATIC ${program} "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/cuda_memory.cc"
+    "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/transfers.cc")
   target_include_directories(loopspec_cuda_program PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(loopspec_cuda_program PRIVATE loopspec_flags
     PUBLIC loopspec_sampling loopspec_kv loopspec_model loopspec_tensor loopspec_base CUDA::cudart)

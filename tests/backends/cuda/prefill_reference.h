@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/cuda/host/device_model.h"
+#include "backends/cuda/host/transfers.h"
 
 namespace loopspec {
 
@@ -17,8 +18,7 @@ inline double ToDouble(uint16_t bits) {
 template <typename T>
 std::vector<T> Download(const T* from, size_t count) {
   std::vector<T> out(count);
-  cuda::Check(cudaMemcpy(out.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost),
-              "reading back");
+  cuda::CopyToHostAndWait(out.data(), from, count * sizeof(T), "a result");
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/decode/ops/input_layout.cuh"
 #include "backends/cuda/host/read_bandwidth.h"
+#include "backends/cuda/host/transfers.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -12,7 +13,8 @@ namespace loopspec::cuda {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
-// Seconds before the watchdog gives a step up; the longest steps take a small part of one.
+// Seconds of its own running time before the watchdog gives a step up; the longest steps take a
+// small part of one.
 constexpr double kTimeout = 10;
 
 int HeadStride(const ModelSpec& spec) {
@@ -90,7 +92,6 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   AllocateRows();
   AllocateCells();
   AllocatePages();
-  Check(cudaDeviceSynchronize(), "preparing the GPU");
 }
 
 CudaBackend::~CudaBackend() {
@@ -106,25 +107,20 @@ std::string CudaBackend::device() const {
 }
 
 void CudaBackend::UploadProgram() {
-  const auto upload = [](const auto& from, auto& to, const char* what) {
-    to = std::decay_t<decltype(to)>(from.size(), what);
-    Check(cudaMemcpy(to.data(), from.data(), to.bytes(), cudaMemcpyHostToDevice),
-          "copying the program to the GPU");
-  };
   maps_ = MakeTensorMaps(program_.weights, device_);
   std::vector<MatrixSource> sources;
   for (const DeviceMatrix& m : program_.weights) sources.push_back({m.data, m.ld});
-  upload(program_.ops, ops_, "the program");
-  upload(sources, sources_, "the program");
+  ops_ = Upload(program_.ops, "the program");
+  sources_ = Upload(sources, "the program");
   for (const int small_batch : {0, 1}) {
-    upload(program_.shares[small_batch], shares_[small_batch], "the program");
+    shares_[small_batch] = Upload(program_.shares[small_batch], "the program");
     params_.program.shares[small_batch] = shares_[small_batch].data();
   }
   if (wide_.available()) {
     wide_maps_ = MakeWideMaps(program_.weights);
     params_.program.wide_maps = wide_maps_.data();
   }
-  upload(model_.spec.RopeFrequencies(), frequencies_, "the rotary frequencies");
+  frequencies_ = Upload(model_.spec.RopeFrequencies(), "the rotary frequencies");
   params_.program.ops = ops_.data();
   params_.program.sources = sources_.data();
   params_.program.maps = maps_.data();
@@ -315,7 +311,7 @@ void CudaBackend::AssignEpochs(const StepPlan& plan, InFlight& flight) {
     stream_.Synchronize();
     for (DeviceArray<LLWord>* words :
          {&ll_sums_, &ll_hidden_, &ll_ff_, &ll_attention_, &ll_qkv_, &ll_o_, &ll_ml_}) {
-      if (words->size() > 0) Clear(words->data(), words->bytes());
+      if (words->size() > 0) ClearAndWait(words->data(), words->bytes());
     }
     next_epoch_ = 1;
   }
@@ -345,13 +341,25 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   Check(cudaSetDevice(device_), "selecting the GPU");
   InFlight& flight = flights_[next_ticket_ % kInFlight];
   LOOPSPEC_CHECK(flight.ticket == 0);  // the step before the last has been awaited
+  try {
+    Launch(plan, flight);
+  } catch (...) {
+    // The copy of its plan may be under way, and the next step writes to the same memory.
+    (void)cudaStreamSynchronize(stream_.get());
+    throw;
+  }
+  flight.ticket = next_ticket_++;
+  return flight.ticket;
+}
+
+// Puts the copy of a step's plan and its kernels on the stream.
+void CudaBackend::Launch(const StepPlan& plan, InFlight& flight) {
   const EncodedStep step = encoder_.Encode(plan, flight.host_plan);
   ReserveForStep(step, flight);
   AssignEpochs(plan, flight);
   cudaStream_t stream = stream_.get();
-  Check(cudaMemcpyAsync(flight.plan.data(), flight.host_plan.data(), step.bytes,
-                        cudaMemcpyHostToDevice, stream),
-        "copying the plan of a step");
+  CopyToDevice(flight.plan.data(), flight.host_plan.data(), step.bytes, stream,
+               "the plan of a step");
   DecodeParams params = params_;
   params.plan = reinterpret_cast<PlanHeader*>(flight.plan.data());
   params.clock = flight.clock.data();
@@ -375,8 +383,6 @@ Ticket CudaBackend::Submit(const StepPlan& plan) {
   LaunchSampling(sampling, step.readouts, stream);
   Check(cudaEventRecord(flight.done.get(), stream), "marking the end of a step");
   flight.readouts = step.readouts;
-  flight.ticket = next_ticket_++;
-  return flight.ticket;
 }
 
 const StepResult& CudaBackend::Wait(Ticket ticket) {
@@ -416,9 +422,8 @@ const StepResult& CudaBackend::Wait(Ticket ticket) {
 void CudaBackend::SavePages(std::span<const int32_t> pages, std::byte* to) {
   Check(cudaSetDevice(device_), "selecting the GPU");
   for (size_t i = 0; i < pages.size(); ++i) {
-    Check(cudaMemcpyAsync(to + i * static_cast<size_t>(page_bytes_), Page(pages[i]),
-                          static_cast<size_t>(page_bytes_), cudaMemcpyDeviceToHost, stream_.get()),
-          "saving keys and values");
+    CopyToHost(to + i * static_cast<size_t>(page_bytes_), Page(pages[i]),
+               static_cast<size_t>(page_bytes_), stream_.get(), "keys and values");
   }
   stream_.Synchronize();
 }
@@ -426,28 +431,25 @@ void CudaBackend::SavePages(std::span<const int32_t> pages, std::byte* to) {
 void CudaBackend::LoadPages(std::span<const int32_t> pages, const std::byte* from) {
   Check(cudaSetDevice(device_), "selecting the GPU");
   for (size_t i = 0; i < pages.size(); ++i) {
-    Check(cudaMemcpyAsync(Page(pages[i]), from + i * static_cast<size_t>(page_bytes_),
-                          static_cast<size_t>(page_bytes_), cudaMemcpyHostToDevice, stream_.get()),
-          "loading keys and values");
+    CopyToDevice(Page(pages[i]), from + i * static_cast<size_t>(page_bytes_),
+                 static_cast<size_t>(page_bytes_), stream_.get(), "keys and values");
   }
   stream_.Synchronize();
 }
 
 void CudaBackend::CopyPage(int32_t from, int32_t to) {
   Check(cudaSetDevice(device_), "selecting the GPU");
-  Check(cudaMemcpyAsync(Page(to), Page(from), static_cast<size_t>(page_bytes_),
-                        cudaMemcpyDeviceToDevice, stream_.get()),
-        "copying keys and values");
+  CopyOnDevice(Page(to), Page(from), static_cast<size_t>(page_bytes_), stream_.get(),
+               "keys and values");
   stream_.Synchronize();
 }
 
 void CudaBackend::ReadLogits(int readout, std::span<float> out) {
   LOOPSPEC_CHECK(readout >= 0 && readout < options_.cells &&
                  out.size() == static_cast<size_t>(params_.shapes.vocab));
+  CopyToHost(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(),
+             out.size_bytes(), stream_.get(), "logits");
   stream_.Synchronize();
-  Check(cudaMemcpy(out.data(), logits_.data() + static_cast<size_t>(readout) * out.size(),
-                   out.size_bytes(), cudaMemcpyDeviceToHost),
-        "copying logits");
 }
 
 double CudaBackend::ReadBandwidth() {

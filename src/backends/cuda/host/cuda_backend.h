@@ -49,6 +49,8 @@ class CudaBackend final : public Backend {
   const DeviceModel& model() const { return model_; }
   // Key/value memory, for tests: what DecodeParams::page_kv says.
   const DeviceArray<bf16>& page_memory() const { return page_kv_; }
+  // The stream of the steps, for tests that hold it up.
+  cudaStream_t stream() const { return stream_.get(); }
   const Program& program() const { return program_; }
   // Clock readings after every operation of a launch go here from the next step on; null ends it.
   // Device or pinned memory.
@@ -86,6 +88,7 @@ class CudaBackend final : public Backend {
   void AllocateCells();
   void AllocatePages();
   void UploadProgram();
+  void Launch(const StepPlan& plan, InFlight& flight);
   void ReserveForStep(const EncodedStep& step, InFlight& flight);
   std::byte* Page(int32_t page) const {
     return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;

@@ -30,9 +30,4 @@ size_t FreeMemory() {
   return free;
 }
 
-void Clear(void* memory, size_t bytes) {
-  Check(cudaMemset(memory, 0, bytes), "clearing device memory");
-  Check(cudaStreamSynchronize(cudaStreamLegacy), "clearing device memory");
-}
-
 }  // namespace loopspec::cuda

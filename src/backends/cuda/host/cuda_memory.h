@@ -25,9 +25,9 @@ inline void Check(cudaError_t status, std::string_view doing) {
 // Bytes free for allocation on the current device.
 size_t FreeMemory();
 
-// Sets device memory to zero, and returns when that is done: the streams of this backend do not
-// wait for the default one, which does it.
-void Clear(void* memory, size_t bytes);
+// Sets device memory to zero, and returns when that is done, so that every stream sees it
+// (transfers.cc).
+void ClearAndWait(void* memory, size_t bytes);
 
 // An array on the device. `what` names it when memory does not suffice.
 template <typename T>
@@ -42,7 +42,7 @@ class DeviceArray {
       FailMemory(bytes(), what);
     }
     data_ = static_cast<T*>(memory);
-    if (zeroed) Clear(data_, bytes());
+    if (zeroed) ClearAndWait(data_, bytes());
   }
   ~DeviceArray() { cudaFree(data_); }
   DeviceArray(DeviceArray&& other) noexcept

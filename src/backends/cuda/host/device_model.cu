@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/cuda/host/device_model.h"
+#include "backends/cuda/host/transfers.h"
 #include "base/philox.h"
 
 namespace loopspec::cuda {
@@ -115,10 +116,9 @@ class Uploader {
         ConvertRow(parts, layout.Source(static_cast<int>(r + i)), to.cols, out + i * to.cols);
       }
       const size_t row_bytes = static_cast<size_t>(to.cols) * sizeof(bf16);
-      Check(cudaMemcpy2DAsync(const_cast<bf16*>(to.data) + r * to.ld,
-                              static_cast<size_t>(to.ld) * sizeof(bf16), out, row_bytes, row_bytes,
-                              static_cast<size_t>(count), cudaMemcpyHostToDevice, stream_.get()),
-            "copying weights to the GPU");
+      CopyRowsToDevice(const_cast<bf16*>(to.data) + r * to.ld,
+                       static_cast<size_t>(to.ld) * sizeof(bf16), out, row_bytes,
+                       static_cast<size_t>(count), stream_.get(), "the model's weights");
       Sent();
     }
   }
@@ -126,10 +126,8 @@ class Uploader {
     if (from.empty() || to == nullptr) return;
     auto* out = reinterpret_cast<float*>(Next());
     for (int64_t i = 0; i < from.elements(); ++i) out[i] = LoadElement(from.data, from.dtype, i);
-    Check(cudaMemcpyAsync(const_cast<float*>(to), out,
-                          static_cast<size_t>(from.elements()) * sizeof(float),
-                          cudaMemcpyHostToDevice, stream_.get()),
-          "copying norms to the GPU");
+    CopyToDevice(const_cast<float*>(to), out, static_cast<size_t>(from.elements()) * sizeof(float),
+                 stream_.get(), "the model's norms");
     Sent();
   }
   // The biases of q and k, in the order in which the tiles have a head's elements.
@@ -142,10 +140,8 @@ class Uploader {
       const int64_t at = spec.rope.interleaved ? head * dim + element % 2 * half + element / 2 : i;
       out[at] = LoadElement(from.data, from.dtype, i);
     }
-    Check(cudaMemcpyAsync(const_cast<float*>(to), out,
-                          static_cast<size_t>(from.elements()) * sizeof(float),
-                          cudaMemcpyHostToDevice, stream_.get()),
-          "copying biases to the GPU");
+    CopyToDevice(const_cast<float*>(to), out, static_cast<size_t>(from.elements()) * sizeof(float),
+                 stream_.get(), "the model's biases");
     Sent();
   }
   void Finish() { stream_.Synchronize(); }
@@ -254,6 +250,7 @@ DeviceModel DeviceModel::Load(const Model& model) {
 
 DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
   DeviceModel device = Allocate(spec);
+  const Stream stream;
   // Sums of more terms get smaller ones, as trained models have it: with weights of one size a
   // model of Huginn's width multiplies every rounding at each layer
   // (docs/journal/cuda-decode-kernel.md says by how much), and two ways to compute the same row end
@@ -264,9 +261,10 @@ DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
     const auto width = static_cast<float>(m.cols);
     const float scale = width > kWidth ? kScale * std::sqrt(kWidth / width) : kScale;
     const auto first = static_cast<size_t>(m.data - device.matrices.data());
-    FillRandom<<<1024, 256>>>(const_cast<bf16*>(m.data), first,
-                              static_cast<size_t>(m.rows) * static_cast<size_t>(m.ld), seed, scale);
-    if (m.cols < m.ld) ClearPadding<<<static_cast<unsigned>(m.rows), 64>>>(m);
+    FillRandom<<<1024, 256, 0, stream.get()>>>(
+        const_cast<bf16*>(m.data), first, static_cast<size_t>(m.rows) * static_cast<size_t>(m.ld),
+        seed, scale);
+    if (m.cols < m.ld) ClearPadding<<<static_cast<unsigned>(m.rows), 64, 0, stream.get()>>>(m);
   };
   for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter}) fill(m);
   for (const auto* stack : {&device.prelude, &device.core, &device.coda}) {
@@ -275,9 +273,12 @@ DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
     }
   }
   const size_t n = device.vectors.size();
-  if (n > 0) FillOnes<<<static_cast<unsigned>((n + 255) / 256), 256>>>(device.vectors.data(), n);
+  if (n > 0) {
+    FillOnes<<<static_cast<unsigned>((n + 255) / 256), 256, 0, stream.get()>>>(
+        device.vectors.data(), n);
+  }
   Check(cudaGetLastError(), "filling random weights");
-  Check(cudaDeviceSynchronize(), "filling random weights");
+  stream.Synchronize();
   return device;
 }
 

@@ -42,16 +42,17 @@ double MeasureReadBandwidth() {
   const size_t bytes = std::min(size_t{4} << 30, FreeMemory() / 2 / 4096 * 4096);
   DeviceArray<uint4> data(bytes / sizeof(uint4), "the bandwidth test");
   DeviceArray<uint32_t> out(1, "the bandwidth test");
-  FillWithNoise<<<1024, 256>>>(data.data(), data.size());
+  const Stream stream;
+  FillWithNoise<<<1024, 256, 0, stream.get()>>>(data.data(), data.size());
   Check(cudaGetLastError(), "the bandwidth test");
   cudaEvent_t begin, end;
   Check(cudaEventCreate(&begin), "the bandwidth test");
   Check(cudaEventCreate(&end), "the bandwidth test");
   double best = 0;
   for (int i = 0; i < 20; ++i) {
-    cudaEventRecord(begin);
-    Read<<<132 * 16, 512>>>(data.data(), data.size(), out.data());
-    cudaEventRecord(end);
+    Check(cudaEventRecord(begin, stream.get()), "the bandwidth test");
+    Read<<<132 * 16, 512, 0, stream.get()>>>(data.data(), data.size(), out.data());
+    Check(cudaEventRecord(end, stream.get()), "the bandwidth test");
     Check(cudaEventSynchronize(end), "the bandwidth test");
     float ms = 0;
     cudaEventElapsedTime(&ms, begin, end);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backends/cuda/host/transfers.h"
 #include "backends/cuda/program/wide_work.h"
 #include "base/error.h"
 
@@ -45,13 +46,6 @@ CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
   return map;
 }
 
-DeviceArray<TensorMap> Upload(const std::vector<TensorMap>& maps) {
-  DeviceArray<TensorMap> on_device(maps.size(), "tensor maps");
-  Check(cudaMemcpy(on_device.data(), maps.data(), on_device.bytes(), cudaMemcpyHostToDevice),
-        "copying tensor maps");
-  return on_device;
-}
-
 }  // namespace
 
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device) {
@@ -65,7 +59,7 @@ DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices,
     const CUtensorMap map = Encode(encode, matrices[i]);
     std::memcpy(&maps[i], &map, sizeof(map));
   }
-  return Upload(maps);
+  return Upload(maps, "tensor maps");
 }
 
 DeviceArray<TensorMap> MakeWideMaps(const std::vector<DeviceMatrix>& matrices) {
@@ -74,7 +68,7 @@ DeviceArray<TensorMap> MakeWideMaps(const std::vector<DeviceMatrix>& matrices) {
     for (const int box : kWideBoxes)
       maps.push_back(MakeBoxMap(m.data, m.ld, m.rows, m.ld, kWideStageK, box));
   }
-  return Upload(maps);
+  return Upload(maps, "tensor maps");
 }
 
 TensorMap MakeBoxMap(const bf16* data, int64_t columns, int64_t rows, int64_t ld, int box_columns,

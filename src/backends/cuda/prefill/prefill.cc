@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cuda/host/transfers.h"
 #include "base/check.h"
 
 namespace loopspec::cuda {
@@ -112,11 +113,7 @@ void Prefiller::Allocate() {
   products_->AddInput(coda_hidden_.data(), b.ld_hidden);
   products_->AddInput(b.attention, b.ld_attention);
   products_->AddInput(b.ff_in, b.ld_ff);
-  const std::vector<double> frequencies = spec.RopeFrequencies();
-  frequencies_ = DeviceArray<double>(frequencies.size(), "the rotary frequencies");
-  Check(cudaMemcpy(frequencies_.data(), frequencies.data(), frequencies_.bytes(),
-                   cudaMemcpyHostToDevice),
-        "copying the rotary frequencies");
+  frequencies_ = cuda::Upload(spec.RopeFrequencies(), "the rotary frequencies");
 }
 
 EncodedPrompt Prefiller::Encode(std::span<const PrefillPlan> parts) const {
@@ -157,9 +154,7 @@ Prefiller::Lists Prefiller::Upload(PromptJob& job) {
   copy(prompt.pages, pages);
   copy(prompt.numbers, numbers);
   copy(prompt.stored, stored);
-  Check(cudaMemcpyAsync(job.device.data(), job.host.data(), bytes, cudaMemcpyHostToDevice,
-                        stream_.get()),
-        "copying the plan of a prompt");
+  CopyToDevice(job.device.data(), job.host.data(), bytes, stream_.get(), "the plan of a prompt");
   const std::byte* base = job.device.data();
   int8_memory_.page_list = reinterpret_cast<const int32_t*>(base + pages);
   return {reinterpret_cast<const PromptRow*>(base + rows),
@@ -325,10 +320,8 @@ void Prefiller::Logits(int readout, const PromptJob& job, const PromptChunk& chu
     const int rows = std::min(kLogitRows, chunk.rows - first);
     products_->Sums(model_.head, coda_hidden_.data(), first, rows, logits_.data(),
                     model_.spec.vocab, static_cast<int>(ld));
-    Check(cudaMemcpyAsync(host_logits_.data(), logits_.data(),
-                          static_cast<size_t>(rows) * ld * sizeof(float), cudaMemcpyDeviceToHost,
-                          stream_.get()),
-          "copying logits");
+    CopyToHost(host_logits_.data(), logits_.data(), static_cast<size_t>(rows) * ld * sizeof(float),
+               stream_.get(), "logits");
     stream_.Synchronize();
     for (int row = 0; row < rows; ++row) {
       const PromptRow& at = job.prompt.rows[static_cast<size_t>(chunk.row + first + row)];

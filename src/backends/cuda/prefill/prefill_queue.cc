@@ -63,6 +63,8 @@ void PrefillQueue::Work() {
       prefiller_.Run(entry->job, entry->sink);
     } catch (...) {
       error = std::current_exception();
+      // What was launched of it still reads the job's memory, which goes when the error is told.
+      (void)cudaStreamSynchronize(prefiller_.stream());
     }
     {
       const std::lock_guard lock(mutex_);
