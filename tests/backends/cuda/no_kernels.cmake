@@ -8,7 +8,8 @@ if(TARGET CUDA::cudart)
   target_include_directories(loopspec_cuda_program PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(loopspec_cuda_program PRIVATE loopspec_flags
     PUBLIC loopspec_sampling loopspec_kv loopspec_model loopspec_tensor loopspec_base CUDA::cudart)
-  file(GLOB tests CONFIGURE_DEPENDS backends/cuda/program_test.cc backends/cuda/*_order_test.cc)
+  file(GLOB tests CONFIGURE_DEPENDS backends/cuda/program_test.cc backends/cuda/patience_test.cc
+    backends/cuda/*_order_test.cc)
   loopspec_test(cuda_program_test SOURCES ${tests} DEPENDS cuda_program calibrate COMPUTES)
   target_include_directories(cuda_program_test PRIVATE backends/cuda)
   set_tests_properties(cuda_program_test PROPERTIES COST 100)

@@ -125,7 +125,8 @@ struct CtaContext {
   const int32_t* chains;  // in `chain_cache` where they fit
   float scratch[kNormsOfRow][kWarps];
   uint32_t arrivals;                    // of CTAs at the grid's barrier, so far
-  uint64_t deadline;                    // of the launch (watchdog.cuh)
+  uint64_t looked;                      // when a wait last looked at the clock (watchdog.cuh)
+  uint64_t patience;                    // nanoseconds that the launch's waits may still count
   uint32_t given_up;                    // whether waits for other CTAs end at once
   int traced;                           // clock readings
   uint64_t full[kWarps * kMaxStages];   // mbarriers of the rings' stages: full

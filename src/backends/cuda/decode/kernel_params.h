@@ -100,7 +100,7 @@ struct DecodeParams {
   int32_t phases_begin, phases_end;  // that the launch runs
   uint64_t* clock;   // [phase][2], on the host: nanoseconds when the phase began, and when it ended
   uint32_t* status;  // on the host: becomes 1 when the watchdog gives the step up (watchdog.cuh)
-  uint64_t timeout;  // nanoseconds after which it does; 0: never
+  uint64_t timeout;  // nanoseconds of waiting after which it does (patience.h); 0: never
   uint64_t* trace;   // null, or clock readings of the (last) launch: when a phase begins and after
                      // every operation, for finding where time goes
 };

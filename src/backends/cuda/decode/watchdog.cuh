@@ -1,16 +1,18 @@
 // The watchdog: no wait lasts for ever.
 //
-// Waits for other CTAs look at the clock now and then. When one lasts beyond the launch's deadline,
-// its CTA gives the step up: from then on it waits for no other CTA, and runs through the rest of
-// its operations with whatever values there are. All CTAs have about the same deadline. Nothing but
-// values depends on values, so the kernel ends in good order, about as fast as any step, and the
-// context stays usable. The host learns of it from `status` and reports an error.
+// Waits for other CTAs look at the clock now and then, and count the time (patience.h: without what
+// other processes have of the GPU). When a launch has used up its time, the CTA gives the step up:
+// from then on it waits for no other CTA, and runs through the rest of its operations with whatever
+// values there are. All CTAs have about the same time. Nothing but values depends on values, so the
+// kernel ends in good order, about as fast as any step, and the context stays usable. The host
+// learns of it from `status` and reports an error.
 //
 // The rings need nothing from other CTAs, so they are waited for even then. Should one make no
 // progress at all, that wait ends after a number of polls.
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
+#include "backends/cuda/decode/patience.h"
 #include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {
@@ -18,7 +20,8 @@ namespace loopspec::cuda {
 // At the start of a launch, by one thread. `given_up`: by an earlier launch of the step.
 __device__ __forceinline__ void StartWatchdog(const DecodeParams& p, bool given_up) {
   CtaContext& context = Context();
-  context.deadline = p.timeout == 0 ? ~uint64_t{0} : GlobalClock() + p.timeout;
+  context.looked = GlobalClock();
+  context.patience = p.timeout == 0 ? ~uint64_t{0} : p.timeout;
   context.given_up = given_up ? 1 : 0;
 }
 // At its end, by one thread of each CTA.
@@ -33,6 +36,22 @@ __device__ __forceinline__ void GiveUpStep() {
   *static_cast<volatile uint32_t*>(&Context().given_up) = 1;
 }
 
+// One look at the clock, by any thread of the CTA; true when the launch has no time left.
+__device__ __forceinline__ bool LookAtClock() {
+  CtaContext& context = Context();
+  const uint64_t before = *static_cast<volatile uint64_t*>(&context.looked), now = GlobalClock();
+  const uint64_t counted = TimeOfLook(before, now);
+  // Threads that look at once count it once: the first to write.
+  if (counted == 0 ||
+      atomicCAS(reinterpret_cast<unsigned long long*>(&context.looked), before, now) != before)
+    return false;
+  if (context.patience > counted) {
+    context.patience -= counted;
+    return false;
+  }
+  return true;
+}
+
 // Whether a wait for other CTAs must end without a result; asked after every poll. The cycle
 // counter decides how closely it looks, because a count of polls would take a register in the
 // products: at the CTA's flag in a sixteenth of the time, at the clock about seven times a second.
@@ -42,7 +61,7 @@ __device__ __forceinline__ bool MustGiveUp() {
   asm volatile("mov.u32 %0, %%clock;" : "=r"(cycles));
   if (__builtin_expect((cycles & 0xF000) != 0, 1)) return false;
   if (*static_cast<volatile uint32_t*>(&Context().given_up) != 0) return true;
-  if ((cycles & 0xFFFF000) != 0 || GlobalClock() < Context().deadline) return false;
+  if ((cycles & 0xFFFF000) != 0 || !LookAtClock()) return false;
   GiveUpStep();
   return true;
 }
