@@ -4,6 +4,7 @@
 #   OFF   never
 set(LOOPSPEC_CUDA_ARCHITECTURES "" CACHE STRING
   "GPU architectures to compile for, such as 90; empty: this machine's with AUTO, all with ON")
+option(LOOPSPEC_CUDA_PORTABLE "For tests on Hopper: kernels without TMA and wgmma, as other GPUs have them" OFF)
 set(LOOPSPEC_CUDA_ALL_ARCHITECTURES "80-real;90-real;100-real;120")
 
 # The architectures of this machine's GPUs, such as 90-real; empty where there is no GPU.

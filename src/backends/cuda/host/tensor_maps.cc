@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backends/cuda/host/architecture.h"
 #include "backends/cuda/host/transfers.h"
 #include "backends/cuda/program/wide_work.h"
 #include "base/error.h"
@@ -49,10 +50,7 @@ CUtensorMap Encode(EncodeFunction encode, const DeviceMatrix& m) {
 }  // namespace
 
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device) {
-  int major = 0;
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "reading the device");
-  if (major < 9) return {};
+  if (KernelArchitecture(device) < 90) return {};
   const EncodeFunction encode = FindEncode();
   std::vector<TensorMap> maps(matrices.size());
   for (size_t i = 0; i < maps.size(); ++i) {

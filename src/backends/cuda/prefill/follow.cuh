@@ -2,6 +2,7 @@
 // the one before ends, and waits for it.
 #pragma once
 
+#include "backends/cuda/host/architecture.h"
 #include "backends/cuda/host/cuda_memory.h"
 
 namespace loopspec::cuda {
@@ -14,13 +15,15 @@ __device__ __forceinline__ void FollowKernelBefore() {
 #endif
 }
 
-// Whether the current device has what FollowKernelBefore needs.
+// Whether the current device has what FollowKernelBefore needs, and the kernels were compiled with
+// it.
 inline bool KernelsMayOverlap() {
   int device = 0, major = 0;
   Check(cudaGetDevice(&device), "reading the device");
   Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "reading the device");
-  return major >= 9;
+  static const bool compiled = KernelArchitecture(device) >= 90;  // asked once: launches are many
+  return major >= 9 && compiled;
 }
 
 // Launches so that the kernel may start while the one before ends.

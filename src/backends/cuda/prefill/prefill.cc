@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cuda/host/architecture.h"
 #include "backends/cuda/host/transfers.h"
 #include "base/check.h"
 
@@ -23,11 +24,6 @@ int Attribute(cudaDeviceAttr attribute, int device) {
   return value;
 }
 
-bool IsHopper(int device) {
-  return Attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
-         Attribute(cudaDevAttrComputeCapabilityMinor, device) == 0;
-}
-
 }  // namespace
 
 Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
@@ -41,7 +37,7 @@ Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
       readout_depths_(options.readout_depths),
       state_scale_(model.spec.state_std * model.spec.embed_scale),
       state_seed_(options.state_seed),
-      hopper_(IsHopper(device) && !settings.portable),
+      hopper_(UsesHopperKernels(device) && !settings.portable),
       rows_(settings.rows != 0 ? settings.rows
             : hopper_          ? kHopperRows
                                : kPortableRows),

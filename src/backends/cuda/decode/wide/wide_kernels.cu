@@ -9,6 +9,7 @@
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
 #include "backends/cuda/decode/wide/wide_product_kernels.h"
+#include "backends/cuda/host/architecture.h"
 
 namespace loopspec::cuda {
 namespace {
@@ -238,12 +239,7 @@ WideKernels::WideKernels(const Program& program, int hidden, int device) : progr
         "reading the device");
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, ClockKernel), "looking for the kernels of operations");
-  int major = 0, minor = 0;
-  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-        "reading the device");
-  Check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-        "reading the device");
-  hopper_ = major == 9 && minor == 0 && program.wide_pieces;
+  hopper_ = UsesHopperKernels(device) && program.wide_pieces;
   from_ = WideFrom(hidden, hopper_);
   if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
   for (const WideMatrix& matrix : program.wide) {
