@@ -49,7 +49,7 @@ void ModelOptions::AddTo(Command command, bool may_lead) {
                         "Choose depths by rule, as if the model had never been calibrated"));
   group(command.AddOption("--kv-memory", kv_memory,
                           "Key/value memory to reserve, such as 8G; default: what the text "
-                          "needs (CPU), what is free (GPU)"));
+                          "needs (CPU), less than half of the GPU"));
 }
 
 EngineOptions ModelOptions::ToEngineOptions() const {

@@ -39,8 +39,8 @@ struct EngineOptions {
   bool trust_special_tokens = false;
   bool calibration = true;  // false: a calibration file of the model is ignored
 
-  // Key/value memory, over all requests. Neither: most of what is free on a GPU, a quarter of the
-  // machine's memory on a CPU, but no more than 32 texts of full length need.
+  // Key/value memory, over all requests. Neither: what 32 texts of full length need, but no more
+  // than 45 % of a GPU with the weights, or a quarter of the machine's memory on a CPU.
   int64_t kv_memory = 0;     // bytes
   int64_t kv_positions = 0;  // or positions
   // How much of it may hold prefixes for later requests while none uses them: -1 all, 0 none.

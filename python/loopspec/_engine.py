@@ -263,7 +263,7 @@ class Engine:
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
     recurrence: run so many recurrences instead of the model's own R.
     recurrences: numbers below R after which requests and `logits` may read the model out, too; Ouro models have them all.
-    kv_memory: for keys and values, in bytes or as "8GiB"; None: a quarter of a CPU's memory, most of a free GPU's.
+    kv_memory: for keys and values, in bytes or as "8GiB"; None: a quarter of a CPU's memory, less than half of a GPU's.
     kv_positions: the same counted in tokens, those of all requests together, prompts and answers; give one or the other.
     cache_memory: how much of it may keep prefixes of texts for later requests; None: all of it. 0: none.
     max_running, max_queued: answers that are decoded at once, and that may wait: more are QueueFull.

@@ -17,6 +17,19 @@ constexpr double kLog2e = 1.4426950408889634;
 // small part of one.
 constexpr double kTimeout = 10;
 
+// Bytes of the current device, and how many of them nobody has taken.
+struct GpuMemory {
+  size_t free = 0, total = 0;
+};
+GpuMemory ReadMemory() {
+  GpuMemory memory;
+  Check(cudaMemGetInfo(&memory.free, &memory.total), "asking for the free memory");
+  return memory;
+}
+double Gigabytes(size_t bytes) {
+  return static_cast<double>(bytes) * 1e-9;
+}
+
 int HeadStride(const ModelSpec& spec) {
   for (const int stride : {32, 64, 128, 256}) {
     if (spec.head_dim <= stride) return stride;
@@ -195,6 +208,25 @@ void CudaBackend::AllocateCells() {
   p.buffers.cell_kv = cell_kv_.data();
 }
 
+// Pages where nobody says how many: what 32 texts of full length need, but no more than lets a
+// second engine like this one have as much on the same GPU. It does not depend on what others have
+// taken: who finds too little free is told so.
+int64_t CudaBackend::UsualPages(size_t page_bytes) const {
+  constexpr double kShare = 0.45;  // of the GPU, for all that this engine takes
+  size_t other = size_t{1} << 30;  // the driver's context, buffers of steps and prompts
+  other += model_.matrices.bytes() + model_.vectors.bytes();
+  if (options_.kv_type == KvType::kInt8)  // a plane of the longest text as bf16 (prompt_int8.h)
+    other += static_cast<size_t>(PagesFor(model_.spec.max_positions)) * kPageSize *
+             static_cast<size_t>(2 * params_.shapes.kv_heads * params_.shapes.head_stride) *
+             sizeof(bf16);
+  const auto total = static_cast<double>(ReadMemory().total), taken = static_cast<double>(other);
+  // A model too large for two engines leaves room for its own work alone.
+  const double room = std::max(kShare * total - taken, (total - taken) / 4);
+  const auto fitting = static_cast<int64_t>(room / static_cast<double>(page_bytes));
+  return std::max<int64_t>(
+      1, std::min<int64_t>(fitting, int64_t{32} * PagesFor(model_.spec.max_positions)));
+}
+
 void CudaBackend::AllocatePages() {
   DecodeParams& p = params_;
   const size_t page_elements = static_cast<size_t>(p.shapes.planes) *
@@ -211,18 +243,18 @@ void CudaBackend::AllocatePages() {
   } else if (options_.kv_positions > 0) {
     pages = PagesFor(options_.kv_positions);
   } else {
-    // Most of what is free, but no more than many requests of full length could use.
-    size_t reserve = size_t{1} << 30;       // prompts' buffers, distributions
-    if (options_.kv_type == KvType::kInt8)  // and a plane of the longest as bf16 (prompt_int8.h)
-      reserve += static_cast<size_t>(PagesFor(model_.spec.max_positions)) * kPageSize *
-                 static_cast<size_t>(2 * p.shapes.kv_heads * p.shapes.head_stride) * sizeof(bf16);
-    const size_t free = FreeMemory();
-    const auto fitting =
-        static_cast<int64_t>((free > reserve ? free - reserve : 0) * 9 / 10 / page_bytes);
-    pages = std::min<int64_t>(fitting, int64_t{32} * PagesFor(model_.spec.max_positions));
-    if (pages < 1) FailMemory(page_bytes, "one page of keys and values");
+    pages = UsualPages(page_bytes);
   }
   pages = std::min<int64_t>(pages, int64_t{1} << 24);
+  const GpuMemory memory = ReadMemory();
+  if (static_cast<size_t>(pages) * page_bytes > memory.free) {
+    Fail(
+        "the GPU has {:.2f} of {:.2f} GB free, key/value memory for {} positions needs {:.2f} GB: "
+        "ask for less of it{}",
+        Gigabytes(memory.free), Gigabytes(memory.total), pages * kPageSize,
+        Gigabytes(static_cast<size_t>(pages) * page_bytes),
+        options_.kv_type == KvType::kInt8 ? "" : ", or for int8 keys, which take half as much");
+  }
   // Padding within a head must read as zero.
   const bool padded = p.shapes.head_stride != p.shapes.head_dim;
   page_kv_ = DeviceArray<bf16>(static_cast<size_t>(pages) * page_elements,

@@ -86,6 +86,7 @@ class CudaBackend final : public Backend {
 
   void AllocateRows();
   void AllocateCells();
+  int64_t UsualPages(size_t page_bytes) const;
   void AllocatePages();
   void UploadProgram();
   void Launch(const StepPlan& plan, InFlight& flight);
