@@ -27,8 +27,8 @@ using Experiments = std::map<std::string, Experiment>;
 
 constexpr const char* kDemo = "demo-";
 
-// The declarations: in the folder where we are, beside an installed binary, or in the tree that it
-// was built in.
+// The declarations: in the folder where we are, or beside the program, where a build folder has a
+// link to them.
 fs::path FindExperiments(const std::string& given) {
   if (!given.empty()) {
     if (!fs::is_directory(given))
@@ -37,8 +37,8 @@ fs::path FindExperiments(const std::string& given) {
   }
   std::error_code error;
   const fs::path binary = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& folder : {fs::path("experiments"), binary / "../share/loopspec/experiments",
-                                 binary / "../../../experiments"}) {
+  for (const fs::path& folder :
+       {fs::path("experiments"), binary / "../share/loopspec/experiments"}) {
     if (fs::exists(folder / "base-models.json", error)) return folder;
   }
   Fail("there is no folder experiments here or beside the program: name it with --experiments DIR");
