@@ -36,10 +36,11 @@ function(loopspec_cold target)
   target_compile_options(${target} PRIVATE ${LOOPSPEC_COLD_OPTIONS})
 endfunction()
 
-# loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long] [COMPUTES]): a GoogleTest binary known to ctest.
+# loopspec_test(NAME SOURCES ... [DEPENDS folder ...] [LABEL long] [COMPUTES] [GPU]): a GoogleTest binary known to ctest.
 # COMPUTES: the test's own code takes long, so it is compiled with some optimisation.
+# GPU: the test is about the GPU, which no other test sees.
 function(loopspec_test name)
-  cmake_parse_arguments(ARG "COMPUTES" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES;GPU" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
   set(computes)
   if(ARG_COMPUTES)
     set(computes COMPUTES)
@@ -51,14 +52,18 @@ function(loopspec_test name)
   endforeach()
   add_test(NAME ${name} COMMAND ${name})
   loopspec_test_limits(${name} "${ARG_TIMEOUT}" "${ARG_LABEL}")
+  if(ARG_GPU)
+    loopspec_gpu_test(${name})
+  endif()
 endfunction()
 
-# loopspec_tests(NAME SOURCES a_test.cc ... [PREFIX word_] [DEPENDS folder ...] [COMPUTES] [QUICK]): one binary of several
+# loopspec_tests(NAME SOURCES a_test.cc ... [PREFIX word_] [DEPENDS folder ...] [COMPUTES] [QUICK] [ANY_DEVICE]): one binary of several
 # GoogleTest files, which are compiled together. ctest knows each file as a test of its own, PREFIX and the file's name: it
 # runs the suites of that file. QUICK: they take a moment, so that with AddressSanitizer all are one test with the binary's
 # name. At the end of a process it looks for leaks, for which GCC's takes four seconds on arm64 however little there is.
+# ANY_DEVICE: where the build has the CUDA backend each file is a second test, NAME_gpu, on the GPU (tests/support/device.h).
 function(loopspec_tests name)
-  cmake_parse_arguments(ARG "COMPUTES;QUICK" "PREFIX" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES;QUICK;ANY_DEVICE" "PREFIX" "SOURCES;DEPENDS" ${ARGN})
   set(computes)
   if(ARG_COMPUTES)
     set(computes COMPUTES)
@@ -95,6 +100,12 @@ function(loopspec_tests name)
       add_test(NAME ${test} COMMAND ${name} --gtest_filter=${filter})
       loopspec_test_limits(${test} "" "")
     endif()
+    if(ARG_ANY_DEVICE AND LOOPSPEC_HAS_CUDA)
+      add_test(NAME ${test}_gpu COMMAND ${name} --gtest_filter=${filter})
+      loopspec_test_limits(${test}_gpu "" "")
+      loopspec_gpu_test(${test}_gpu)
+      set_tests_properties(${test}_gpu PROPERTIES ENVIRONMENT LOOPSPEC_TEST_DEVICE=cuda SKIP_RETURN_CODE 77)
+    endif()
     add_custom_target(${test} DEPENDS ${name})  # to be built by the test's name
   endforeach()
 endfunction()
@@ -124,9 +135,17 @@ function(loopspec_test_limits test timeout label)
     set_tests_properties(${test} PROPERTIES LABELS ${label})
   endif()
 endfunction()
+# A test of the GPU: it sees the machine's GPUs, and no other such test runs beside it, because they compare times and fill the
+# GPU's memory.
+function(loopspec_gpu_test test)
+  set_tests_properties(${test} PROPERTIES RESOURCE_LOCK gpu ENVIRONMENT_MODIFICATION "${LOOPSPEC_GPU_TEST_ENVIRONMENT}")
+endfunction()
 # A home that not even root can make.
-set(LOOPSPEC_TEST_ENVIRONMENT
+set(LOOPSPEC_GPU_TEST_ENVIRONMENT
   HOME=set:/dev/null/home LC_ALL=set:C.UTF-8 TZ=set:UTC XDG_CACHE_HOME=unset: HF_HOME=unset: HF_HUB_CACHE=unset: HF_TOKEN=unset: HF_ENDPOINT=unset:
   HF_HUB_OFFLINE=unset: LOOPSPEC_PULL=unset: NO_COLOR=unset:
   LOOPSPEC_API_KEY=unset: LOOPSPEC_PYTHON=unset: http_proxy=unset: https_proxy=unset: HTTP_PROXY=unset: HTTPS_PROXY=unset:
   ALL_PROXY=unset: all_proxy=unset:)
+# Every other test means the CPU: a program that chooses a device by itself then chooses that one, on a machine with a GPU too.
+set(LOOPSPEC_ON_CPU CUDA_VISIBLE_DEVICES=set:-1)
+set(LOOPSPEC_TEST_ENVIRONMENT ${LOOPSPEC_GPU_TEST_ENVIRONMENT} ${LOOPSPEC_ON_CPU})

@@ -169,7 +169,7 @@ CalibrationReport NewReport(const CommandOptions& options, const Backend& backen
   report.model = options.model.model;
   report.device = backend.device();
   report.chip = backend.chip();
-  const bool cpu = IsCpu(options.model.device);
+  const bool cpu = IsCpu(options.model.ToEngineOptions());
   report.device_class = NameOf(cpu ? DeviceClass::kCpu : DeviceClass::kGpu);
   report.compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
   report.threads = cpu ? backend.options().threads : 0;

@@ -97,7 +97,7 @@ Engine EngineFor(const ChatOptions& options) {
   const Model& model = loaded->model();
   EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
   // A GPU takes its memory at once: no more of it than one text can use.
-  if (!IsCpu(engine.device)) engine.kv_positions = model.spec.max_positions;
+  if (!IsCpu(engine)) engine.kv_positions = model.spec.max_positions;
   auto session = std::make_unique<Session>(engine, loaded);
   if (session->longest() < model.spec.max_positions)
     LogWarning("memory holds {} tokens of the model's context of {}", session->longest(),

@@ -72,6 +72,9 @@ struct Pipe {
   const bool own_home = std::any_of(options.environment.begin(), options.environment.end(),
                                     [](const auto& setting) { return setting.first == "HOME"; });
   if (!own_home) settings.push_back("HOME=" + Home());
+  // Most tests are about the CPU: with the usual --device auto they run there on every machine.
+  const char* gpus = options.gpu ? std::getenv("CUDA_VISIBLE_DEVICES") : "-1";
+  if (gpus != nullptr) settings.push_back(std::string("CUDA_VISIBLE_DEVICES=") + gpus);
   if (!options.colour) settings.push_back("NO_COLOR=1");
   for (const char* sanitizer : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(sanitizer); value != nullptr)

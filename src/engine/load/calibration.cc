@@ -130,11 +130,11 @@ std::string NameOf(const Machine& machine) {
 }
 
 Machine MachineFor(const Model& model, const EngineOptions& options) {
-  const bool cpu = IsCpu(options.device);
+  const bool cpu = IsCpu(options);
   const ComputeMode compute =
       cpu ? CpuComputeMode(model, ParseCompute(options.compute)) : ComputeMode::kBF16;
   Machine machine;
-  machine.chip = ChipOf(options.device);
+  machine.chip = ChipOf(options);
   if (cpu) machine.threads = options.threads > 0 ? options.threads : UsableCores();
   machine.compute = compute == ComputeMode::kF32 ? "f32" : "bf16";
   return machine;
@@ -204,7 +204,7 @@ std::vector<int> UncalibratedDepths(const ModelSpec& spec, DeviceClass device) {
 
 ChosenDepths ChooseDefaultDepths(const fs::path& folder, const Model& model,
                                  const EngineOptions& options) {
-  const DeviceClass device_class = IsCpu(options.device) ? DeviceClass::kCpu : DeviceClass::kGpu;
+  const DeviceClass device_class = IsCpu(options) ? DeviceClass::kCpu : DeviceClass::kGpu;
   const std::string device = NameOf(device_class);
   ChosenDepths chosen;
   chosen.depths = UncalibratedDepths(model.spec, device_class);

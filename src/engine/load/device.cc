@@ -5,6 +5,7 @@
 
 #include "base/cpu_name.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory_limit.h"
 #include "decode/depths.h"
 #include "kv/planes.h"
@@ -14,12 +15,17 @@ namespace {
 
 constexpr int kMostTexts = 32;  // of full length, that memory is taken for
 
+// The CUDA backend computes in bf16 alone.
+bool GpuComputes(ComputeMode compute) {
+  return compute != ComputeMode::kF32;
+}
+
 // -1 for the CPU.
-int ResolveDevice(const std::string& device) {
+int ResolveDevice(const std::string& device, ComputeMode compute) {
   if (device == "cpu") return -1;
   std::string why;
   const int count = CudaDeviceCount(&why);
-  if (device == "auto") return count > 0 ? 0 : -1;
+  if (device == "auto") return count > 0 && GpuComputes(compute) ? 0 : -1;
   if (device != "cuda" && !device.starts_with("cuda:"))
     Fail("device {}: expected auto, cpu, cuda or cuda:N", device);
   int index = 0;
@@ -47,16 +53,18 @@ int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device) {
-  const int gpu = ResolveDevice(device);
+  const int gpu = ResolveDevice(device, options.compute);
+  if (device == "auto" && !GpuComputes(options.compute) && CudaDeviceCount() > 0)
+    LogWarning("compute f32 was asked for, which the GPU does not do: this runs on the CPU");
   return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
 }
 
-bool IsCpu(const std::string& device) {
-  return ResolveDevice(device) < 0;
+bool IsCpu(const EngineOptions& options) {
+  return ResolveDevice(options.device, ParseCompute(options.compute)) < 0;
 }
 
-std::string ChipOf(const std::string& device) {
-  const int gpu = ResolveDevice(device);
+std::string ChipOf(const EngineOptions& options) {
+  const int gpu = ResolveDevice(options.device, ParseCompute(options.compute));
   return gpu < 0 ? CpuName() : CudaDeviceName(gpu);
 }
 
@@ -88,7 +96,7 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& op
   backend.state_seed = options.state_seed;
   backend.compute = ParseCompute(options.compute);
   backend.kv_type = ParseKvType(options.kv_type, backend.compute);
-  if (backend.kv_memory == 0 && backend.kv_positions == 0 && IsCpu(options.device))
+  if (backend.kv_memory == 0 && backend.kv_positions == 0 && IsCpu(options))
     backend.kv_positions = CpuPositions(model.spec, backend);
   return MakeBackend(model, backend, options.device);
 }

@@ -10,8 +10,9 @@
 
 namespace loopspec {
 
-// "cpu", "cuda", "cuda:1", or "auto": the first GPU, else the CPU. Throws Error when there is no
-// such device.
+// "cpu", "cuda", "cuda:1", or "auto": the first GPU where it can compute as asked (not in float32,
+// which is said in a line on standard error), else the CPU. Throws Error when there is no such
+// device.
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device);
 
@@ -21,9 +22,10 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& op
                                      std::span<const int> depths, int drafts = 0);
 
 // Whether MakeBackend would take the CPU. Throws Error when there is no such device.
-bool IsCpu(const std::string& device);
-// The name of the chip that it would take, as Backend::chip says it. Throws Error likewise.
-std::string ChipOf(const std::string& device);
+bool IsCpu(const EngineOptions& options);
+// The name of the chip that MakeBackend would take, as Backend::chip says it. Throws Error when
+// there is no such device.
+std::string ChipOf(const EngineOptions& options);
 
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);

@@ -9,6 +9,7 @@
 #include "serve/http/server.h"
 #include "serve/server/service.h"
 #include "tests/serve/client.h"
+#include "tests/support/device.h"
 
 namespace loopspec::test {
 namespace {
@@ -18,6 +19,7 @@ class FamilyServer : public testing::TestWithParam<const char*> {
   FamilyServer() : service_(Quiet()) {
     EngineOptions load;
     load.model = std::string(LOOPSPEC_BINARY_DIR "/goldens/") + GetParam();
+    load.device = TestDevice();
     load.threads = 1;
     load.kv_positions = 4096;
     load.recurrences = {1};

@@ -9,6 +9,7 @@
 #include "serve/http/server.h"
 #include "serve/server/service.h"
 #include "tests/serve/client.h"
+#include "tests/support/device.h"
 
 namespace loopspec::test {
 namespace {
@@ -18,6 +19,7 @@ class OddRequests : public testing::Test {
   static void SetUpTestSuite() {
     EngineOptions load;
     load.model = LOOPSPEC_SOURCE_DIR "/models/ouro-demo";
+    load.device = TestDevice();
     load.threads = 1;
     load.kv_positions = 256;  // so that prompts are soon at the limit
     engine_ = std::make_shared<Engine>(load);
