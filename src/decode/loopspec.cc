@@ -99,6 +99,7 @@ void LoopSpec::Verify(const Decision& verdict) {
   Trace(source > 0 ? TraceEvent::Kind::kAccept : TraceEvent::Kind::kFallback, b, verdict.token,
         position, source);
   choice_.ObserveVerdict(b, source - 1);
+  if (b.undrafted) undrafted_from_ = std::min<int64_t>(undrafted_from_, b.position);
   held_cells_.push_back(tree_.ReleaseCell(root));
   commits_.push_back({held_cells_.back(), 0, b.position});
   Commit(verdict.token, source, child != kNoBranch && tree_[child].early, verdict);

@@ -7,6 +7,7 @@
 // autoregressive decoding, and with early children on top, prompt-lookup decoding.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -78,6 +79,9 @@ class LoopSpec {
     LOOPSPEC_CHECK(pending_.empty() && (drafting || drafts_are_optional()));
     drafting_ = drafting;
   }
+  // Decided positions before the first one that passed a proposal depth without a readout: these
+  // have keys and values of the coda at every depth of the request, later ones perhaps not.
+  int64_t drafted() const { return std::min(decided(), undrafted_from_); }
   // Share of tokens from proposal `index`, as far as known.
   double DraftShare(int index) const { return choice_.Share(index); }
 
@@ -160,6 +164,7 @@ class LoopSpec {
   std::vector<int32_t> held_cells_;
   std::vector<char> depth_seen_;
   bool drafting_ = true;
+  int64_t undrafted_from_ = INT64_MAX;  // the first position decided without one of its drafts
 
   FinishReason reason_ = FinishReason::kNone;
   std::string error_;

@@ -4,8 +4,30 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decode/depths.h"
 
 namespace loopspec {
+namespace {
+
+// Planes that a text depends on: those of B up to its last depth, and the coda's wherever it is
+// read out. Greedy and coupled text depends on the last readout alone, but its drafts, and so its
+// speed, depend on the others.
+PagePlanes PlanesRead(const DecodeRequest& request, const ModelSpec& spec) {
+  PagePlanes planes{RecurrenceOf(request, spec)};
+  if (spec.coda_layers > 0) planes.readouts = ReadoutDepths(request.depths, planes.recurrence);
+  return planes;
+}
+
+// Planes that prefill writes: the coda's at every depth that the backend reads out on the way.
+PagePlanes PlanesPrefilled(int recurrence, const ModelSpec& spec, const BackendOptions& backend) {
+  PagePlanes planes{recurrence};
+  for (const int depth : backend.readout_depths) {
+    if (spec.coda_layers > 0 && depth <= recurrence) planes.readouts.push_back(depth);
+  }
+  return planes;
+}
+
+}  // namespace
 
 Admission::Admission(Backend& backend, KvLedger& ledger, KvPages& pages, const Sequences& sequences,
                      int max_running, const StepCost& cost)
@@ -23,11 +45,16 @@ bool Admission::Admit(Sequence& sequence) {
   const std::span<const int32_t> prompt = sequence.to_prefill();
   const auto length = static_cast<int64_t>(prompt.size());
   const Sequence* sibling = Sibling(sequence);
+  sequence.reads = PlanesRead(sequence.request, backend_.spec());
+  sequence.prompt_planes =
+      sibling != nullptr
+          ? sibling->prompt_planes
+          : PlanesPrefilled(sequence.reads.recurrence, backend_.spec(), backend_.options());
   int64_t known = 0;
   if (sibling != nullptr) {
     known = pages_.ForkWhole(sibling->decoder->pages(), length, pages);
   } else if (!sequence.scored()) {  // scores come from computing every position
-    known = pages_.TakePrefixHit(prompt, pages, RecurrenceOf(sequence.request, backend_.spec()));
+    known = pages_.TakePrefixHit(prompt, pages, sequence.reads, &sequence.prompt_planes);
   }
   if (!pages_.Grow(pages, length + 1, CountRunning(sequences_))) return false;
   if (sibling != nullptr) {

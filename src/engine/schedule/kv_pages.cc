@@ -31,23 +31,25 @@ bool KvPages::Grow(SequencePages& pages, int64_t positions, int spare) {
 }
 
 int64_t KvPages::TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages,
-                               int recurrence) {
-  return cache_.Find(tokens, pages, recurrence);
+                               const PagePlanes& needed, PagePlanes* held) {
+  return cache_.Find(tokens, pages, needed, held);
 }
 
 int64_t KvPages::ExtendPrefixHit(std::span<const int32_t> tokens, int64_t known,
-                                 SequencePages& pages, int recurrence) {
+                                 SequencePages& pages, const PagePlanes& needed, PagePlanes* held) {
   if (known % kPageSize != 0) return known;  // a page that is half written is written to its end
   SequencePages found(ledger_);
-  const int64_t now = cache_.Find(tokens, found, recurrence);
+  PagePlanes found_planes = held != nullptr ? *held : PagePlanes{};
+  const int64_t now = cache_.Find(tokens, found, needed, &found_planes);
   if (now <= known) return known;
+  if (held != nullptr) *held = found_planes;
   pages.ReplaceFront(std::move(found));
   return now;
 }
 
 void KvPages::CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages,
-                          int recurrence) {
-  cache_.Insert(tokens, pages.pages(), recurrence);
+                          const PagePlanes& planes) {
+  cache_.Insert(tokens, pages.pages(), planes);
 }
 
 int64_t KvPages::ForkWhole(const SequencePages& from, int64_t positions, SequencePages& to) {

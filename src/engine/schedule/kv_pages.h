@@ -27,14 +27,16 @@ class KvPages {
 
   // ---- Prefixes ----
   // Puts the cached beginning of `tokens` into `pages`, which is empty; returns how many tokens
-  // hit.
-  // `recurrence`: at which the sequence's tokens are decided, as in PrefixCache.
-  int64_t TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages, int recurrence = 0);
+  // hit. `needed` and `held` are those of PrefixCache::Find.
+  int64_t TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages,
+                        const PagePlanes& needed = {}, PagePlanes* held = nullptr);
   // The same later on, when the first `known` tokens are in `pages` already: what is cached by now
   // takes the place of pages that are not written yet. Returns how many tokens are there then.
   int64_t ExtendPrefixHit(std::span<const int32_t> tokens, int64_t known, SequencePages& pages,
-                          int recurrence = 0);
-  void CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages, int recurrence = 0);
+                          const PagePlanes& needed = {}, PagePlanes* held = nullptr);
+  // `planes`: what all these pages hold.
+  void CachePrefix(std::span<const int32_t> tokens, const SequencePages& pages,
+                   const PagePlanes& planes = {});
   // The same text once more, for its first `positions` positions: whole pages are shared, which
   // returns how many positions that are; the page after them, once Grow has taken it, is copied.
   int64_t ForkWhole(const SequencePages& from, int64_t positions, SequencePages& to);

@@ -22,7 +22,7 @@ void Prefill::Begin(Sequence& sequence) {
   if (!scored) {
     const int64_t known =
         pages_.ExtendPrefixHit(prompt, sequence.prefilled, sequence.decoder->pages(),
-                               RecurrenceOf(sequence.request, backend_.spec()));
+                               sequence.reads, &sequence.prompt_planes);
     sequence.result.cached_tokens += known - sequence.prefilled;
     sequence.prefilled = sequence.committed = known;
     if (known == std::ssize(prompt)) return EndOfPrompt(sequence);
@@ -33,7 +33,7 @@ void Prefill::Begin(Sequence& sequence) {
   const PrefillPlan plan{{sequence.decoder->pages().pages().data()},
                          static_cast<int32_t>(start),
                          prompt.subspan(start, length),
-                         RecurrenceOf(sequence.request, backend_.spec())};
+                         sequence.reads.recurrence};
   end_ = static_cast<int64_t>(start + length);
   timer_.Reset();
   if (scored) {
@@ -57,7 +57,7 @@ void Prefill::Finish() {
   const std::span<const int32_t> prompt = sequence.to_prefill();
   // At once, not at the prompt's end: others with the same beginning may wait for their chunk.
   pages_.CachePrefix(prompt.first(static_cast<size_t>(end_)), sequence.decoder->pages(),
-                     RecurrenceOf(sequence.request, backend_.spec()));
+                     sequence.prompt_planes);
   if (end_ == std::ssize(prompt)) return EndOfPrompt(sequence);
   if (!sequence.report_prefill) return;
   if (timer_.Seconds() < kReportSeconds) sequence.part *= 2;

@@ -4,6 +4,12 @@
 
 namespace loopspec {
 
+bool PagePlanes::Hold(const PagePlanes& needed) const {
+  return recurrence == needed.recurrence &&
+         std::includes(readouts.begin(), readouts.end(), needed.readouts.begin(),
+                       needed.readouts.end());
+}
+
 // The finaliser of SplitMix64 for every token.
 uint64_t HashPage(uint64_t hash, const int32_t* tokens) {
   for (int i = 0; i < kPageSize; ++i) {
@@ -24,7 +30,7 @@ PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const i
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const Entry& entry = *it->second;
-    if (entry.parent == parent && entry.recurrence == recurrence &&
+    if (entry.parent == parent && entry.planes.recurrence == recurrence &&
         std::equal(entry.tokens.begin(), entry.tokens.end(), tokens))
       return it->second;
   }
@@ -33,37 +39,48 @@ PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const i
 
 void PrefixCache::Touch(Entry* last) {
   for (Entry* entry = last; entry != nullptr; entry = entry->parent) {
-    const Place place = Look(entry->hash, entry->parent, entry->tokens.data(), entry->recurrence);
+    const Place place =
+        Look(entry->hash, entry->parent, entry->tokens.data(), entry->planes.recurrence);
     entries_.splice(entries_.begin(), entries_, place);
   }
 }
 
 int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequence,
-                          int recurrence) {
+                          const PagePlanes& needed, PagePlanes* held) {
   Entry* last = nullptr;
   uint64_t hash = 0;
   int64_t found = 0;
   for (; found + kPageSize <= static_cast<int64_t>(tokens.size()); found += kPageSize) {
     hash = hash_(hash, tokens.data() + found);
-    const Place place = Look(hash, last, tokens.data() + found, recurrence);
-    if (place == entries_.end()) break;
+    const Place place = Look(hash, last, tokens.data() + found, needed.recurrence);
+    if (place == entries_.end() || !place->planes.Hold(needed)) break;
     last = &*place;
     sequence.Share(place->page);
+    if (held == nullptr) continue;
+    std::erase_if(held->readouts, [&](int depth) {
+      return !std::binary_search(last->planes.readouts.begin(), last->planes.readouts.end(), depth);
+    });
   }
   Touch(last);
   return found;
 }
 
 void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
-                         int recurrence) {
+                         const PagePlanes& planes) {
   Entry* parent = nullptr;
   uint64_t hash = 0;
   for (size_t i = 0; i < pages.size() && (i + 1) * kPageSize <= tokens.size(); ++i) {
     const int32_t* block = tokens.data() + i * kPageSize;
     hash = hash_(hash, block);
-    const Place known = Look(hash, parent, block, recurrence);
+    const Place known = Look(hash, parent, block, planes.recurrence);
     if (known != entries_.end()) {
       parent = &*known;
+      if (known->page == pages[i] || known->planes.Hold(planes)) continue;
+      // Entries below stay: what their pages hold does not depend on this one.
+      pages_.Drop(known->page);
+      pages_.Keep(pages[i]);
+      known->page = pages[i];
+      known->planes = planes;
       continue;
     }
     if (parent != nullptr) ++parent->children;  // so that EvictOne below cannot evict it
@@ -72,7 +89,7 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_
       break;
     }
     pages_.Keep(pages[i]);
-    entries_.push_front({parent, hash, recurrence, {}, pages[i], 0});
+    entries_.push_front({parent, hash, planes, {}, pages[i], 0});
     std::copy_n(block, kPageSize, entries_.front().tokens.begin());
     by_hash_.emplace(hash, entries_.begin());
     parent = &entries_.front();

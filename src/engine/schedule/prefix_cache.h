@@ -5,6 +5,12 @@
 // is never a wrong one. Pages have reference counts: an entry is one holder among others, and a
 // page that a sequence still reads is never evicted. Readout depths, state seed
 // and compute mode belong to the backend, so a cache serves one backend only.
+//
+// Pages of one text need not hold the same planes. Prefill writes the coda's planes at every
+// readout depth; decoding writes them only at the depths that the request was read out at. An entry
+// therefore says which planes its page holds (PagePlanes), and a request is given a page only if
+// that holds every plane that the request reads. So what a request finds in the cache has, bit for
+// bit, what prefilling its prompt would have written, and its text does not depend on the cache.
 #pragma once
 
 #include <array>
@@ -12,6 +18,7 @@
 #include <list>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "kv/ledger.h"
 
@@ -20,6 +27,16 @@ namespace loopspec {
 // The hash of a text that ends with a whole page, from the hash of the text before that page.
 using PageHash = uint64_t (*)(uint64_t before, const int32_t* tokens);
 uint64_t HashPage(uint64_t before, const int32_t* tokens);
+
+// Planes whose keys and values a page holds for all its positions, or that a request reads.
+struct PagePlanes {
+  int recurrence = 0;  // depths of B; 0 in tests that have one depth alone
+  // Ascending: depths whose coda planes are among them. Empty for a model without coda layers.
+  std::vector<int> readouts = {};
+
+  bool Hold(const PagePlanes& needed) const;
+  bool operator==(const PagePlanes&) const = default;
+};
 
 class PrefixCache {
  public:
@@ -31,14 +48,17 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // Shares the pages of the longest known beginning of `tokens` with `sequence`, which is empty.
-  // Returns how many tokens that are, a multiple of kPageSize. `recurrence`: the depth that the
-  // text is decided at, 0 for the model's own; pages of one depth are of no use at another, whose
-  // planes they may lack.
-  int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence, int recurrence = 0);
+  // Only pages that hold `needed` are taken; texts of different recurrences share no pages. Returns
+  // how many tokens were found, a multiple of kPageSize. `held`, where given, loses the readouts
+  // that one of these pages lacks.
+  int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence,
+               const PagePlanes& needed = {}, PagePlanes* held = nullptr);
 
   // Keeps the pages of `tokens`, as far as they are whole; pages[i] holds tokens [64 i, 64 i + 64)
-  // for good. Where a beginning is known already, its own pages stay.
-  void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int recurrence = 0);
+  // for good, and all of them hold `planes`. Where a beginning is known already, the known page
+  // stays if it holds these planes too; otherwise the new one takes its place.
+  void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+              const PagePlanes& planes = {});
 
   // Evicts the least recently used entry whose page has no other holder. False when there is none.
   bool EvictOne();
@@ -47,16 +67,16 @@ class PrefixCache {
 
  private:
   struct Entry {
-    Entry* parent;  // null: the text begins here
-    uint64_t hash;  // of the text up to the end of this page
-    int recurrence;
+    Entry* parent;      // null: the text begins here
+    uint64_t hash;      // of the text up to the end of this page
+    PagePlanes planes;  // of the page
     std::array<int32_t, kPageSize> tokens;
     int32_t page;
     int children;
   };
   using Place = std::list<Entry>::iterator;
 
-  // The entry for a page of tokens after `parent`; end() when there is none.
+  // The entry for a page of tokens after `parent`, whatever its readouts; end() when there is none.
   Place Look(uint64_t hash, const Entry* parent, const int32_t* tokens, int recurrence);
   // Marks `last` and its parents as used now, the parents as the more recent: so the one at the end
   // of the list has no children.

@@ -391,8 +391,11 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
       std::vector<int32_t> text = sequence.request.prompt;
       for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
       text.resize(std::min(text.size(), static_cast<size_t>(sequence.committed)));
-      if (sequence.stage != Stage::kPreempted)
-        pages_.CachePrefix(text, decoder.pages(), RecurrenceOf(sequence.request, backend_.spec()));
+      if (sequence.stage != Stage::kPreempted) {
+        const auto drafted = std::min(text.size(), static_cast<size_t>(decoder.drafted()));
+        pages_.CachePrefix(std::span(text).first(drafted), decoder.pages(), sequence.reads);
+        pages_.CachePrefix(text, decoder.pages(), sequence.undrafted_planes());
+      }
     }
     result.times.decode = sequence.reported > 0 ? sequence.decoded.Seconds() : 0.0;
     result.statistics = decoder.statistics();

@@ -10,6 +10,7 @@
 
 #include "base/timer.h"
 #include "decode/loopspec.h"
+#include "engine/schedule/prefix_cache.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/token_stream.h"
 #include "loopspec/request.h"
@@ -32,6 +33,8 @@ struct Sequence {
 
   Stage stage = Stage::kWaiting;
   std::unique_ptr<LoopSpec> decoder;  // from admission on
+  PagePlanes reads;                   // planes that its text depends on
+  PagePlanes prompt_planes;           // that its pages of the prompt hold, prefilled or found
   int64_t prefilled = 0;              // positions of the prompt that lie in KV pages
   int64_t committed = 0;              // positions that do, the prompt's included
   int64_t last_chunk = 0;  // scheduling step of its last chunk, or the one before its admission
@@ -49,6 +52,12 @@ struct Sequence {
   // Every position of the prompt is computed here, none taken from the cache.
   bool scored() const { return prompt_logprobs >= 0 || on_logits; }
   bool running() const { return stage == Stage::kPrefill || stage == Stage::kDecode; }
+  // Planes that pages of the answer hold where tokens were decided without drafts.
+  PagePlanes undrafted_planes() const {
+    PagePlanes planes = reads;
+    if (!planes.readouts.empty()) planes.readouts = {planes.readouts.back()};
+    return planes;
+  }
   // Positions that are still to be computed, at most.
   int64_t work_left() const {
     return std::ssize(to_prefill()) - prefilled + request.max_tokens -

@@ -128,6 +128,82 @@ TEST(PrefixCache, AHitIsTheSameTextWhateverTheHash) {
   }
 }
 
+// ---- What a page holds ----
+
+// A text that is decided at another depth has other planes: both are kept, side by side.
+TEST(PrefixCache, TextsOfDifferentRecurrencesShareNoPages) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 20);
+  const std::vector<int32_t> text = Text(2, 0, 1);
+  const SequencePages four(ledger, 2 * kPageSize), two(ledger, 2 * kPageSize);
+  cache.Insert(text, four.pages(), {4, {4}});
+  SequencePages none(ledger);
+  EXPECT_EQ(cache.Find(text, none, {2, {}}), 0);
+  cache.Insert(text, two.pages(), {2, {}});
+  EXPECT_EQ(cache.size(), 4);
+  for (const auto& [needed, pages] :
+       {std::pair(PagePlanes{4, {4}}, four.pages()), std::pair(PagePlanes{2, {}}, two.pages())}) {
+    SequencePages hit(ledger);
+    ASSERT_EQ(cache.Find(text, hit, needed), 128);
+    EXPECT_TRUE(std::equal(pages.begin(), pages.end(), hit.pages().begin()));
+  }
+}
+
+TEST(PrefixCache, APageIsFoundByThoseWhoseReadoutsItHolds) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 20);
+  const std::vector<int32_t> text = Text(3, 0, 1);
+  const SequencePages pages(ledger, 3 * kPageSize);
+  // Prefilled, then an answer with drafts at depth 2, the end of it without.
+  cache.Insert(std::span(text).first(64), pages.pages(), {8, {2, 4, 8}});
+  cache.Insert(std::span(text).first(128), pages.pages(), {8, {2, 8}});
+  cache.Insert(text, pages.pages(), {8, {8}});
+  EXPECT_EQ(cache.size(), 3);
+  const auto hit = [&](std::vector<int> readouts, PagePlanes* held = nullptr) {
+    SequencePages sequence(ledger);
+    return cache.Find(text, sequence, {8, std::move(readouts)}, held);
+  };
+  EXPECT_EQ(hit({8}), 192);
+  EXPECT_EQ(hit({2, 8}), 128);
+  EXPECT_EQ(hit({4, 8}), 64);
+  EXPECT_EQ(hit({2, 4, 8}), 64);
+  EXPECT_EQ(hit({6, 8}), 0);
+  // What is prefilled after a hit holds no more than the pages that it was computed from.
+  PagePlanes held{8, {2, 4, 6, 8}};
+  EXPECT_EQ(hit({6, 8}, &held), 0);
+  EXPECT_EQ(held.readouts, (std::vector<int>{2, 4, 6, 8}));
+  EXPECT_EQ(hit({2, 8}, &held), 128);
+  EXPECT_EQ(held.readouts, (std::vector<int>{2, 8}));
+}
+
+// A page that lacks planes gives way to one that has them; the pages after it stay.
+TEST(PrefixCache, APageThatHoldsWhatTheKnownOneLacksTakesItsPlace) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 20);
+  const std::vector<int32_t> text = Text(2, 0, 1);
+  {
+    const SequencePages plain(ledger, 2 * kPageSize), prefilled(ledger, 2 * kPageSize),
+        other(ledger, 2 * kPageSize);
+    cache.Insert(text, plain.pages(), {8, {8}});
+    cache.Insert(std::span(text).first(64), prefilled.pages(), {8, {2, 8}});
+    EXPECT_EQ(cache.size(), 2);
+    SequencePages all(ledger), drafts(ledger);
+    ASSERT_EQ(cache.Find(text, all, {8, {8}}), 128);
+    EXPECT_EQ(all.pages()[0], prefilled.pages()[0]);
+    EXPECT_EQ(all.pages()[1], plain.pages()[1]);
+    EXPECT_EQ(cache.Find(text, drafts, {8, {2, 8}}), 64);
+    // One that holds less, or the same, changes nothing.
+    cache.Insert(text, other.pages(), {8, {8}});
+    SequencePages again(ledger);
+    ASSERT_EQ(cache.Find(text, again, {8, {8}}), 128);
+    EXPECT_TRUE(std::equal(all.pages().begin(), all.pages().end(), again.pages().begin()));
+  }
+  EXPECT_EQ(ledger.pages().available(), 18);
+  while (cache.EvictOne()) {
+  }
+  EXPECT_EQ(ledger.pages().available(), 20);
+}
+
 // Random texts over few tokens, so that they share beginnings, against a plain map of texts.
 void RandomHistory(PageHash hash) {
   std::mt19937 random(3);
