@@ -105,6 +105,10 @@ hub::PullResult PullWithProgress(hub::PullOptions options) {
     const int64_t unit = small ? 1000 : 1'000'000;
     line.Show(what, done / unit, total / unit, small ? "kB" : "MB");
   };
+  options.notice = [](const std::string& sentence) {
+    const char* erase = CanErase(STDERR_FILENO) ? "\r\x1b[K" : "";
+    fmt::print(stderr, "{}{}\n", erase, Printable(sentence));
+  };
   return hub::Pull(options);
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,14 +25,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostFailures = 6;  // in a row, without a byte
+constexpr int kMostFailures = 6;  // in a row, without a byte that had not come before
 constexpr int kMostCorrupt = 3;   // downloads that fail their checksum
-constexpr int kMostAttempts = 10'000;
+constexpr int kMostUnreachable =
+    2;                            // answers that the server's file ends before the byte asked for
+constexpr int kMostRestarts = 6;  // times that the file is begun again, for whatever reason
+constexpr int kMostAttempts = 1000;   // requests, each of which brought new bytes
+constexpr double kLongestWait = 120;  // seconds that a server may ask us to wait
 
 fs::path Incomplete(const fs::path& blob) {
   fs::path path = blob;
   path += ".incomplete";
   return path;
+}
+
+// The size of the whole file by an answer's headers; -1 where they do not say.
+int64_t SizeOffered(int status, const Headers& headers) {
+  const auto found = headers.find(status == 206 ? "content-range" : "content-length");
+  if (found == headers.end()) return -1;
+  // "bytes 100-199/200" or "200"
+  const std::string_view text = found->second;
+  const std::string_view size = status == 206 ? text.substr(text.find('/') + 1) : text;
+  int64_t value = -1;
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), value);
+  return error == std::errc() && end == size.data() + size.size() ? value : -1;
 }
 
 // blobs/ETAG.incomplete, opened: a beginning of the file, and its checksum so far.
@@ -65,8 +82,11 @@ class Partial : public Sink {
     }
   }
 
-  // From the first byte again.
+  // From the first byte again. A server that never lets a download end is not followed for ever.
   void Restart() {
+    if (++restarts_ > kMostRestarts)
+      Fail("{}: begun {} times, and all {} bytes have never come in one piece", request_.what,
+           kMostRestarts, request_.file.size);
     progress_.done -= at_;
     at_ = 0;
     digest_.Reset();
@@ -74,6 +94,13 @@ class Partial : public Sink {
   }
 
   void Begin(int status, const Headers& headers) override {
+    // A stale mirror or the sign-in page of a network gives itself away before any byte is taken.
+    const int64_t offered = SizeOffered(status, headers);
+    if (offered >= 0 && offered != request_.file.size)
+      Fail(
+          "{}: the server offers {} bytes, the listing says {}; it is an outdated mirror, or "
+          "something between here and the Hub answers for it",
+          request_.what, offered, request_.file.size);
     if (status != 206) {
       if (at_ > 0) Restart();  // all of it comes, whatever was asked for
       return;
@@ -125,7 +152,14 @@ class Partial : public Sink {
   Digest digest_;
   int file_ = -1;
   int64_t at_ = 0;  // bytes of the file that are there and in the digest
+  int restarts_ = 0;
 };
+
+// Why an answer may be better next time.
+std::string Why(const Answer& answer, const std::string& what) {
+  return answer.trouble.empty() ? fmt::format("{}: the Hub answered {}", what, answer.status)
+                                : fmt::format("{}: {}", what, answer.trouble);
+}
 
 std::string ErrorCode(const Answer& answer) {
   const auto code = answer.headers.find("x-error-code");
@@ -163,14 +197,22 @@ bool MayRecover(const Answer& answer) {
   return answer.status == 408 || answer.status == 429 || answer.status >= 500;
 }
 
-void WaitToRetry(const Answer& answer, int failures, const std::function<bool()>& cancelled) {
+void WaitToRetry(const Answer& answer, int failures, const std::string& what,
+                 const std::function<bool()>& cancelled,
+                 const std::function<void(const std::string& sentence)>& notice) {
   double seconds = std::min(10.0, 0.1 * static_cast<double>(1 << std::min(failures, 10)));
   if (const auto after = answer.headers.find("retry-after"); after != answer.headers.end()) {
     int asked = 0;
     const std::string& text = after->second;
     std::from_chars(text.data(), text.data() + text.size(), asked);
-    seconds = std::max(seconds, static_cast<double>(std::clamp(asked, 0, 60)));
+    if (asked > kLongestWait)
+      Fail("{}: the Hub answered {} and asks to wait {} s: run the same command again after that",
+           what, answer.status, asked);
+    seconds = std::max(seconds, static_cast<double>(asked));
   }
+  if (notice)
+    notice(fmt::format("trying again in {:.1f} s: {}", seconds,
+                       answer.ok() ? what + ": the answer ended early" : Why(answer, what)));
   for (double slept = 0; slept < seconds && !cancelled(); slept += 0.05)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
@@ -201,35 +243,49 @@ bool FetchBlob(Http& http, const BlobRequest& request, BlobProgress& progress) {
   if (there()) return true;  // whoever held the lock was at the same blob
   Partial partial(request, progress);
   partial.TakeUp();
-  int failures = 0, corrupt = 0;
-  for (int attempt = 0; attempt < kMostAttempts && !request.cancelled(); ++attempt) {
+  int failures = 0, corrupt = 0, unreachable = 0;
+  int64_t furthest = partial.at();  // of all attempts: only bytes beyond it are progress
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    if (request.cancelled()) return false;
     if (partial.complete()) {
       if (partial.Finish()) return true;
       partial.Restart();
       if (++corrupt == kMostCorrupt)
         Fail("{}: what came {} times does not have the checksum {} that the Hub lists",
              request.what, kMostCorrupt, request.file.etag);
+      if (request.notice)
+        request.notice(fmt::format("trying again: {} does not have its checksum", request.what));
     }
     const int64_t before = partial.at();
     const Answer answer = http.Get(request.url, before, &partial);
     if (answer.cancelled) return false;
     if (partial.complete()) continue;
-    if (answer.status == 416 && before > 0) {  // of a file that is shorter than what we have
+    if (answer.status == 416 && before > 0) {  // the server's file ends before this byte
+      if (++unreachable == kMostUnreachable)
+        Fail("{}: the server's file ends after {} bytes, the listing says {}", request.what, before,
+             request.file.size);
+      if (request.notice)
+        request.notice(
+            fmt::format("trying again: {} has no byte {} on the server", request.what, before));
       partial.Restart();
       continue;
     }
     if (!answer.ok() && !MayRecover(answer) && partial.at() == before)
       Fail("{}", Explain(answer, request.what, request.has_token));
-    failures = partial.at() > before ? 0 : failures + 1;
+    failures = partial.at() > furthest ? 0 : failures + 1;
+    furthest = std::max(furthest, partial.at());
     if (failures == kMostFailures) {
       Fail("{} ({} attempts; {} of {} bytes are kept, loopspec pull goes on from there)",
            answer.ok() ? fmt::format("{}: the answer ends early", request.what)
                        : Explain(answer, request.what, request.has_token),
            kMostFailures, partial.at(), request.file.size);
     }
-    WaitToRetry(answer, failures, request.cancelled);
+    WaitToRetry(answer, failures, request.what, request.cancelled, request.notice);
   }
-  return false;
+  Fail(
+      "{}: the connection broke {} times ({} of {} bytes are kept, loopspec pull goes on from "
+      "there)",
+      request.what, kMostAttempts, partial.at(), request.file.size);
 }
 
 }  // namespace loopspec::hub

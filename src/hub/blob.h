@@ -20,6 +20,8 @@ struct BlobRequest {
   std::filesystem::path lock;
   bool has_token = false;  // for messages
   std::function<bool()> cancelled;
+  // Told in one sentence why the file is asked for again.
+  std::function<void(const std::string& sentence)> notice = {};
 };
 
 struct BlobProgress {
@@ -35,14 +37,18 @@ int64_t PartialBytes(const std::filesystem::path& blob, int64_t size);
 bool BlobIsSound(const std::filesystem::path& blob, const RemoteFile& file);
 
 // Returns false when it was cancelled: what has come stays. Throws Error when the file cannot be
-// had, fails its checksum twice from the start, or cannot be written.
+// had, is not the one that the listing names, or cannot be written. Both the number of requests and
+// the bytes that they bring are bounded, whatever the server sends.
 bool FetchBlob(Http& http, const BlobRequest& request, BlobProgress& progress);
 
 // What an answer without the file means, in a sentence. `what`: the thing that was asked for.
 std::string Explain(const Answer& answer, const std::string& what, bool has_token);
 // Whether asking again can help.
 bool MayRecover(const Answer& answer);
-// Sleeps before attempt `failures` + 1, as long as the server asks or longer each time.
-void WaitToRetry(const Answer& answer, int failures, const std::function<bool()>& cancelled);
+// Tells why `what` is asked for again, and sleeps before attempt `failures` + 1: as long as the
+// server asks, or longer each time. Throws Error when the server asks for more than two minutes.
+void WaitToRetry(const Answer& answer, int failures, const std::string& what,
+                 const std::function<bool()>& cancelled,
+                 const std::function<void(const std::string& sentence)>& notice);
 
 }  // namespace loopspec::hub

@@ -127,8 +127,15 @@ class Puller {
       if (answer.ok()) return ParseListing(answer.body, name_);
       if (!MayRecover(answer) || attempt == kListingAttempts)
         Fail("{}", Explain(answer, FullName(), !settings_.token.empty()));
-      WaitToRetry(answer, attempt, [this] { return Stopped(); });
+      WaitToRetry(
+          answer, attempt, FullName(), [this] { return Stopped(); },
+          [this](const std::string& sentence) { Tell(sentence); });
     }
+  }
+
+  void Tell(const std::string& sentence) {
+    const std::lock_guard held(telling_);
+    if (options_.notice) options_.notice(sentence);
   }
 
   void Want(const RemoteFile& file) { jobs_.emplace_back().file = file; }
@@ -148,6 +155,7 @@ class Puller {
     request.lock = LocksFolder(cache_, name_) / (job.file.etag + ".lock");
     request.has_token = !settings_.token.empty();
     request.cancelled = [this] { return Stopped(); };
+    request.notice = [this](const std::string& sentence) { Tell(sentence); };
     return FetchBlob(http, request, job.progress);
   }
   bool FetchOne(const RemoteFile& file) { return Fetch(http_, JobOf(file)); }
@@ -291,6 +299,7 @@ class Puller {
   const std::string name_, revision_;
   const fs::path cache_, repository_;
   std::atomic<bool> stop_{false};
+  std::mutex telling_;
   Http http_;  // of the caller's thread
   Listing listing_;
   std::deque<Job> jobs_;

@@ -22,6 +22,8 @@ struct PullOptions {
   std::function<bool(int64_t missing)> confirm;
   // Called a few times a second, in the caller's thread.
   std::function<void(int64_t done, int64_t total)> progress;
+  // Told in one sentence why something is asked for again; from several threads, one at a time.
+  std::function<void(const std::string& sentence)> notice;
   // Asked all the while, from several threads.
   std::function<bool()> cancelled;
 };

@@ -226,23 +226,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.plain(302, {"Location": fault.value})
         if kind == "corrupt":
             data = data[:fault.value] + bytes([data[fault.value] ^ 1]) + data[fault.value + 1:]
-        if kind == "long":
+        if kind in ("long", "long, length not said"):
             data = data + b"x" * fault.value
+        if kind in ("short", "short, length not said"):
+            data = data[:fault.value]
         begin, total = 0, len(data)
-        if self.record.range.startswith("bytes=") and kind != "ignore range":
+        if self.record.range.startswith("bytes=") and "ignore range" not in kind:
             begin = int(self.record.range[6:].split("-")[0])
             if begin >= total:
                 return self.plain(416, {"Content-Range": f"bytes */{total}"})
         self.send_response(206 if begin else 200)
         if begin:
-            self.send_header("Content-Range", f"bytes {begin}-{total - 1}/{total}")
+            self.send_header("Content-Range", f"bytes {begin}-{total - 1}/{'*' if kind.endswith('length not said') else total}")
         self.send_header("X-Repo-Commit", repository.commit)
         self.send_header("ETag", f'"{repository.etag(file)}"')
-        self.send_header("Content-Length", str(total - begin))
+        if kind.endswith("length not said"):
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(total - begin))
         self.end_headers()
         if self.command == "HEAD":
             return None
-        end = min(total, begin + fault.value) if kind in ("break", "stall") else total
+        broken = kind.startswith(("break", "stall"))
+        end = min(total, begin + fault.value) if broken else total
         while begin < end:
             piece = data[begin:min(end, begin + fake.chunk)]
             self.wfile.write(piece)
@@ -252,7 +259,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 time.sleep(fake.delay)
         if kind == "stall":
             fake.closing.wait(30)
-        if kind in ("break", "stall"):
+        if broken:
             self.close_connection = True
             self.wfile.flush()
             self.connection.close()

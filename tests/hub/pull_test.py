@@ -46,7 +46,7 @@ class HubCase(unittest.TestCase):
     def refuses(self, words, *arguments, **options):
         """Exit code 2 and one sentence with all of the words."""
         result = self.user.run(*arguments, **options)
-        lines = [line for line in result.stderr.splitlines() if not line.startswith("downloading ")]
+        lines = [line for line in result.stderr.splitlines() if not line.startswith(("downloading ", "trying again"))]
         self.assertEqual((result.returncode, result.stdout, len(lines)), (2, "", 1), result)
         for word in words:
             self.assertIn(word, lines[0])
@@ -213,7 +213,50 @@ class BrokenConnections(HubCase):
 
     def test_more_bytes_than_listed(self):
         self.hub.fail(self.SHARD, "long", 10, times=100)
+        self.refuses([self.SHARD, "offers 400010 bytes", "says 400000"], "pull", MODEL)
+        self.hub.faults.clear()
+        self.hub.fail(self.SHARD, "long, length not said", 10, times=100)
         self.refuses([self.SHARD, "more than the 400000 bytes"], "pull", MODEL)
+
+    def test_fewer_bytes_than_listed(self):
+        self.hub.fail(self.SHARD, "short", 300_000, times=100)
+        self.refuses([self.SHARD, "offers 300000 bytes", "says 400000"], "pull", MODEL)
+        self.assertLessEqual(len(self.hub.bodies(self.SHARD)), 1)
+        check_sound(self.user.cache)
+
+    def test_fewer_bytes_than_listed_from_a_server_that_names_no_length(self):
+        self.hub.fail(self.SHARD, "short, length not said", 300_000, times=100)
+        self.refuses([self.SHARD, "ends after 300000 bytes", "says 400000"], "pull", MODEL)
+        self.assertLessEqual(self.hub.sent(self.SHARD), 2 * self.size)
+        check_sound(self.user.cache)
+
+    def test_a_beginning_that_is_longer_than_the_servers_file(self):
+        blobs = folder_of(self.user.cache, MODEL) / "blobs"
+        blobs.mkdir(parents=True)
+        (blobs / (self.repository.etag(self.SHARD) + ".incomplete")).write_bytes(self.repository.files[self.SHARD][:350_000])
+        self.hub.fail(self.SHARD, "short, length not said", 300_000, times=100)
+        self.refuses([self.SHARD, "ends after 300000 bytes"], "pull", MODEL)
+
+    def test_a_server_that_never_sends_all_of_a_file_and_knows_no_ranges(self):
+        for length in range(1, 100):
+            self.hub.fail(self.SHARD, "break, ignore range", 1000 * length)
+        self.refuses([self.SHARD, "400000 bytes have never come in one piece"], "pull", MODEL)
+        self.assertLessEqual(self.hub.sent(self.SHARD), 7 * self.size)
+
+    def test_every_further_attempt_is_told(self):
+        self.hub.fail("api:" + MODEL, "status", (503, {}))
+        self.hub.fail("config.json", "status", (500, {}))
+        self.hub.fail(self.SHARD, "break", 90_000)
+        self.hub.fail(self.SHARD, "status", (429, {"Retry-After": "1"}))
+        told = [line for line in self.pulls(MODEL).stderr.splitlines() if line.startswith("trying again")]
+        self.assertEqual(len(told), 4, told)
+        self.assertIn("org/model: the Hub answered 503", told[0])
+        self.assertIn("config.json of org/model: the Hub answered 500", told[1])
+        self.assertIn("trying again in 1.0 s: model-00001-of-00004.safetensors of org/model: the Hub answered 429", told[3])
+
+    def test_a_server_that_asks_for_an_hour(self):
+        self.hub.fail(self.SHARD, "status", (429, {"Retry-After": "3600"}))
+        self.refuses([self.SHARD, "429", "3600 s", "again after that"], "pull", MODEL)
 
     def test_verify_repairs_what_was_damaged_later(self):
         self.pulls(MODEL)
