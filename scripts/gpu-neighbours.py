@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The GPU backend beside other programs on the same GPU: the same bits, and what a neighbour costs.
 
-  scripts/gpu-neighbours.py --build DIR [--model DIR ...] [--tokens N] [--timed DIR] [--no-tests]
+  scripts/gpu-neighbours.py --build DIR [--model DIR ...] [--tokens N] [--timed DIR] [--tests TEST[:FILTER] ...]
 
 --build: a build with the CUDA backend and its tests. Beside each neighbour in turn (none; kernels in a loop, PyTorch's where it is
-installed; a second engine of ours; a program that takes and frees memory) it runs the GPU tests, compares --tokens tokens of
+installed; a second engine of ours; a program that takes and frees memory) it runs the GPU tests (--tests names others than all; tests of
+small kernels take ten times as long beside a busy loop), compares --tokens tokens of
 LoopSpec with autoregressive decoding, and the text of `generate` and of a server with what they gave alone. --timed names a
 model whose tokens/s are then measured beside each. Exit code 1: something failed or differed.
 """
@@ -112,7 +113,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, nargs="+", default=[ROOT / "models/ouro-demo", ROOT / "models/raven-demo"])
     parser.add_argument("--tokens", type=int, default=20000, help="compared beside all neighbours together")
     parser.add_argument("--timed", type=pathlib.Path)
-    parser.add_argument("--no-tests", action="store_true")
+    parser.add_argument("--tests", nargs="*", default=["cuda_test", "cuda_prefill_test", "cuda_equality_test"])
     options = parser.parse_args()
     tests = options.build / "tests/backends/cuda"
     binary = options.build / "bin/loopspec"
@@ -137,12 +138,12 @@ def main():
                 failed.append(f"{name}: {what}")
 
         with neighbour:
-            if not options.no_tests:
-                for test in ("cuda_test", "cuda_prefill_test", "cuda_equality_test"):
-                    start = time.time()
-                    code, output = run([tests / test, "--gtest_brief=1"])
-                    wrong = sorted(set(re.findall(r"\[  FAILED  \] ([^ ,\n]+/[^ ,\n]+|[^ ,\n]+\.[^ ,\n]+)", output)))
-                    check(code == 0, f"{test} in {time.time() - start:.0f} s" + (f", exit code {code}: {len(wrong)} failed, {wrong[:4]}" if code else ""))
+            for test in options.tests if neighbour.commands else []:
+                start = time.time()
+                program, _, chosen = test.partition(":")
+                code, output = run([tests / program, "--gtest_brief=1", "--gtest_filter=" + (chosen or "*")])
+                wrong = sorted(set(re.findall(r"\[  FAILED  \] ([^ ,\n]+/[^ ,\n]+|[^ ,\n]+\.[^ ,\n]+)", output)))
+                check(code == 0, f"{test} in {time.time() - start:.0f} s" + (f", exit code {code}: {len(wrong)} failed, {wrong[:4]}" if code else ""))
             for model in options.model:
                 if neighbour.commands:
                     code, output = run([tests / "gpu_check", "equal", model, "--tokens", share, "--text", "500", "--seconds", "120"])

@@ -45,6 +45,7 @@ NOT_RUN = {
     "cpack": "makes packages",
     "scripts/fuzz.sh": "takes hours",
     "scripts/gpu-check.sh": "needs a GPU",
+    "scripts/gpu-neighbours.py": "needs a GPU",
     "scripts/fetch-benchmarks.py": "downloads",
     "scripts/python-venv.sh": "downloads",
     "python3 prepare_corpus.py": "trains a model",

@@ -215,6 +215,10 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
   return result;
 }
 
+size_t BytesAtRest() {
+  return Call({"--version"}).peak_bytes;
+}
+
 Json RunResult::json() const {
   Json parsed = Json::parse(out, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) {

@@ -45,6 +45,10 @@ struct RunResult {
 
 RunResult Call(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
+// What the program has in memory before it does anything: with the CUDA backend built in, mostly
+// the libraries that come with it.
+size_t BytesAtRest();
+
 // Expects exit code 2, nothing on standard output, and one line on standard error that has all of
 // `words` in it.
 void ExpectRefusal(const std::vector<std::string>& arguments, const std::vector<std::string>& words,

@@ -487,16 +487,17 @@ TEST(GenerateSet, OverridesTheConfig) {
       false);
 }
 
-// Mapped weights, keys and values, and less than 200 MB.
+// Mapped weights, keys and values, and less than 180 MB besides the program itself.
 TEST(GenerateMemory, StaysNearTheWeights) {
-  const std::vector<std::string> words = {"generate",     "--model", OuroDemo(), "--prompt", kStory,
-                                          "--ignore-eos", "-n",      "150",      "--json"};
+  const std::vector<std::string> words = {"generate", "--model",  OuroDemo(), "--device",
+                                          "cpu",      "--prompt", kStory,     "--ignore-eos",
+                                          "-n",       "150",      "--json"};
   Call(words);  // measures what steps cost, once for a machine
   const RunResult result = Call(words);
   ASSERT_EQ(result.code, 0) << result.err;
   const size_t weights = std::filesystem::file_size(OuroDemo() + "/model.safetensors");
   const size_t kv = 160 * 2 * 24 * 384 * sizeof(float);
-  EXPECT_LT(result.peak_bytes, weights + kv + 200'000'000);
+  EXPECT_LT(result.peak_bytes, weights + kv + 180'000'000 + BytesAtRest());
 }
 
 // Work, not time, which depends on who else uses the machine; the best of three, since a core that

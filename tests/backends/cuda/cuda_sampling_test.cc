@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "backends/cuda/host/cuda_backend.h"
 #include "backends/cuda/host/transfers.h"
@@ -85,6 +86,22 @@ TEST_F(CudaSampling, GreedyIsTheArgMaxAfterPenaltiesAndBias) {
   AdjustLogits(driver_->sampling, counts_, expected);
   EXPECT_EQ(adjusted, ArgMax(expected));
   EXPECT_NE(adjusted, plain);
+}
+
+// As FilteredSoftmax has it: the likeliest token has all the mass.
+TEST_F(CudaSampling, ValuesOutOfRangeLeaveTheLikeliestToken) {
+  driver_->sampling.temperature = 1e-40f;
+  const int coldest = Decide(11, 5).token;
+  ASSERT_GE(coldest, 0);
+  EXPECT_EQ(Distribution()[static_cast<size_t>(coldest)], 1.0f);
+
+  driver_->sampling.temperature = 1.0f;
+  driver_->sampling.top_p = 0.9f;
+  driver_->sampling.bias = {{7, std::numeric_limits<float>::infinity()}};
+  EXPECT_EQ(Decide(11, 5).token, 7);
+  std::vector<float> certain(Distribution().size(), 0.0f);
+  certain[7] = 1.0f;
+  EXPECT_EQ(Distribution(), certain);
 }
 
 TEST_F(CudaSampling, PlainSamplingFollowsTheFilters) {

@@ -282,6 +282,13 @@ __device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutI
   float top;
   const int first = ArgMaxOf(team, values, vocab, &top);
   const float inverse = 1.0f / r.temperature;
+  // A penalty or a very low temperature took a value out of range: the likeliest token has all the
+  // mass. Only an infinite largest value or an infinite factor can make a weight that is no number.
+  if (!IsFinite((top - top) * inverse)) {
+    for (int v = threadIdx.x; v < vocab; v += kTeamThreads) values[v] = v == first ? 1.0f : 0.0f;
+    __syncthreads();
+    return;
+  }
   Cut cut;
   bool cuts = false;
   if (r.top_k > 0 && r.top_k < vocab) {
