@@ -21,9 +21,10 @@ struct ServeOptions {
   std::string served_model_name;
   std::vector<std::string> api_keys;
   std::string api_key_file;
-  std::vector<std::string> cors_origins, allowed_hosts;
+  std::vector<std::string> cors_origins, allowed_hosts, trusted_proxies;
   int request_timeout = 600, drain_timeout = 30;  // seconds
-  int max_tokens = 0, max_choices = 16, max_connections = 4096, max_queued = 1024, max_running = 0;
+  int max_tokens = 0, max_choices = 16, max_connections = 4096, max_address_connections = 0,
+      max_queued = 1024, max_running = 0;
   int max_body = 16;  // MiB
   std::string prefix_cache;
   bool trust_special_tokens = false, strict = false, warm_up = false, log_json = false,
@@ -86,6 +87,17 @@ void AddOptions(Command command, ServeOptions& options) {
   add("Limits", "--max-body", options.max_body, "Maximum size of a request's body in MiB")
       .Range(1, 1024)
       .ShowDefault();
+  add("Limits", "--max-address-connections", options.max_address_connections,
+      "Maximum connections of one address, or IPv6 /64; 0: a quarter of all, at least 32")
+      .Range(0, 1'000'000)
+      .TypeName("N");
+  command
+      .AddOption("--trusted-proxy", options.trusted_proxies,
+                 "Address of a proxy whose connections are not counted by address; may be given "
+                 "several times")
+      .OneValueEach()
+      .Group("Limits")
+      .TypeName("ADDRESS");
   add("Limits", "--max-connections", options.max_connections, "Maximum connections at once")
       .Range(1, 1'000'000)
       .ShowDefault();
@@ -138,6 +150,8 @@ serve::RunOptions ToRunOptions(const ServeOptions& options) {
   run.http.host = options.host;
   run.http.port = options.port;
   run.http.max_connections = options.max_connections;
+  run.http.max_per_address = options.max_address_connections;
+  run.http.trusted_proxies = options.trusted_proxies;
   run.http.body_limit = static_cast<size_t>(options.max_body) << 20;
   run.http.body_budget = std::max(run.http.body_budget, 2 * run.http.body_limit);
   run.drain_limit = std::chrono::seconds(options.drain_timeout);

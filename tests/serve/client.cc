@@ -33,6 +33,7 @@ serve::HttpServerOptions PatientHttp() {
   constexpr std::chrono::minutes kLong{10};
   serve::HttpServerOptions options;
   options.port = 0;
+  options.first_byte_timeout = kLong;
   options.idle_timeout = options.header_timeout = options.body_timeout = kLong;
   options.write_timeout = options.keep_alive = options.linger = kLong;
   return options;
@@ -64,7 +65,7 @@ std::vector<std::string> Answer::Events() const {
   return events;
 }
 
-Client::Client(int port, int receive_buffer) {
+Client::Client(int port, int receive_buffer, const char* from) {
   socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (receive_buffer > 0) {
     setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
@@ -73,6 +74,13 @@ Client::Client(int port, int receive_buffer) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (from != nullptr) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &own.sin_addr);
+    if (bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0)
+      ADD_FAILURE() << "cannot bind to " << from << ": " << errno;
+  }
   if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     ADD_FAILURE() << "cannot connect: " << errno;
   }

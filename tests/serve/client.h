@@ -47,7 +47,8 @@ struct Answer {
 
 class Client {
  public:
-  explicit Client(int port, int receive_buffer = 0);  // 127.0.0.1
+  // To 127.0.0.1, from that address or another one of the loopback network.
+  explicit Client(int port, int receive_buffer = 0, const char* from = nullptr);
   ~Client();
   Client(Client&& other) noexcept;
   Client(const Client&) = delete;

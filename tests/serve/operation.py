@@ -8,7 +8,9 @@ import argparse
 import os
 import pathlib
 import re
+import resource
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -85,6 +87,19 @@ def opens_the_log_again(server, log):
     check("/nowhere" not in moved.read_text() and "ready" in moved.read_text(), moved.read_text())
 
 
+def serves_with_few_descriptors(binary, model):
+    """The number of connections follows the limit of open files, and silent ones keep nobody out."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    with RealServer(binary, model, preexec_fn=limit) as server:
+        said = re.search(r"(\d+) connections at once, not 4096: the limit of open files", server.log_text())
+        check(said and 0 < int(said.group(1)) < 64, server.log_text())
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(100)]
+        for _ in range(5):
+            check(status(server, path="/health") == 200, "silent connections keep others out")
+        for connection in silent:
+            connection.close()
+
+
 def ignores_other_signals(server):
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         os.kill(server.process.pid, number)
@@ -108,6 +123,7 @@ def main():
             reads_keys_again(server, keys)
             ignores_other_signals(server)
             check(server.stop() == 0, "the end")
+        serves_with_few_descriptors(options.server, options.model)
         # With a log of its own the terminal still hears what it is and that it is ready.
         log = folder / "log"
         with open(folder / "terminal", "w+", encoding="utf-8") as terminal:

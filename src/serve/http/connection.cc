@@ -46,46 +46,26 @@ std::string_view View(boost::beast::string_view text) {
   return {text.data(), text.size()};
 }
 
-// Who counts as one client: an IPv4 address, or the network of an IPv6 address, in which one
-// machine may have as many as it likes.
-std::string NetworkOf(asio::ip::address address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped())
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  if (address.is_v4()) return address.to_string();
-  auto bytes = address.to_v6().to_bytes();
-  std::fill(bytes.begin() + 8, bytes.end(), static_cast<unsigned char>(0));
-  return asio::ip::make_address_v6(bytes).to_string() + "/64";
-}
-
 }  // namespace
 
-Connection::Connection(std::shared_ptr<ServerContext> context, Socket socket, bool refused)
+Connection::Connection(std::shared_ptr<ServerContext> context, Socket socket, std::string remote,
+                       std::string address, bool reserve)
     : context_(std::move(context)),
       socket_(std::move(socket)),
       callbacks_(asio::make_strand(context_->answers)),
       deadline_(socket_.get_executor()),
-      refused_(refused),
+      remote_(std::move(remote)),
+      address_(std::move(address)),
+      reserve_(reserve),
       buffer_(context_->options.header_limit + kReadAhead) {}
 
 Connection::~Connection() = default;
 
 void Connection::Start() {
-  {
-    const std::lock_guard lock(context_->mutex);
-    context_->connections.emplace(this, weak_from_this());
-  }
+  context_->connections.Add(shared_from_this(), address_);
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    error_code error;
-    const auto remote = self->socket_.remote_endpoint(error);
-    if (error) return self->Close();
-    self->remote_ = fmt::format("{}:{}", remote.address().to_string(), remote.port());
-    self->address_ = NetworkOf(remote.address());
     SetUp(self->socket_, self->context_->options);
-    if (self->refused_) {
-      self->Answer(503, "The server has as many connections as it takes; try again later.");
-    } else {
-      self->NextRequest();
-    }
+    self->NextRequest();
   });
 }
 
@@ -97,6 +77,12 @@ void Connection::Drain() {
 
 void Connection::Abort() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] { self->ClientGone(); });
+}
+
+void Connection::Evict() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->phase_ == Phase::kIdle || self->phase_ == Phase::kHeader) self->Close();
+  });
 }
 
 // ---- Reading a request ----
@@ -112,7 +98,9 @@ void Connection::NextRequest() {
   if (end_read_) return Close();
   phase_ = Phase::kIdle;
   buffer_.shrink_to_fit();
-  SetDeadline(context_->options.idle_timeout);
+  if (met_) context_->connections.Set(this, ConnectionTable::Standing::kIdle, false);
+  SetDeadline(met_ ? context_->options.idle_timeout
+                   : context_->connections.FirstByteTime(context_->options.first_byte_timeout));
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](error_code error) {
     if (self->phase_ != Phase::kIdle) return;
     if (error) return self->Close();
@@ -143,6 +131,12 @@ void Connection::OnHeader(error_code error) {
   }
   request_ = TakeHead();
   admitted_ = context_->handler.Admit(request_);
+  met_ = true;
+  context_->connections.Set(this, ConnectionTable::Standing::kBusy, admitted_.keyed);
+  if (reserve_ && !admitted_.at_once && !admitted_.keyed) {
+    ++context_->refused;
+    return Answer(503, "The server has as many connections as it takes; try again later.");
+  }
   if (admitted_.refusal) return AnswerWith(*std::exchange(admitted_.refusal, std::nullopt));
   request_.share = admitted_.share;
   if (parser_->is_done()) return Dispatch();
@@ -230,7 +224,7 @@ void Connection::Dispatch() {
   SetDeadline(std::chrono::milliseconds(0));
   http::request<http::string_body> message = parser_->release();
   parser_.reset();
-  keep_ = message.keep_alive();
+  keep_ = message.keep_alive() && !reserve_;
   HttpRequest request = std::move(request_);
   request.body = std::move(message.body());
 
@@ -391,9 +385,7 @@ void Connection::Close() {
   timers_.clear();
   error_code ignored;
   socket_.close(ignored);
-  const std::lock_guard lock(context_->mutex);
-  context_->connections.erase(this);
-  context_->changed.notify_all();
+  context_->connections.Remove(this);
 }
 
 void Connection::RunAfter(std::chrono::milliseconds delay, std::shared_ptr<Outbox> outbox,

@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "serve/http/connection_table.h"
 #include "serve/http/server.h"
 
 namespace loopspec::serve {
@@ -39,8 +39,6 @@ using Strand = asio::strand<asio::io_context::executor_type>;
 using Socket = asio::basic_stream_socket<asio::ip::tcp, Strand>;
 using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
                                          asio::wait_traits<std::chrono::steady_clock>, Strand>;
-
-class Connection;
 
 // Room for bodies that are being received or parsed. A share may hold as much as is left free: one
 // alone gets half, n of them 1/(n+1) each, and whoever comes next always finds as much.
@@ -89,21 +87,20 @@ struct ServerContext {
         workers(static_cast<size_t>(given.workers)),
         large_workers(static_cast<size_t>(given.large_workers)),
         answers(static_cast<size_t>(given.answer_threads)),
-        bodies(std::max(given.body_budget, 2 * given.body_limit)) {}
+        bodies(std::max(given.body_budget, 2 * given.body_limit)),
+        connections(ConnectionTable::MakeLimits(given.max_connections, given.max_per_address,
+                                                given.trusted_proxies)) {}
 
   const HttpServerOptions options;
   HttpHandler& handler;
   asio::io_context io;
   asio::thread_pool workers, large_workers, answers;
   BodyBudget bodies;
+  ConnectionTable connections;
 
   std::atomic<int64_t> accepted{0}, refused{0};
   std::atomic<bool> draining{false};
   std::atomic<bool> answers_ended{false};
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::unordered_map<Connection*, std::weak_ptr<Connection>> connections;
 };
 
 // Bytes of a body, counted against the budget of all bodies for as long as it is held.
@@ -147,13 +144,17 @@ struct Outbox {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `refused`: answer 503 and close.
-  Connection(std::shared_ptr<ServerContext> context, Socket socket, bool refused);
+  // `remote`: address and port; `address`: what it counts under in the table of connections.
+  // `reserve`: it has a place of the reserve: one request is read, and answered with 503 unless the
+  // reserve is for it.
+  Connection(std::shared_ptr<ServerContext> context, Socket socket, std::string remote,
+             std::string address, bool reserve);
   ~Connection();
 
   void Start();
   void Drain();  // close now if no request is being handled, else after its answer
   void Abort();  // close now
+  void Evict();  // close unless a request is being handled
 
  private:
   friend class ConnectionWriter;
@@ -197,8 +198,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Timer deadline_;
   uint64_t deadline_number_ = 0;
   std::vector<std::unique_ptr<Timer>> timers_;  // of the request at hand
-  std::string remote_, address_;  // with the port, and the network that a share is taken to be
-  const bool refused_;
+  const std::string remote_, address_;
+  const bool reserve_;
+  bool met_ = false;  // the head of a request has come
   Phase phase_ = Phase::kIdle;
 
   boost::beast::flat_buffer buffer_;

@@ -78,6 +78,7 @@ struct AdmitRequest {
   // Room for bodies is divided between shares, so that none can fill it alone.
   std::string share;
   bool at_once = false;  // takes no time: may be handled where nothing can hold it up
+  bool keyed = false;    // a key was shown, and it is a good one
 };
 
 // What never became a request: bad syntax, limits, timeouts.

@@ -1,5 +1,10 @@
 #include "serve/http/server.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
@@ -16,8 +21,35 @@ namespace {
 using boost::system::error_code;
 using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, Strand>;
 
-// Connections beyond the limit that may be told so at the same time; more are just closed.
-constexpr int kRefusalsAtOnce = 128;
+// A descriptor that is given up when there is no other: with it a connection that cannot be served
+// is taken and closed, instead of waiting at the door and holding up those behind it.
+class SpareDescriptor {
+ public:
+  SpareDescriptor() { Open(); }
+  ~SpareDescriptor() { Close(); }
+  SpareDescriptor(const SpareDescriptor&) = delete;
+  SpareDescriptor& operator=(const SpareDescriptor&) = delete;
+
+  // Closes the connection that waits longest in `listener`'s queue, if one does.
+  void ShedOne(int listener) {
+    Close();
+    const int taken = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (taken >= 0) close(taken);
+    Open();
+  }
+
+ private:
+  void Open() { file_ = open("/dev/null", O_RDONLY | O_CLOEXEC); }
+  void Close() {
+    if (file_ >= 0) close(file_);
+  }
+  int file_ = -1;
+};
+
+bool OutOfDescriptors(const error_code& error) {
+  return error == boost::system::errc::too_many_files_open ||
+         error == boost::system::errc::too_many_files_open_in_system;
+}
 
 asio::ip::tcp::endpoint ListenOn(const HttpServerOptions& options) {
   if (options.port < 0 || options.port > 65535) {
@@ -60,48 +92,51 @@ struct HttpServer::Parts {
   void Accept() {
     acceptor.async_accept(asio::make_strand(context->io), [this](error_code error, Socket socket) {
       if (stopping || error == asio::error::operation_aborted) return;
-      if (error) {
-        // Out of descriptors, most likely: those of others will come back.
-        LogWarning("cannot accept a connection: {}", error.message());
-        retry.expires_after(std::chrono::milliseconds(100));
-        retry.async_wait([this](error_code failed) {
-          if (!failed && !stopping) Accept();
-        });
-        return;
-      }
+      if (error) return AfterFailure(error);
       Take(std::move(socket));
       Accept();
     });
   }
 
-  void Take(Socket socket) {
-    int64_t open;
-    {
-      const std::lock_guard lock(context->mutex);
-      open = static_cast<int64_t>(context->connections.size());
+  void AfterFailure(error_code error) {
+    if (const auto now = std::chrono::steady_clock::now(); now >= next_warning) {
+      LogWarning("cannot accept a connection: {}", error.message());
+      next_warning = now + std::chrono::seconds(10);
     }
+    std::chrono::milliseconds pause(100);
+    if (OutOfDescriptors(error)) {
+      if (const auto evicted = context->connections.EvictOne()) evicted->Evict();
+      spare.ShedOne(acceptor.native_handle());
+      ++context->refused;
+      pause = std::chrono::milliseconds(1);
+    }
+    retry.expires_after(pause);
+    retry.async_wait([this](error_code failed) {
+      if (!failed && !stopping) Accept();
+    });
+  }
+
+  void Take(Socket socket) {
     ++context->accepted;
-    const bool refused = open >= context->options.max_connections;
-    if (refused) ++context->refused;
-    if (open >= context->options.max_connections + kRefusalsAtOnce) return;
-    std::make_shared<Connection>(context, std::move(socket), refused)->Start();
+    error_code error;
+    const auto remote = socket.remote_endpoint(error);
+    if (error) return;  // it is gone already
+    const std::string address = NetworkOf(remote.address());
+    const ConnectionTable::Arrival arrival = context->connections.Arrive(address);
+    if (arrival.evicted) arrival.evicted->Evict();
+    if (arrival.place == ConnectionTable::Place::kNone) {
+      ++context->refused;
+      return;
+    }
+    std::make_shared<Connection>(context, std::move(socket),
+                                 fmt::format("{}:{}", remote.address().to_string(), remote.port()),
+                                 address, arrival.place == ConnectionTable::Place::kReserve)
+        ->Start();
   }
 
   template <typename F>
   void ForEachConnection(F visit) {
-    std::vector<std::shared_ptr<Connection>> alive;
-    {
-      const std::lock_guard lock(context->mutex);
-      for (const auto& [key, connection] : context->connections) {
-        if (auto held = connection.lock()) alive.push_back(std::move(held));
-      }
-    }
-    for (const auto& connection : alive) visit(*connection);
-  }
-
-  bool WaitUntilEmpty(std::chrono::milliseconds limit) {
-    std::unique_lock lock(context->mutex);
-    return context->changed.wait_for(lock, limit, [&] { return context->connections.empty(); });
+    for (const auto& connection : context->connections.All()) visit(*connection);
   }
 
   const std::shared_ptr<ServerContext> context;
@@ -111,6 +146,8 @@ struct HttpServer::Parts {
   std::vector<std::thread> threads;
   int port = 0;
   std::atomic<bool> stopping{false};
+  SpareDescriptor spare;
+  std::chrono::steady_clock::time_point next_warning{};
 };
 
 HttpServer::HttpServer(const HttpServerOptions& options, HttpHandler& handler)
@@ -136,8 +173,8 @@ HttpServerCounts HttpServer::counts() const {
   counts.accepted = context.accepted;
   counts.refused = context.refused;
   counts.body_bytes = static_cast<int64_t>(context.bodies.held());
-  const std::lock_guard lock(context.mutex);
-  counts.open = static_cast<int64_t>(context.connections.size());
+  counts.open = context.connections.size();
+  counts.evicted = context.connections.evicted();
   return counts;
 }
 
@@ -151,12 +188,12 @@ bool HttpServer::Stop(std::chrono::milliseconds limit) {
     parts->retry.cancel();
   });
   parts_->ForEachConnection([](Connection& connection) { connection.Drain(); });
-  const bool finished = parts_->WaitUntilEmpty(limit);
+  const bool finished = context.connections.WaitUntilEmpty(limit);
   if (!finished) {
     // Again and again: a connection may just have been accepted.
     do {
       parts_->ForEachConnection([](Connection& connection) { connection.Abort(); });
-    } while (!parts_->WaitUntilEmpty(std::chrono::milliseconds(100)));
+    } while (!context.connections.WaitUntilEmpty(std::chrono::milliseconds(100)));
   }
   context.workers.join();
   context.large_workers.join();

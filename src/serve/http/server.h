@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "serve/http/message.h"
 
@@ -18,7 +19,9 @@ struct HttpServerOptions {
   int workers = 4;                 // run handlers: parse bodies, tokenize
   int large_workers = 2;           // the same for large bodies, which hold up only each other
   int answer_threads = 2;          // run callbacks: write answers and stream events
-  int max_connections = 4096;      // more are answered with 503 and closed
+  int max_connections = 4096;      // for more than these the oldest silent one is closed, else 503
+  int max_per_address = 0;         // of one address or IPv6 /64; 0: a quarter, but at least 32
+  std::vector<std::string> trusted_proxies = {};  // addresses without such a limit
 
   size_t header_limit = 16 << 10;   // bytes of request line and headers: 431
   size_t body_limit = 16 << 20;     // bytes of a body, chunked or not: 413
@@ -27,6 +30,8 @@ struct HttpServerOptions {
   size_t stream_buffer = 64 << 10;  // bytes that wait for a slow reader before `Write` says no
   int socket_buffer = 128 << 10;    // bytes that the kernel holds for it besides
 
+  // From a connection to its first byte; less when more than half of the connections are taken.
+  std::chrono::milliseconds first_byte_timeout{10'000};
   std::chrono::milliseconds idle_timeout{75'000};    // between requests
   std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its last: 408
   std::chrono::milliseconds body_timeout{60'000};    // likewise: 408
@@ -40,6 +45,7 @@ struct HttpServerCounts {
   int64_t open = 0;        // connections now
   int64_t accepted = 0;    // since the start
   int64_t refused = 0;     // because there were too many
+  int64_t evicted = 0;     // closed while they asked for nothing, to make room for others
   int64_t body_bytes = 0;  // of bodies that are being received or parsed now
 };
 

@@ -196,6 +196,9 @@ std::string ServiceMetrics::Text(const Snapshot& snapshot) const {
       snapshot.http.accepted);
   add("loopspec:http_connections_refused_total", "Connections refused because there were too many.",
       MetricType::Counter, snapshot.http.refused);
+  add("loopspec:http_connections_evicted_total",
+      "Connections closed while they asked for nothing, to make room for others.",
+      MetricType::Counter, snapshot.http.evicted);
   add("loopspec:log_lines_lost_total", "Log lines that could not be written.", MetricType::Counter,
       snapshot.log_lines_lost);
   for (MetricFamily& family : families) {

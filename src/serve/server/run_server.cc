@@ -21,14 +21,22 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Every connection is a descriptor; the default limit of 1024 is below our own.
-void AllowManyDescriptors(int wanted) {
+// Every connection is a descriptor; the usual limit of 1024 is below our own. Raises it as far as
+// the system lets, and returns how many of the `wanted` connections it allows, with a part left for
+// the model's files, the device and the log.
+int AllowedConnections(int wanted) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
   const auto needed = static_cast<rlim_t>(wanted) + 512;
-  if (limit.rlim_cur >= needed) return;
-  limit.rlim_cur = std::min(limit.rlim_max, needed);
-  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < needed) {
+    limit.rlim_cur = std::min(limit.rlim_max, needed);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+  }
+  const auto files = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT32_MAX));
+  const int64_t left = files - std::min<int64_t>(160, files / 2);
+  // The server keeps a reserve of an eighth above the connections that it takes.
+  return static_cast<int>(std::clamp<int64_t>(left * 8 / 9, 1, wanted));
 }
 
 // The C library keeps what is freed for later, in a pool for each thread: after a wave of large
@@ -131,10 +139,11 @@ std::string OpenWarning(const std::string& host, int port, const ApiKeys& keys) 
 
 void RunServer(const RunOptions& options, const LoadEngine& load,
                const std::function<void(int port)>& on_listen) {
-  AllowManyDescriptors(options.http.max_connections);
+  HttpServerOptions http = options.http;
+  http.max_connections = AllowedConnections(http.max_connections);
   const Signals signals;
   Service service(options.service);
-  HttpServer server(options.http, service);
+  HttpServer server(http, service);
   service.SetHttpCounts([&server] { return server.counts(); });
   const auto ended = [&](std::chrono::milliseconds limit) {
     return signals.Wait(limit, [&] { Reload(options, service); });
@@ -143,6 +152,11 @@ void RunServer(const RunOptions& options, const LoadEngine& load,
   service.log().Event("info", "listening on " + address);
   const std::string open = OpenWarning(options.http.host, server.port(), options.service.keys);
   if (!open.empty()) Say(service, options, "warning", open);
+  if (http.max_connections < options.http.max_connections)
+    Say(service, options, "warning",
+        fmt::format("{} connections at once, not {}: the limit of open files allows no more "
+                    "(ulimit -n)",
+                    http.max_connections, options.http.max_connections));
   if (on_listen) on_listen(server.port());
 
   {

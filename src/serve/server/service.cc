@@ -256,6 +256,7 @@ AdmitRequest Service::Admit(const HttpRequest& head) {
   admitted.at_once = route->at_once;
   Call call = Begin(head);
   admitted.share = call.request.share;
+  admitted.keyed = call.request.share != head.share;  // a key's share stands for an address's
   try {
     CheckKey(call, *route);
   } catch (const ApiException& error) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "serve/http/connection_table.h"
 #include "tests/serve/client.h"
 
 namespace loopspec::test {
@@ -28,6 +29,7 @@ class TestHandler : public serve::HttpHandler {
   serve::AdmitRequest Admit(const HttpRequest& head) override {
     serve::AdmitRequest admitted{std::nullopt, head.share, head.path == "/now"};
     if (!head.Header("X-Share").empty()) admitted.share = head.Header("X-Share");
+    admitted.keyed = !head.Header("X-Key").empty();
     if (!head.Header("X-Refuse").empty()) {
       admitted.refusal.emplace();
       admitted.refusal->status = 401;
@@ -301,12 +303,16 @@ TEST_F(HttpServerTest, LimitsTime) {
   options.header_timeout = 200ms;
   options.body_timeout = 200ms;
   options.idle_timeout = 300ms;
+  options.first_byte_timeout = 300ms;
   Start(options);
   Client header(port());
   header.Send("GET /echo HT");
   Client body(port());
   body.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12");
+  Client silent(port());
   Client idle(port());
+  idle.Send(GetText("/echo"));
+  EXPECT_EQ(idle.ReadAnswer().status, 200);
   // Each by its own limit: without it nothing would come before the client lost patience.
   const Answer no_header = header.ReadAnswer();
   EXPECT_EQ(no_header.status, 408);
@@ -314,8 +320,9 @@ TEST_F(HttpServerTest, LimitsTime) {
   const Answer no_body = body.ReadAnswer();
   EXPECT_EQ(no_body.status, 408);
   EXPECT_NE(no_body.body.find("The body did not arrive"), std::string::npos);
+  EXPECT_TRUE(silent.closed());
   EXPECT_TRUE(idle.closed());
-  EXPECT_EQ(handler_.requests, 0);
+  EXPECT_EQ(handler_.requests, 1);
 }
 
 TEST_F(HttpServerTest, RefusesWhatIsNoHttp) {
@@ -464,11 +471,11 @@ TEST_F(HttpServerTest, LimitsConnections) {
   HttpServerOptions options = PatientHttp();
   options.max_connections = 3;
   Start(options);
-  std::vector<Client> clients;
+  std::vector<Client> busy;
+  std::vector<std::shared_ptr<ResponseWriter>> writers;
   for (int i = 0; i < 3; ++i) {
-    clients.emplace_back(port());
-    clients.back().Send(GetText("/echo"));
-    EXPECT_EQ(clients.back().ReadAnswer().status, 200);
+    busy.push_back(Hold("/hold"));
+    writers.push_back(std::move(handler_.held));
   }
   Client refused(port());
   refused.Send(PostText("/echo", std::string(100'000, 'x')));
@@ -476,10 +483,107 @@ TEST_F(HttpServerTest, LimitsConnections) {
   EXPECT_EQ(answer.status, 503);
   EXPECT_TRUE(answer.complete);
   refused.Close();
-  clients.pop_back();
+  EXPECT_EQ(server_->counts().refused, 1);
+  // The reserve is for what takes no time and for those who have a key.
+  EXPECT_EQ(Get(port(), "/now").status, 200);
+  EXPECT_EQ(Get(port(), "/echo", "X-Key: 1\r\n").status, 200);
+  EXPECT_EQ(server_->counts().refused, 1);
+  writers.pop_back();  // answers 500
+  EXPECT_EQ(busy.back().ReadAnswer().status, 500);
+  busy.pop_back();
   EXPECT_TRUE(Eventually([&] { return server_->counts().open == 2; }));
   ExpectServes();
-  EXPECT_EQ(server_->counts().refused, 1);
+}
+
+TEST_F(HttpServerTest, SilentConnectionsKeepNobodyOut) {
+  HttpServerOptions options = PatientHttp();
+  options.max_connections = 8;
+  Start(options);
+  Client keyed(port());
+  keyed.Send(GetText("/echo", "X-Key: 1\r\n"));
+  EXPECT_EQ(keyed.ReadAnswer().status, 200);
+  std::vector<Client> silent;
+  for (int i = 0; i < 40; ++i) {
+    silent.emplace_back(port());
+    if (i % 2 == 0) silent.back().Send("GET /ec");  // the head of no request has come
+  }
+  EXPECT_TRUE(Eventually([&] { return server_->counts().accepted == 41; }));
+  for (int i = 0; i < 20; ++i) ExpectServes();
+  EXPECT_EQ(server_->counts().refused, 0);
+  EXPECT_TRUE(silent[0].closed());
+  // Idle connections go too, the oldest first, but not those that have shown a key.
+  std::vector<Client> idle;
+  for (int i = 0; i < 10; ++i) {
+    idle.emplace_back(port());
+    idle.back().Send(GetText("/echo"));
+    EXPECT_EQ(idle.back().ReadAnswer().status, 200);
+  }
+  EXPECT_TRUE(idle[0].closed());
+  keyed.Send(GetText("/echo"));
+  EXPECT_EQ(keyed.ReadAnswer().status, 200);
+  EXPECT_LE(server_->counts().open, 8 + 2);
+}
+
+TEST_F(HttpServerTest, OneAddressHoldsOnlyItsPart) {
+  HttpServerOptions options = PatientHttp();
+  options.max_connections = 16;
+  options.max_per_address = 4;
+  options.trusted_proxies = {"127.0.0.3"};
+  Start(options);
+  const auto status = [&](const char* from) {
+    Client client(port(), 0, from);
+    client.Send(GetText("/echo"));
+    return client.ReadAnswer().status;
+  };
+  std::vector<Client> silent;
+  for (int i = 0; i < 4; ++i) silent.emplace_back(port(), 0, "127.0.0.2");
+  EXPECT_TRUE(Eventually([&] { return server_->counts().open == 4; }));
+  EXPECT_EQ(status("127.0.0.2"), 200);  // in the place of its own oldest silent one
+  EXPECT_TRUE(silent[0].closed());
+
+  std::vector<Client> busy;
+  std::vector<std::shared_ptr<ResponseWriter>> writers;
+  const auto hold = [&](const char* from) {
+    const int before = handler_.holding;
+    busy.emplace_back(port(), 0, from);
+    busy.back().Send(GetText("/hold"));
+    EXPECT_TRUE(Eventually([&] { return handler_.holding == before + 1; }));
+    writers.push_back(std::move(handler_.held));
+  };
+  for (int i = 0; i < 4; ++i) hold("127.0.0.2");
+  EXPECT_EQ(status("127.0.0.2"), 503);
+  EXPECT_EQ(status("127.0.0.1"), 200);
+  for (int i = 0; i < 6; ++i) hold("127.0.0.3");  // a proxy's clients share its address
+  EXPECT_EQ(status("127.0.0.3"), 200);
+}
+
+TEST_F(HttpServerTest, WaitsLessForTheFirstByteTheFullerItIs) {
+  HttpServerOptions options = PatientHttp();
+  options.first_byte_timeout = 50ms;
+  Start(options);
+  Client served(port());
+  served.Send(GetText("/echo"));
+  EXPECT_EQ(served.ReadAnswer().status, 200);
+  Client silent(port());
+  EXPECT_TRUE(silent.closed());
+  served.Send(GetText("/echo"));  // its time between requests is another
+  EXPECT_EQ(served.ReadAnswer().status, 200);
+
+  EXPECT_EQ(serve::FirstByteTime(0, 100, 1000ms), 1000ms);
+  EXPECT_EQ(serve::FirstByteTime(50, 100, 1000ms), 1000ms);
+  EXPECT_EQ(serve::FirstByteTime(75, 100, 1000ms), 550ms);
+  EXPECT_EQ(serve::FirstByteTime(100, 100, 1000ms), 100ms);
+  EXPECT_EQ(serve::FirstByteTime(110, 100, 1000ms), 100ms);
+}
+
+TEST(ConnectionTable, CountsAnIpv6NetworkAsOneAddress) {
+  const auto network = [](const char* text) {
+    return serve::NetworkOf(boost::asio::ip::make_address(text));
+  };
+  EXPECT_EQ(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::1"));
+  EXPECT_NE(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+  EXPECT_EQ(network("::ffff:192.0.2.7"), network("192.0.2.7"));
+  EXPECT_THROW(serve::ConnectionTable::MakeLimits(4, 0, {"nowhere"}), Error);
 }
 
 TEST_F(HttpServerTest, ServesBesideAThousandIdleConnections) {
