@@ -144,7 +144,7 @@ endfunction()
 set(LOOPSPEC_GPU_TEST_ENVIRONMENT
   HOME=set:/dev/null/home LC_ALL=set:C.UTF-8 TZ=set:UTC XDG_CACHE_HOME=unset: HF_HOME=unset: HF_HUB_CACHE=unset: HF_TOKEN=unset: HF_ENDPOINT=unset:
   HF_HUB_OFFLINE=unset: LOOPSPEC_PULL=unset: NO_COLOR=unset:
-  LOOPSPEC_API_KEY=unset: LOOPSPEC_PYTHON=unset: http_proxy=unset: https_proxy=unset: HTTP_PROXY=unset: HTTPS_PROXY=unset:
+  LOOPSPEC_API_KEY=unset: http_proxy=unset: https_proxy=unset: HTTP_PROXY=unset: HTTPS_PROXY=unset:
   ALL_PROXY=unset: all_proxy=unset:)
 # Every other test means the CPU: a program that chooses a device by itself then chooses that one, on a machine with a GPU too.
 set(LOOPSPEC_ON_CPU CUDA_VISIBLE_DEVICES=set:-1)

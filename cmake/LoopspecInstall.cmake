@@ -17,12 +17,6 @@ target_link_libraries(loopspec INTERFACE $<BUILD_INTERFACE:loopspec_link_librari
 add_library(loopspec_link_libraries INTERFACE)
 target_link_libraries(loopspec_link_libraries INTERFACE fmt::fmt spdlog::spdlog Threads::Threads PkgConfig::HWY
   PkgConfig::PCRE2 PkgConfig::UTF8PROC ZLIB::ZLIB)
-if(SECCOMP_FOUND)
-  target_link_libraries(loopspec_link_libraries INTERFACE PkgConfig::SECCOMP)
-  set(LOOPSPEC_HAS_SECCOMP ON)
-else()
-  set(LOOPSPEC_HAS_SECCOMP OFF)
-endif()
 if(LOOPSPEC_HAS_CUDA)
   target_link_libraries(loopspec_link_libraries INTERFACE CUDA::cudart CUDA::cublasLt)
 endif()

@@ -27,7 +27,6 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME loopspec)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ca-certificates)
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "bubblewrap, python3")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
   "One program for Ouro, Nanbeige and Raven checkpoints as they are released:
 generation, chat, an OpenAI-compatible server, measurements. LoopSpec decoding
@@ -36,9 +35,6 @@ gives exactly the text of autoregressive decoding, several times sooner.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libloopspec-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(packages libfmt-dev libspdlog-dev libhwy-dev libpcre2-dev libutf8proc-dev zlib1g-dev)
-if(SECCOMP_FOUND)
-  list(APPEND packages libseccomp-dev)
-endif()
 list(JOIN packages ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
   "The library behind loopspec, static, with its headers and a package file for

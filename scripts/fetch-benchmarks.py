@@ -35,13 +35,13 @@ FILES = {
     + [(f"bbh/cot-prompts/{name}.txt", f"{RAW}/suzgunmirac/BIG-Bench-Hard/main/cot-prompts/{name}.txt", 0)
        for name in BBH],
     "humaneval": [("humaneval/HumanEval.jsonl.gz", f"{RAW}/openai/human-eval/master/data/HumanEval.jsonl.gz", 164)],
-    "humanevalplus": [(f"humanevalplus/{name}", f"{RELEASES}/humanevalplus_release/releases/download/v0.1.10/{name}", 164)
-                      for name in ("HumanEvalPlus-OriginFmt.jsonl.gz", "HumanEvalPlus.jsonl.gz")],
+    "humanevalplus": [("humanevalplus/HumanEvalPlus.jsonl.gz",
+                       f"{RELEASES}/humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz", 164)],
     "mbpp": [("mbpp/mbpp.jsonl", f"{RAW}/google-research/google-research/master/mbpp/mbpp.jsonl", 974)],
     # The wording of EvalPlus's prompts, out of its source: the paper's authors use it.
     "evalplus_prompt": [("evalplus_prompt.json", f"{RAW}/evalplus/evalplus/v0.3.1/evalplus/codegen.py", 0)],
-    "mbppplus": [(f"mbppplus/{name}", f"{RELEASES}/mbppplus_release/releases/download/v0.2.0/{name}", 378)
-                 for name in ("MbppPlus-OriginFmt.jsonl.gz", "MbppPlus.jsonl.gz")],
+    "mbppplus": [("mbppplus/MbppPlus.jsonl.gz",
+                  f"{RELEASES}/mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz", 378)],
 }
 
 

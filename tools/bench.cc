@@ -106,26 +106,32 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
   OrderedJson prompts = OrderedJson::array();
   for (const measure::MeasuredJob& job : jobs.jobs) prompts.push_back(job.tokens);
   const SamplingParams& s = ways.requests[0].sampling;
-  return {{"model", ResolveModel(options.model.model).filename().string()},
-          {"recurrence", backend.spec().recurrence},
-          {"device", backend.device()},
-          {"chip", backend.chip()},
-          {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
-          {"threads", backend.options().threads},
-          {"state_seed", options.model.state_seed},
-          {"max_tokens", jobs.max_tokens},
-          {"stop", jobs.stop},
-          {"ignore_eos", options.ignore_eos},
-          {"assume", options.assume},
-          {"seed", options.seed},
-          {"sampling",
-           {s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.presence_penalty,
-            s.frequency_penalty}},
-          {"logit_bias", options.sampling.bias},
-          {"second_proposal", options.sampling.later},
-          {"sampler", options.sampling.sampler},
-          {"clock", "from the read prompt to the last token"},
-          {"prompts", prompts}};
+  OrderedJson settings = {
+      {"model", ResolveModel(options.model.model).filename().string()},
+      {"recurrence", backend.spec().recurrence},
+      {"device", backend.device()},
+      {"chip", backend.chip()},
+      {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
+      {"threads", backend.options().threads},
+      {"state_seed", options.model.state_seed},
+      {"max_tokens", jobs.max_tokens},
+      {"stop", jobs.stop},
+      {"ignore_eos", options.ignore_eos},
+      {"assume", options.assume},
+      {"seed", options.seed},
+      {"sampling",
+       {s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.presence_penalty,
+        s.frequency_penalty}},
+      {"logit_bias", options.sampling.bias},
+      {"second_proposal", options.sampling.later},
+      {"sampler", options.sampling.sampler},
+      {"clock", "from the read prompt to the last token"},
+      {"prompts", prompts}};
+  if (!options.source.task.empty()) {
+    settings["task"] = options.source.task;
+    settings["chat"] = options.source.chat;
+  }
+  return settings;
 }
 
 // Runs everything that the records do not have. Ctrl-C ends it between two runs.
@@ -174,7 +180,7 @@ measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, co
   result.date = Today();
   result.command = CommandLine();
   result.what = jobs.what;
-  if (jobs.task && !jobs.task->note.empty()) result.what += ". " + jobs.task->note;
+  if (!jobs.note.empty()) result.what += ". " + jobs.note;
   if (!options.assume.empty()) result.simulation = NameOf(assumed);
   result.recurrence = backend.spec().recurrence;
   result.bandwidth = bandwidth;
@@ -289,9 +295,6 @@ void AddSourceOptions(Command command, BenchSource& source) {
           "Maximum tokens of prompt and answer together: longer prompts lose their beginning")
       .Range(3, 1 << 30)
       .TypeName("N");
-  command.AddFlag("--allow-unsandboxed-code", source.allow_unsandboxed_code,
-                  "Run programs that the model wrote where no sandbox can be had: they can do "
-                  "whatever you can");
   command.AddFlag("--chat", source.chat, "Put prompts into the model's chat template");
   command
       .AddOption("--template-arg", source.template_args,
@@ -326,8 +329,8 @@ void AddBenchCommand(Command app) {
       "standard input; default: a few prompts of its own");
   const Option task = command.AddOption(
       "--task", options->source.task,
-      "A benchmark instead, with its prompts, budgets, stop strings and scores: gsm8k_cot, "
-      "minerva_math500, stories, ...");
+      "A benchmark instead, with its prompts, budgets and stop strings: gsm8k_cot, "
+      "minerva_math500, stories, ...; --records keeps the answers for python -m loopspec.evaluate");
   const Option made =
       command
           .AddOption("--prompt-tokens", options->source.prompt_tokens,

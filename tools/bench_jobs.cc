@@ -56,43 +56,35 @@ void CheckLength(const BenchSource& source, int max_tokens) {
 
 void FromTask(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
   const ModelSpec& spec = loaded.spec();
-  auto task = std::make_shared<measure::Task>(measure::MakeTask(
-      source.task,
-      {.data = measure::TaskFolder(source.task, loaded.folder(), source.benchmarks),
-       .shots = source.shots,
-       .chat = source.chat,
-       .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit)) : std::nullopt,
-       .allow_unsandboxed_code = source.allow_unsandboxed_code}));
-  task->max_tokens = source.max_tokens.value_or(task->max_tokens);
-  task->max_length = source.max_length.value_or(task->max_length);
-  CheckLength(source, task->max_tokens);
+  measure::Task task = measure::MakeTask(
+      source.task, {.data = measure::TaskFolder(source.task, loaded.folder(), source.benchmarks),
+                    .shots = source.shots,
+                    .chat = source.chat,
+                    .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit))
+                                              : std::nullopt});
+  task.max_tokens = source.max_tokens.value_or(task.max_tokens);
+  task.max_length = source.max_length.value_or(task.max_length);
+  CheckLength(source, task.max_tokens);
   // A model of a shorter context than the task's still runs it: prompts lose their beginning.
-  task->max_length = std::min(task->max_length, spec.max_positions);
-  task->stop.insert(task->stop.end(), source.stop.begin(), source.stop.end());
-  for (size_t i = 0; i < task->items.size(); ++i) {
-    const measure::TaskItem& item = task->items[i];
+  task.max_length = std::min(task.max_length, spec.max_positions);
+  task.stop.insert(task.stop.end(), source.stop.begin(), source.stop.end());
+  for (const measure::TaskItem& item : task.items) {
     measure::MeasuredJob job;
     job.item = item.id;
     job.tokens =
-        measure::TaskPromptTokens(*task, item, loaded.tokenizer(),
+        measure::TaskPromptTokens(task, item, loaded.tokenizer(),
                                   loaded.has_chat_template() ? &loaded.chat_template() : nullptr,
                                   ParseTemplateArguments(source.template_args));
-    CheckTokens(job.tokens, task->max_tokens, spec,
-                fmt::format("task {}, item {}", task->name, item.id));
-    if (task->scoring != measure::Scoring::kNone) {
-      job.score = [task, i](const std::string& answer) {
-        return measure::ScoreAnswer(*task, task->items[i], measure::CutAtStop(answer, task->stop));
-      };
-    }
+    CheckTokens(job.tokens, task.max_tokens, spec,
+                fmt::format("task {}, item {}", task.name, item.id));
+    job.answer = item.answer;
     out.jobs.push_back(std::move(job));
   }
   if (out.jobs.empty()) Fail("task {} has no items", source.task);
-  out.max_tokens = task->max_tokens;
-  out.stop = task->stop;
+  out.max_tokens = task.max_tokens;
+  out.stop = task.stop;
   out.what = fmt::format("{} of task {}", Plural(out.jobs.size(), "prompt"), source.task);
-  if (task->scoring == measure::Scoring::kProgram && task->isolation == measure::Isolation::kNone)
-    out.what += ", programs run without a sandbox";
-  out.task = task;
+  out.note = task.note;
 }
 
 void FromFile(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
@@ -106,14 +98,7 @@ void FromFile(const BenchSource& source, const LoadedModel& loaded, BenchJobs& o
     }
     if (source.max_length) measure::CutPrompt(*source.max_length, out.max_tokens, job.tokens);
     CheckTokens(job.tokens, out.max_tokens, loaded.spec(), entry.where);
-    if (entry.answer) {
-      job.score = [answer = FinalAnswer(*entry.answer)](const std::string& written) {
-        measure::TaskScore score;
-        score.extracted = FinalAnswer(written).value_or("");
-        score.correct = answer && FinalAnswer(written) == answer;
-        return score;
-      };
-    }
+    if (entry.answer) job.answer = measure::FinalAnswer(*entry.answer);
     out.jobs.push_back(std::move(job));
   }
   out.what =

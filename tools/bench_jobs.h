@@ -2,7 +2,6 @@
 // own.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,13 +13,12 @@
 namespace loopspec::tools {
 
 struct BenchSource {
-  std::string prompts;                  // a file
-  std::string task, benchmarks;         // or a task
-  int prompt_tokens = 0;                // or made ones of this length
-  std::optional<int> shots;             // of a task
-  int limit = 0;                        // 0: all
-  bool chat = false;                    // in the model's chat template
-  bool allow_unsandboxed_code = false;  // of tasks whose answers are programs
+  std::string prompts;           // a file
+  std::string task, benchmarks;  // or a task
+  int prompt_tokens = 0;         // or made ones of this length
+  std::optional<int> shots;      // of a task
+  int limit = 0;                 // 0: all
+  bool chat = false;             // in the model's chat template
   std::vector<std::string> template_args, stop;
   std::optional<int> max_tokens;  // else the task's, or kBenchTokens
   std::optional<int> max_length;  // of prompt and answer; longer prompts lose their beginning
@@ -32,8 +30,8 @@ struct BenchJobs {
   std::vector<measure::MeasuredJob> jobs;
   int max_tokens = kBenchTokens;
   std::vector<std::string> stop;
-  std::string what;                           // "8 prompts of p.txt"
-  std::shared_ptr<const measure::Task> task;  // scores refer to it
+  std::string what;  // "8 prompts of p.txt"
+  std::string note;  // what reports must say about the prompts; usually nothing
 
   size_t longest_prompt() const;
 };

@@ -90,7 +90,6 @@ struct RunOptions {
   std::vector<std::string> names;
   std::string experiments, benchmarks, output = "loopspec-results", as;
   int limit = 0, max_tokens = 0, repeat = 3;
-  bool allow_unsandboxed_code = false;
 };
 
 // What a task showed, a line for each way of decoding.
@@ -144,7 +143,6 @@ void RunExperiments(const RunOptions& options) {
   how.benchmarks = options.benchmarks;
   how.max_tokens = options.max_tokens;
   how.repeats = options.repeat;
-  how.allow_unsandboxed_code = options.allow_unsandboxed_code;
   how.as = options.as;
   how.version = VersionText();
   how.date = Today();
@@ -244,9 +242,6 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       .ShowDefault();
   command.AddOption("--benchmarks", options->benchmarks,
                     "Folder of benchmark files, as scripts/fetch-benchmarks.py makes it");
-  command.AddFlag("--allow-unsandboxed-code", options->allow_unsandboxed_code,
-                  "Run programs that the model wrote (HumanEval+, MBPP+) where no sandbox can be "
-                  "had: they can do whatever you can");
   command.AddOption("--output,-o", options->output, "Folder for records, one file for each run")
       .ShowDefault();
   command.AddOption(
@@ -258,9 +253,8 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       "\nExamples:\n"
       "  loopspec experiment run demo --model models/ouro-demo --limit 4\n"
       "  loopspec experiment run base-models --model ByteDance/Ouro-1.4B --benchmarks benchmarks\n"
-      "\nPrograms that the model writes are run in a sandbox (bubblewrap, seccomp); where there "
-      "can\n"
-      "be none, tasks with programs are refused.");
+      "\nThe records keep every answer: python -m loopspec.evaluate DIR --benchmarks DIR scores "
+      "them.");
   command.SetAction([options] { RunExperiments(*options); });
 }
 

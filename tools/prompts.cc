@@ -45,11 +45,4 @@ std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
   return prompts;
 }
 
-std::optional<std::string> FinalAnswer(const std::string& text) {
-  const size_t at = text.rfind("####");
-  if (at == std::string::npos) return std::nullopt;
-  const size_t end = text.find('\n', at);
-  return Trimmed(text.substr(at + 4, end == std::string::npos ? end : end - at - 4));
-}
-
 }  // namespace loopspec::tools

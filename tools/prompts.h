@@ -18,7 +18,4 @@ struct PromptEntry {
 // input.
 std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit);
 
-// What stands behind the last "####", as GSM8K-style answers end; nothing when there is none.
-std::optional<std::string> FinalAnswer(const std::string& text);
-
 }  // namespace loopspec::tools

@@ -12,7 +12,6 @@
 #include "experiments/experiment_run.h"
 #include "experiments/experiment_tables.h"
 #include "experiments/record_log.h"
-#include "experiments/scoring/sandbox.h"
 
 namespace loopspec::measure {
 namespace {
@@ -59,7 +58,6 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
   result.threads = static_cast<int>(FindInt(settings, "threads", what, 0, 1 << 20).value_or(0));
   result.max_tokens =
       static_cast<int>(FindInt(settings, "max_tokens", what, 0, INT32_MAX).value_or(0));
-  result.unsandboxed = text("sandbox") == Describe(Isolation::kNone);
   result.bandwidth = FindNumber(settings, "bandwidth", what).value_or(0);
   std::set<std::string> seen;
   for (size_t i = 0; i < file.records.size(); ++i) {
@@ -165,22 +163,9 @@ void AddMachines(const std::map<std::string, std::vector<ExperimentResult>>& res
     }
   }
   for (const auto& [tokens, names] : shortened) {
-    page.AddParagraph(
-        fmt::format("Shorter than declared, at most {} new tokens, so that longer answers count as "
-                    "wrong: {}.",
-                    tokens, fmt::join(names, ", ")));
-  }
-  std::set<std::string> unsandboxed;
-  for (const auto& [name, all] : results) {
-    for (const ExperimentResult& r : all) {
-      if (r.unsandboxed) unsandboxed.insert(name);
-    }
-  }
-  if (!unsandboxed.empty()) {
-    page.AddParagraph(
-        fmt::format("Programs that the model wrote were run without a sandbox "
-                    "(--allow-unsandboxed-code), so that they could have changed anything: {}.",
-                    fmt::join(unsandboxed, ", ")));
+    page.AddParagraph(fmt::format(
+        "Shorter than declared, at most {} new tokens, so that longer answers are cut: {}.", tokens,
+        fmt::join(names, ", ")));
   }
 }
 

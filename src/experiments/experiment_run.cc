@@ -48,8 +48,7 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
                            {.data = TaskFolder(declared.name, subject.folder, options.benchmarks),
                             .shots = declared.shots,
                             .chat = declared.chat,
-                            .limit = options.limit,
-                            .allow_unsandboxed_code = options.allow_unsandboxed_code});
+                            .limit = options.limit});
   Task& task = prepared.task;
   task.max_tokens = declared.max_tokens;
   task.max_length = declared.max_length;
@@ -65,10 +64,8 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
   if (declared.thinking) arguments["enable_thinking"] = true;
   for (const TaskItem& item : task.items) {
     MeasuredJob job{
-        item.id,
-        TaskPromptTokens(task, item, subject.tokenizer, subject.chat_template, arguments),
-        prepared.jobs.size(),
-        {}};
+        item.id, TaskPromptTokens(task, item, subject.tokenizer, subject.chat_template, arguments),
+        prepared.jobs.size(), item.answer};
     prepared.jobs.push_back(std::move(job));
   }
   if (prepared.jobs.empty()) Fail("task {} has no items", declared.name);
@@ -146,16 +143,7 @@ class TextRuns {
            RequestOf(decode, sampling, prepared.task, subject_.special.eos, experiment_.seed),
            &scheduler, greedy ? "greedy" : ""});
     }
-    const Task& task = prepared.task;
-    for (size_t i = 0; i < prepared.jobs.size(); ++i) {
-      MeasuredJob job = prepared.jobs[i];
-      if (task.scoring != Scoring::kNone) {
-        job.score = [&task, i](const std::string& text) {
-          return ScoreAnswer(task, task.items[i], CutAtStop(text, task.stop));
-        };
-      }
-      m.jobs.push_back(std::move(job));
-    }
+    m.jobs = prepared.jobs;
     return m;
   }
 
@@ -224,14 +212,6 @@ OrderedJson SettingsOf(const Experiment& experiment, const Experiment* paper,
   if (options.max_tokens > 0) settings["max_tokens"] = options.max_tokens;
   if (paper != nullptr) settings["paper"] = OrderedJson::parse(paper->declaration);
   return settings;
-}
-
-// Programs without a sandbox are said in the records, and so in the report.
-bool RunsProgramsUnsandboxed(const std::vector<PreparedTask>& tasks) {
-  return std::any_of(tasks.begin(), tasks.end(), [](const PreparedTask& prepared) {
-    return prepared.task.scoring == Scoring::kProgram &&
-           prepared.task.isolation == Isolation::kNone;
-  });
 }
 
 int64_t LongestText(const std::vector<PreparedTask>& tasks) {
@@ -455,9 +435,8 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   ExperimentOutcome outcome;
   auto backend = subject.make_backend(DepthsOf(ways), LongestText(tasks));
   outcome.file = RecordPath(options, experiment, as, backend->options().compute);
-  OrderedJson settings = SettingsOf(experiment, paper, as, subject, tasks, *backend,
-                                    backend->ReadBandwidth(), options);
-  if (RunsProgramsUnsandboxed(tasks)) settings["sandbox"] = Describe(Isolation::kNone);
+  const OrderedJson settings = SettingsOf(experiment, paper, as, subject, tasks, *backend,
+                                          backend->ReadBandwidth(), options);
   RecordLog log(outcome.file, settings, {"bandwidth", "paper", "date", "command"});
   Records records([&](const RunRecord& record) { log.Append(ToJson(record)); });
   std::set<std::string> distances = Restore(log, outcome.file.string(), records);

@@ -44,8 +44,7 @@ struct ExperimentOptions {
   std::optional<size_t> limit;       // texts of each task
   int max_tokens = 0;  // new tokens at most, where fewer than declared; 0: as declared
   int repeats = 3;     // of every text whose speed is measured
-  bool allow_unsandboxed_code = false;  // programs that a model wrote run without a sandbox
-  std::string as;                       // the declared model that it stands for; empty: by its name
+  std::string as;      // the declared model that it stands for; empty: by its name
   // For the record: of this program with its commit, today's date, and how it was started.
   std::string version, date, command;
 };

@@ -27,7 +27,6 @@ struct ExperimentResult {
   std::vector<std::string> notes;  // on prompts that differ from the paper's
   int threads = 0;
   int max_tokens = 0;          // texts were cut at so many new tokens; 0: as declared
-  bool unsandboxed = false;    // programs of the model ran without a sandbox
   bool earlier_clock = false;  // recorded by the clock that started at the first token; converted
   double bandwidth = 0;
   int64_t kv_bytes_per_token = 0, peak_memory = 0;  // 0: not recorded

@@ -68,12 +68,7 @@ std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
   record.times = result.times;
   record.statistics = result.statistics;
   record.bytes_read = BytesRead(model, backend.options(), result.statistics);
-  if (job.score) {
-    const TaskScore score = job.score(record.text);
-    record.correct = score.correct;
-    record.metrics = score.metrics;
-    record.extracted = score.extracted;
-  }
+  if (job.answer) record.correct = FinalAnswer(record.text) == job.answer;
   return record;
 }
 

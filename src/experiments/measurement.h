@@ -27,9 +27,9 @@ struct MeasuredWay {
 
 struct MeasuredJob {
   std::string item;
-  std::vector<int32_t> tokens;                                   // the prompt
-  uint64_t seed = 0;                                             // added to the request's
-  std::function<TaskScore(const std::string& text)> score = {};  // judges the answer
+  std::vector<int32_t> tokens;             // the prompt
+  uint64_t seed = 0;                       // added to the request's
+  std::optional<std::string> answer = {};  // expected behind the last "####" of the text
 };
 
 struct Measurement {
@@ -37,7 +37,7 @@ struct Measurement {
   std::vector<MeasuredWay> ways;
   std::vector<MeasuredJob> jobs;
   int repeats = 1;
-  const Tokenizer* tokenizer = nullptr;  // for texts, stop strings and scores
+  const Tokenizer* tokenizer = nullptr;  // for texts and stop strings
   std::vector<std::string> stop;         // strings that end a text
 };
 

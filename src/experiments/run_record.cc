@@ -130,11 +130,7 @@ OrderedJson ToJson(const RunRecord& record) {
                      {"finish", record.finish},
                      {"bytes_read", record.bytes_read}};
   if (record.equal) out["equal"] = *record.equal;
-  if (record.correct) {
-    out["correct"] = *record.correct;
-    out["metrics"] = record.metrics;
-    out["extracted"] = record.extracted;
-  }
+  if (record.correct) out["correct"] = *record.correct;
   OrderedJson times;
   for (const Clock& clock : kClocks) times[clock.name] = record.times.*clock.value;
   out["seconds"] = times;
@@ -156,14 +152,6 @@ RunRecord ParseRunRecord(const Json& json, const std::string& what) {
   record.bytes_read = reader.Number("bytes_read");
   record.equal = FindBool(json, "equal", what);
   record.correct = FindBool(json, "correct", what);
-  if (record.correct) {
-    record.extracted = reader.String("extracted");
-    if (!reader.Get("metrics").is_object()) Fail("{}: \"metrics\" must be an object", what);
-    for (const auto& [name, value] : reader.Get("metrics").items()) {
-      if (!value.is_boolean()) Fail("{}: metric \"{}\" must be true or false", what, name);
-      record.metrics[name] = value.get<bool>();
-    }
-  }
   const RecordReader seconds(reader.Get("seconds"), what + ", seconds");
   for (const Clock& clock : kClocks) record.times.*clock.value = seconds.Number(clock.name);
   record.statistics = ParseStatistics(reader.Get("statistics"), what);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,10 +28,8 @@ struct RunRecord {
   // Whether the tokens are those of the group's first way, where they must be: greedy decoding and
   // the coupled sampler.
   std::optional<bool> equal;
-  std::optional<bool> correct;          // where the answer can be judged
-  std::map<std::string, bool> metrics;  // every judgement by its name
-  std::string extracted;                // the answer as it was understood
-  std::string text;                     // up to the stop string
+  std::optional<bool> correct;  // where the expected answer is known
+  std::string text;             // up to the stop string
 
   std::string Key() const;
 };

@@ -55,8 +55,6 @@ RunRecord SampleRun() {
   record.bytes_read = 1e9;
   record.equal = true;
   record.correct = false;
-  record.metrics = {{"exact_match", false}};
-  record.extracted = "42";
   record.text = "a \"text\"\n";
   return record;
 }
@@ -212,20 +210,17 @@ TEST_F(DemoMeasurement, GoesOnWhereItWasInterrupted) {
   for (const RunRecord& record : second.all()) EXPECT_TRUE(record.equal.value_or(true));
 }
 
-TEST_F(DemoMeasurement, StopsAtStringsAndScores) {
+TEST_F(DemoMeasurement, StopsAtStringsAndChecksMarkedAnswers) {
   m_.stop = {" a"};
-  m_.jobs[0].score = [](const std::string& text) {
-    TaskScore score;
-    score.correct = text.find(" a") == std::string::npos;
-    return score;
-  };
+  m_.jobs[0].answer = "a number that the text does not end with";
   Records records;
   RunMeasurement(m_, model_, *backend_, {}, records);
   bool stopped = false;
   for (const RunRecord& record : records.all()) {
     stopped = stopped || record.finish == "stop";
     EXPECT_EQ(record.correct.has_value(), record.item == m_.jobs[0].item);
-    EXPECT_TRUE(record.correct.value_or(true)) << record.text;
+    EXPECT_FALSE(record.correct.value_or(false)) << record.text;
+    EXPECT_EQ(record.text.find(" a"), std::string::npos);
     EXPECT_TRUE(record.equal.value_or(true));
   }
   EXPECT_TRUE(stopped);

@@ -8,8 +8,6 @@ namespace loopspec::measure {
 Task MakeAime(const std::string& name, const TaskOptions& options) {
   Task task;
   task.name = name;
-  task.chat = options.chat;
-  task.scoring = Scoring::kAime;
   task.stop = {"Question:", "</s>", "<|im_end|>", "<|eot_id|>"};
   task.max_tokens = 16384;
   task.max_length = 32768;
@@ -18,7 +16,7 @@ Task MakeAime(const std::string& name, const TaskOptions& options) {
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     const std::string id = fmt::format("{}/{}", name, task.items.size());
     const auto problem = FindString(entry, "problem", id);
-    TaskItem item{.id = id, .reference = NeedString(entry, "answer", id)};
+    TaskItem item{.id = id};
     const std::string question = problem ? *problem : NeedString(entry, "question", id);
     SetPrompt(item, {}, {}, "Question: " + question + "\nAnswer:", options.chat);
     task.items.push_back(std::move(item));

@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "experiments/scoring/strings.h"
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
+#include "experiments/tasks/strings.h"
 
 namespace loopspec::measure {
 namespace {
@@ -88,7 +88,7 @@ void AddPart(Task& task, std::string_view part, const TaskOptions& options) {
     if (options.limit && number == *options.limit) break;
     const std::string id = fmt::format("bbh/{}/{}", part, number++);
     if (!entry.is_object()) Fail("{}: expected an object", id);
-    TaskItem item{.id = id, .reference = NeedString(entry, "target", id)};
+    TaskItem item{.id = id};
     SetPrompt(item, layout, examples, AskBbh(NeedString(entry, "input", id)), options.chat);
     task.items.push_back(std::move(item));
   }
@@ -105,8 +105,6 @@ std::vector<std::string> BbhParts() {
 Task MakeBbh(const std::string& name, const TaskOptions& options) {
   Task task;
   task.name = name;
-  task.chat = options.chat;
-  task.scoring = Scoring::kBbh;
   task.stop = {"</s>", "Q", "\n\n"};
   task.max_tokens = 1024;
   task.max_length = 4096;

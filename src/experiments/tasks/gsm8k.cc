@@ -1,6 +1,5 @@
 // GSM8K with chain-of-thought examples: lm-evaluation-harness's gsm8k_cot.
 #include "base/error.h"
-#include "experiments/scoring/lm_eval.h"
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
@@ -16,8 +15,6 @@ std::string AskGsm8k(const std::string& question) {
 Task MakeGsm8kCot(const TaskOptions& options) {
   Task task;
   task.name = "gsm8k_cot";
-  task.chat = options.chat;
-  task.scoring = Scoring::kGsm8k;
   task.stop = {"Q:", "</s>", "<|im_end|>"};
   task.max_tokens = options.chat ? 4096 : 512;
   task.max_length = options.chat ? 8192 : 2048;
@@ -30,7 +27,7 @@ Task MakeGsm8kCot(const TaskOptions& options) {
   const auto path = options.data / "gsm8k" / "test.jsonl";
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     const std::string id = fmt::format("gsm8k/{}", task.items.size());
-    TaskItem item{.id = id, .reference = Gsm8kReference(NeedString(entry, "answer", id))};
+    TaskItem item{.id = id};
     SetPrompt(item, {}, examples, AskGsm8k(NeedString(entry, "question", id)), options.chat);
     task.items.push_back(std::move(item));
   }

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "experiments/scoring/lm_eval.h"
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
@@ -31,8 +30,6 @@ constexpr std::array<StoryOpening, 8> kStories = {{
 Task MakeHeldoutProblems(const TaskOptions& options) {
   Task task;
   task.name = "heldout_problems";
-  task.chat = options.chat;
-  task.scoring = Scoring::kMarked;
   task.stop = {"Question:"};
   task.max_tokens = 128;
   task.max_length = 512;
@@ -40,7 +37,7 @@ Task MakeHeldoutProblems(const TaskOptions& options) {
   for (const Json& entry : ReadJsonLines(options.data / "heldout_problems.jsonl", options.limit)) {
     const std::string id = fmt::format("heldout/{}", task.items.size());
     const std::string question = NeedString(entry, "question", id);
-    TaskItem item{.id = id, .reference = Gsm8kReference(NeedString(entry, "answer", id))};
+    TaskItem item{.id = id, .answer = FinalAnswer(NeedString(entry, "answer", id))};
     const std::string plain = "Question: " + question + "\nAnswer:";
     SetPrompt(item, {}, {}, options.chat ? question : plain, options.chat);
     task.items.push_back(std::move(item));
@@ -51,7 +48,6 @@ Task MakeHeldoutProblems(const TaskOptions& options) {
 Task MakeStories(const TaskOptions& options) {
   Task task;
   task.name = "stories";
-  task.chat = options.chat;
   task.max_tokens = 200;
   task.max_length = 512;
   if (options.shots.value_or(0) != 0) Fail("task {}: has no few-shot examples", task.name);

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "experiments/scoring/strings.h"
+#include "experiments/tasks/strings.h"
 
 namespace loopspec::measure {
 namespace {

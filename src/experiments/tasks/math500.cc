@@ -1,6 +1,5 @@
 // MATH-500 with the four examples of Minerva: lm-evaluation-harness's minerva_math500.
 #include "base/error.h"
-#include "experiments/scoring/lm_eval.h"
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
@@ -16,8 +15,6 @@ std::string AskMath(const std::string& problem) {
 Task MakeMinervaMath500(const TaskOptions& options) {
   Task task;
   task.name = "minerva_math500";
-  task.chat = options.chat;
-  task.scoring = Scoring::kMath;
   task.stop = {"Problem:"};
   task.max_tokens = options.chat ? 8192 : 2048;
   task.max_length = options.chat ? 16384 : 4096;
@@ -30,9 +27,7 @@ Task MakeMinervaMath500(const TaskOptions& options) {
   const auto path = options.data / "math500" / "test.jsonl";
   for (const Json& entry : ReadJsonLines(path, options.limit)) {
     const std::string id = fmt::format("math500/{}", task.items.size());
-    const auto boxed = LastBoxed(NeedString(entry, "solution", id));
-    if (!boxed) Fail("{}: the solution has no \\boxed answer", id);
-    TaskItem item{.id = id, .reference = *boxed};
+    TaskItem item{.id = id};
     SetPrompt(item, {}, examples, AskMath(NeedString(entry, "problem", id)), options.chat);
     task.items.push_back(std::move(item));
   }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "experiments/tasks/families.h"
+#include "experiments/tasks/strings.h"
 
 namespace loopspec::measure {
 namespace {
@@ -45,12 +46,7 @@ std::vector<std::string> TaskNames() {
 
 Task MakeTask(const std::string& name, const TaskOptions& options) {
   for (const auto& [known, maker] : Makers()) {
-    if (known != name) continue;
-    Task task = maker(options);
-    if (options.allow_unsandboxed_code) task.isolation = Isolation::kNone;
-    // Now, and not after hours of decoding.
-    if (task.scoring == Scoring::kProgram && task.isolation == Isolation::kSandbox) NeedSandbox();
-    return task;
+    if (known == name) return maker(options);
   }
   std::vector<std::string> names = TaskNames();
   std::erase_if(names, [](const std::string& n) { return n.starts_with("bbh_cot_fewshot_"); });
@@ -60,12 +56,12 @@ Task MakeTask(const std::string& name, const TaskOptions& options) {
       name, fmt::join(names, ", "));
 }
 
-std::string_view CutAtStop(std::string_view text, const std::vector<std::string>& stop) {
-  size_t end = text.size();
-  for (const std::string& s : stop) {
-    if (!s.empty()) end = std::min(end, text.find(s));
-  }
-  return text.substr(0, end);
+std::optional<std::string> FinalAnswer(std::string_view text) {
+  constexpr std::string_view kMark = "####";
+  const size_t mark = text.rfind(kMark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = text.substr(mark + kMark.size());
+  return std::string(Strip(rest.substr(0, rest.find('\n'))));
 }
 
 }  // namespace loopspec::measure
