@@ -29,7 +29,7 @@ Words that come up again and again:
 `python -m pydoc loopspec.Engine` explains the engine; docs/python.md is the guide.
 
 With their packages installed, `loopspec.lm_eval` is a model of the lm-evaluation-harness, and `loopspec.ray` answers rows of
-Ray Data and serves in Ray Serve. loopspec-cuda, a package of its own, brings GPUs.
+Ray Data and serves in Ray Serve; `python -m loopspec.evaluate` scores kept answers. loopspec-cuda, a package of its own, brings GPUs.
 """
 
 from ._choose_core import choose_core
