@@ -21,11 +21,6 @@ Value MissingAttribute(const Value& object, std::string_view name) {
 // What Python's getattr finds.
 std::optional<Value> FindAttribute(const Value& object, std::string_view name) {
   if (Object* o = object.object()) return o->Attribute(name);
-  const Sequence* sequence = object.sequence();
-  if (sequence != nullptr && sequence->kind == SequenceKind::kGroup) {
-    if (name == "grouper") return sequence->items[0];
-    if (name == "list") return sequence->items[1];
-  }
   return FindMethod(object, name);
 }
 
@@ -208,6 +203,9 @@ Value Interpreter::CallFilter(const std::string& name, const Value& value,
                               const Arguments& arguments) {
   const Budget::Level level(budget_);
   const FilterFunction filter = FindFilter(name);
+  if (filter == nullptr && IsLeftOutFilter(name)) {
+    Fail("chat template: the filter '{}' of jinja2 is not supported", name);
+  }
   if (filter == nullptr) Fail("chat template: no filter named '{}'", name);
   return Charged(filter(*this, value, arguments));
 }

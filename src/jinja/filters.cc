@@ -1,8 +1,18 @@
 #include "jinja/filters.h"
 
+#include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 namespace loopspec::jinja {
+namespace {
+
+constexpr std::string_view kLeftOutFilters[] = {
+    "batch",     "center", "filesizeformat", "forceescape", "groupby",
+    "pprint",    "random", "slice",          "striptags",   "truncate",
+    "urlencode", "urlize", "wordcount",      "wordwrap",    "xmlattr"};
+
+}  // namespace
 
 FilterFunction FindFilter(std::string_view name) {
   static const auto* const kTable = [] {
@@ -15,8 +25,9 @@ FilterFunction FindFilter(std::string_view name) {
   return it == kTable->end() ? nullptr : it->second;
 }
 
-bool IsKnownFilter(std::string_view name) {
-  return FindFilter(name) != nullptr;
+bool IsLeftOutFilter(std::string_view name) {
+  return std::find(std::begin(kLeftOutFilters), std::end(kLeftOutFilters), name) !=
+         std::end(kLeftOutFilters);
 }
 
 }  // namespace loopspec::jinja

@@ -1,4 +1,4 @@
-// jinja2's built-in filters, and the tojson of Hugging Face's templates.
+// jinja2's built-in filters that chat templates use, and the tojson of Hugging Face's templates.
 #pragma once
 
 #include <span>
@@ -17,9 +17,10 @@ struct Filter {
   FilterFunction function;
 };
 
-// Null when there is no such filter.
+// Null when there is no such filter here.
 FilterFunction FindFilter(std::string_view name);
-bool IsKnownFilter(std::string_view name);
+// A filter of jinja2 that is left out, since no chat template uses it.
+bool IsLeftOutFilter(std::string_view name);
 
 // The parts of the table: filters of text and numbers, and filters of sequences.
 std::span<const Filter> TextFilters();

@@ -82,23 +82,18 @@ Value GetParts(Interpreter& interpreter, Value item, const std::vector<Value>& p
   return item;
 }
 
-// Gives an item's key for sorting, comparing or grouping.
+// Gives an item's key for sorting or comparing.
 struct KeyGetter {
-  KeyGetter(Interpreter& owner, const Value& attribute, bool is_case_sensitive,
-            Value missing = Value::MakeNone())
-      : interpreter(owner),
-        parts(AttributeParts(attribute)),
-        case_sensitive(is_case_sensitive),
-        fallback(std::move(missing)) {}
+  KeyGetter(Interpreter& owner, const Value& attribute, bool is_case_sensitive)
+      : interpreter(owner), parts(AttributeParts(attribute)), case_sensitive(is_case_sensitive) {}
   Value operator()(const Value& item) const {
-    const Value key = GetParts(interpreter, item, parts, fallback);
+    const Value key = GetParts(interpreter, item, parts);
     return case_sensitive ? key : IgnoreCase(key);
   }
 
   Interpreter& interpreter;
   std::vector<Value> parts;
   bool case_sensitive;
-  Value fallback;
 };
 
 template <typename Key>
@@ -282,76 +277,6 @@ Value Items(Interpreter& interpreter, const Value& value, const Arguments& argum
   });
 }
 
-Value GroupBy(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
-  const Value fallback = bound.Or(1, Value::MakeNone());
-  const KeyGetter key(interpreter, bound[0], bound.Truth(2, false), fallback);
-  const KeyGetter shown(interpreter, bound[0], true, fallback);
-  Budget& budget = interpreter.budget();
-  const std::vector<Value> items = SortedBy(Collect(value, budget), key, false, budget);
-  std::vector<Value> groups;
-  for (size_t start = 0; start < items.size();) {
-    const Value group_key = key(items[start]);
-    size_t end = start + 1;
-    while (end < items.size() && Equal(key(items[end]), group_key, budget)) ++end;
-    Sequence group;
-    group.kind = SequenceKind::kGroup;
-    group.items = {shown(items[start]), Value::List({items.begin() + static_cast<ptrdiff_t>(start),
-                                                     items.begin() + static_cast<ptrdiff_t>(end)})};
-    groups.push_back(Value::Of(std::move(group)));
-    start = end;
-  }
-  return Value::List(std::move(groups));
-}
-
-Value Batch(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("batch", arguments, {"linecount", "fill_with"}, 1);
-  const int64_t count = bound.Int(0, 0);
-  const Value fill = bound.Or(1, Value::MakeNone());
-  return MakeGenerator(interpreter, value, [=, &interpreter] {
-    Budget& budget = interpreter.budget();
-    std::vector<Value> rows, row;
-    for (const Value& item : Collect(value, budget)) {
-      if (static_cast<int64_t>(row.size()) == count) {
-        rows.push_back(Value::List(std::exchange(row, {})));
-      }
-      row.push_back(item);
-    }
-    if (row.empty()) return rows;
-    if (!fill.IsNone() && static_cast<int64_t>(row.size()) < count) {
-      budget.ChargeItems(static_cast<size_t>(count));
-      row.resize(static_cast<size_t>(count), fill);
-    }
-    rows.push_back(Value::List(std::move(row)));
-    return rows;
-  });
-}
-
-Value SliceFilter(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("slice", arguments, {"slices", "fill_with"}, 1);
-  const int64_t slices = bound.Int(0, 0);
-  const Value fill = bound.Or(1, Value::MakeNone());
-  return MakeGenerator(interpreter, value, [=, &interpreter] {
-    Budget& budget = interpreter.budget();
-    const std::vector<Value> items = Collect(value, budget);
-    if (slices == 0) Fail("chat template: slice into 0 parts");
-    std::vector<Value> columns;
-    if (slices < 0) return columns;
-    const int64_t length = static_cast<int64_t>(items.size());
-    const int64_t each = length / slices, longer = length % slices;
-    int64_t start = 0;
-    for (int64_t i = 0; i < slices; ++i) {
-      budget.Charge(2);
-      const int64_t end = start + each + (i < longer ? 1 : 0);
-      std::vector<Value> column(items.begin() + start, items.begin() + end);
-      if (!fill.IsNone() && i >= longer) column.push_back(fill);
-      columns.push_back(Value::List(std::move(column)));
-      start = end;
-    }
-    return columns;
-  });
-}
-
 Arguments Without(const Arguments& arguments, size_t count) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin(),
@@ -420,17 +345,10 @@ Value Select(Interpreter& interpreter, const Value& value, const Arguments& argu
   });
 }
 
-// Known names that a rendering has no use for; random would make prompts irreproducible.
-Value Refuse(Interpreter&, const Value&, const Arguments&) {
-  Fail("chat template: the filters random, pprint, urlize, wordwrap and xmlattr are not supported");
-}
-
 constexpr Filter kSequenceFilters[] = {
-    {"batch", Batch},
     {"count", Length},
     {"dictsort", DictSort},
     {"first", First},
-    {"groupby", GroupBy},
     {"items", Items},
     {"join", Join},
     {"last", Last},
@@ -439,20 +357,14 @@ constexpr Filter kSequenceFilters[] = {
     {"map", Map},
     {"max", Extreme<true>},
     {"min", Extreme<false>},
-    {"pprint", Refuse},
-    {"random", Refuse},
     {"reject", Select<false, false>},
     {"rejectattr", Select<true, false>},
     {"reverse", Reverse},
     {"select", Select<false, true>},
     {"selectattr", Select<true, true>},
-    {"slice", SliceFilter},
     {"sort", Sort},
     {"sum", Sum},
     {"unique", Unique},
-    {"urlize", Refuse},
-    {"wordwrap", Refuse},
-    {"xmlattr", Refuse},
 };
 
 }  // namespace

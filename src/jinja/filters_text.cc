@@ -87,18 +87,6 @@ Value Escape(Interpreter& interpreter, const Value& value, const Arguments& argu
   return Value::Of(EscapeHtml(SoftText(interpreter, value)), true);
 }
 
-Value ForceEscape(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("forceescape", arguments, {});
-  return Value::Of(EscapeHtml(SoftText(interpreter, value)), true);
-}
-
-Value Center(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("center", arguments, {"width"});
-  Arguments width;
-  width.positional.push_back(Value::Of(bound.Int(0, 80)));
-  return FindStringMethod("center")(interpreter, String_(interpreter, value, {}), width);
-}
-
 Value Format(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty()) {
     Fail("chat template: format cannot take positional and keyword arguments at the same time");
@@ -135,120 +123,6 @@ Value Indent(Interpreter& interpreter, const Value& value, const Arguments& argu
     budget.ChargeText(indent.size());
   }
   return Value::Of(std::move(out), IsMarkup(value));
-}
-
-Value Truncate(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const int64_t length = bound.Int(0, 255);
-  const std::string end = bound.Text(2, "...");
-  const int64_t leeway = bound.GivenNotNone(3) ? bound.Int(3, 5) : 5;
-  const int64_t end_length = CountCodePoints(end);
-  if (length < end_length || leeway < 0) {
-    Fail("chat template: truncate expected a length of at least {} and a leeway of at least 0",
-         end_length);
-  }
-  RequireText(value, "truncate");
-  // Not length + leeway, which can overflow.
-  if (value.string()->length - leeway <= length) return value;
-  const Value cut = Slice(value, Value::MakeNone(), Value::Of(length - end_length),
-                          Value::MakeNone(), interpreter.budget());
-  if (bound.Truth(1, false)) return Value::Of(cut.text() + end);
-  return Value::Of(cut.text().substr(0, cut.text().rfind(' ')) + end);
-}
-
-Value WordCount(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("wordcount", arguments, {});
-  int64_t count = 0;
-  bool in_word = false;
-  for (const char32_t c : Decode(SoftText(interpreter, value))) {
-    const bool is_word = IsAlnum(c) || c == '_';
-    if (is_word && !in_word) ++count;
-    in_word = is_word;
-  }
-  return Value::Of(count);
-}
-
-// Comments and tags go, runs of white space become one space, and character references the
-// characters.
-Value StripTags(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("striptags", arguments, {});
-  std::string text = SoftText(interpreter, value);
-  for (size_t open = text.find("<!--"); open != text.npos; open = text.find("<!--", open)) {
-    const size_t close = text.find("-->", open);
-    if (close == text.npos) break;
-    text.erase(open, close + 3 - open);
-    interpreter.budget().ChargeText(text.size());
-  }
-  std::string bare;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const size_t close = text[i] == '<' ? text.find('>', i) : text.npos;
-    if (text[i] == '<' && close != text.npos) {
-      i = close;
-    } else if (text[i] == '<') {
-      bare += text.substr(i);
-      break;
-    } else {
-      bare += text[i];
-    }
-  }
-  std::string out;
-  bool pending_space = false;
-  for (size_t i = 0; i < bare.size();) {
-    const char32_t c = NextCodePoint(bare, &i);
-    if (IsSpace(c)) {
-      pending_space = !out.empty();
-      continue;
-    }
-    if (pending_space) out += ' ';
-    pending_space = false;
-    AppendUtf8(c, out);
-  }
-  static constexpr std::pair<std::string_view, std::string_view> kReferences[] = {
-      {"&lt;", "<"},  {"&gt;", ">"},   {"&quot;", "\""}, {"&#34;", "\""},
-      {"&#39;", "'"}, {"&apos;", "'"}, {"&amp;", "&"}};
-  for (const auto& [reference, character] : kReferences) {
-    out = ReplaceText(out, reference, character, -1, interpreter.budget());
-  }
-  return Value::Of(std::move(out));
-}
-
-std::string UrlQuote(std::string_view text, bool for_query) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query);
-    if (plain) {
-      out += c;
-    } else if (c == ' ' && for_query) {
-      out += '+';
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    }
-  }
-  return out;
-}
-
-Value UrlEncode(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("urlencode", arguments, {});
-  Budget& budget = interpreter.budget();
-  const bool iterable = !value.IsString() && TryIterate(value) != nullptr;
-  if (!iterable) return Value::Of(UrlQuote(ToText(value, budget), false));
-  std::string out;
-  const auto add = [&](const Value& key, const Value& item) {
-    if (!out.empty()) out += '&';
-    out += UrlQuote(ToText(key, budget), true) + "=" + UrlQuote(ToText(item, budget), true);
-    budget.CheckText(out.size());
-  };
-  if (const Dict* dict = value.dict()) {
-    for (const auto& [key, item] : dict->items) add(key, item);
-  } else {
-    for (const Value& pair : Collect(value, budget)) {
-      const std::vector<Value> parts = Collect(pair, budget);
-      if (parts.size() != 2) Fail("chat template: urlencode expected pairs");
-      add(parts[0], parts[1]);
-    }
-  }
-  return Value::Of(std::move(out));
 }
 
 // int() of a string: white space around, a sign, single underscores between digits.
@@ -402,24 +276,6 @@ Value Round(Interpreter& interpreter, const Value& value, const Arguments& argum
   return ApplyBinary("/", Value::Of(WholeOf(whole)), unit, budget);
 }
 
-Value FileSizeFormat(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
-  const Bound bound("filesizeformat", arguments, {"binary"});
-  const Value number = Float(interpreter, value, {});
-  const bool binary = bound.Truth(0, false);
-  const double bytes = *number.number(), base = binary ? 1024 : 1000;
-  if (bytes == 1) return Value::Of("1 Byte");
-  if (bytes < base) return Value::Of(fmt::format("{} Bytes", WholeOf(bytes)));
-  static constexpr std::string_view kPrefixes = "kMGTPEZY";
-  double unit = base;
-  size_t i = 0;
-  do {
-    unit *= base;
-  } while (!(bytes < unit) && ++i < kPrefixes.size());
-  i = std::min(i, kPrefixes.size() - 1);
-  const std::string prefix = i == 0 && binary ? "K" : std::string(1, kPrefixes[i]);
-  return Value::Of(fmt::format("{:.1f} {}{}", base * bytes / unit, prefix, binary ? "iB" : "B"));
-}
-
 Value Default(Interpreter&, const Value& value, const Arguments& arguments) {
   const Bound bound("default", arguments, {"default_value", "boolean"});
   const bool replace = value.IsUndefined() || (bound.Truth(1, false) && !value.Truthy());
@@ -464,14 +320,11 @@ constexpr Filter kTextFilters[] = {
     {"abs", Abs},
     {"attr", Attr},
     {"capitalize", MapText<Capitalize>},
-    {"center", Center},
     {"d", Default},
     {"default", Default},
     {"e", Escape},
     {"escape", Escape},
-    {"filesizeformat", FileSizeFormat},
     {"float", Float},
-    {"forceescape", ForceEscape},
     {"format", Format},
     {"indent", Indent},
     {"int", Int},
@@ -480,14 +333,10 @@ constexpr Filter kTextFilters[] = {
     {"round", Round},
     {"safe", Safe},
     {"string", String_},
-    {"striptags", StripTags},
     {"title", MapText<TitleWords>},
     {"tojson", ToJsonFilter},
     {"trim", Trim},
-    {"truncate", Truncate},
     {"upper", MapText<ToUpper>},
-    {"urlencode", UrlEncode},
-    {"wordcount", WordCount},
 };
 
 }  // namespace

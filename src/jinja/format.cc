@@ -162,8 +162,7 @@ class PercentFormatter {
   PercentFormatter(const Value& format, const Value& values, Budget& budget)
       : format_(format.text()), markup_(format.string()->markup), values_(values), budget_(budget) {
     const Sequence* sequence = values.sequence();
-    is_tuple_ = sequence != nullptr &&
-                (sequence->kind == SequenceKind::kTuple || sequence->kind == SequenceKind::kGroup);
+    is_tuple_ = sequence != nullptr && sequence->kind == SequenceKind::kTuple;
     is_mapping_ = values.dict() != nullptr;
   }
 

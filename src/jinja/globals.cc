@@ -56,76 +56,12 @@ Value MakeNamespace(Interpreter& interpreter, const Value&, const Arguments& arg
   return Value::Of(std::shared_ptr<Object>(std::move(result)));
 }
 
-Value CyclerNext(Interpreter& interpreter, const Value& self, const Arguments& arguments);
-Value CyclerReset(Interpreter& interpreter, const Value& self, const Arguments& arguments);
+// Globals of jinja2 that no chat template uses.
+constexpr std::string_view kLeftOutFunctions[] = {"cycler", "joiner", "lipsum"};
 
-class Cycler final : public Object {
- public:
-  explicit Cycler(std::vector<Value> items) : items_(Value::List(std::move(items))) {}
-  std::string_view TypeName() const override { return "Cycler"; }
-  std::optional<Value> Attribute(std::string_view name) override {
-    if (name == "next") return MakeFunction(name, CyclerNext, Value::Of(shared_from_this()));
-    if (name == "reset") return MakeFunction(name, CyclerReset, Value::Of(shared_from_this()));
-    if (name == "current") return Current();
-    if (name == "items") return Value::Tuple(items_.sequence()->items);
-    if (name == "pos") return Value::Of(static_cast<int64_t>(position_));
-    return std::nullopt;
-  }
-  int Depth() const override { return items_.Depth() + 1; }
-
-  const Value& Current() const { return items_.sequence()->items[position_]; }
-  Value Next() {
-    Value current = Current();
-    position_ = (position_ + 1) % items_.sequence()->items.size();
-    return current;
-  }
-  void Reset() { position_ = 0; }
-
- private:
-  Value items_;
-  size_t position_ = 0;
-};
-
-Value CyclerNext(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Bound bound("next()", arguments, {});
-  return self.as<Cycler>()->Next();
-}
-
-Value CyclerReset(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Bound bound("reset()", arguments, {});
-  self.as<Cycler>()->Reset();
-  return Value::MakeNone();
-}
-
-Value MakeCycler(Interpreter&, const Value&, const Arguments& arguments) {
-  if (!arguments.named.empty()) Fail("chat template: cycler() takes no keyword arguments");
-  if (arguments.positional.empty()) Fail("chat template: cycler() needs at least one item");
-  return Value::Of(std::shared_ptr<Object>(std::make_shared<Cycler>(arguments.positional)));
-}
-
-class Joiner final : public Object {
- public:
-  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
-  std::string_view TypeName() const override { return "Joiner"; }
-  bool Callable() const override { return true; }
-  Value Call(Interpreter&, const Arguments& arguments) override {
-    const Bound bound("a joiner", arguments, {});
-    return std::exchange(used_, true) ? separator_ : Value::Of("");
-  }
-  int Depth() const override { return separator_.Depth() + 1; }
-
- private:
-  Value separator_;
-  bool used_ = false;
-};
-
-Value MakeJoiner(Interpreter&, const Value&, const Arguments& arguments) {
-  const Bound bound("joiner()", arguments, {"sep"});
-  return Value::Of(std::shared_ptr<Object>(std::make_shared<Joiner>(bound.Or(0, Value::Of(", ")))));
-}
-
-Value Lipsum(Interpreter&, const Value&, const Arguments&) {
-  Fail("chat template: lipsum() is not supported, its text is random");
+template <size_t kIndex>
+Value LeftOut(Interpreter&, const Value&, const Arguments&) {
+  Fail("chat template: the function '{}' of jinja2 is not supported", kLeftOutFunctions[kIndex]);
 }
 
 Value RaiseException(Interpreter& interpreter, const Value&, const Arguments& arguments) {
@@ -171,9 +107,9 @@ std::vector<std::pair<std::string, Value>> Globals() {
       {"range", MakeFunction("range", MakeRange)},
       {"dict", MakeFunction("dict", MakeDict)},
       {"namespace", MakeFunction("namespace", MakeNamespace)},
-      {"cycler", MakeFunction("cycler", MakeCycler)},
-      {"joiner", MakeFunction("joiner", MakeJoiner)},
-      {"lipsum", MakeFunction("lipsum", Lipsum)},
+      {"cycler", MakeFunction("cycler", LeftOut<0>)},
+      {"joiner", MakeFunction("joiner", LeftOut<1>)},
+      {"lipsum", MakeFunction("lipsum", LeftOut<2>)},
       {"raise_exception", MakeFunction("raise_exception", RaiseException)},
       {"strftime_now", MakeFunction("strftime_now", StrftimeNow)},
   };

@@ -108,6 +108,16 @@ constexpr std::string_view kDictMutators[] = {"clear", "pop", "popitem", "setdef
 constexpr std::string_view kListMutators[] = {"append", "clear",  "pop",    "reverse",
                                               "insert", "extend", "remove", "sort"};
 
+// Methods of Python's str that no chat template uses.
+constexpr std::string_view kLeftOutOfStrings[] = {
+    "casefold",    "center",  "expandtabs", "format_map", "isdecimal", "isidentifier", "isnumeric",
+    "isprintable", "istitle", "ljust",      "rjust",      "swapcase",  "zfill"};
+
+template <size_t N>
+bool IsOneOf(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 template <size_t N>
 MethodFunction FindIn(const Method (&methods)[N], std::string_view name) {
   for (const Method& method : methods) {
@@ -119,7 +129,7 @@ MethodFunction FindIn(const Method (&methods)[N], std::string_view name) {
 template <size_t N>
 std::optional<Value> Refused(const std::string_view (&names)[N], const Value& self,
                              std::string_view name) {
-  if (std::find(std::begin(names), std::end(names), name) == std::end(names)) return std::nullopt;
+  if (!IsOneOf(names, name)) return std::nullopt;
   return Value::MakeUndefined(
       fmt::format("access to attribute '{}' of '{}' object is unsafe", name, self.TypeName()));
 }
@@ -133,6 +143,9 @@ Value MakeFunction(std::string_view name, MethodFunction function, Value self) {
 std::optional<Value> FindMethod(const Value& self, std::string_view name) {
   MethodFunction function = nullptr;
   if (self.IsString()) {
+    if (IsOneOf(kLeftOutOfStrings, name)) {
+      return Value::MakeUndefined(fmt::format("the method '{}' of str is not supported", name));
+    }
     function = FindStringMethod(name);
   } else if (self.dict() != nullptr) {
     if (std::optional<Value> refused = Refused(kDictMutators, self, name)) return refused;

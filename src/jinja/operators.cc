@@ -134,7 +134,7 @@ Value Repeat(const Value& value, int64_t count, Budget& budget) {
 }
 
 bool IsListOrTuple(const Sequence* s) {
-  return s != nullptr && s->kind <= SequenceKind::kGroup;
+  return s != nullptr && s->kind <= SequenceKind::kTuple;
 }
 
 Value Add(const Value& left, const Value& right, Budget& budget) {
@@ -316,7 +316,7 @@ Value Slice(const Value& value, const Value& start, const Value& stop, const Val
   }
   budget.ChargeItems(static_cast<size_t>(bounds.count));
   Sequence result;
-  result.kind = sequence->kind == SequenceKind::kGroup ? SequenceKind::kTuple : sequence->kind;
+  result.kind = sequence->kind;
   for (int64_t i = 0; i < bounds.count; ++i) {
     result.items.push_back(sequence->items[static_cast<size_t>(bounds.start + i * bounds.step)]);
   }

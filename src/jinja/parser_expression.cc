@@ -361,7 +361,7 @@ ExpressionPtr Parser::ParseFilter(ExpressionPtr node, bool name_follows) {
     name_follows = false;
     ExpressionPtr filter = New(ExpressionKind::kFilter);
     filter->name = ParseDottedName();
-    if (!IsKnownFilter(filter->name)) {
+    if (FindFilter(filter->name) == nullptr && !IsLeftOutFilter(filter->name)) {
       NoteUnknown(
           fmt::format("chat template line {}: no filter named '{}'", filter->line, filter->name));
     }

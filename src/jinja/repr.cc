@@ -27,7 +27,6 @@ void AppendSequence(std::string* out, const Sequence& sequence, Budget& budget) 
       *out += ')';
       return;
     case SequenceKind::kTuple:
-    case SequenceKind::kGroup:
       *out += '(';
       AppendItems(out, sequence.items, budget);
       *out += sequence.items.size() == 1 ? ",)" : ")";
@@ -86,7 +85,7 @@ class JsonWriter {
       out_ += Scalar(value);
     } else if (value.dict() != nullptr) {
       WriteDict(*value.dict(), level);
-    } else if (value.sequence() != nullptr && value.sequence()->kind <= SequenceKind::kGroup) {
+    } else if (value.sequence() != nullptr && value.sequence()->kind <= SequenceKind::kTuple) {
       WriteList(value.sequence()->items, level);
     } else {
       Fail("chat template: Object of type {} is not JSON serializable", value.TypeName());

@@ -253,56 +253,6 @@ Value StringFormat(Interpreter& interpreter, const Value& self, const Arguments&
   return Like(self, FormatBraces(interpreter, self.text(), arguments));
 }
 
-Value FormatMap(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  const Bound bound("format_map()", arguments, {"mapping"}, 1);
-  Arguments named;
-  if (bound[0].dict() == nullptr) Fail("chat template: format_map() expects a mapping");
-  for (const auto& [key, value] : bound[0].dict()->items) {
-    if (key.IsString()) named.named.emplace_back(key.text(), value);
-  }
-  return Like(self, FormatBraces(interpreter, self.text(), named));
-}
-
-// Room on the left and right, for width code points in all.
-std::string Padded(const Value& self, int64_t left, int64_t right, const std::string& fill,
-                   Budget& budget) {
-  if (CountCodePoints(fill) != 1) {
-    Fail("chat template: the fill character must be exactly one character long");
-  }
-  budget.ChargeText(static_cast<size_t>(left + right));
-  budget.ChargeText(self.text().size() + static_cast<size_t>(left + right) * fill.size());
-  std::string out;
-  for (int64_t i = 0; i < left; ++i) out += fill;
-  out += self.text();
-  for (int64_t i = 0; i < right; ++i) out += fill;
-  return out;
-}
-
-enum class Side { kLeft, kRight, kBoth };
-
-template <Side kSide>
-Value Justify(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  const Bound bound("a string method", arguments, {"width", "fillchar"}, 1);
-  const int64_t width = bound.Int(0, 0), length = self.string()->length;
-  const int64_t missing = width > length ? width - length : 0;
-  // When centring, Python puts the odd one left if the width is odd, right otherwise.
-  const int64_t left = kSide == Side::kLeft    ? 0
-                       : kSide == Side::kRight ? missing
-                                               : missing / 2 + (missing & width & 1);
-  return Like(self, Padded(self, left, missing - left, bound.Text(1, " "), interpreter.budget()));
-}
-
-Value ZeroFill(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  const Bound bound("zfill()", arguments, {"width"}, 1);
-  const int64_t width = bound.Int(0, 0), length = self.string()->length;
-  if (width <= length) return self;
-  const std::string& text = self.text();
-  const size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
-  interpreter.budget().ChargeText(text.size() + static_cast<size_t>(width - length));
-  return Like(self, text.substr(0, sign) + std::string(static_cast<size_t>(width - length), '0') +
-                        text.substr(sign));
-}
-
 template <bool kPrefix>
 Value RemoveAffix(Interpreter&, const Value& self, const Arguments& arguments) {
   const Bound bound("removeprefix or removesuffix", arguments, {"affix"}, 1);
@@ -313,27 +263,6 @@ Value RemoveAffix(Interpreter&, const Value& self, const Arguments& arguments) {
     return Like(self, text.substr(0, text.size() - affix.size()));
   }
   return self;
-}
-
-Value ExpandTabs(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  const Bound bound("expandtabs()", arguments, {"tabsize"});
-  const int64_t size = bound.Int(0, 8);
-  std::string out;
-  int64_t column = 0;
-  for (size_t i = 0; i < self.text().size();) {
-    const char32_t c = NextCodePoint(self.text(), &i);
-    if (c == '\t') {
-      const int64_t spaces = size > 0 ? size - column % size : 0;
-      interpreter.budget().CheckText(out.size());
-      interpreter.budget().ChargeText(static_cast<size_t>(spaces));
-      out.append(static_cast<size_t>(spaces), ' ');
-      column += spaces;
-    } else {
-      AppendUtf8(c, out);
-      column = c == '\n' || c == '\r' ? 0 : column + 1;
-    }
-  }
-  return Like(self, std::move(out));
 }
 
 // Every character passes, and there is one.
@@ -349,35 +278,10 @@ Value IsAscii(Interpreter&, const Value& self, const Arguments& arguments) {
   return Value::Of(self.string()->length == static_cast<int64_t>(self.text().size()));
 }
 
-Value IsPrintableText(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Bound bound("isprintable()", arguments, {});
-  const std::u32string points = Decode(self.text());
-  return Value::Of(std::all_of(points.begin(), points.end(), IsPrintable));
-}
-
-Value IsIdentifier(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Bound bound("isidentifier()", arguments, {});
-  const std::u32string points = Decode(self.text());
-  return Value::Of(!points.empty() && IsIdentifierStart(points[0]) &&
-                   std::all_of(points.begin(), points.end(), IsIdentifierPart));
-}
-
 template <bool kUpper>
 Value IsCase(Interpreter&, const Value& self, const Arguments& arguments) {
   const Bound bound("a string method", arguments, {});
   return Value::Of(IsCasedText(self.text(), kUpper));
-}
-
-Value IsTitleText(Interpreter&, const Value& self, const Arguments& arguments) {
-  const Bound bound("istitle()", arguments, {});
-  bool any = false, after_cased = false;
-  for (const char32_t c : Decode(self.text())) {
-    const bool capital = IsUpper(c) || IsTitle(c);
-    if ((capital && after_cased) || (IsLower(c) && !after_cased)) return Value::Of(false);
-    after_cased = IsCased(c);
-    any |= after_cased;
-  }
-  return Value::Of(any);
 }
 
 struct StringMethod {
@@ -387,29 +291,19 @@ struct StringMethod {
 
 constexpr StringMethod kStringMethods[] = {
     {"capitalize", MapSelf<Capitalize>},
-    {"casefold", MapSelf<ToLower>},
-    {"center", Justify<Side::kBoth>},
     {"count", CountText},
     {"endswith", HasAffix<false>},
-    {"expandtabs", ExpandTabs},
     {"find", FindText<false, false>},
     {"format", StringFormat},
-    {"format_map", FormatMap},
     {"index", FindText<false, true>},
     {"isalnum", All<IsAlnum>},
     {"isalpha", All<IsAlpha>},
     {"isascii", IsAscii},
-    {"isdecimal", All<IsDecimal>},
     {"isdigit", All<IsDigit>},
-    {"isidentifier", IsIdentifier},
     {"islower", IsCase<false>},
-    {"isnumeric", All<IsNumeric>},
-    {"isprintable", IsPrintableText},
     {"isspace", All<IsSpace>},
-    {"istitle", IsTitleText},
     {"isupper", IsCase<true>},
     {"join", StringJoin},
-    {"ljust", Justify<Side::kLeft>},
     {"lower", MapSelf<ToLower>},
     {"lstrip", Strip<true, false>},
     {"partition", Partition<false>},
@@ -418,7 +312,6 @@ constexpr StringMethod kStringMethods[] = {
     {"replace", StringReplace},
     {"rfind", FindText<true, false>},
     {"rindex", FindText<true, true>},
-    {"rjust", Justify<Side::kRight>},
     {"rpartition", Partition<true>},
     {"rsplit", Split<true>},
     {"rstrip", Strip<false, true>},
@@ -426,10 +319,8 @@ constexpr StringMethod kStringMethods[] = {
     {"splitlines", SplitLinesMethod},
     {"startswith", HasAffix<true>},
     {"strip", Strip<true, true>},
-    {"swapcase", MapSelf<SwapCase>},
     {"title", MapSelf<ToTitle>},
     {"upper", MapSelf<ToUpper>},
-    {"zfill", ZeroFill},
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "jinja/arguments.h"
-#include "jinja/filters.h"
 #include "jinja/interpreter.h"
 #include "jinja/operators.h"
 #include "jinja/unicode.h"
@@ -54,9 +53,6 @@ bool IsMapping(const Value& v) {
 bool IsIterable(const Value& v) {
   return TryIterate(v) != nullptr || v.as<Loop>() != nullptr;
 }
-bool IsEscaped(const Value& v) {
-  return v.IsString() && v.string()->markup;
-}
 // An undefined value has a length and can be called, the latter only to fail.
 bool IsSequence(const Value& v) {
   return v.IsUndefined() || v.IsString() || v.dict() != nullptr ||
@@ -98,16 +94,6 @@ bool IsIn(Interpreter& interpreter, const Value& value, const Arguments& argumen
   return Contains(bound[0], value, interpreter.budget());
 }
 
-bool NamesFilter(Interpreter&, const Value& value, const Arguments& arguments) {
-  const Bound bound("filter", arguments, {});
-  return value.IsString() && IsKnownFilter(value.text());
-}
-
-bool NamesTest(Interpreter&, const Value& value, const Arguments& arguments) {
-  const Bound bound("test", arguments, {});
-  return value.IsString() && IsKnownTest(value.text());
-}
-
 enum Comparison { kEq, kNe, kLt, kLe, kGt, kGe };
 constexpr std::string_view kOperators[] = {"==", "!=", "<", "<=", ">", ">="};
 
@@ -135,10 +121,8 @@ constexpr Test kTests[] = {
     {"divisibleby", DivisibleBy},
     {"eq", Compared<kEq>},
     {"equalto", Compared<kEq>},
-    {"escaped", Plain<IsEscaped>},
     {"even", Parity<0>},
     {"false", Plain<IsFalse>},
-    {"filter", NamesFilter},
     {"float", Plain<IsFloat>},
     {"ge", Compared<kGe>},
     {"greaterthan", Compared<kGt>},
@@ -158,7 +142,6 @@ constexpr Test kTests[] = {
     {"sameas", SameAs},
     {"sequence", Plain<IsSequence>},
     {"string", Plain<IsString>},
-    {"test", NamesTest},
     {"true", Plain<IsTrue>},
     {"undefined", Plain<IsUndefined>},
     {"upper", IsCase<true>},

@@ -28,18 +28,6 @@ constexpr Range kOtherDigits[] = {
     {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
     {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
 
-// Ideographs with a numeric value, which Python counts as numeric though their category is Lo.
-constexpr char32_t kNumericIdeographs[] = {
-    0x3405,  0x3483,  0x382A,  0x3B4D,  0x4E00,  0x4E03,  0x4E07,  0x4E09,  0x4E5D,
-    0x4E8C,  0x4E94,  0x4E96,  0x4EBF,  0x4EC0,  0x4EDF,  0x4EE8,  0x4F0D,  0x4F70,
-    0x5104,  0x5146,  0x5169,  0x516B,  0x516D,  0x5341,  0x5343,  0x5344,  0x5345,
-    0x534C,  0x53C1,  0x53C2,  0x53C3,  0x53C4,  0x56DB,  0x58F1,  0x58F9,  0x5E7A,
-    0x5EFE,  0x5EFF,  0x5F0C,  0x5F0D,  0x5F0E,  0x5F10,  0x62FE,  0x634C,  0x67D2,
-    0x6F06,  0x7396,  0x767E,  0x8086,  0x842C,  0x8CAE,  0x8CB3,  0x8D30,  0x9621,
-    0x9646,  0x964C,  0x9678,  0x96F6,  0xF96B,  0xF973,  0xF978,  0xF9B2,  0xF9D1,
-    0xF9D3,  0xF9FD,  0x20001, 0x20064, 0x200E2, 0x20121, 0x2092A, 0x20983, 0x2098C,
-    0x2099C, 0x20AEA, 0x20AFD, 0x20B19, 0x22390, 0x22998, 0x23B1B, 0x2626D, 0x2F890};
-
 // Other_Uppercase and Other_Lowercase: cased, though not letters of category Lu or Ll.
 constexpr Range kOtherUpper[] = {
     {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
@@ -288,8 +276,7 @@ bool IsDigit(char32_t c) {
 
 bool IsNumeric(char32_t c) {
   const utf8proc_category_t category = Category(c);
-  return (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) ||
-         std::binary_search(std::begin(kNumericIdeographs), std::end(kNumericIdeographs), c);
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
 }
 
 bool IsUpper(char32_t c) {
@@ -372,22 +359,6 @@ std::string Capitalize(std::string_view text) {
       AppendTitle(&out, points[i]);
     } else {
       AppendLower(&out, points, i);
-    }
-  }
-  return out;
-}
-
-std::string SwapCase(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  const std::u32string points = Decode(text);
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (IsUpper(points[i])) {
-      AppendLower(&out, points, i);
-    } else if (IsLower(points[i])) {
-      AppendUpper(&out, points[i]);
-    } else {
-      AppendUtf8(points[i], out);
     }
   }
   return out;

@@ -22,7 +22,7 @@ bool IsLineBreak(char32_t c);
 bool IsAlpha(char32_t c);
 bool IsDecimal(char32_t c);
 bool IsDigit(char32_t c);
-bool IsNumeric(char32_t c);
+bool IsNumeric(char32_t c);  // ideographs of numbers are letters here
 bool IsUpper(char32_t c);
 bool IsLower(char32_t c);
 bool IsTitle(char32_t c);
@@ -40,7 +40,6 @@ std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
 std::string ToTitle(std::string_view text);     // str.title
 std::string Capitalize(std::string_view text);  // str.capitalize
-std::string SwapCase(std::string_view text);
 // str.isupper or str.islower: something is cased, and all of that in this case.
 bool IsCasedText(std::string_view text, bool upper);
 

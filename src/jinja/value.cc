@@ -44,9 +44,7 @@ std::optional<int> CompareNumbers(const Value& left, const Value& right) {
 // Lists equal lists and tuples equal tuples; a view of values equals only itself.
 bool SameFamily(SequenceKind a, SequenceKind b) {
   const auto family = [](SequenceKind kind) {
-    return kind == SequenceKind::kGroup       ? SequenceKind::kTuple
-           : kind == SequenceKind::kDictItems ? SequenceKind::kDictKeys
-                                              : kind;
+    return kind == SequenceKind::kDictItems ? SequenceKind::kDictKeys : kind;
   };
   return family(a) == family(b) && a != SequenceKind::kDictValues;
 }
@@ -255,8 +253,6 @@ std::string_view Value::TypeName() const {
       return "list";
     case SequenceKind::kTuple:
       return "tuple";
-    case SequenceKind::kGroup:
-      return "_GroupTuple";
     case SequenceKind::kRange:
       return "range";
     case SequenceKind::kDictKeys:
@@ -297,7 +293,7 @@ bool Hashable(const Value& value) {
   if (value.dict() != nullptr) return false;
   if (const Sequence* s = value.sequence()) {
     if (s->kind == SequenceKind::kRange) return true;
-    return (s->kind == SequenceKind::kTuple || s->kind == SequenceKind::kGroup) &&
+    return s->kind == SequenceKind::kTuple &&
            std::all_of(s->items.begin(), s->items.end(), Hashable);
   }
   return true;

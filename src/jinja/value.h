@@ -100,7 +100,7 @@ class Value {
   Data data_;
 };
 
-enum class SequenceKind { kList, kTuple, kGroup, kRange, kDictKeys, kDictValues, kDictItems };
+enum class SequenceKind { kList, kTuple, kRange, kDictKeys, kDictValues, kDictItems };
 
 struct Sequence {
   SequenceKind kind = SequenceKind::kList;
