@@ -57,7 +57,7 @@ def make_answers(path, escape):
                             "bbh/word_sorting/1": "So the answer is a b."},
         "humaneval_plus": {"HumanEval/0": "def triple(x):\n    return 3 * x\n", "HumanEval/1": "def half(x):\n    return int(x / 2)\n"},
         "humaneval": {"HumanEval/0": "    return 4 * x\n", "HumanEval/1": "    return x // 2\n"},
-        "mbpp_plus": {"Mbpp/4": f"open({escape!r}, 'w').close()\ndef add_one(x):\n    return x + 1\n"},
+        "mbpp_plus": {"Mbpp/4": f"def add_one(x):\n    open({escape!r}, 'w').close()\n    return x + 1\n"},
         "mbpp": {"Mbpp/4": "def add_one(x):\n    return 1 + x\n", "Mbpp/11": "def f(): pass\n"},
         "stories": {"stories/0": "Once upon a time"},
     }
