@@ -28,7 +28,7 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ca-certificates)
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
-  "One program for Ouro, Nanbeige and Raven checkpoints as they are released:
+  "One program for Ouro, Nanbeige, Raven and Huginn checkpoints as they are released:
 generation, chat, an OpenAI-compatible server, measurements. LoopSpec decoding
 gives exactly the text of autoregressive decoding, several times sooner.")
 
