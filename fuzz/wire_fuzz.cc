@@ -28,22 +28,25 @@ const WireParser& Parser() {
 
 void CheckRequest(const CompletionRequest& request) {
   const WireLimits& limits = Parser().limits();
-  Check(request.n >= 1 && request.n <= limits.max_n);
+  const Request& asked = request.asked;
+  Check(asked.choices >= 1 && asked.choices <= limits.max_n);
   Check(request.ignored.names().size() <= 16);
-  Check(request.logprobs.value_or(0) >= 0 && request.logprobs.value_or(0) <= limits.max_logprobs);
-  Check(request.stop.size() <= static_cast<size_t>(limits.max_stops));
-  for (const std::string& stop : request.stop) {
+  Check(asked.logprobs.value_or(0) >= 0 && asked.logprobs.value_or(0) <= limits.max_logprobs);
+  Check(asked.stop.size() <= static_cast<size_t>(limits.max_stops));
+  for (const std::string& stop : asked.stop) {
     Check(!stop.empty() && stop.size() <= static_cast<size_t>(limits.max_stop_bytes));
   }
-  Check(request.sampling.logit_bias.size() <= static_cast<size_t>(limits.max_bias));
-  for (const auto& [id, bias] : request.sampling.logit_bias) {
-    Check(id >= 0 && bias >= -100 && bias <= 100);
+  const SamplingParams& said = request.sampling.said();
+  Check(said.bias.size() <= static_cast<size_t>(limits.max_bias));
+  for (const TokenBias& entry : said.bias) {
+    Check(entry.token >= 0 && entry.bias >= -100 && entry.bias <= 100);
   }
-  const double temperature = request.sampling.temperature.value_or(0);
-  Check(temperature >= 0 && temperature <= 1000);
-  const double top_p = request.sampling.top_p.value_or(1);
-  Check(top_p >= 0 && top_p <= 1);
-  Check(request.max_tokens.value_or(1) >= (request.echo ? 0 : 1));
+  for (const SamplingField& field : SamplingFields()) {
+    const double value = field.Get(said);
+    // A number too small for a float becomes 0, which the engine refuses where it must.
+    Check(value >= field.range.low && value <= field.range.high);
+  }
+  Check(asked.max_tokens.value_or(1) >= (request.echo ? 0 : 1));
   if (request.endpoint == kChat) {
     Check(request.messages.is_array() && !request.messages.empty());
     for (const auto& message : request.messages) {
@@ -52,9 +55,9 @@ void CheckRequest(const CompletionRequest& request) {
   } else {
     Check(!request.prompts.empty());
   }
-  if (request.depths) {
-    for (size_t i = 1; i < request.depths->size(); ++i) {
-      Check((*request.depths)[i] > (*request.depths)[i - 1]);
+  if (asked.depths) {
+    for (size_t i = 1; i < asked.depths->size(); ++i) {
+      Check((*asked.depths)[i] > (*asked.depths)[i - 1]);
     }
   }
 }

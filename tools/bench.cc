@@ -105,7 +105,6 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
                      const Backend& backend) {
   OrderedJson prompts = OrderedJson::array();
   for (const measure::MeasuredJob& job : jobs.jobs) prompts.push_back(job.tokens);
-  const SamplingParams& s = ways.requests[0].sampling;
   OrderedJson settings = {
       {"model", ResolveModel(options.model.model).filename().string()},
       {"recurrence", backend.spec().recurrence},
@@ -119,9 +118,7 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
       {"ignore_eos", options.ignore_eos},
       {"assume", options.assume},
       {"seed", options.seed},
-      {"sampling",
-       {s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.presence_penalty,
-        s.frequency_penalty}},
+      {"sampling", ToJson(ways.requests[0].sampling, [](const SamplingField&) { return true; })},
       {"logit_bias", options.sampling.bias},
       {"second_proposal", options.sampling.later},
       {"sampler", options.sampling.sampler},

@@ -299,10 +299,9 @@ void AddCalibrateCommand(Command app) {
   add("--view", options->view,
       "What decoding is tuned for: greedy, sampling, or both, each with depths of its own")
       .OneOf({"greedy", "sampling", "both"});
-  add("--temperature", run.sampling.temperature, "Temperature of the sampled view");
-  add("--top-p", run.sampling.top_p, "Top-p of the sampled view; 1 is off");
-  add("--top-k", run.sampling.top_k, "Top-k of the sampled view; 0 is off");
-  add("--min-p", run.sampling.min_p, "Min-p of the sampled view; 0 is off");
+  AddSamplingNumbers(command, run.sampling, "Sampled view", [](const SamplingField& field) {
+    return field.part != SamplingPart::kPenalty;
+  });
   add("--proposals", run.proposals, "Depths in a set at most").Range(1, 3).TypeName("N");
   add("--measure", options->measure,
       "Sets of depths to time, interleaved, the best predicted and others: a number, or all; the "

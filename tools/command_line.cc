@@ -111,7 +111,7 @@ Option Option::Range(int64_t low, int64_t high) const {
   rule.has_range = true;
   return *this;
 }
-Option Option::OneOf(std::initializer_list<std::string> values) const {
+Option Option::OneOf(const std::vector<std::string>& values) const {
   OptionRule& rule = *Rules().at(option_);
   rule.choices = values;
   rule.may_be_empty = false;

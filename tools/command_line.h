@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -34,7 +33,7 @@ class Option {
   // For whole numbers: only those from low to high, both included.
   Option Range(int64_t low, int64_t high) const;
   // For texts.
-  Option OneOf(std::initializer_list<std::string> values) const;
+  Option OneOf(const std::vector<std::string>& values) const;
   // One value each time it is given, not as many as follow.
   Option OneValueEach() const;
 

@@ -40,31 +40,19 @@ std::string RopeText(const RopeSpec& rope) {
 
 std::string SamplingText(const GenerationDefaults& defaults) {
   if (!defaults.from_file) return "greedy (no generation_config.json)";
-  const SamplingParams& s = defaults.sampling;
-  std::string text = "greedy";
-  if (!s.greedy()) {
-    text = fmt::format("temperature {:g}", s.temperature);
-    if (s.top_k > 0) text += fmt::format(", top-k {}", s.top_k);
-    if (s.top_p < 1) text += fmt::format(", top-p {:g}", s.top_p);
-    if (s.min_p > 0) text += fmt::format(", min-p {:g}", s.min_p);
-  }
-  if (s.repetition_penalty != 1)
-    text += fmt::format(", repetition penalty {:g}", s.repetition_penalty);
-  text += " (generation_config.json)";
+  std::string text = Described(defaults.sampling) + " (generation_config.json)";
   if (!defaults.ignored.empty())
     text += fmt::format("; not done here: {}", fmt::join(defaults.ignored, ", "));
   return text;
 }
 
 OrderedJson SamplingJson(const GenerationDefaults& defaults) {
-  const SamplingParams& s = defaults.sampling;
-  return {{"from_file", defaults.from_file},
-          {"temperature", s.temperature},
-          {"top_k", s.top_k},
-          {"top_p", s.top_p},
-          {"min_p", s.min_p},
-          {"repetition_penalty", s.repetition_penalty},
-          {"ignored", defaults.ignored}};
+  OrderedJson json = {{"from_file", defaults.from_file}};
+  json.update(ToJson(defaults.sampling, [](const SamplingField& field) {
+    return field.generation_config.has_value();
+  }));
+  json["ignored"] = defaults.ignored;
+  return json;
 }
 
 // The default depths for greedy and for sampled text, and whether they were measured.

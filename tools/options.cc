@@ -9,6 +9,8 @@
 #include "decode/depths.h"
 #include "decode/row_choice.h"
 #include "engine/load/model_path.h"
+#include "fields/choices.h"
+#include "fields/request_fields.h"
 #include "tools/offer_pull.h"
 
 namespace loopspec::tools {
@@ -71,44 +73,39 @@ ChosenDepths ModelOptions::ChooseDepths(const Model& model_loaded) const {
   return ChooseDefaultDepths(TextFolder(ResolveModel(model)), model_loaded, ToEngineOptions());
 }
 
+void AddSamplingNumbers(Command command, SamplingParams& params, const std::string& heading,
+                        const std::function<bool(const SamplingField&)>& wanted) {
+  for (const SamplingField& field : SamplingFields()) {
+    if (!wanted(field)) continue;
+    std::visit(
+        [&](auto member) {
+          command.AddOption(OptionOf(field.name), params.*member, field.help)
+              .Group(heading)
+              .ShowDefault();
+        },
+        field.member);
+  }
+}
+
 void SamplingOptions::AddTo(Command command) {
+  AddSamplingNumbers(command, params, "Sampling", [](const SamplingField&) { return true; });
   const auto add = [&](const char* name, auto& value, const char* help) {
-    return command.AddOption(name, value, help).Group("Sampling").ShowDefault();
+    return command.AddOption(name, value, help).Group("Sampling");
   };
-  add("--temperature", params.temperature,
-      "0 is greedy: always the likeliest token; 1 draws as the model says, more is wilder");
-  add("--top-k", params.top_k, "Keep the k likeliest tokens; 0 is off");
-  add("--top-p", params.top_p,
-      "Keep the likeliest tokens that together reach this probability; 1 is off");
-  add("--min-p", params.min_p,
-      "Drop tokens below this share of the likeliest one's probability; 0 is off");
-  add("--repetition-penalty", params.repetition_penalty,
-      "Make tokens that are already in the text less likely: divide their positive logits by this, "
-      "multiply negative ones; 1 is off");
-  add("--presence-penalty", params.presence_penalty,
-      "Subtract this from the logits of tokens already written");
-  add("--frequency-penalty", params.frequency_penalty,
-      "Subtract this times how often a token has been written");
-  command
-      .AddOption("--logit-bias", bias,
-                 "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
-      .OneValueEach()
-      .Group("Sampling");
-  add("--sampler", sampler,
-      "cascade: the paper's rejection sampling, whose text depends on the seed and on the depths; "
-      "coupled: the text of a seed is the same at all depths and without drafts")
-      .OneOf({"cascade", "coupled"});
+  add("--logit-bias", bias,
+      "Add to a token's logit: ID=BIAS, such as 42=-5; may be given several times")
+      .OneValueEach();
+  add("--sampler", sampler, kSamplerHelp).OneOf(NamesOf(kSamplers)).ShowDefault();
   add("--second-proposal", later,
       "What later proposals are drawn from (the paper's ablation): gated, residual, non-residual")
-      .OneOf({"gated", "residual", "non-residual"});
+      .OneOf(NamesOf(kLaterProposals))
+      .ShowDefault();
 }
 
 SamplingParams SamplingOptions::Get() const {
   SamplingParams out = params;
-  out.sampler = sampler == "coupled" ? Sampler::kCoupled : Sampler::kCascade;
-  out.later = later == "residual"       ? LaterProposal::kResidual
-              : later == "non-residual" ? LaterProposal::kNonResidual
-                                        : LaterProposal::kGatedResidual;
+  out.sampler = ValueOf(kSamplers, sampler);
+  out.later = ValueOf(kLaterProposals, later);
   for (const std::string& entry : bias) {
     TokenBias parsed;
     const size_t equals = entry.find('=');
@@ -131,15 +128,11 @@ void DecodeOptions::AddTo(Command command) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return command.AddOption(name, value, help).Group("Decoding").ShowDefault();
   };
-  add("--decode", decode,
-      "loopspec; ar for plain autoregressive decoding: the same text, more slowly; lookup for "
-      "n-gram speculation over it")
-      .OneOf({"loopspec", "ar", "lookup"});
+  add("--decode", decode, kDecodingHelp).OneOf(NamesOf(kDecodings));
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
       "model's R");
-  add("--max-rows", row_budget,
-      "Maximum rows of a step; 0: as many as are worth their time on this machine")
+  add("--max-rows", row_budget, RequestFieldNamed("max_rows").help)
       .Range(0, 256)
       .TypeName("N");
   add("--group", group,
@@ -179,9 +172,7 @@ EngineOptions DecodeOptions::ToEngineOptions(const ModelOptions& options,
 }
 
 void DecodeOptions::Apply(Request& request) const {
-  request.decoding = decode == "ar"       ? Decoding::kAutoregressive
-                     : decode == "lookup" ? Decoding::kLookup
-                                          : Decoding::kLoopSpec;
+  request.decoding = ValueOf(kDecodings, decode);
   request.max_rows = row_budget;
   request.group = 0;
   if (group != "auto") {

@@ -3,12 +3,14 @@
 
 #include "tools/command_line.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "decode/request.h"
 #include "engine/load/calibration.h"
 #include "engine/load/loaded_model.h"
+#include "fields/sampling_fields.h"
 #include "loopspec/loopspec.h"
 
 namespace loopspec::tools {
@@ -35,6 +37,10 @@ struct ModelOptions {
   // Proposal depths where the user names none: a calibration's, else by rule.
   ChosenDepths ChooseDepths(const Model& model_loaded) const;
 };
+
+// An option for each number of SamplingParams that `wanted` picks.
+void AddSamplingNumbers(Command command, SamplingParams& params, const std::string& heading,
+                        const std::function<bool(const SamplingField&)>& wanted);
 
 // --temperature and its kin.
 struct SamplingOptions {

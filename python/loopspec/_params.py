@@ -14,7 +14,8 @@ from . import _core
 __all__ = ["SamplingParams"]
 
 _INT_MAX = 2**31 - 1
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_SAMPLING: Mapping[str, tuple[str, float, str]] = _core.sampling_fields
+_RANGES: Mapping[str, tuple[int, int] | None] = _core.request_fields
 
 
 def integer(name: str, value: object, low: int, high: int = _INT_MAX) -> int:
@@ -139,16 +140,16 @@ class SamplingParams:
     recurrence: int | None = None
 
     def __post_init__(self) -> None:
-        integer("n", self.n, 1)
-        for name in _SAMPLING:
-            if getattr(self, name) is not None and name != "top_k":
-                number(name, getattr(self, name))
-        for name, low in (("top_k", -1), ("max_tokens", 0), ("logprobs", 0), ("prompt_logprobs", 0), ("recurrence", 1)):
-            if getattr(self, name) is not None:
-                integer(name, getattr(self, name), low)
+        for name, (kind, low, _) in _SAMPLING.items():
+            value = getattr(self, name)
+            if value is not None:
+                integer(name, value, int(low)) if kind == "int" else number(name, value)
+        for field in dataclasses.fields(self):
+            limits, value = _RANGES.get(field.name), getattr(self, field.name)
+            if limits is not None and (value is not None or field.default is not None):
+                integer(field.name, value, *limits)
         if self.seed is not None:
             integer("seed", self.seed, 0, 2**64 - 1)
-        integer("priority", self.priority, -_INT_MAX)
         one_of("decoding", self.decoding, list(_core.Decoding.__members__))
         one_of("sampler", self.sampler, list(_core.Sampler.__members__))
 
@@ -169,7 +170,7 @@ class SamplingParams:
             return None
         sampling = _core.Sampling()
         for name, value in {**default, **given}.items():
-            setattr(sampling, name, max(int(value), 0) if name == "top_k" else float(value))
+            setattr(sampling, name, int(value) if _SAMPLING[name][0] == "int" else float(value))
         sampling.sampler = _core.Sampler[self.sampler]
         if self.logit_bias is not None:
             if not isinstance(self.logit_bias, Mapping):

@@ -27,7 +27,7 @@
 #include "engine/session.h"
 #include "engine_handle.h"
 #include "in_call.h"
-#include "sampling/filters.h"
+#include "fields/sampling_fields.h"
 #include "signals.h"
 
 namespace loopspec::python {

@@ -19,6 +19,9 @@
 
 #include "engine_handle.h"
 #include "errors.h"
+#include "fields/choices.h"
+#include "fields/request_fields.h"
+#include "fields/sampling_fields.h"
 #include "in_call.h"
 #include "signals.h"
 #include "stream_handle.h"
@@ -133,13 +136,8 @@ Dict ToDict(const Statistics& s) {
 
 Dict ToDict(const SamplingParams& s) {
   Dict d;
-  d["temperature"] = s.temperature;
-  d["top_k"] = s.top_k;
-  d["top_p"] = s.top_p;
-  d["min_p"] = s.min_p;
-  d["repetition_penalty"] = s.repetition_penalty;
-  d["presence_penalty"] = s.presence_penalty;
-  d["frequency_penalty"] = s.frequency_penalty;
+  for (const SamplingField& field : SamplingFields())
+    std::visit([&](auto member) { d[field.name] = s.*member; }, field.member);
   return d;
 }
 
@@ -192,28 +190,36 @@ Dict ToDict(const EngineMetrics& m) {
   return d;
 }
 
+template <typename Value, size_t kCount>
+void BindChoices(nb::module_& module, const char* name, const NamedValue<Value> (&values)[kCount]) {
+  nb::enum_<Value> bound(module, name);
+  for (const NamedValue<Value>& value : values) bound.value(value.name, value.value);
+}
+
 void BindRequest(nb::module_& module) {
-  nb::enum_<Sampler>(module, "Sampler")
-      .value("cascade", Sampler::kCascade)
-      .value("coupled", Sampler::kCoupled);
-  nb::enum_<Decoding>(module, "Decoding")
-      .value("loopspec", Decoding::kLoopSpec)
-      .value("ar", Decoding::kAutoregressive)
-      .value("lookup", Decoding::kLookup);
-  nb::class_<SamplingParams>(module, "Sampling")
-      .def(nb::init<>())
-      .def_rw("temperature", &SamplingParams::temperature)
-      .def_rw("top_k", &SamplingParams::top_k)
-      .def_rw("top_p", &SamplingParams::top_p)
-      .def_rw("min_p", &SamplingParams::min_p)
-      .def_rw("repetition_penalty", &SamplingParams::repetition_penalty)
-      .def_rw("presence_penalty", &SamplingParams::presence_penalty)
-      .def_rw("frequency_penalty", &SamplingParams::frequency_penalty)
+  BindChoices(module, "Sampler", kSamplers);
+  BindChoices(module, "Decoding", kDecodings);
+  nb::class_<SamplingParams> sampling(module, "Sampling");
+  sampling.def(nb::init<>())
       .def_rw("sampler", &SamplingParams::sampler)
       .def("set_bias", [](SamplingParams& self, const std::vector<std::pair<int, float>>& bias) {
         self.bias.clear();
         for (const auto& [token, value] : bias) self.bias.push_back({token, value});
       });
+  nb::dict numbers;  // of Sampling: the type, the least value, one sentence
+  for (const SamplingField& field : SamplingFields()) {
+    std::visit([&](auto member) { sampling.def_rw(field.name, member); }, field.member);
+    numbers[field.name] = nb::make_tuple(field.whole() ? "int" : "float", field.range.low, field.help);
+  }
+  module.attr("sampling_fields") = numbers;
+  nb::dict plain;  // of Request: the least and the largest value, None for switches
+  for (const RequestField& field : RequestFields()) {
+    plain[field.name] = field.is_switch()
+                            ? nb::object(nb::none())
+                            : nb::object(nb::make_tuple(static_cast<int64_t>(field.range.low),
+                                                        static_cast<int64_t>(field.range.high)));
+  }
+  module.attr("request_fields") = plain;
   nb::class_<Request>(module, "Request")
       .def(nb::init<>())
       .def_rw("prompt", &Request::prompt)

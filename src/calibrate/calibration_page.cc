@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/load/step_cost.h"
+#include "fields/sampling_fields.h"
 #include "report/html_page.h"
 #include "report/plot.h"
 
@@ -20,14 +21,6 @@ using measure::PlotSeries;
 
 std::string ShareAsPercent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
-}
-
-std::string SamplingText(const SamplingParams& s) {
-  std::string text = fmt::format("temperature {:g}", s.temperature);
-  if (s.top_p < 1) text += fmt::format(", top-p {:g}", s.top_p);
-  if (s.top_k > 0) text += fmt::format(", top-k {}", s.top_k);
-  if (s.min_p > 0) text += fmt::format(", min-p {:g}", s.min_p);
-  return text;
 }
 
 PlotSeries Curve(const std::string& name, const std::vector<double>& values) {
@@ -90,7 +83,7 @@ void AddDepthsPart(const CalibrationReport& report, HtmlPage& page) {
                  fmt::format("Greedy view, {} positions of generated text and {} of prompts.",
                              profile.generated.positions, profile.prompts.positions));
   page.AddFigure(DistancePlot(report), fmt::format("Sampled view: {}. Both axes are logarithmic.",
-                                                   SamplingText(report.sampling)));
+                                                   Described(report.sampling)));
   page.EndRow();
   if (!report.envelope) {
     page.AddParagraph("No envelope: " + report.no_envelope + ".");

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/load/calibration.h"
+#include "fields/sampling_fields.h"
 
 namespace loopspec {
 namespace {
@@ -177,10 +178,8 @@ OrderedJson CalibrationJson(std::span<const CalibrationReport> reports, const Mo
       {"prompts", CurveJson(profile.prompts)},
       {"generated", CurveJson(profile.generated)},
       {"sampling",
-       {{"temperature", first.sampling.temperature},
-        {"top_p", first.sampling.top_p},
-        {"top_k", first.sampling.top_k},
-        {"min_p", first.sampling.min_p}}},
+       ToJson(first.sampling,
+              [](const SamplingField& field) { return field.part != SamplingPart::kPenalty; })},
       {"guesses", {{"offered", profile.guess_offered}, {"right", profile.guess_right}}},
       {"envelope", EnvelopeJson(first)},
       {"greedy", rates(RatesView::kGreedy, "greedy")},

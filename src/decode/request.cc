@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
+#include "fields/max_tokens.h"
+#include "fields/sampling_fields.h"
 
 namespace loopspec {
 
@@ -53,13 +55,7 @@ void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
       Fail("the prompt has token {}, the vocabulary has {}", token, spec.vocab);
   }
   if (request.max_tokens < 0) Fail("max-tokens is {}, expected 0 or more", request.max_tokens);
-  const int64_t positions = prompt + request.max_tokens;
-  if (positions > spec.max_positions) {
-    Fail(
-        "a prompt of {} tokens and {} new ones make {}, the model's context is {} (--set "
-        "max_position_embeddings=N overrides it)",
-        prompt, request.max_tokens, positions, spec.max_positions);
-  }
+  CheckLength(prompt, request.max_tokens, spec.max_positions);
   if (request.recurrence != 0) CheckRecurrence(request.recurrence, spec, backend.readout_depths);
   CheckDepths(request.depths, RecurrenceOf(request, spec));
   CheckReadouts(request.depths, backend.readout_depths);

@@ -11,6 +11,7 @@
 #include "decode/depths.h"
 #include "engine/load/device.h"
 #include "engine/load/step_cost.h"
+#include "fields/request_fields.h"
 
 namespace loopspec {
 
@@ -152,9 +153,7 @@ Submission Session::Prepare(const Request& request) const {
   decode.max_tokens = request.max_tokens.value_or(
       static_cast<int>(std::clamp<int64_t>(longest() - prompt, 1, kDefaultTokens)));
   decode.seed = request.seed ? *request.seed : RandomSeed();
-  for (const std::optional<int>& count : {request.logprobs, request.prompt_logprobs}) {
-    if (count && *count < 0) Fail("logprobs is {}, expected 0 or more", *count);
-  }
+  CheckNumbers(request);
   decode.logprobs = request.logprobs;
   decode.trace = request.trace;
   for (const int32_t token : request.stop_tokens) {

@@ -13,12 +13,10 @@
 #include "engine/load/generation_defaults.h"
 #include "engine/load/loaded_model.h"
 #include "engine/schedule/scheduler.h"
+#include "fields/max_tokens.h"
 #include "loopspec/loopspec.h"
 
 namespace loopspec {
-
-// Tokens of an answer whose length is not given, where the context holds so many.
-inline constexpr int kDefaultTokens = 256;
 
 // What a session can be given instead of making it.
 struct SessionParts {

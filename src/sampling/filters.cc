@@ -8,36 +8,10 @@
 #include <numeric>
 #include <utility>
 
-#include "base/error.h"
 #include "sampling/exp.h"
 #include "sampling/team.h"
 
 namespace loopspec {
-
-void CheckSamplingParams(const SamplingParams& params, int vocab) {
-  // The value in its own type: 1.1 as a float would otherwise show as 1.100000023841858.
-  const auto check = [](bool good, const char* name, auto value, const char* expected) {
-    if (!good) Fail("{} is {}, expected {}", name, value, expected);
-  };
-  check(params.temperature >= 0 && params.temperature <= 1000, "temperature", params.temperature,
-        "0 to 1000");
-  check(params.top_k >= 0, "top-k", params.top_k, "0 (off) or more");
-  check(params.top_p > 0 && params.top_p <= 1, "top-p", params.top_p, "above 0, at most 1");
-  check(params.min_p >= 0 && params.min_p <= 1, "min-p", params.min_p, "0 to 1");
-  check(params.repetition_penalty > 0 && params.repetition_penalty <= 1000, "repetition penalty",
-        params.repetition_penalty, "above 0, at most 1000");
-  check(std::fabs(params.presence_penalty) <= 1000, "presence penalty", params.presence_penalty,
-        "-1000 to 1000");
-  check(std::fabs(params.frequency_penalty) <= 1000, "frequency penalty", params.frequency_penalty,
-        "-1000 to 1000");
-  for (const TokenBias& entry : params.bias) {
-    if (entry.token < 0 || entry.token >= vocab) {
-      Fail("logit bias names token {}, the vocabulary has {}", entry.token, vocab);
-    }
-    if (!(std::fabs(entry.bias) <= 1e6f))
-      Fail("logit bias of token {} is {}, expected -1e6 to 1e6", entry.token, entry.bias);
-  }
-}
 
 void AdjustLogits(const SamplingParams& params, std::span<const TokenCount> counts,
                   std::span<float> logits) {

@@ -13,7 +13,4 @@ struct TokenCount {
   int32_t generated = 0;  // times among the decoded tokens
 };
 
-// Throws Error naming a parameter outside its range or a biased token outside the vocabulary.
-void CheckSamplingParams(const SamplingParams& params, int vocab);
-
 }  // namespace loopspec

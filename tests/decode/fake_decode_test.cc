@@ -471,11 +471,11 @@ TEST(FakeDecode, RefusesBadRequests) {
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.sampling.temperature = NAN; }).find("temperature"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 0; }).find("top-p"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 1.5f; }).find("top-p"),
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 0; }).find("top_p"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 1.5f; }).find("top_p"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_k = -1; }).find("top-k"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.min_p = 2; }).find("min-p"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_k = -2; }).find("top_k"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.min_p = 2; }).find("min_p"), std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.sampling.repetition_penalty = 0; }).find("repetition"),
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) {

@@ -38,6 +38,11 @@ def command(*arguments):
     return json.loads(done.stdout)
 
 
+def command_text(*arguments):
+    """What a command prints."""
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+
+
 def python(program, **options):
     """A Python of the same kind with the same package, as a process."""
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)

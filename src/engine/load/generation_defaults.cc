@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "sampling/filters.h"
+#include "fields/sampling_fields.h"
 
 namespace loopspec {
 namespace {
@@ -43,17 +43,20 @@ GenerationDefaults ReadGenerationDefaults(const std::filesystem::path& folder) {
   if (!json.is_object()) Fail("{}: expected a JSON object", what);
   defaults.from_file = true;
   SamplingParams& s = defaults.sampling;
-  const auto number = [&](const char* key, double otherwise) {
-    return static_cast<float>(FindNumber(json, key, what).value_or(otherwise));
-  };
-  s.repetition_penalty = number("repetition_penalty", 1.0);
   const std::optional<bool> sample = FindBool(json, "do_sample", what);
   defaults.chosen = sample.has_value();
-  if (sample.value_or(false)) {
-    s.temperature = number("temperature", 1.0);
-    s.top_k = static_cast<int>(FindInt(json, "top_k", what, 0, INT32_MAX).value_or(50));
-    s.top_p = number("top_p", 1.0);
-    s.min_p = number("min_p", 0.0);
+  for (const SamplingField& field : SamplingFields()) {
+    if (!field.generation_config) continue;
+    // Penalties work on greedy text, too.
+    if (!sample.value_or(false) && field.part != SamplingPart::kPenalty) continue;
+    std::optional<double> said;
+    if (field.whole()) {
+      said = FindInt(json, field.name, what, static_cast<int64_t>(field.range.low),
+                     static_cast<int64_t>(field.range.high));
+    } else {
+      said = FindNumber(json, field.name, what);
+    }
+    field.Set(s, said.value_or(*field.generation_config));
   }
   try {
     CheckSamplingParams(s, INT32_MAX);

@@ -7,19 +7,19 @@ namespace loopspec::serve {
 
 CompletionAnswer::Setup::Setup(const CompletionRequest& request, const CallContext& context)
     : head{request.endpoint, context.id, context.model, context.created},
-      n(request.n),
+      n(request.asked.choices),
       batch(request.batch),
       split_reasoning(request.reasoning == ReasoningFormat::kReasoningContent) {
   if (request.endpoint == kChat) head.id = "chatcmpl-" + context.id;
   if (request.endpoint == kCompletions) head.id = "cmpl-" + context.id;
   if (!request.id.empty()) head.id = request.id;
   write.pieces = [engine = context.engine](int32_t id) { return engine->Piece(id); };
-  write.logprobs = request.logprobs;
+  write.logprobs = request.asked.logprobs;
   write.token_details = request.token_details;
-  write.trace = request.trace;
+  write.trace = request.asked.trace;
   write.usage_in_stream = request.include_usage;
   write.usage_in_every_event = request.include_usage && request.usage_in_every_event;
-  if (!request.ignore_eos) own_ends = context.engine->facts().eos_ids;
+  if (!request.asked.ignore_eos) own_ends = context.engine->facts().eos_ids;
 }
 
 CompletionAnswer::CompletionAnswer(Setup setup) : setup_(std::move(setup)) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "fields/choices.h"
+#include "fields/request_fields.h"
+#include "fields/sampling_fields.h"
 #include "serve/openai/error.h"
 #include "serve/openai/known_fields.h"
 #include "serve/openai/values.h"
@@ -37,13 +40,13 @@ Entry Int(std::string name, unsigned endpoints, int low, int high, Set set,
 }
 
 template <typename Set>
-Entry Number(std::string name, unsigned endpoints, double low, double high, bool above, Set set,
-             std::string description) {
-  OrderedJson schema = {
-      {"type", "number"}, {above ? "exclusiveMinimum" : "minimum", low}, {"maximum", high}};
+Entry Number(std::string name, unsigned endpoints, Range range, Set set, std::string description) {
+  OrderedJson schema = {{"type", "number"},
+                        {range.above ? "exclusiveMinimum" : "minimum", range.low},
+                        {"maximum", range.high}};
   return {std::move(name), endpoints, std::move(description), std::move(schema),
           [=](const Json& value, const std::string& path, CompletionRequest& request) {
-            set(request, ReadNumber(value, path, low, high, above));
+            set(request, ReadNumber(value, path, range));
           }};
 }
 
@@ -139,7 +142,7 @@ Entry Messages(unsigned endpoints, const WireLimits& limits) {
 Entry Stop(unsigned endpoints, const WireLimits& limits) {
   return {"stop", endpoints, "The text ends before the first of these strings.", StopSchema(limits),
           [limits](const Json& value, const std::string& path, CompletionRequest& request) {
-            request.stop = ReadStops(value, path, limits);
+            request.asked.stop = ReadStops(value, path, limits);
           }};
 }
 
@@ -151,7 +154,7 @@ Entry StopTokenIds(unsigned endpoints) {
           std::move(schema),
           [](const Json& value, const std::string& path, CompletionRequest& request) {
             // Each once: one may be named a million times, and every prompt has a copy.
-            std::vector<int32_t>& ids = request.stop_token_ids = ReadTokenIds(value, path);
+            std::vector<int32_t>& ids = request.asked.stop_tokens = ReadTokenIds(value, path);
             std::sort(ids.begin(), ids.end());
             ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
           }};
@@ -166,41 +169,60 @@ Entry Prompts(std::string name, unsigned endpoints, const WireLimits& limits,
           }};
 }
 
+// OpenAI's ranges where they are not the engine's: penalties are -2 to 2, and a top_p of 0 is the
+// likeliest token alone.
+Range WireRange(const SamplingField& field) {
+  const std::string_view name = field.name;
+  if (name == "presence_penalty" || name == "frequency_penalty") return {-2, 2};
+  if (name == "top_p") return {0, 1};
+  return field.range;
+}
+
+// A number of the engine's table.
+Entry Sampling(const SamplingField& field, unsigned endpoints) {
+  const Range range = WireRange(field);
+  const bool top_p = field.name == std::string_view("top_p");
+  const auto set = [&field, top_p](CompletionRequest& request, double value) {
+    if (top_p) request.likeliest = value == 0;
+    if (!top_p || value != 0) request.sampling.Set(field, value);
+  };
+  if (field.whole()) {
+    return Int(field.name, endpoints, static_cast<int>(range.low), static_cast<int>(range.high),
+               set, std::string(field.help) + ".");
+  }
+  return Number(field.name, endpoints, range, set, std::string(field.help) + ".");
+}
+
+// A number or a switch of the engine's table under a name of the wire's. `most`: the server's own
+// upper limit.
+Entry Plain(const char* name, unsigned endpoints, const RequestField& field,
+            int most = kMaxInt) {
+  std::string help = std::string(field.help) + ".";
+  const auto set = [&field](CompletionRequest& request, int value) {
+    field.Set(request.asked, value);
+  };
+  if (field.is_switch()) return Bool<CompletionRequest>(name, endpoints, set, std::move(help));
+  const double high = std::min<double>(field.range.high, most);
+  return Int(name, endpoints, static_cast<int>(field.range.low), static_cast<int>(high), set,
+             std::move(help));
+}
+Entry Plain(const char* name, unsigned endpoints, int most = kMaxInt) {
+  return Plain(name, endpoints, RequestFieldNamed(name), most);
+}
+
 // How tokens are chosen: the same names and ranges in both forms.
 void AddSampling(unsigned e, const WireLimits& limits, std::vector<Entry>& fields) {
   using R = CompletionRequest;
-  fields.push_back(Number(
-      "temperature", e, 0, 1000, false, [](R& r, double v) { r.sampling.temperature = v; },
-      "0 takes the likeliest token. Default: what the model's generation_config says, else 1."));
-  fields.push_back(Number(
-      "top_p", e, 0, 1, false, [](R& r, double v) { r.sampling.top_p = v; },
-      "Keeps the likeliest tokens up to this probability in all; 0: the likeliest alone."));
-  fields.push_back(Int(
-      "top_k", e, -1, kMaxInt, [](R& r, int v) { r.sampling.top_k = v < 0 ? 0 : v; },
-      "Keeps this many of the likeliest tokens; 0 or -1: all."));
-  fields.push_back(Number(
-      "min_p", e, 0, 1, false, [](R& r, double v) { r.sampling.min_p = v; },
-      "Keeps tokens with at least this share of the largest probability."));
-  fields.push_back(Number(
-      "repetition_penalty", e, 0, 1000, true,
-      [](R& r, double v) { r.sampling.repetition_penalty = v; },
-      "Above 1: tokens of prompt and answer become less likely."));
-  fields.push_back(Number(
-      "presence_penalty", e, -2, 2, false, [](R& r, double v) { r.sampling.presence_penalty = v; },
-      "Taken from the logits of tokens of the answer."));
-  fields.push_back(Number(
-      "frequency_penalty", e, -2, 2, false,
-      [](R& r, double v) { r.sampling.frequency_penalty = v; }, "Likewise, times their count."));
+  for (const SamplingField& field : SamplingFields()) fields.push_back(Sampling(field, e));
   fields.push_back(Choice(
-      "sampler", e, {"cascade", "coupled"},
-      [](R& r, std::string v) { r.sampling.sampler = std::move(v); },
-      "coupled: sampled text is the same for every decoder and depth."));
-  fields.push_back(Int(
-      "n", e, 1, limits.max_n, [](R& r, int v) { r.n = v; }, "Answers to each prompt."));
+      "sampler", e, NamesOf(kSamplers),
+      [](R& r, const std::string& v) { r.sampling.SetSampler(ValueOf(kSamplers, v)); },
+      std::string(kSamplerHelp) + "."));
+  fields.push_back(Plain("n", e, limits.max_n));
   fields.push_back({"seed", e, "The same seed gives the same text. Drawn when absent.",
                     OrderedJson{{"type", "integer"}, {"format", "int64"}},
                     [](const Json& value, const std::string& path, R& request) {
-                      request.seed = ReadSeed(value, path);
+                      request.asked.seed = ReadSeed(value, path);
                     }});
   fields.push_back(
       {"logit_bias", e, "Token ids and what is added to their logits, -100 to 100.",
@@ -210,21 +232,20 @@ void AddSampling(unsigned e, const WireLimits& limits, std::vector<Entry>& field
                     {{"^[0-9]{1,9}$", {{"type", "number"}, {"minimum", -100}, {"maximum", 100}}}}},
                    {"additionalProperties", false}},
        [limits](const Json& value, const std::string& path, R& request) {
-         request.sampling.logit_bias = ReadBias(value, path, limits);
+         request.sampling.SetBias(ReadBias(value, path, limits));
        }});
   fields.push_back(Stop(e, limits));
   fields.push_back(StopTokenIds(e));
-  fields.push_back(Bool<R>(
-      "ignore_eos", e, [](R& r, bool v) { r.ignore_eos = v; },
-      "Goes on after the model's end of text."));
+  fields.push_back(Plain("ignore_eos", e));
 }
 
 // What this engine adds to the standard.
 void AddExtensions(std::vector<Entry>& fields) {
   using R = CompletionRequest;
   fields.push_back(Choice(
-      "decode", kText, {"loopspec", "ar"}, [](R& r, std::string v) { r.decode = std::move(v); },
-      "ar: plain autoregressive decoding; the same text, more slowly."));
+      "decode", kText, NamesOf(kDecodings),
+      [](R& r, const std::string& v) { r.asked.decoding = ValueOf(kDecodings, v); },
+      std::string(kDecodingHelp) + "."));
   fields.push_back({"depths", kText,
                     "Proposal depths, among those that the server was started with.",
                     OrderedJson{{"anyOf",
@@ -234,21 +255,16 @@ void AddExtensions(std::vector<Entry>& fields) {
                                    {"maxItems", 16},
                                    {"items", {{"type", "integer"}, {"minimum", 1}}}}}}},
                     [](const Json& value, const std::string& path, R& request) {
-                      request.depths = ReadDepths(value, path);
+                      request.asked.depths = ReadDepths(value, path);
                     }});
   fields.push_back(Int(
-      "priority", kText, -1000, 1000, [](R& r, int v) { r.priority = v; },
-      "Among requests of the same key, or address: a lower one comes first."));
-  fields.push_back(Int(
-      "recurrence", kText, 1, 4096, [](R& r, int v) { r.recurrence = v; },
-      "Recurrences of a token, among the model's `recurrences`; fewer are quicker and another "
-      "text."));
+      "priority", kText, -1000, 1000, [](R& r, int v) { r.asked.priority = v; },
+      std::string(RequestFieldNamed("priority").help) + "."));
+  fields.push_back(Plain("recurrence", kText));
   fields.push_back(Bool<R>(
       "token_details", kText, [](R& r, bool v) { r.token_details = v; },
       "Lists each token with the proposal that it came from."));
-  fields.push_back(Bool<R>(
-      "trace", kText, [](R& r, bool v) { r.trace = v; },
-      "Lists what each step did to the branches: spawned, advanced, drafted, accepted, pruned."));
+  fields.push_back(Plain("trace", kText));
 }
 
 void AddChat(const WireLimits& limits, std::vector<Entry>& fields) {
@@ -272,20 +288,13 @@ void AddChat(const WireLimits& limits, std::vector<Entry>& fields) {
 }
 
 void AskForLogprobs(CompletionRequest& request, bool asked) {
-  if (asked) request.logprobs = 0;
+  if (asked) request.asked.logprobs = 0;
 }
 
 void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
   using R = CompletionRequest;
-  const auto max_tokens = [](R& r, int v) {
-    if (r.max_tokens && *r.max_tokens != v) {
-      Refuse("max_tokens", "max_tokens and max_completion_tokens differ.");
-    }
-    r.max_tokens = v;
-  };
-  fields.push_back(Int("max_tokens", kOpenAi, 0, kMaxInt, max_tokens, "Tokens of an answer."));
-  fields.push_back(
-      Int("max_completion_tokens", kChat, 0, kMaxInt, max_tokens, "Tokens of an answer."));
+  fields.push_back(Plain("max_tokens", kOpenAi));
+  fields.push_back(Plain("max_completion_tokens", kChat, RequestFieldNamed("max_tokens")));
   fields.push_back(Bool<R>(
       "stream", kText, [](R& r, bool v) { r.stream = v; },
       "The answer comes as server-sent events."));
@@ -313,9 +322,7 @@ void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
                         }
                       }
                     }});
-  fields.push_back(Int(
-      "logprobs", kCompletions, 0, limits.max_logprobs, [](R& r, int v) { r.logprobs = v; },
-      "Log-probabilities of each token and of this many of the likeliest."));
+  fields.push_back(Plain("logprobs", kCompletions, limits.max_logprobs));
   fields.push_back(Bool<R>(
       "echo", kCompletions, [](R& r, bool v) { r.echo = v; },
       "The prompt comes back before the answer."));
@@ -396,12 +403,9 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
 }
 
 std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& limits) {
-  using R = CompletionRequest;
   std::vector<Entry> fields;
   AddSampling(kGenerate, limits, fields);
-  fields.push_back(Int(
-      "max_new_tokens", kGenerate, 0, kMaxInt, [](R& r, int v) { r.max_tokens = v; },
-      "Tokens of an answer."));
+  fields.push_back(Plain("max_new_tokens", kGenerate, RequestFieldNamed("max_tokens")));
   AddKnown(kSamplingParams, kGenerate, fields);
   return fields;
 }

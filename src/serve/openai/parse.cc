@@ -59,23 +59,29 @@ void CheckTogether(const Json& body, const WireLimits& limits, CompletionRequest
     Refuse(name, "{} is missing.", name);
   }
   const auto choices =
-      static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1)) * request.n;
+      static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1)) * request.asked.choices;
   if (choices > limits.max_choices) {
     Refuse("n", "The request asks for {} answers ({} prompts, n = {}), expected at most {}.",
-           choices, std::max<size_t>(request.prompts.size(), 1), request.n, limits.max_choices);
+           choices, std::max<size_t>(request.prompts.size(), 1), request.asked.choices,
+           limits.max_choices);
   }
-  if (Given(body, "best_of") && body["best_of"].get<double>() > request.n) {
+  if (Given(body, "best_of") && body["best_of"].get<double>() > request.asked.choices) {
     Refuse("best_of", "best_of is {}, more than n = {}; this server gives every answer it makes.",
-           Shown(body["best_of"]), request.n);
+           Shown(body["best_of"]), request.asked.choices);
   }
   if (Given(body, "stream_options") && !request.stream) {
     Refuse("stream_options", "stream_options goes with stream: true.");
   }
-  if (request.endpoint == kChat && request.top_logprobs && !request.logprobs) {
+  if (request.endpoint == kChat && request.top_logprobs && !request.asked.logprobs) {
     Refuse("top_logprobs", "top_logprobs goes with logprobs: true.");
   }
-  if (request.logprobs && request.top_logprobs) request.logprobs = request.top_logprobs;
-  if (request.max_tokens == 0 && !request.echo) {
+  if (request.asked.logprobs && request.top_logprobs)
+    request.asked.logprobs = request.top_logprobs;
+  if (Given(body, "max_tokens") && Given(body, "max_completion_tokens") &&
+      body["max_tokens"] != body["max_completion_tokens"]) {
+    Refuse("max_tokens", "max_tokens and max_completion_tokens differ.");
+  }
+  if (request.asked.max_tokens == 0 && !request.echo) {
     Refuse("max_tokens", "max_tokens is 0, which only echo has a use for.");
   }
 }

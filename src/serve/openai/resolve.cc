@@ -1,11 +1,13 @@
 #include "serve/openai/resolve.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/random_seed.h"
+#include "fields/max_tokens.h"
 #include "serve/openai/answer.h"
 #include "serve/openai/text.h"
 
@@ -23,16 +25,17 @@ void CheckIds(const std::vector<int32_t>& ids, const std::string& name, int voca
   }
 }
 
-void CheckDepths(const CompletionRequest& request, const ModelFacts& facts) {
+void CheckDepths(const Request& request, const ModelFacts& facts) {
   if (!request.depths) return;
-  if (request.decode == "ar") Refuse("depths", "depths goes with decode: loopspec.");
+  if (request.decoding != Decoding::kLoopSpec)
+    Refuse("depths", "depths goes with decode: loopspec.");
   if (std::find(facts.depths.begin(), facts.depths.end(), *request.depths) != facts.depths.end())
     return;
   Refuse("depths", "depths is {}, expected auto or one of {}: the server was started with these.",
          Json(*request.depths).dump(), Json(facts.depths).dump());
 }
 
-void CheckRecurrence(const CompletionRequest& request, const ModelFacts& facts) {
+void CheckRecurrence(const Request& request, const ModelFacts& facts) {
   if (!request.recurrence) return;
   const std::vector<int>& known = facts.recurrences;
   if (std::find(known.begin(), known.end(), *request.recurrence) == known.end()) {
@@ -47,93 +50,62 @@ void CheckRecurrence(const CompletionRequest& request, const ModelFacts& facts) 
   }
 }
 
-// Tokens that an answer may have, checked against the context and the server's limit.
+// Tokens of an answer whose length the request does not say.
+int64_t DefaultTokens(Endpoint endpoint, int64_t left) {
+  if (endpoint == kCompletions) return std::min<int64_t>(kDefaultCompletionTokens, left);
+  if (endpoint == kGenerate) return std::min<int64_t>(kDefaultGenerateTokens, left);
+  return left;
+}
+
+// Tokens that an answer may have, checked against the context and the server's limit. `name`: the
+// prompt in messages.
 int MaxTokens(const CompletionRequest& request, int64_t prompt_tokens, const std::string& name,
               const CallContext& context) {
   const int64_t positions = context.engine->facts().context;
-  const auto refuse = [&](std::string message) {
-    ApiError error;
-    error.message = std::move(message);
-    error.param = name;
-    error.code = "context_length_exceeded";
-    throw ApiException(std::move(error));
-  };
-  const int64_t least = request.max_tokens == 0 ? 0 : 1;
-  if (prompt_tokens + least > positions) {
-    refuse(fmt::format("{} has {} tokens, which leaves no room for an answer: the context has {}.",
-                       name, prompt_tokens, positions));
+  const int64_t limit =
+      context.max_tokens_limit > 0 ? context.max_tokens_limit : std::numeric_limits<int>::max();
+  if (request.asked.max_tokens.value_or(0) > limit) {
+    Refuse("max_tokens", "max_tokens is {}, expected at most {}.", *request.asked.max_tokens,
+           limit);
   }
-  const int64_t left = positions - prompt_tokens;
-  const int64_t limit = context.max_tokens_limit;
-  if (request.max_tokens) {
-    if (limit > 0 && *request.max_tokens > limit) {
-      Refuse("max_tokens", "max_tokens is {}, expected at most {}.", *request.max_tokens, limit);
-    }
-    if (*request.max_tokens > left) {
-      refuse(
-          fmt::format("{} has {} tokens and max_tokens is {}, together more than the context "
-                      "of {}.",
-                      name, prompt_tokens, *request.max_tokens, positions));
-    }
-    return *request.max_tokens;
+  try {
+    CheckLength(prompt_tokens, request.asked.max_tokens.value_or(1), positions);
+  } catch (const FieldError& error) {
+    ApiError refusal;
+    refusal.message = error.Worded(error.field() == "prompt" ? name : error.field()) + ".";
+    refusal.param = name;
+    refusal.code = "context_length_exceeded";
+    throw ApiException(std::move(refusal));
   }
-  int64_t most = left;
-  if (request.endpoint == kCompletions) most = kDefaultCompletionTokens;
-  if (request.endpoint == kGenerate) most = kDefaultGenerateTokens;
-  if (limit > 0) most = std::min(most, limit);
-  return static_cast<int>(std::min(most, left));
+  if (request.asked.max_tokens) return *request.asked.max_tokens;
+  return static_cast<int>(
+      std::min(DefaultTokens(request.endpoint, positions - prompt_tokens), limit));
 }
 
 // Scores of prompts come all at once and are held until the answer is sent: a hundred long prompts
 // would take gigabytes.
 void CheckScores(const CompletionRequest& request, int64_t prompt_tokens, int64_t most) {
-  if (!request.echo || !request.logprobs) return;
-  const int64_t scores = prompt_tokens * request.n * (1 + *request.logprobs);
+  if (!request.echo || !request.asked.logprobs) return;
+  const int64_t scores = prompt_tokens * request.asked.choices * (1 + *request.asked.logprobs);
   if (scores <= most) return;
   Refuse(
       "logprobs",
       "echo asks for {} log-probabilities ({} prompt tokens, n = {}, logprobs = {}), expected at "
       "most {}.",
-      scores, prompt_tokens, request.n, *request.logprobs, most);
-}
-
-SamplingParams ToSampling(const SamplingFields& fields, const SamplingParams& defaults) {
-  const auto number = [](std::optional<double> given, float otherwise) {
-    return given ? static_cast<float>(*given) : otherwise;
-  };
-  SamplingParams out;
-  out.temperature = number(fields.temperature, defaults.temperature);
-  if (fields.top_p == 0.0) out.temperature = 0;  // nothing but the likeliest token
-  out.top_k = fields.top_k.value_or(defaults.top_k);
-  out.top_p = fields.top_p == 0.0 ? 1.0f : number(fields.top_p, defaults.top_p);
-  out.min_p = number(fields.min_p, defaults.min_p);
-  out.repetition_penalty = number(fields.repetition_penalty, defaults.repetition_penalty);
-  out.presence_penalty = number(fields.presence_penalty, 0);
-  out.frequency_penalty = number(fields.frequency_penalty, 0);
-  for (const auto& [id, bias] : fields.logit_bias) {
-    out.bias.push_back({id, static_cast<float>(bias)});
-  }
-  out.sampler = fields.sampler == "coupled" ? Sampler::kCoupled : Sampler::kCascade;
-  return out;
+      scores, prompt_tokens, request.asked.choices, *request.asked.logprobs, most);
 }
 
 // All but the prompt and what depends on its length.
 Request ToRequest(const CompletionRequest& from, const SamplingParams& defaults) {
-  Request to;
-  to.sampling = ToSampling(from.sampling, defaults);
-  to.seed = from.seed ? *from.seed : RandomSeed();
-  to.choices = from.n;
-  to.stop = from.stop;
-  to.stop_tokens = from.stop_token_ids;
+  Request to = from.asked;
+  to.sampling = from.sampling.Over(defaults);
+  if (from.likeliest) {
+    to.sampling->temperature = 0;
+    to.sampling->top_p = 1;
+  }
+  if (!to.seed) to.seed = RandomSeed();
   to.hide_stop_tokens = true;
-  to.ignore_eos = from.ignore_eos;
-  to.priority = from.priority;
-  to.logprobs = from.logprobs;
-  if (from.echo) to.prompt_logprobs = from.logprobs;
-  to.trace = from.trace;
-  to.decoding = from.decode == "ar" ? Decoding::kAutoregressive : Decoding::kLoopSpec;
-  to.depths = from.depths;
-  to.recurrence = from.recurrence;
+  if (from.echo) to.prompt_logprobs = to.logprobs;
   return to;
 }
 
@@ -181,12 +153,11 @@ std::vector<int32_t> Conversation(const CompletionRequest& request, const CallCo
 TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   const Engine& engine = *context.engine;
   const ModelFacts& facts = engine.facts();
-  CheckDepths(request, facts);
-  CheckRecurrence(request, facts);
-  for (const auto& [id, bias] : request.sampling.logit_bias) {
-    CheckIds({id}, "logit_bias", facts.vocab);
-  }
-  CheckIds(request.stop_token_ids, "stop_token_ids", facts.vocab);
+  CheckDepths(request.asked, facts);
+  CheckRecurrence(request.asked, facts);
+  for (const TokenBias& entry : request.sampling.said().bias)
+    CheckIds({entry.token}, "logit_bias", facts.vocab);
+  CheckIds(request.asked.stop_tokens, "stop_token_ids", facts.vocab);
   const Request common = ToRequest(request, context.sampling.value_or(facts.sampling));
 
   TextCall call;
@@ -202,9 +173,9 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   }
   const size_t prompts = chat ? 1 : request.prompts.size();
   const char* name = chat ? "messages" : "prompt";
-  if (const auto answers = static_cast<int64_t>(prompts) * request.n; answers > facts.max_queued) {
+  if (const auto answers = static_cast<int64_t>(prompts) * request.asked.choices; answers > facts.max_queued) {
     Refuse(prompts > 1 ? name : "n", "{} prompts and n = {} make {} answers, the queue holds {}.",
-           prompts, request.n, answers, facts.max_queued);
+           prompts, request.asked.choices, answers, facts.max_queued);
   }
   for (size_t i = 0; i < prompts; ++i) {
     const std::string path = prompts > 1 ? fmt::format("{}[{}]", name, i) : name;
@@ -227,7 +198,7 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
         {one.tokens[0], tokens, request.echo ? PromptText(request.prompts[i], engine) : ""});
   }
   CheckScores(request, call.prompt_tokens, context.max_scores);
-  call.choices = static_cast<int>(prompts) * request.n;
+  call.choices = static_cast<int>(prompts) * request.asked.choices;
   if (context.keep_prompt)
     call.prompt = chat ? std::move(rendered) : PromptText(request.prompts[0], engine);
   call.answer = std::make_unique<CompletionAnswer>(std::move(setup));

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "fields/sampling_fields.h"
+#include "loopspec/request.h"
 
 namespace loopspec::serve {
 
@@ -53,46 +54,28 @@ enum class ReasoningFormat {
   kReasoningContent,  // it becomes reasoning_content, without the tags
 };
 
-// What is absent is for the model's own defaults.
-struct SamplingFields {
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int> top_k;  // 0: off
-  std::vector<std::pair<int32_t, double>> logit_bias;
-  std::optional<std::string> sampler;  // cascade, coupled
-};
-
+// A request for text. What the engine will be asked for stands in the engine's own types; the rest is
+// what only the wire formats know.
 struct CompletionRequest {
   Endpoint endpoint = kCompletions;
+
+  Request asked;          // all but the prompt and the sampling
+  SaidSampling sampling;  // the rest is the model's own defaults
+  bool likeliest = false;  // top_p 0, which is OpenAI's for greedy
 
   std::vector<PromptInput> prompts;  // completions and generate: at least one
   bool batch = false;                // they came as a list
   OrderedJson messages;              // chat: a list of {role, content, ...} for the template
   OrderedJson template_arguments = OrderedJson::object();
 
-  SamplingFields sampling;
-  int n = 1;
-  std::optional<uint64_t> seed;
-  std::optional<int> max_tokens;
-  std::vector<std::string> stop;
-  std::vector<int32_t> stop_token_ids;
-  bool ignore_eos = false;
-  int priority = 0;  // among the requests of one share, the lower first
-
-  std::optional<int> logprobs;      // k: of each token and of the k likeliest
-  std::optional<int> top_logprobs;  // chat and generate: that k, in a field of its own
+  std::optional<int> top_logprobs;  // chat and generate: asked.logprobs in a field of its own
   bool echo = false;  // the prompt comes back before the answer, with its logprobs if asked
   bool stream = false;
   bool include_usage = false;         // a last stream event with the counts
   bool usage_in_every_event = false;  // and the counts so far in every other
   bool token_details = false;         // where each token came from, for the page
-  bool trace = false;                 // what becomes of the branches, for the page
   ReasoningFormat reasoning = ReasoningFormat::kNone;
-
-  std::optional<std::string> decode;       // loopspec, ar
-  std::optional<std::vector<int>> depths;  // proposal depths
-  std::optional<int> recurrence;           // at which tokens are decided
-  std::string id;                          // generate: the caller's own name for the request
+  std::string id;  // generate: the caller's own name for the request
   IgnoredFields ignored;
 };
 

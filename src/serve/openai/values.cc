@@ -108,13 +108,11 @@ int64_t ReadInt(const Json& value, const std::string& path, int64_t low, int64_t
   return number;
 }
 
-double ReadNumber(const Json& value, const std::string& path, double low, double high, bool above) {
+double ReadNumber(const Json& value, const std::string& path, const Range& range) {
   if (!value.is_number()) Refuse(path, "{} is {}, expected a number.", path, Shown(value));
-  const double number = value.get<double>();
-  if (!(above ? number > low : number >= low) || !(number <= high)) {
-    Refuse(path, "{} is {}, expected {} {} to {}.", path, Shown(value), above ? "above" : "from",
-           low, high);
-  }
+  const auto number = value.get<double>();
+  if (!range.Holds(number))
+    Refuse(path, "{} is {}, expected {}.", path, Shown(value), Expected(range));
   return number;
 }
 
@@ -179,22 +177,23 @@ std::vector<std::string> ReadStops(const Json& value, const std::string& path,
   return stops;
 }
 
-std::vector<std::pair<int32_t, double>> ReadBias(const Json& value, const std::string& path,
-                                                 const WireLimits& limits) {
+std::vector<TokenBias> ReadBias(const Json& value, const std::string& path,
+                                const WireLimits& limits) {
   if (!value.is_object()) {
     Refuse(path, "{} is {}, expected an object from token ids to numbers.", path, Shown(value));
   }
   if (value.size() > static_cast<size_t>(limits.max_bias)) {
     Refuse(path, "{} has {} entries, expected at most {}.", path, value.size(), limits.max_bias);
   }
-  std::vector<std::pair<int32_t, double>> bias;
+  std::vector<TokenBias> bias;
   for (const auto& [key, entry] : value.items()) {
     int32_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id < 0) {
       Refuse(path, "{} names {}, expected a token id.", path, Shown(Json(key)));
     }
-    bias.emplace_back(id, ReadNumber(entry, fmt::format("{}.{}", path, id), -100, 100, false));
+    const double added = ReadNumber(entry, fmt::format("{}.{}", path, id), {-100, 100});
+    bias.push_back({id, static_cast<float>(added)});
   }
   return bias;
 }

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "fields/range.h"
 #include "serve/openai/types.h"
 
 namespace loopspec::serve {
 
 bool ReadBool(const Json& value, const std::string& path);
 int64_t ReadInt(const Json& value, const std::string& path, int64_t low, int64_t high);
-// `above`: low itself is not allowed.
-double ReadNumber(const Json& value, const std::string& path, double low, double high, bool above);
+double ReadNumber(const Json& value, const std::string& path, const Range& range);
 std::string ReadString(const Json& value, const std::string& path);
 std::string ReadChoice(const Json& value, const std::string& path,
                        const std::vector<std::string>& choices);
@@ -24,8 +24,8 @@ std::vector<int32_t> ReadTokenIds(const Json& value, const std::string& path);
 std::vector<std::string> ReadStops(const Json& value, const std::string& path,
                                    const WireLimits& limits);
 // {"token id": bias}
-std::vector<std::pair<int32_t, double>> ReadBias(const Json& value, const std::string& path,
-                                                 const WireLimits& limits);
+std::vector<TokenBias> ReadBias(const Json& value, const std::string& path,
+                                const WireLimits& limits);
 // A string, a list of strings, a list of ids or a list of those.
 std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
                                      const WireLimits& limits, bool& batch);

@@ -288,11 +288,9 @@ OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t 
             {"trained_recurrence", facts.trained_recurrence},
             {"depths", facts.depths},
             {"sampling",
-             {{"temperature", facts.sampling.temperature},
-              {"top_p", facts.sampling.top_p},
-              {"top_k", facts.sampling.top_k},
-              {"min_p", facts.sampling.min_p},
-              {"repetition_penalty", facts.sampling.repetition_penalty}}}}}};
+             ToJson(facts.sampling, [](const SamplingField& field) {
+               return field.generation_config.has_value();
+             })}}}};
 }
 
 OrderedJson TokenizerInfoJson(const ModelFacts& facts) {

@@ -69,7 +69,7 @@ TEST(WireParse, RefusesOrFoldsLongLists) {
   const ApiError error = Refused(kCompletions, prompts + "]}");
   EXPECT_EQ(error.param, "prompt");
   EXPECT_EQ(error.message, "prompt has 100001 prompts, expected at most 128.");
-  EXPECT_EQ(Completion(stops + "]}").stop_token_ids, (std::vector<int32_t>{3, 7}));
+  EXPECT_EQ(Completion(stops + "]}").asked.stop_tokens, (std::vector<int32_t>{3, 7}));
 }
 
 TEST(WireParse, ReadsEveryField) {
@@ -79,17 +79,21 @@ TEST(WireParse, ReadsEveryField) {
       "stop_token_ids":[7],"ignore_eos":true,"max_tokens":9,"stream":true,
       "stream_options":{"include_usage":true},"logprobs":2,"echo":true,"best_of":3,"decode":"ar",
       "depths":"auto","token_details":true,"trace":true,"user":"u","model":"m","suffix":null})");
-  EXPECT_EQ(r.sampling.temperature, 0.5);
-  EXPECT_EQ(r.sampling.top_k, 0);
-  EXPECT_EQ(r.sampling.sampler, "coupled");
-  EXPECT_EQ(r.seed, UINT64_MAX);
-  EXPECT_EQ(r.sampling.logit_bias[0].first, 5);
-  EXPECT_EQ(r.stop.size(), 2u);
-  EXPECT_EQ(r.max_tokens, 9);
-  EXPECT_TRUE(r.stream && r.include_usage && r.echo && r.token_details && r.trace && r.ignore_eos);
-  EXPECT_EQ(r.logprobs, 2);
-  EXPECT_EQ(r.decode, "ar");
-  EXPECT_FALSE(r.depths.has_value());
+  EXPECT_EQ(r.sampling.said().temperature, 0.5f);
+  EXPECT_EQ(r.sampling.said().top_k, -1);
+  for (const SamplingField& field : SamplingFields())
+    EXPECT_TRUE(r.sampling.Says(field)) << field.name;
+  EXPECT_EQ(r.sampling.Over({}).sampler, Sampler::kCoupled);
+  EXPECT_EQ(r.asked.seed, UINT64_MAX);
+  EXPECT_EQ(r.sampling.said().bias.at(0).token, 5);
+  EXPECT_EQ(r.asked.stop.size(), 2u);
+  EXPECT_EQ(r.asked.max_tokens, 9);
+  EXPECT_TRUE(r.stream && r.include_usage && r.echo && r.token_details);
+  EXPECT_TRUE(r.asked.trace && r.asked.ignore_eos);
+  EXPECT_EQ(r.asked.logprobs, 2);
+  EXPECT_EQ(r.asked.choices, 3);
+  EXPECT_EQ(r.asked.decoding, Decoding::kAutoregressive);
+  EXPECT_FALSE(r.asked.depths.has_value());
 }
 
 TEST(WireParse, ReadsConversations) {
@@ -103,14 +107,14 @@ TEST(WireParse, ReadsConversations) {
   EXPECT_EQ(r.messages[1]["content"], "ab");
   EXPECT_EQ(r.messages[1]["name"], "N");
   EXPECT_EQ(r.messages[2]["content"], "");
-  EXPECT_EQ(r.logprobs, 5);
-  EXPECT_EQ(r.max_tokens, 4);
+  EXPECT_EQ(r.asked.logprobs, 5);
+  EXPECT_EQ(r.asked.max_tokens, 4);
   EXPECT_EQ(r.template_arguments["enable_thinking"], false);
   EXPECT_EQ(r.template_arguments["x"], 1);
   EXPECT_EQ(r.reasoning, ReasoningFormat::kReasoningContent);
-  EXPECT_EQ(ChatRequest("").logprobs, std::nullopt);
-  EXPECT_EQ(ChatRequest(R"(,"logprobs":true)").logprobs, 0);
-  EXPECT_EQ(ChatRequest(R"(,"logprobs":false)").logprobs, std::nullopt);
+  EXPECT_EQ(ChatRequest("").asked.logprobs, std::nullopt);
+  EXPECT_EQ(ChatRequest(R"(,"logprobs":true)").asked.logprobs, 0);
+  EXPECT_EQ(ChatRequest(R"(,"logprobs":false)").asked.logprobs, std::nullopt);
 }
 
 TEST(WireParse, ReadsSglangsForm) {
@@ -118,9 +122,11 @@ TEST(WireParse, ReadsSglangsForm) {
       "sampling_params":{"max_new_tokens":5,"temperature":0,"stop":"x"},"return_logprob":true,
       "top_logprobs_num":2})");
   EXPECT_EQ(r.prompts.size(), 2u);
-  EXPECT_EQ(r.max_tokens, 5);
-  EXPECT_EQ(r.sampling.temperature, 0);
-  EXPECT_EQ(r.logprobs, 2);
+  EXPECT_EQ(r.asked.max_tokens, 5);
+  SamplingParams warm;
+  warm.temperature = 1;
+  EXPECT_EQ(r.sampling.Over(warm).temperature, 0);
+  EXPECT_EQ(r.asked.logprobs, 2);
   EXPECT_EQ(r.id, "me");
   EXPECT_EQ(Refused(kGenerate, R"({"text":"a","sampling_params":{"min_tokens":1}})").param,
             "sampling_params.min_tokens");
@@ -170,7 +176,7 @@ TEST(WireParse, NamesTheFieldAtFault) {
   }
   for (const char* name : {"tools", "functions"}) {
     const std::string field = std::string(R"(,")") + name + R"(":)";
-    EXPECT_EQ(ChatRequest(field + "[]").n, 1);
+    EXPECT_EQ(ChatRequest(field + "[]").asked.choices, 1);
     try {
       ChatRequest(field + "[{}]");
       ADD_FAILURE() << name;
