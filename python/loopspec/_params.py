@@ -89,6 +89,7 @@ class SamplingParams:
     n: answers to make, each with draws of its own.
     temperature: 0 is greedy: the likeliest token, always. 1 is the model's own distribution.
     top_p, top_k, min_p: cut off unlikely tokens; 1, 0 (or -1) and 0 switch them off.
+    top_n_sigma: keeps tokens whose logits are within this many standard deviations of the largest; 0 or less is off.
     repetition_penalty: above 1, tokens of prompt and answer become less likely.
     presence_penalty, frequency_penalty: the same for tokens of the answer, once or by their count.
     logit_bias: what is added to the logits of tokens, by id: {42: -100.0}.
@@ -119,6 +120,7 @@ class SamplingParams:
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    top_n_sigma: float | None = None
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None

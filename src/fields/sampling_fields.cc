@@ -46,6 +46,14 @@ constexpr SamplingField kFields[] = {
      0,
      0,
      "Drop tokens below this share of the likeliest one's probability; 0 is off"},
+    {"top_n_sigma",
+     SamplingPart::kFilter,
+     &S::top_n_sigma,
+     {-1, 1000},
+     0,
+     {},
+     "Keep tokens whose logits are within this many standard deviations of the largest logit; 0 or "
+     "less is off"},
     {"repetition_penalty",
      SamplingPart::kPenalty,
      &S::repetition_penalty,
@@ -135,7 +143,7 @@ std::string Described(const SamplingParams& params) {
     // Greedy decoding takes the likeliest token, which no filter takes out.
     if (field.part != SamplingPart::kPenalty && params.greedy()) continue;
     const double value = field.Get(params);
-    if (!temperature && (value == field.off || (field.whole() && value < 0))) continue;
+    if (!temperature && (value == field.off || (field.part == SamplingPart::kFilter && value < 0))) continue;
     text += fmt::format("{}{} {:g}", text.empty() ? "" : ", ", Words(field), value);
   }
   return text;

@@ -156,6 +156,12 @@ void FilteredSoftmax(const SamplingParams& params, std::span<float> logits,
   const float top = logits[best];
   const float inverse = 1.0f / params.temperature;
   const SerialTeam team;
+  if (params.top_n_sigma > 0.0f) {
+    const float floor = SigmaFloor(team, vocab, logits.data(), top, params.top_n_sigma);
+    for (float& value : logits) {
+      if (value < floor) value = -std::numeric_limits<float>::infinity();
+    }
+  }
   const bool filtered = params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f;
   if (filtered) RankCandidates(params, logits, top, scratch);
   for (float& value : logits) value = ExpNonPositive((value - top) * inverse);

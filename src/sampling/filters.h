@@ -1,9 +1,10 @@
 // From logits to the distribution that tokens are drawn from.
 //
-// Order: penalties and bias, temperature, top-k, top-p over what top-k left, min-p. Tokens rank by
+// Order: penalties and bias, top-n-sigma, temperature, top-k, top-p over what top-k left, min-p. Tokens rank by
 // logit, equal logits by the lower id. Greedy takes the argmax after penalties and bias.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,6 +22,24 @@ LOOPSPEC_HD inline float Penalised(float logit, int generated, float repetition,
   logit = logit > 0.0f ? logit / repetition : logit * repetition;
   if (generated > 0) logit -= presence + frequency * static_cast<float>(generated);
   return logit;
+}
+
+// Top-n-sigma: the least logit that is kept, n standard deviations below the largest one, `top`. The
+// deviation is that of all finite logits, over their number. Temperature scales both sides, so that
+// the same tokens are kept before and after it.
+template <typename Team>
+LOOPSPEC_HD float SigmaFloor(const Team& team, int vocab, const float* logits, float top, float n) {
+  const auto finite = [=] LOOPSPEC_HD(int v) { return logits[v] - logits[v] == 0.0f; };
+  const double count = team.Sum(vocab, [=] LOOPSPEC_HD(int v) { return finite(v) ? 1.0 : 0.0; });
+  const double sum = team.Sum(
+      vocab, [=] LOOPSPEC_HD(int v) { return finite(v) ? static_cast<double>(logits[v]) : 0.0; });
+  const double mean = sum / count;
+  const double squares = team.Sum(vocab, [=] LOOPSPEC_HD(int v) {
+    const double away = finite(v) ? static_cast<double>(logits[v]) - mean : 0.0;
+    return away * away;
+  });
+  return static_cast<float>(static_cast<double>(top) -
+                            static_cast<double>(n) * sqrt(squares / count));
 }
 
 // Applies penalties (for the prefix's tokens) and bias in place.

@@ -15,6 +15,7 @@ SAMPLINGS = [
     ({"temperature": 0.8, "top_p": 0.9, "top_k": 20, "seed": 3}, ["--temperature", 0.8, "--top-p", 0.9, "--top-k", 20, "--seed", 3]),
     ({"temperature": 1.0, "min_p": 0.05, "seed": 5, "sampler": "coupled"},
      ["--temperature", 1, "--min-p", 0.05, "--seed", 5, "--sampler", "coupled"]),
+    ({"temperature": 1.5, "top_n_sigma": 1.5, "seed": 9}, ["--temperature", 1.5, "--top-n-sigma", 1.5, "--seed", 9]),
     ({"temperature": 0.0, "repetition_penalty": 1.3}, ["--repetition-penalty", 1.3]),
 ]
 

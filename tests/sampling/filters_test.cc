@@ -191,6 +191,70 @@ TEST(FilteredSoftmax, TopPOfWhatTopKLeft) {
   EXPECT_EQ(logits[2], 0.0f);
 }
 
+// The tokens within n standard deviations of the largest logit, straight from the definition, and
+// what the other filters leave of them.
+TEST(FilteredSoftmax, TopNSigmaKeepsWhatIsNearTheLargestLogit) {
+  std::mt19937 random(11);
+  FilterScratch scratch;
+  int kept = 0, dropped = 0;
+  for (const size_t vocab : {1, 2, 17, 1000}) {
+    for (int kind = 0; kind < 7; ++kind) {
+      const std::vector<float> logits = RandomLogits(random, vocab, kind);
+      double count = 0, sum = 0, squares = 0;
+      for (const float value : logits) count += std::isfinite(value) ? 1 : 0;
+      for (const float value : logits) sum += std::isfinite(value) ? value : 0.0;
+      for (const float value : logits)
+        squares += std::isfinite(value) ? std::pow(value - sum / count, 2) : 0.0;
+      const float top = *std::max_element(logits.begin(), logits.end());
+      for (const float n : {0.5f, 1.0f, 2.0f, 4.0f}) {
+        const double floor = top - static_cast<double>(n) * std::sqrt(squares / count);
+        for (const float temperature : {0.25f, 1.0f, 8.0f}) {
+          for (const int top_k : {0, 3}) {
+            SamplingParams params;
+            params.temperature = temperature;
+            params.top_k = top_k;
+            params.top_n_sigma = n;
+            std::vector<float> ours = logits;
+            FilteredSoftmax(params, ours, scratch);
+            // The other filters over logits that were cut by hand.
+            std::vector<float> expected = logits;
+            for (float& value : expected) {
+              if (std::fabs(value - floor) < 1e-5 * (1 + std::fabs(floor))) continue;
+              if (value < floor) value = kMinusInfinity;
+            }
+            params.top_n_sigma = 0;
+            FilteredSoftmax(params, expected, scratch);
+            for (size_t v = 0; v < vocab; ++v) {
+              if (std::fabs(logits[v] - floor) < 1e-5 * (1 + std::fabs(floor))) continue;
+              ASSERT_EQ(ours[v], expected[v])
+                  << fmt::format("vocab {} kind {} n {} T {} token {}", vocab, kind, n, temperature, v);
+              (ours[v] > 0 ? kept : dropped) += 1;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(kept, 1000);
+  EXPECT_GT(dropped, 1000);
+}
+
+TEST(FilteredSoftmax, TopNSigmaIsOffAtZeroAndBelow) {
+  std::mt19937 random(12);
+  FilterScratch scratch;
+  const std::vector<float> logits = RandomLogits(random, 1000, 0);
+  SamplingParams params;
+  params.temperature = 0.5f;
+  std::vector<float> plain = logits;
+  FilteredSoftmax(params, plain, scratch);
+  for (const float n : {-1.0f, 0.0f, 1000.0f}) {
+    params.top_n_sigma = n;
+    std::vector<float> ours = logits;
+    FilteredSoftmax(params, ours, scratch);
+    EXPECT_EQ(ours, plain) << n;
+  }
+}
+
 // Logits of a broken or hostile checkpoint: still a distribution, on the largest logit there is.
 TEST(FilteredSoftmax, NotANumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN(),

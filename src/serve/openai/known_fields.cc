@@ -160,7 +160,6 @@ constexpr KnownField kFields[] = {
     {"repeat_penalty", kOpenAi, "[1]"},
     {"repeat_last_n", kOpenAi, "any"},  // of no penalty
     {"typical_p", kOpenAi, "[1]"},
-    {"top_n_sigma", kOpenAi, "[-1]"},
     {"dynatemp_range", kOpenAi, "[0]"},
     {"dynatemp_exponent", kOpenAi, "any"},  // of no range
     {"xtc_probability", kOpenAi, "[0]"},

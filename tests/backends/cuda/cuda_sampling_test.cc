@@ -108,15 +108,17 @@ TEST_F(CudaSampling, PlainSamplingFollowsTheFilters) {
   struct Case {
     float temperature;
     int top_k;
-    float top_p, min_p;
+    float top_p, min_p, top_n_sigma = 0.0f;
   };
   for (const Case& c :
        {Case{1.0f, 0, 1.0f, 0.0f}, Case{0.7f, 0, 0.7f, 0.0f}, Case{1.0f, 5, 1.0f, 0.0f},
-        Case{1.5f, 40, 0.9f, 0.0f}, Case{1.0f, 0, 1.0f, 0.2f}, Case{2.0f, 100, 0.95f, 0.05f}}) {
+        Case{1.5f, 40, 0.9f, 0.0f}, Case{1.0f, 0, 1.0f, 0.2f}, Case{2.0f, 100, 0.95f, 0.05f},
+        Case{1.0f, 0, 1.0f, 0.0f, 2.0f}, Case{1.5f, 40, 0.9f, 0.0f, 3.0f}}) {
     driver_->sampling.temperature = c.temperature;
     driver_->sampling.top_k = c.top_k;
     driver_->sampling.top_p = c.top_p;
     driver_->sampling.min_p = c.min_p;
+    driver_->sampling.top_n_sigma = c.top_n_sigma;
     int same = 0;
     constexpr int kDraws = 60;
     for (int i = 0; i < kDraws; ++i) {

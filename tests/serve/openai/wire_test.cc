@@ -74,7 +74,7 @@ TEST(WireParse, RefusesOrFoldsLongLists) {
 
 TEST(WireParse, ReadsEveryField) {
   const CompletionRequest r = Completion(R"({"prompt":"a","temperature":0.5,"top_p":0.9,"top_k":-1,
-      "min_p":0.1,"repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,
+      "min_p":0.1,"top_n_sigma":2,"repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,
       "sampler":"coupled","n":3,"seed":-1,"logit_bias":{"5":-100},"stop":["x","y"],
       "stop_token_ids":[7],"ignore_eos":true,"max_tokens":9,"stream":true,
       "stream_options":{"include_usage":true},"logprobs":2,"echo":true,"best_of":3,"decode":"ar",

@@ -88,6 +88,19 @@ TEST_F(DemoModelTest, AnswersToOnePromptDiffer) {
   EXPECT_EQ(Text(greedy), likeliest);
 }
 
+// Nothing but the likeliest token is within a millionth of a standard deviation of the largest logit.
+TEST_F(DemoModelTest, TopNSigmaComesThroughABody) {
+  Json body = {{"prompt", "Once upon a"}, {"max_tokens", 24}, {"temperature", 0}};
+  const std::string likeliest = Text(body);
+  body["temperature"] = 2;
+  body["seed"] = 3;
+  EXPECT_NE(Text(body), likeliest);
+  body["top_n_sigma"] = 1e-6;
+  EXPECT_EQ(Text(body), likeliest);
+  body["top_n_sigma"] = -2;
+  EXPECT_EQ(Post(server_->port(), "/v1/completions", body).status, 400);
+}
+
 TEST_F(DemoModelTest, StreamsAreWhatTheWholeAnswerIs) {
   Json body = {{"prompt", kPrompts[0]}, {"max_tokens", 50}, {"temperature", 0}, {"logprobs", 2}};
   const Json whole = Complete(body)["choices"][0];

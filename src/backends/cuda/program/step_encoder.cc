@@ -312,6 +312,7 @@ void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& b
     to.top_k = sampling.top_k;
     to.top_p = sampling.top_p;
     to.min_p = sampling.min_p;
+    to.top_n_sigma = sampling.top_n_sigma;
     to.repetition_penalty = sampling.repetition_penalty;
     to.presence_penalty = sampling.presence_penalty;
     to.frequency_penalty = sampling.frequency_penalty;

@@ -289,6 +289,13 @@ __device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutI
     __syncthreads();
     return;
   }
+  if (r.top_n_sigma > 0.0f) {
+    const float floor = SigmaFloor(team, vocab, values, top, r.top_n_sigma);
+    for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
+      if (values[v] < floor) values[v] = __int_as_float(0xFF800000);
+    }
+    __syncthreads();
+  }
   Cut cut;
   bool cuts = false;
   if (r.top_k > 0 && r.top_k < vocab) {

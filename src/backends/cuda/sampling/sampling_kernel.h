@@ -21,7 +21,7 @@ struct ReadoutInfo {
   int32_t recorded_count;
   RecordedInfo recorded[kMaxProposals];
   DrawKey draw;
-  float temperature, top_p, min_p;
+  float temperature, top_p, min_p, top_n_sigma;
   int32_t top_k;
   float repetition_penalty, presence_penalty, frequency_penalty;
   Sampler sampler;
