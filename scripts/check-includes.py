@@ -19,6 +19,7 @@ ALLOWED = {
     "src/backends/cpu": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
     "src/backends/cuda": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
     "src/backends/no_cuda": {"src/backends/backend.h", "src/base"},
+    "src/grammar": {"src/base"},
     "src/hub": {"src/base"},
     "src/jinja": {"src/base"},
     "src/text": {"src/jinja/template.h", "src/base"},

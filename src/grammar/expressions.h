@@ -1,0 +1,142 @@
+// A grammar: rules over regular languages. Expressions are kept once each, like the nodes of
+// regular.h; what is left of a repetition or of an object after some of it has been read is an
+// expression too.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "grammar/intern.h"
+#include "grammar/regular.h"
+
+namespace loopspec::grammar {
+
+using Expression = uint32_t;
+inline constexpr Expression kNoText = 0;     // no text matches
+inline constexpr Expression kEmptyText = 1;  // the empty text matches
+
+// Where the members of an object stand.
+enum class MemberPlace : uint32_t {
+  kFirst,        // none yet: a key or the end
+  kAfterMember,  // a comma or the end
+  kAfterComma,   // a key
+};
+
+// The members of a JSON object, after `{`.
+struct ObjectRules {
+  struct Property {
+    std::string key;  // as JSON, with its quotes
+    Expression value = kNoText;
+    bool required = false;
+  };
+  std::vector<Property> properties;
+  // Names that are not among the properties: a pattern's, or any other. The languages are disjoint,
+  // and contain no property. With quotes.
+  struct Others {
+    Node key = kNothing;
+    Expression value = kNoText;
+  };
+  std::vector<Others> others;
+  uint32_t min = 0;
+  uint32_t max = kUnbounded;
+  // Properties in any order, the others among them; else in the order of `properties`, the others
+  // after them.
+  bool any_order = false;
+
+  // What follows a key, and what stands between two members; with white space where it may be.
+  Node colon = kNothing;
+  Node comma = kNothing;
+  Node close = kNothing;
+  Node close_empty = kNothing;  // right after the opening brace and its white space
+
+  // A trie of the keys; node 0 is the root.
+  struct KeyNode {
+    std::vector<std::pair<uint8_t, uint32_t>> edges;
+    std::vector<uint32_t> below;  // ascending: the properties whose keys go through this node
+    int32_t property = -1;        // whose key ends here
+  };
+  std::vector<KeyNode> keys;
+  // For each property, and one past the last: how many from here on can be had, must be had.
+  std::vector<uint32_t> usable_from;
+  std::vector<uint32_t> required_from;
+  // A required property from here on, the first; the number of properties when there is none.
+  std::vector<uint32_t> next_required;
+};
+
+class Expressions {
+ public:
+  enum class Kind : uint32_t {
+    kNone,
+    kEpsilon,
+    kTerminal,
+    kSequence,
+    kChoice,
+    kRepeat,
+    kRule,
+    kMembers
+  };
+  struct Entry {
+    Kind kind;
+    // kTerminal: a node. kSequence: both parts. kChoice: a list. kRepeat: what is repeated.
+    // kRule: its number. kMembers: the object and the place in it.
+    uint32_t a, b;
+    // kRepeat: how often. kMembers: members so far, and a MemberPlace.
+    uint32_t min, max;
+  };
+
+  Expressions();
+
+  Expression Terminal(Node node);
+  Expression Sequence(Expression first, Expression second);
+  Expression Sequence(std::initializer_list<Expression> parts);
+  Expression Choice(std::vector<Expression> choices);
+  Expression Repeat(Expression expression, uint32_t min, uint32_t max);
+  // A rule's text is given later, so that rules can contain each other.
+  uint32_t AddRule();
+  void SetRule(uint32_t rule, Expression expression) { rules_[rule] = expression; }
+  Expression rule(uint32_t rule) const { return rules_[rule]; }
+  Expression Rule(uint32_t rule);
+
+  // The members of an object: `{` has been read.
+  Expression Members(ObjectRules rules);
+  // What is left when the object has come to `place`.
+  Expression Members(uint32_t object, uint32_t place, uint32_t count, MemberPlace at);
+  const ObjectRules& object(uint32_t number) const { return objects_[number]; }
+  // A set of properties that are used up, for objects in any order.
+  uint32_t UsedUp(uint32_t set, uint32_t property);
+  bool IsUsedUp(uint32_t set, uint32_t property) const;
+  // Whether a member with this property, or (property = kUnbounded) another one, may come next, so
+  // that the object can still be completed.
+  bool MayFollow(const Entry& members, uint32_t property) const;
+  bool MayClose(const Entry& members) const;
+
+  const Entry& operator[](Expression expression) const { return entries_[expression]; }
+  std::span<const Expression> Choices(const Entry& entry) const { return lists_[entry.a]; }
+
+  // Finds out which expressions match any text at all, and takes the others out of the way. Call it
+  // once, before the first state. Throws Error when a rule begins with itself.
+  void Finish(const Regular& regular);
+  bool Matchable(Expression expression) const {
+    return expression >= matchable_.size() || matchable_[expression];
+  }
+
+  size_t memory() const;
+
+ private:
+  Expression Make(const Entry& entry);
+  void FindMatchable();
+  void RefuseLeftRecursion(const Regular& regular) const;
+  void FinishObject(ObjectRules& rules);
+
+  ListTable<Entry> table_;
+  std::vector<Entry> entries_;
+  ListTable<Expression> lists_;
+  ListTable<uint32_t> used_;  // properties used up, ascending; the first list is empty
+  std::vector<Expression> rules_;
+  std::vector<ObjectRules> objects_;
+  std::vector<bool> matchable_;
+};
+
+}  // namespace loopspec::grammar

@@ -1,0 +1,219 @@
+#include "grammar/grammar.h"
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "grammar/gbnf.h"
+#include "grammar/masks.h"
+#include "grammar/pattern.h"
+#include "grammar/threads.h"
+
+namespace loopspec::grammar {
+namespace {
+
+// Memory of the states that texts have reached. Who starts a text when this much is taken gets new
+// tables; the old ones go with the last text that uses them.
+constexpr size_t kEnoughMemory = size_t{64} << 20;
+// Memory of one grammar's states, beyond which a text cannot go on.
+constexpr size_t kMaxMemory = size_t{512} << 20;
+// Marks that a grammar's users may start after: more are made anew each time.
+constexpr size_t kMaxMarks = 16;
+constexpr size_t kLongestMark = 1024;
+
+// The texts that end with their first `mark`.
+Table UpToMark(std::string_view mark) {
+  // How much of the mark the text ends with (Knuth, Morris and Pratt).
+  const size_t length = mark.size();
+  std::vector<size_t> fallback(length + 1, 0);
+  for (size_t i = 1, k = 0; i < length; ++i) {
+    while (k > 0 && mark[i] != mark[k]) k = fallback[k];
+    if (mark[i] == mark[k]) ++k;
+    fallback[i + 1] = k;
+  }
+  Table table;
+  table.states.resize(length + 1);
+  for (size_t state = 0; state < length; ++state) {
+    for (int byte = 0; byte < 256; ++byte) {
+      size_t k = state;
+      while (k > 0 && static_cast<uint8_t>(mark[k]) != byte) k = fallback[k];
+      if (static_cast<uint8_t>(mark[k]) == byte) ++k;
+      auto& edges = table.states[state].edges;
+      const auto next = static_cast<uint32_t>(k);
+      if (!edges.empty() && edges.back().next == next) {
+        edges.back().high = static_cast<uint8_t>(byte);
+      } else {
+        edges.push_back({static_cast<uint8_t>(byte), static_cast<uint8_t>(byte), next});
+      }
+    }
+  }
+  table.states[length].accepts = true;
+  return table;
+}
+
+}  // namespace
+
+// The states that texts of one grammar have reached, and their masks.
+struct Tables {
+  Tables(const Rules& rules, Grammar::VocabularyPtr vocabulary_used)
+      : vocabulary(std::move(vocabulary_used)), automaton(rules) {
+    automaton.set_memory_limit(kMaxMemory);
+    if (vocabulary != nullptr) masks.emplace(automaton, *vocabulary);
+  }
+  std::mutex mutex;
+  Grammar::VocabularyPtr vocabulary;
+  Automaton automaton;
+  std::optional<MaskMaker> masks;
+};
+
+// The tables that new texts start with, by the mark that they start after.
+struct Grammar::Starts {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Tables>, std::less<>> tables;
+};
+
+Grammar::Grammar(VocabularyPtr vocabulary)
+    : vocabulary_(std::move(vocabulary)), starts_(std::make_unique<Starts>()) {}
+Grammar::~Grammar() = default;
+
+std::shared_ptr<Grammar> Grammar::Finish(std::unique_ptr<Rules> rules, VocabularyPtr vocabulary) {
+  rules->expressions.Finish(rules->regular);
+  if (!rules->expressions.Matchable(rules->start)) Fail("the grammar allows no text at all");
+  std::shared_ptr<Grammar> grammar(new Grammar(std::move(vocabulary)));
+  grammar->rules_ = std::move(rules);
+  return grammar;
+}
+
+std::shared_ptr<Grammar> Grammar::FromRegex(std::string_view pattern, VocabularyPtr vocabulary) {
+  auto rules = std::make_unique<Rules>();
+  const Node node = ParsePattern(rules->regular, pattern, Writing::kUtf8, Anchoring::kWhole);
+  if (!rules->regular.Alive(node)) Fail("the pattern {} matches no text", pattern.substr(0, 200));
+  rules->start = rules->expressions.Terminal(node);
+  return Finish(std::move(rules), std::move(vocabulary));
+}
+
+std::shared_ptr<Grammar> Grammar::FromGbnf(std::string_view text, VocabularyPtr vocabulary) {
+  auto rules = std::make_unique<Rules>();
+  ParseGbnf(text, *rules);
+  return Finish(std::move(rules), std::move(vocabulary));
+}
+
+State Grammar::Start() {
+  return StartAfter("");
+}
+
+State Grammar::StartAfter(std::string_view mark) {
+  if (mark.size() > kLongestMark) {
+    Fail("the mark that starts a grammar has {} bytes, the most allowed is {}", mark.size(),
+         kLongestMark);
+  }
+  const std::lock_guard lock(starts_->mutex);
+  const auto known = starts_->tables.find(mark);
+  if (known != starts_->tables.end()) {
+    const std::shared_ptr<Tables>& tables = known->second;
+    const std::lock_guard tables_lock(tables->mutex);
+    if (tables->automaton.memory() < kEnoughMemory) {
+      return State(tables, tables->automaton.start());
+    }
+  }
+  std::shared_ptr<Tables> tables;
+  if (mark.empty()) {
+    tables = std::make_shared<Tables>(*rules_, vocabulary_);
+  } else {
+    Rules rules = *rules_;
+    rules.before = rules.regular.FromTable(UpToMark(mark));
+    tables = std::make_shared<Tables>(rules, vocabulary_);
+  }
+  if (starts_->tables.size() >= kMaxMarks && known == starts_->tables.end()) {
+    starts_->tables.erase(starts_->tables.begin());
+  }
+  starts_->tables.insert_or_assign(std::string(mark), tables);
+  return State(tables, tables->automaton.start());
+}
+
+size_t State::CountValid(std::string_view bytes) const {
+  if (ended_) return 0;
+  const std::lock_guard lock(tables_->mutex);
+  StateId state = state_;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    state = tables_->automaton.Next(state, static_cast<uint8_t>(bytes[i]));
+    if (state == kDead) return i;
+  }
+  return bytes.size();
+}
+
+bool State::Advance(std::string_view bytes) {
+  if (ended_) return false;
+  const std::lock_guard lock(tables_->mutex);
+  StateId state = state_;
+  for (const char c : bytes) {
+    state = tables_->automaton.Next(state, static_cast<uint8_t>(c));
+    if (state == kDead) return false;
+  }
+  state_ = state;
+  return true;
+}
+
+bool State::AdvanceToken(int32_t id) {
+  if (ended_ || tables_->vocabulary == nullptr || id < 0 || id >= tables_->vocabulary->size()) {
+    return false;
+  }
+  const Vocabulary& vocabulary = *tables_->vocabulary;
+  if (vocabulary.IsEnd(id)) {
+    if (!MayEnd()) return false;
+    ended_ = true;
+    return true;
+  }
+  if (vocabulary.bytes(id).empty() || (vocabulary.IsSpecial(id) && !IsFree())) return false;
+  return Advance(vocabulary.bytes(id));
+}
+
+bool State::MayEnd() const {
+  const std::lock_guard lock(tables_->mutex);
+  return tables_->automaton.MayEnd(state_);
+}
+
+bool State::MustEnd() const {
+  const std::lock_guard lock(tables_->mutex);
+  return tables_->automaton.Threads(state_).empty();
+}
+
+bool State::IsFree() const {
+  const std::lock_guard lock(tables_->mutex);
+  return tables_->automaton.IsFree(state_);
+}
+
+Mask State::NextTokens() const {
+  const std::lock_guard lock(tables_->mutex);
+  if (!tables_->masks) Fail("a grammar without a vocabulary has no masks");
+  if (ended_) return std::make_shared<std::vector<uint32_t>>(tables_->vocabulary->words());
+  return tables_->masks->Make(state_);
+}
+
+std::string State::ForcedBytes(size_t most, bool without_space) const {
+  std::string forced;
+  if (ended_) return forced;
+  const std::lock_guard lock(tables_->mutex);
+  StateId state = state_;
+  while (forced.size() < most && !tables_->automaton.MayEnd(state)) {
+    int only = -1;
+    StateId next = kDead;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool space = byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+      if (without_space && space) continue;
+      const StateId reached = tables_->automaton.Next(state, static_cast<uint8_t>(byte));
+      if (reached == kDead) continue;
+      if (only >= 0) return forced;
+      only = byte;
+      next = reached;
+    }
+    if (only < 0) return forced;
+    forced += static_cast<char>(only);
+    state = next;
+  }
+  return forced;
+}
+
+}  // namespace loopspec::grammar

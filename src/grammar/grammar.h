@@ -1,0 +1,97 @@
+// Text that is always valid: a regular expression or an EBNF as an automaton over
+// bytes, and which tokens of a vocabulary may come next.
+//
+//   Grammar is what was compiled, shared by all who use it. State is a place in a text: a branch of
+//   the decoder has its own, copies are cheap, and advancing one does not touch another. Mask says
+//   which tokens may follow. All of it may be used from any thread.
+//
+// Every text that a grammar allows is a prefix of a valid one: no state is a dead end. What cannot
+// be enforced is refused when the grammar is compiled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/vocabulary.h"
+
+namespace loopspec::grammar {
+
+class Grammar;
+struct Rules;
+struct Tables;
+
+// Bit id % 32 of word id / 32 is set when the token may come next.
+using Mask = std::shared_ptr<const std::vector<uint32_t>>;
+
+class State {
+ public:
+  // Takes the bytes and returns true, or returns false and stays as it was when they cannot follow.
+  bool Advance(std::string_view bytes);
+  // The same for a token of the vocabulary. A token that ends the text is taken where the text may
+  // end, and nothing can follow it.
+  bool AdvanceToken(int32_t id);
+  // How many of the bytes can follow here: bytes.size() when all can.
+  size_t CountValid(std::string_view bytes) const;
+
+  // Whether the text is complete as it is, so that the tokens that end it are allowed.
+  bool MayEnd() const;
+  // Whether it is complete and nothing can follow but its end.
+  bool MustEnd() const;
+  // Whether a token that ends the text has been taken.
+  bool ended() const { return ended_; }
+  // Before the mark that starts the grammar: every token is allowed but those that end the text.
+  bool IsFree() const;
+
+  // The tokens that may come next. Where the text may end those that end it are among them.
+  Mask NextTokens() const;
+  // The bytes that must come next, at most `most` of them. `without_space`: white space that JSON
+  // allows between values but does not need counts as not allowed; the bytes are then a guess.
+  std::string ForcedBytes(size_t most, bool without_space = false) const;
+
+  // Equal states allow the same texts from here on. The converse need not hold.
+  bool operator==(const State& other) const = default;
+
+ private:
+  friend class Grammar;
+  State(std::shared_ptr<Tables> tables, uint32_t state)
+      : tables_(std::move(tables)), state_(state) {}
+  std::shared_ptr<Tables> tables_;
+  uint32_t state_;
+  bool ended_ = false;
+};
+
+class Grammar {
+ public:
+  // `vocabulary` may be null where no masks are asked for. Each throws Error, in one sentence, for
+  // what is wrong, cannot be enforced or is too large.
+  using VocabularyPtr = std::shared_ptr<const Vocabulary>;
+  // The whole text matches the expression.
+  static std::shared_ptr<Grammar> FromRegex(std::string_view pattern, VocabularyPtr vocabulary);
+  // llama.cpp's GBNF; the text is the rule `root`.
+  static std::shared_ptr<Grammar> FromGbnf(std::string_view text, VocabularyPtr vocabulary);
+  ~Grammar();
+
+  // The start of a text.
+  State Start();
+  // The start of a text that is free until `mark` has come, such as the end of thinking; the
+  // grammar holds from the byte after it. The mark may come in any number of tokens, and a token
+  // may hold its end and more.
+  State StartAfter(std::string_view mark);
+
+  const VocabularyPtr& vocabulary() const { return vocabulary_; }
+
+ private:
+  explicit Grammar(VocabularyPtr vocabulary);
+  static std::shared_ptr<Grammar> Finish(std::unique_ptr<Rules> rules, VocabularyPtr vocabulary);
+
+  struct Starts;
+  VocabularyPtr vocabulary_;
+  std::unique_ptr<const Rules> rules_;
+  std::unique_ptr<Starts> starts_;
+};
+
+}  // namespace loopspec::grammar

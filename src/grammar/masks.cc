@@ -1,0 +1,198 @@
+#include "grammar/masks.h"
+
+#include <algorithm>
+
+#include "grammar/characters.h"
+
+namespace loopspec::grammar {
+namespace {
+
+// Bytes of masks that a grammar keeps; when they are more, all are forgotten.
+constexpr size_t kMaxKept = size_t{64} << 20;
+
+}  // namespace
+
+MaskMaker::MaskMaker(Automaton& automaton, const Vocabulary& vocabulary)
+    : automaton_(automaton), vocabulary_(vocabulary) {
+  static const CharacterSet kPlain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x2027}, {0x202A, 0x10FFFF}};
+  plain_ = CharacterNode(automaton.regular(), kPlain, Writing::kUtf8);
+  path_.resize(vocabulary.longest() + 1);
+  states_.resize(vocabulary.longest() + 1);
+}
+
+void MaskMaker::Set(const Vocabulary::Trie& trie, const Vocabulary::TrieNode& node,
+                    std::vector<uint32_t>& words) const {
+  for (uint32_t i = 0; i < node.ids; ++i) {
+    const auto id = static_cast<uint32_t>(trie.ids[node.first_id + i]);
+    words[id / 32] |= 1u << (id % 32);
+  }
+}
+
+uint32_t MaskMaker::LongestRun(Node item) {
+  const uint32_t known = runs_.Find(item);
+  if (known != NumberMap::kMissing) return known;
+  Regular& regular = automaton_.regular();
+  path_[0] = {regular.Repeat(item, 0, kUnbounded), 0};
+  uint32_t longest = 0;
+  for (const auto& trie : vocabulary_.tries()) {
+    const auto count = static_cast<uint32_t>(trie.nodes.size());
+    for (uint32_t i = 0; i < count;) {
+      const Vocabulary::TrieNode& node = trie.nodes[i];
+      const Node next = regular.Next(path_[node.depth - 1].a, node.byte);
+      if (next == kNothing) {
+        i = node.end;
+        continue;
+      }
+      longest = std::max<uint32_t>(longest, node.depth);
+      path_[node.depth] = {next, 0};
+      ++i;
+    }
+  }
+  runs_.Set(item, longest);
+  return longest;
+}
+
+Node MaskMaker::Canonical(Node node) {
+  const uint32_t known = canonical_.Find(node);
+  if (known != NumberMap::kMissing) return known;
+  Regular& regular = automaton_.regular();
+  Node result = node;
+  Regular::Counted counted;
+  if (regular.AsCounted(node, counted) &&
+      (counted.min > 1 || (counted.max != kUnbounded && counted.max > 1))) {
+    // A token cannot read more items than its longest run of them has bytes: beyond that, counts do
+    // not matter.
+    const uint32_t run = LongestRun(counted.item);
+    const uint32_t min = std::min(counted.min, run + 1);
+    const uint32_t max = counted.max > run ? kUnbounded : counted.max;
+    result = regular.Concat(regular.Repeat(counted.item, min, max), counted.tail);
+  }
+  canonical_.Set(node, result);
+  return result;
+}
+
+uint32_t MaskMaker::PlainCharacters(Node node) {
+  Regular& regular = automaton_.regular();
+  Regular::Counted counted;
+  if (!regular.AsCounted(node, counted) || regular.Nullable(counted.tail)) return 0;
+  uint32_t takes = takes_plain_.Find(counted.item);
+  if (takes == NumberMap::kMissing) {
+    takes = regular.Contains(counted.item, plain_) ? 1 : 0;
+    takes_plain_.Set(counted.item, takes);
+  }
+  return takes == 1 ? counted.max : 0;
+}
+
+void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) {
+  const Vocabulary::Trie& trie = vocabulary_.tries()[index];
+  path_[0] = reading;
+  const auto count = static_cast<uint32_t>(trie.nodes.size());
+  for (uint32_t i = 0; i < count;) {
+    const Vocabulary::TrieNode& node = trie.nodes[i];
+    const Reading next = automaton_.Step(path_[node.depth - 1], node.byte);
+    if (next.a == kNothing) {
+      i = node.end;
+      continue;
+    }
+    Set(trie, node, mask.within);
+    if (node.end > i + 1 && automaton_.MayStop(next)) mask.exits.push_back({index, i, next.b});
+    if (automaton_.MayGoOn(next)) {
+      path_[node.depth] = next;
+      ++i;
+    } else {
+      i = node.end;
+    }
+  }
+}
+
+const MaskMaker::ReadingMask& MaskMaker::MaskOf(const Reading& reading) {
+  const uint64_t key = uint64_t{reading.a} << 32 | reading.b;
+  const auto found = readings_.find(key);
+  if (found != readings_.end()) return found->second;
+  ReadingMask mask;
+  mask.within.resize(vocabulary_.words());
+  const uint32_t plain = reading.b == 0 ? PlainCharacters(reading.a) : 0;
+  const auto tries = vocabulary_.tries();
+  for (uint32_t i = 0; i < tries.size(); ++i) {
+    if (tries[i].characters > 0 && tries[i].characters <= plain) {
+      for (size_t w = 0; w < mask.within.size(); ++w) mask.within[w] |= tries[i].mask[w];
+    } else {
+      Walk(i, reading, mask);
+    }
+  }
+  kept_ += mask.within.size() * sizeof(uint32_t) + mask.exits.size() * sizeof(Exit);
+  return readings_.emplace(key, std::move(mask)).first->second;
+}
+
+void MaskMaker::WalkState(uint32_t index, uint32_t from, StateId state,
+                          std::vector<uint32_t>& words) {
+  if (state == kDead) return;
+  const Vocabulary::Trie& trie = vocabulary_.tries()[index];
+  const uint32_t end = trie.nodes[from].end;
+  states_[trie.nodes[from].depth] = state;
+  for (uint32_t i = from + 1; i < end;) {
+    const Vocabulary::TrieNode& node = trie.nodes[i];
+    const StateId next = automaton_.Next(states_[node.depth - 1], node.byte);
+    if (next == kDead) {
+      i = node.end;
+      continue;
+    }
+    Set(trie, node, words);
+    states_[node.depth] = next;
+    ++i;
+  }
+}
+
+Mask MaskMaker::Make(StateId state) {
+  uint32_t canonical = canonical_states_.Find(state);
+  if (canonical == NumberMap::kMissing) {
+    std::vector<Automaton::Thread> threads;
+    for (const Automaton::Thread& thread : automaton_.Threads(state)) threads.push_back(thread);
+    for (Automaton::Thread& thread : threads) {
+      if (thread.b == 0) thread.a = Canonical(thread.a);
+    }
+    std::ranges::sort(threads, [](const auto& x, const auto& y) {
+      return std::tie(x.a, x.b, x.stack) < std::tie(y.a, y.b, y.stack);
+    });
+    canonical = automaton_.Intern(threads, automaton_.MayEnd(state));
+    canonical_states_.Set(state, canonical);
+  }
+  const auto found = masks_.find(canonical);
+  if (found != masks_.end()) return found->second;
+  if (kept_ > kMaxKept) {
+    readings_.clear();
+    masks_.clear();
+    kept_ = 0;
+  }
+
+  auto words = std::make_shared<std::vector<uint32_t>>(vocabulary_.words());
+  const auto list = automaton_.Threads(canonical);
+  const std::vector<Automaton::Thread> threads(list.begin(), list.end());
+  for (const Automaton::Thread& thread : threads) {
+    const ReadingMask& mask = MaskOf({thread.a, thread.b});
+    for (size_t w = 0; w < words->size(); ++w) (*words)[w] |= mask.within[w];
+    for (const Exit& exit : mask.exits) {
+      WalkState(exit.trie, exit.node, automaton_.After({thread.a, exit.b, thread.stack}), *words);
+    }
+  }
+  if (automaton_.IsFree(state)) {
+    for (const int32_t id : vocabulary_.specials()) {
+      StateId next = state;
+      for (const char c : vocabulary_.bytes(id)) {
+        next = automaton_.Next(next, static_cast<uint8_t>(c));
+      }
+      if (next != kDead) (*words)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    }
+  }
+  if (automaton_.MayEnd(state)) {
+    for (const int32_t id : vocabulary_.ends()) {
+      (*words)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    }
+  }
+  kept_ += words->size() * sizeof(uint32_t);
+  Mask mask = std::move(words);
+  masks_.emplace(canonical, mask);
+  return mask;
+}
+
+}  // namespace loopspec::grammar

@@ -1,0 +1,62 @@
+// Which tokens may come next. For each language that a thread can be reading, the tokens that stay
+// within it are found once, whatever the stack; tokens that leave it go on through the automaton.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "grammar/threads.h"
+#include "grammar/vocabulary.h"
+
+namespace loopspec::grammar {
+
+class MaskMaker {
+ public:
+  MaskMaker(Automaton& automaton, const Vocabulary& vocabulary);
+
+  Mask Make(StateId state);
+
+ private:
+  // A place in a trie where a thread may stop within a token.
+  struct Exit {
+    uint32_t trie, node;
+    uint32_t b;  // of the Reading
+  };
+  // What one thread does with the tokens.
+  struct ReadingMask {
+    std::vector<uint32_t> within;  // tokens that stay in what the thread reads
+    std::vector<Exit> exits;
+  };
+
+  const ReadingMask& MaskOf(const Reading& reading);
+  // How many characters of a slice's tokens the thread takes whatever they are; 0: unknown.
+  uint32_t PlainCharacters(Node node);
+  // The same for all tokens as `node`, with fewer different counts.
+  Node Canonical(Node node);
+  // The most bytes at the start of a token that are `item` repeated.
+  uint32_t LongestRun(Node item);
+  void Walk(uint32_t trie, const Reading& reading, ReadingMask& mask);
+  void WalkState(uint32_t trie, uint32_t node, StateId state, std::vector<uint32_t>& words);
+  void Set(const Vocabulary::Trie& trie, const Vocabulary::TrieNode& node,
+           std::vector<uint32_t>& words) const;
+
+  Automaton& automaton_;
+  const Vocabulary& vocabulary_;
+  Node plain_;  // one character that stands for itself in a JSON string
+
+  std::unordered_map<uint64_t, ReadingMask> readings_;
+  std::unordered_map<StateId, Mask> masks_;  // by state with canonical threads
+  NumberMap canonical_states_;
+  NumberMap canonical_;
+  NumberMap runs_;
+  NumberMap takes_plain_;
+  size_t kept_ = 0;  // bytes of masks that are kept
+
+  std::vector<Reading> path_;
+  std::vector<StateId> states_;
+};
+
+}  // namespace loopspec::grammar

@@ -1,0 +1,21 @@
+// Regular expressions as people write them (ECMA-262, which JSON Schema names; what is in common
+// with Python's `re` and PCRE) as languages over bytes.
+#pragma once
+
+#include <string_view>
+
+#include "grammar/characters.h"
+#include "grammar/regular.h"
+
+namespace loopspec::grammar {
+
+enum class Anchoring {
+  kWhole,   // the pattern is the whole text, as in `guided_regex`
+  kSearch,  // it is found somewhere in the text, as `pattern` in JSON Schema
+};
+
+// Throws Error naming what is wrong or cannot be enforced: backreferences, word boundaries,
+// lookbehind, Unicode properties, lookahead whose end is not the pattern's.
+Node ParsePattern(Regular& regular, std::string_view pattern, Writing writing, Anchoring anchoring);
+
+}  // namespace loopspec::grammar

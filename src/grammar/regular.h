@@ -1,0 +1,142 @@
+// Regular languages over bytes, as expressions that are their own automata: the derivative of an
+// expression by a byte is the language of what may follow that byte (Brzozowski). Expressions are
+// made once each, so that equal ones have equal numbers and an expression is a state. Intersection
+// and complement cost nothing extra, counted repetition is not unrolled, and only states that a
+// text reaches are made.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace loopspec::grammar {
+
+using ByteSet = std::bitset<256>;
+// A regular expression; as an automaton's state, what may still come.
+using Node = uint32_t;
+inline constexpr Node kNothing = 0;  // no text at all: a dead state
+inline constexpr Node kEmpty = 1;    // the empty text alone
+inline constexpr uint32_t kUnbounded = ~0u;
+
+// An automaton given by its states: sets of many texts, remainders of a division, a search for a
+// mark. State 0 is the start.
+struct Table {
+  struct Edge {
+    uint8_t low, high;  // bytes, both included; the edges of a state are disjoint and ascending
+    uint32_t next;
+  };
+  struct State {
+    std::vector<Edge> edges;
+    bool accepts = false;
+  };
+  std::vector<State> states;
+};
+
+class Regular {
+ public:
+  Regular();
+
+  Node Bytes(const ByteSet& set);
+  Node Byte(uint8_t byte) { return Range(byte, byte); }
+  Node Range(uint8_t low, uint8_t high);
+  Node Text(std::string_view text);
+  Node Concat(Node first, Node second);
+  Node Concat(std::initializer_list<Node> parts);
+  Node Or(std::vector<Node> choices);
+  Node And(std::vector<Node> parts);
+  Node Not(Node node);
+  // max: kUnbounded or the number.
+  Node Repeat(Node node, uint32_t min, uint32_t max);
+  Node Optional(Node node) { return Or({node, kEmpty}); }
+  // From each state of the table some accepting state must be within reach.
+  Node FromTable(Table table);
+  // One of these texts.
+  Node OneOf(std::span<const std::string> texts);
+
+  bool Nullable(Node node) const { return nodes_[node].nullable; }
+  // What may follow after `byte`; kNothing when nothing can, so that no walk ends in a dead end.
+  Node Next(Node node, uint8_t byte) {
+    const uint32_t row = rows_of_[node];
+    if (row != kNoRow && classes_ready_) {
+      const Node next = rows_[row + class_of_[byte]];
+      if (next != kUnknown) return next;
+    }
+    return MakeNext(node, byte);
+  }
+  // Whether the language has any text.
+  bool Alive(Node node);
+  bool Matches(Node node, std::string_view text);
+  // Whether every text of `inner` is one of `outer`.
+  bool Contains(Node outer, Node inner) { return !Alive(And({inner, Not(outer)})); }
+  // Whether anything may follow.
+  bool HasNext(Node node) const { return node > kEmpty; }
+
+  // A node of the form item{min,max} tail, where tail may be the empty text.
+  struct Counted {
+    Node item;
+    uint32_t min, max;
+    Node tail;
+  };
+  bool AsCounted(Node node, Counted& counted) const;
+  // Whether both are states of one table.
+  bool SameTable(Node a, Node b) const {
+    return nodes_[a].kind == Kind::kTable && nodes_[b].kind == Kind::kTable &&
+           nodes_[a].a == nodes_[b].a;
+  }
+
+  // Bytes of memory that the expressions take, about.
+  size_t memory() const { return memory_; }
+  void set_memory_limit(size_t bytes) { memory_limit_ = bytes; }
+
+ private:
+  enum class Kind : uint8_t { kNone, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kTable };
+  struct Entry {
+    Kind kind;
+    bool nullable;
+    // Without And and Not below it, so that it is alive.
+    bool plain;
+    uint8_t alive;  // 0: not known yet, 1: dead, 2: alive
+    // kBytes: number of the set. kConcat: both. kNot, kRepeat: the child. kTable: table and state.
+    // kOr, kAnd: a span of children_.
+    uint32_t a, b;
+    uint32_t min, max;
+  };
+  static constexpr Node kUnknown = ~0u;
+  static constexpr uint32_t kNoRow = ~0u;
+
+  Node Make(const Entry& entry, std::span<const Node> children);
+  Node Combine(Kind kind, std::vector<Node> parts);
+  Node MakeNext(Node node, uint8_t byte);
+  Node Derivative(Node node, uint8_t byte);
+  Node TableState(uint32_t table, uint32_t state);
+  std::span<const Node> Children(const Entry& entry) const {
+    return {children_.data() + entry.a, entry.b};
+  }
+  void Spend(size_t bytes);
+  void MakeClasses();
+
+  std::vector<Entry> nodes_;
+  std::vector<Node> children_;
+  std::vector<ByteSet> sets_;
+  std::vector<Table> tables_;
+  std::unordered_map<std::string, uint32_t> set_numbers_;
+  std::unordered_multimap<uint64_t, Node> known_;
+
+  // Bytes that no set and no table tells apart are one class; rows of the transition table have one
+  // entry for each class.
+  std::array<uint8_t, 256> class_of_{};
+  std::vector<uint8_t> class_bytes_;  // one byte of each class
+  bool classes_ready_ = false;
+  std::vector<uint32_t> rows_of_;
+  std::vector<Node> rows_;
+
+  size_t memory_ = 0;
+  size_t memory_limit_ = size_t{256} << 20;
+};
+
+}  // namespace loopspec::grammar

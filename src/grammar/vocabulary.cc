@@ -1,0 +1,108 @@
+#include "grammar/vocabulary.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace loopspec::grammar {
+namespace {
+
+// Longer tokens are left out: nothing needs them, and depths fit in 16 bits.
+constexpr size_t kLongestToken = 4096;
+// Characters of the tokens in a slice, at most. Slices let a counted string take all short tokens
+// at once.
+constexpr uint32_t kSlices[] = {4, 8, 16, ~0u};
+
+// How many characters, if all of them stand for themselves in a JSON string; 0 if not. U+2028 and
+// U+2029 do, but the dot of a pattern leaves them out.
+uint32_t PlainCharacters(const std::string& bytes) {
+  if (!IsValidUtf8(bytes)) return 0;
+  uint32_t count = 0;
+  for (size_t i = 0; i < bytes.size(); ++count) {
+    const CodePoint c = DecodeUtf8(bytes, i);
+    if (c.value < 0x20 || c.value == '"' || c.value == '\\' || c.value == 0x2028 ||
+        c.value == 0x2029) {
+      return 0;
+    }
+    i += static_cast<size_t>(c.length);
+  }
+  return count;
+}
+
+Vocabulary::Trie MakeTrie(std::vector<int32_t> ids, const std::vector<Vocabulary::Token>& tokens,
+                          size_t words) {
+  const auto bytes = [&](int32_t id) -> const std::string& {
+    return tokens[static_cast<size_t>(id)].bytes;
+  };
+  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
+  Vocabulary::Trie trie;
+  trie.mask.resize(words);
+  std::vector<uint32_t> path;  // the nodes from the root to the last token
+  const auto close = [&](size_t depth) {
+    while (path.size() > depth) {
+      trie.nodes[path.back()].end = static_cast<uint32_t>(trie.nodes.size());
+      path.pop_back();
+    }
+  };
+  const std::string* previous = nullptr;
+  for (const int32_t id : ids) {
+    const std::string& text = bytes(id);
+    size_t shared = 0;
+    if (previous != nullptr) {
+      while (shared < text.size() && shared < previous->size() &&
+             text[shared] == (*previous)[shared]) {
+        ++shared;
+      }
+    }
+    close(shared);
+    for (size_t i = shared; i < text.size(); ++i) {
+      path.push_back(static_cast<uint32_t>(trie.nodes.size()));
+      trie.nodes.push_back({0, 0, 0, static_cast<uint16_t>(i + 1), static_cast<uint8_t>(text[i])});
+    }
+    Vocabulary::TrieNode& node = trie.nodes[path.back()];
+    if (node.ids == 0) node.first_id = static_cast<uint32_t>(trie.ids.size());
+    ++node.ids;
+    trie.ids.push_back(id);
+    trie.mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    previous = &text;
+  }
+  close(0);
+  return trie;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
+    : tokens_(std::move(tokens)), ends_(std::move(ends)) {
+  for (const int32_t end : ends_) {
+    if (end < 0 || end >= size()) Fail("end token {} is not in a vocabulary of {}", end, size());
+  }
+  std::vector<std::vector<int32_t>> parts(1 + std::size(kSlices));
+  for (int32_t id = 0; id < size(); ++id) {
+    const Token& token = tokens_[static_cast<size_t>(id)];
+    if (token.bytes.empty() || token.bytes.size() > kLongestToken || IsEnd(id)) continue;
+    if (token.special) {
+      specials_.push_back(id);
+      continue;
+    }
+    longest_ = std::max(longest_, token.bytes.size());
+    const uint32_t characters = PlainCharacters(token.bytes);
+    size_t part = 0;
+    if (characters > 0) {
+      part = 1;
+      while (characters > kSlices[part - 1]) ++part;
+    }
+    parts[part].push_back(id);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    tries_.push_back(MakeTrie(std::move(parts[i]), tokens_, words()));
+    tries_.back().characters = i == 0 ? 0 : kSlices[i - 1];
+  }
+}
+
+bool Vocabulary::IsEnd(int32_t id) const {
+  return std::ranges::find(ends_, id) != ends_.end();
+}
+
+}  // namespace loopspec::grammar
