@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "grammar/gbnf.h"
+#include "grammar/json_schema.h"
 #include "grammar/masks.h"
 #include "grammar/pattern.h"
 #include "grammar/threads.h"
@@ -22,6 +24,7 @@ constexpr size_t kMaxMemory = size_t{512} << 20;
 // Marks that a grammar's users may start after: more are made anew each time.
 constexpr size_t kMaxMarks = 16;
 constexpr size_t kLongestMark = 1024;
+constexpr size_t kLargestSchema = size_t{4} << 20;
 
 // The texts that end with their first `mark`.
 Table UpToMark(std::string_view mark) {
@@ -98,6 +101,24 @@ std::shared_ptr<Grammar> Grammar::FromGbnf(std::string_view text, VocabularyPtr 
   auto rules = std::make_unique<Rules>();
   ParseGbnf(text, *rules);
   return Finish(std::move(rules), std::move(vocabulary));
+}
+
+std::shared_ptr<Grammar> Grammar::FromSchema(std::string_view schema, VocabularyPtr vocabulary,
+                                             const SchemaOptions& options) {
+  if (schema.size() > kLargestSchema) {
+    Fail("the schema has {} bytes, the most allowed is {}", schema.size(), kLargestSchema);
+  }
+  const OrderedJson json = ParseOrderedJson(schema, "the schema");
+  auto rules = std::make_unique<Rules>();
+  std::vector<std::string> ignored = CompileSchema(json, options, *rules);
+  auto grammar = Finish(std::move(rules), std::move(vocabulary));
+  grammar->ignored_ = std::move(ignored);
+  return grammar;
+}
+
+std::shared_ptr<Grammar> Grammar::JsonObject(VocabularyPtr vocabulary,
+                                             const SchemaOptions& options) {
+  return FromSchema(R"({"type": "object"})", std::move(vocabulary), options);
 }
 
 State Grammar::Start() {

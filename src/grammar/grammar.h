@@ -1,4 +1,4 @@
-// Text that is always valid: a regular expression or an EBNF as an automaton over
+// Text that is always valid: a JSON schema, a regular expression or an EBNF as an automaton over
 // bytes, and which tokens of a vocabulary may come next.
 //
 //   Grammar is what was compiled, shared by all who use it. State is a place in a text: a branch of
@@ -6,7 +6,7 @@
 //   which tokens may follow. All of it may be used from any thread.
 //
 // Every text that a grammar allows is a prefix of a valid one: no state is a dead end. What cannot
-// be enforced is refused when the grammar is compiled.
+// be enforced is refused when the grammar is compiled. See docs/grammars.md.
 #pragma once
 
 #include <cstddef>
@@ -64,6 +64,22 @@ class State {
   bool ended_ = false;
 };
 
+enum class PropertyOrder {
+  // As in the schema: `properties` in their order, then `required` names that are not among them,
+  // then other names. What generates text wants this: the order is the author's.
+  kDeclared,
+  // Any. What checks a text wants this.
+  kAny,
+};
+
+struct SchemaOptions {
+  // A keyword that cannot be enforced: an Error that names it, or ignored and listed.
+  bool strict = true;
+  PropertyOrder order = PropertyOrder::kDeclared;
+  // Spaces, tabs and newlines between values, at most this many in a row; 0: none at all.
+  uint32_t max_space = 64;
+};
+
 class Grammar {
  public:
   // `vocabulary` may be null where no masks are asked for. Each throws Error, in one sentence, for
@@ -73,6 +89,13 @@ class Grammar {
   static std::shared_ptr<Grammar> FromRegex(std::string_view pattern, VocabularyPtr vocabulary);
   // llama.cpp's GBNF; the text is the rule `root`.
   static std::shared_ptr<Grammar> FromGbnf(std::string_view text, VocabularyPtr vocabulary);
+  // The schema as JSON text.
+  static std::shared_ptr<Grammar> FromSchema(std::string_view schema, VocabularyPtr vocabulary,
+                                             const SchemaOptions& options = {});
+  // Any JSON object.
+  static std::shared_ptr<Grammar> JsonObject(VocabularyPtr vocabulary,
+                                             const SchemaOptions& options = {});
+
   ~Grammar();
 
   // The start of a text.
@@ -82,6 +105,8 @@ class Grammar {
   // may hold its end and more.
   State StartAfter(std::string_view mark);
 
+  // Keywords that were ignored, each once, in the order in which they were found.
+  const std::vector<std::string>& ignored() const { return ignored_; }
   const VocabularyPtr& vocabulary() const { return vocabulary_; }
 
  private:
@@ -91,6 +116,7 @@ class Grammar {
   struct Starts;
   VocabularyPtr vocabulary_;
   std::unique_ptr<const Rules> rules_;
+  std::vector<std::string> ignored_;
   std::unique_ptr<Starts> starts_;
 };
 

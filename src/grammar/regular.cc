@@ -21,6 +21,27 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 }  // namespace
 
+Table Pruned(Table table) {
+  std::vector<std::vector<uint32_t>> into(table.states.size());
+  std::vector<uint32_t> work;
+  std::vector<bool> reaches(table.states.size(), false);
+  for (uint32_t state = 0; state < table.states.size(); ++state) {
+    for (const auto& edge : table.states[state].edges) into[edge.next].push_back(state);
+    if (table.states[state].accepts) work.push_back(state);
+  }
+  while (!work.empty()) {
+    const uint32_t state = work.back();
+    work.pop_back();
+    if (reaches[state]) continue;
+    reaches[state] = true;
+    work.insert(work.end(), into[state].begin(), into[state].end());
+  }
+  for (auto& state : table.states) {
+    std::erase_if(state.edges, [&](const Table::Edge& edge) { return !reaches[edge.next]; });
+  }
+  return table;
+}
+
 Regular::Regular() {
   nodes_.push_back({Kind::kNone, false, true, 1, 0, 0, 0, 0});
   nodes_.push_back({Kind::kEpsilon, true, true, 2, 0, 0, 0, 0});

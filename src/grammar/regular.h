@@ -37,6 +37,9 @@ struct Table {
   std::vector<State> states;
 };
 
+// The table without states from which no accepting one can be reached.
+Table Pruned(Table table);
+
 class Regular {
  public:
   Regular();
@@ -59,6 +62,8 @@ class Regular {
   Node OneOf(std::span<const std::string> texts);
 
   bool Nullable(Node node) const { return nodes_[node].nullable; }
+  // Without an intersection or a complement in it.
+  bool IsPlain(Node node) const { return nodes_[node].plain; }
   // What may follow after `byte`; kNothing when nothing can, so that no walk ends in a dead end.
   Node Next(Node node, uint8_t byte) {
     const uint32_t row = rows_of_[node];

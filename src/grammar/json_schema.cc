@@ -1,0 +1,367 @@
+#include "grammar/json_schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "grammar/characters.h"
+#include "grammar/number_language.h"
+#include "grammar/schema_shapes.h"
+
+namespace loopspec::grammar {
+namespace {
+
+// Schemas within a schema, each with what others add to it.
+constexpr size_t kMaxRules = 50'000;
+// Sets of names that patterns divide a name into.
+constexpr size_t kMaxNameSets = 64;
+
+// A value's text, compact, for numbers, strings and the like.
+std::vector<std::string> ScalarTexts(const OrderedJson& value) {
+  if (value.is_string()) return {QuotedJson(value.get_ref<const std::string&>())};
+  std::vector<std::string> texts{value.dump()};
+  if (value.is_number_float() && texts[0].ends_with(".0")) {
+    texts.push_back(texts[0].substr(0, texts[0].size() - 2));
+  }
+  return texts;
+}
+
+class SchemaWriter {
+ public:
+  SchemaWriter(const OrderedJson& schema, const SchemaOptions& options, Rules& rules)
+      : options_(options),
+        regular_(rules.regular),
+        expressions_(rules.expressions),
+        reader_(schema, options, rules.regular) {
+    ByteSet space;
+    for (const char c : {' ', '\t', '\n', '\r'}) space.set(static_cast<size_t>(c));
+    space_ = regular_.Repeat(regular_.Bytes(space), 0, options.max_space);
+    rules.start = Compile({{&schema}});
+    while (!pending_.empty()) {
+      const auto [demands, rule] = pending_.front();
+      pending_.pop_front();
+      std::vector<Expression> choices;
+      for (const Shape& shape : reader_.Shapes(demands)) choices.push_back(Write(shape));
+      expressions_.SetRule(rule, expressions_.Choice(std::move(choices)));
+    }
+  }
+
+  const std::vector<std::string>& ignored() const { return reader_.ignored(); }
+
+ private:
+  Expression Compile(const Demands& given) {
+    Demands demands;
+    for (const Demand& demand : given) Add(demands, reader_.Target(demand));
+    const auto known = rules_.find(demands);
+    if (known != rules_.end()) return expressions_.Rule(known->second);
+    if (rules_.size() >= kMaxRules) {
+      Fail("the schema has more than {} parts, which is the most allowed", kMaxRules);
+    }
+    const uint32_t rule = expressions_.AddRule();
+    rules_.emplace(demands, rule);
+    pending_.emplace_back(std::move(demands), rule);
+    return expressions_.Rule(rule);
+  }
+
+  // A byte with white space around it, where `before` and `after` say so.
+  Node Mark(char c, bool before, bool after) {
+    return regular_.Concat({before ? space_ : kEmpty, regular_.Byte(static_cast<uint8_t>(c)),
+                            after ? space_ : kEmpty});
+  }
+  Expression MarkExpression(char c, bool before, bool after) {
+    return expressions_.Terminal(Mark(c, before, after));
+  }
+
+  Expression Write(const Shape& shape) {
+    if (shape.values) return WriteValues(shape);
+    std::vector<Expression> choices;
+    std::vector<std::string> words;
+    for (const char* word : {"null", "true", "false"}) {
+      const OrderedJson value = OrderedJson::parse(word);
+      if ((shape.types & (value.is_null() ? kNull : kBoolean)) != 0 &&
+          reader_.Fulfils(value, shape)) {
+        words.emplace_back(word);
+      }
+    }
+    choices.push_back(expressions_.Terminal(regular_.OneOf(words)));
+    choices.push_back(WriteNumber(shape));
+    if ((shape.types & kString) != 0) {
+      choices.push_back(expressions_.Terminal(Quoted(reader_.StringLanguage(shape))));
+    }
+    if ((shape.types & (kArray | kObject)) != 0) {
+      for (const OrderedJson* value : shape.excluded) {
+        if (((shape.types & kArray) != 0 && value->is_array()) ||
+            ((shape.types & kObject) != 0 && value->is_object())) {
+          reader_.Unsupported("not");
+        }
+      }
+    }
+    if ((shape.types & kArray) != 0) choices.push_back(WriteArray(shape));
+    if ((shape.types & kObject) != 0) choices.push_back(WriteObject(shape));
+    return expressions_.Choice(std::move(choices));
+  }
+
+  Node Quoted(Node content) {
+    const Node quote = regular_.Byte('"');
+    return regular_.Concat({quote, content, quote});
+  }
+
+  Expression WriteValues(const Shape& shape) {
+    std::vector<std::string> texts;
+    std::vector<Expression> choices;
+    for (const OrderedJson* value : *shape.values) {
+      if (!reader_.Fulfils(*value, shape)) continue;
+      if (value->is_structured()) {
+        choices.push_back(Literal(*value));
+      } else {
+        for (std::string& text : ScalarTexts(*value)) texts.push_back(std::move(text));
+      }
+    }
+    choices.push_back(expressions_.Terminal(regular_.OneOf(texts)));
+    return expressions_.Choice(std::move(choices));
+  }
+
+  // The value with white space where it may be.
+  Expression Literal(const OrderedJson& value) {
+    if (!value.is_structured()) {
+      return expressions_.Terminal(regular_.OneOf(ScalarTexts(value)));
+    }
+    const bool object = value.is_object();
+    std::vector<Expression> parts{MarkExpression(object ? '{' : '[', false, true)};
+    bool first = true;
+    for (const auto& [key, member] : value.items()) {
+      if (!first) parts.push_back(MarkExpression(',', true, true));
+      first = false;
+      if (object) {
+        parts.push_back(expressions_.Terminal(regular_.Text(QuotedJson(key))));
+        parts.push_back(MarkExpression(':', true, true));
+      }
+      parts.push_back(Literal(member));
+    }
+    parts.push_back(MarkExpression(object ? '}' : ']', !first, false));
+    Expression all = kEmptyText;
+    for (size_t i = parts.size(); i-- > 0;) all = expressions_.Sequence(parts[i], all);
+    return all;
+  }
+
+  Expression WriteNumber(const Shape& shape) {
+    if ((shape.types & kNumber) == 0) return kNoText;
+    if ((shape.types & kInteger) == 0) reader_.Unsupported("not");
+    std::vector<Node> parts;
+    const bool whole = (shape.types & kFraction) == 0;
+    parts.push_back(whole ? IntegerLanguage(regular_, shape.number)
+                          : NumberLanguage(regular_, shape.number));
+    for (const OrderedJson* value : shape.excluded) {
+      if (!value->is_number()) continue;
+      // The number in every way of writing it but those with an exponent, which go too.
+      std::string text = ScalarTexts(*value).back();
+      if (text.find('e') != std::string::npos) reader_.Unsupported("not");
+      const bool point = text.find('.') != std::string::npos;
+      const Node zeros = regular_.Repeat(regular_.Byte('0'), point ? 0 : 1, kUnbounded);
+      const Node number = regular_.Concat(
+          {text == "0" ? regular_.Optional(regular_.Byte('-')) : kEmpty, regular_.Text(text),
+           point ? zeros : regular_.Optional(regular_.Concat(regular_.Byte('.'), zeros))});
+      ByteSet no_exponent;
+      for (const char c : std::string_view("-.0123456789")) no_exponent.set(static_cast<size_t>(c));
+      parts.push_back(regular_.Repeat(regular_.Bytes(no_exponent), 1, kUnbounded));
+      parts.push_back(regular_.Not(number));
+    }
+    const Node node = regular_.And(std::move(parts));
+    return regular_.Alive(node) ? expressions_.Terminal(node) : kNoText;
+  }
+
+  Expression WriteArray(const Shape& shape) {
+    const auto min = static_cast<uint32_t>(shape.min_items);
+    const auto max = static_cast<uint32_t>(std::min<uint64_t>(shape.max_items, kUnbounded));
+    if (min > max) return kNoText;
+    size_t prefix = 0;
+    for (const Shape::Items& items : shape.items) prefix = std::max(prefix, items.prefix.size());
+    prefix = std::min<size_t>(prefix, max);
+    const auto item = [&](size_t i) {
+      Demands all;
+      for (const Shape::Items& items : shape.items) {
+        Add(all, i < items.prefix.size() ? items.prefix[i] : items.rest);
+      }
+      return all;
+    };
+    if (shape.unique && max > 1) {
+      const Expression set = prefix == 0 ? WriteSet(item(0), min, max) : kNoText;
+      if (set != kNoText && shape.contains.empty()) return set;
+      reader_.Unsupported("uniqueItems");
+    }
+    const Expression comma = MarkExpression(',', true, true);
+    const Expression open = MarkExpression('[', false, true);
+    const Expression close = MarkExpression(']', true, false);
+    const Expression rest = expressions_.Sequence(comma, Compile(item(prefix)));
+    if (!shape.contains.empty()) {
+      if (shape.contains.size() == 1 && prefix == 0 && min <= 1 && max == kUnbounded) {
+        // Any items, one that fits, any items.
+        Demands fitting = item(0);
+        Add(fitting, shape.contains.front());
+        const Expression any = Compile(item(0));
+        return expressions_.Sequence(
+            {open, expressions_.Repeat(expressions_.Sequence(any, comma), 0, kUnbounded),
+             Compile(fitting), expressions_.Repeat(rest, 0, kUnbounded), close});
+      }
+      reader_.Unsupported("contains");
+    }
+    // What follows the first i items, from the end.
+    Expression after = expressions_.Repeat(
+        rest, min > prefix ? min - std::max<uint32_t>(static_cast<uint32_t>(prefix), 1) : 0,
+        max == kUnbounded ? kUnbounded
+                          : max - std::max<uint32_t>(static_cast<uint32_t>(prefix), 1));
+    if (max == 0) after = kNoText;
+    for (size_t i = prefix; i-- > 1;) {
+      after = expressions_.Sequence({comma, Compile(item(i)), after});
+      if (i >= min) after = expressions_.Choice({kEmptyText, after});
+    }
+    const Expression filled =
+        max == 0 ? kNoText : expressions_.Sequence({Compile(item(0)), after, close});
+    const Expression empty = min == 0 ? MarkExpression(']', false, false) : kNoText;
+    return expressions_.Sequence(open, expressions_.Choice({filled, empty}));
+  }
+
+  // An array of different items out of few: like an object's members in any order, without values.
+  // kNoText where the items are not of this kind.
+  Expression WriteSet(const Demands& item, uint32_t min, uint32_t max) {
+    ObjectRules rules;
+    for (const Shape& shape : reader_.Shapes(item)) {
+      if (!shape.values) return kNoText;
+      for (const OrderedJson* value : *shape.values) {
+        if (!reader_.Fulfils(*value, shape)) continue;
+        // Texts of which none begins another.
+        if (!value->is_string() && !value->is_boolean() && !value->is_null()) return kNoText;
+        const std::string text = ScalarTexts(*value).front();
+        if (std::ranges::any_of(rules.properties, [&](const auto& p) { return p.key == text; })) {
+          continue;
+        }
+        rules.properties.push_back({text, kEmptyText, false});
+      }
+    }
+    rules.any_order = true;
+    rules.min = min;
+    rules.max = max;
+    rules.colon = kEmpty;
+    rules.comma = Mark(',', true, true);
+    rules.close = Mark(']', true, false);
+    rules.close_empty = Mark(']', false, false);
+    return expressions_.Sequence(MarkExpression('[', false, true),
+                                 expressions_.Members(std::move(rules)));
+  }
+
+  Expression WriteObject(const Shape& shape) {
+    if (shape.min_properties > shape.max_properties) return kNoText;
+    ObjectRules rules;
+    rules.any_order = options_.order == PropertyOrder::kAny;
+    rules.min = static_cast<uint32_t>(shape.min_properties);
+    rules.max = static_cast<uint32_t>(std::min<uint64_t>(shape.max_properties, kUnbounded));
+    rules.colon = Mark(':', true, true);
+    rules.comma = Mark(',', true, true);
+    rules.close = Mark('}', true, false);
+    rules.close_empty = Mark('}', false, false);
+
+    std::vector<std::string> names;
+    std::map<std::string, bool, std::less<>> listed;
+    const auto list = [&](const std::string& name) {
+      if (listed.emplace(name, true).second) names.push_back(name);
+    };
+    for (const Shape::Properties& group : shape.properties) {
+      for (const auto& [name, demands] : group.named) list(name);
+    }
+    for (const std::string& name : shape.required) list(name);
+    std::map<std::string, bool, std::less<>> required;
+    for (const std::string& name : shape.required) required.emplace(name, true);
+    for (const std::string& name : names) {
+      const bool allowed = std::ranges::all_of(shape.names, [&](const Demands& demands) {
+        return reader_.Fulfils(OrderedJson(name), demands);
+      });
+      rules.properties.push_back(
+          {QuotedJson(name), allowed ? Compile(shape.PropertyDemands(regular_, name)) : kNoText,
+           required.contains(name)});
+    }
+    AddOtherNames(shape, names, rules);
+    // Other names may come twice, so that two of them may be one.
+    if (!rules.others.empty() && rules.min > shape.required.size() + 1) {
+      reader_.Unsupported("minProperties");
+    }
+    return expressions_.Sequence(MarkExpression('{', false, true),
+                                 expressions_.Members(std::move(rules)));
+  }
+
+  static bool Forbids(const Demands& demands) {
+    return std::ranges::any_of(demands, [](const Demand& demand) {
+      return demand.schema->is_boolean() && demand.schema->get<bool>() == demand.negated;
+    });
+  }
+
+  // Names that are no properties, divided by the patterns that they match.
+  void AddOtherNames(const Shape& shape, const std::vector<std::string>& names,
+                     ObjectRules& rules) {
+    struct NameSet {
+      Node names;
+      Demands demands;
+      bool matched;
+    };
+    const Node any = regular_.Repeat(reader_.character(), 0, kUnbounded);
+    std::vector<NameSet> sets{{any, {}, false}};
+    for (const Shape::Properties& group : shape.properties) {
+      for (NameSet& set : sets) set.matched = false;
+      for (const auto& [pattern, demands] : group.patterns) {
+        std::vector<NameSet> divided;
+        for (const NameSet& set : sets) {
+          const Node in = regular_.And({set.names, pattern});
+          const Node out = regular_.And({set.names, regular_.Not(pattern)});
+          if (regular_.Alive(in)) {
+            divided.push_back({in, set.demands, true});
+            Add(divided.back().demands, demands);
+          }
+          if (regular_.Alive(out)) divided.push_back({out, set.demands, set.matched});
+        }
+        sets = std::move(divided);
+        if (sets.size() > kMaxNameSets) {
+          Fail(
+              "the schema's patternProperties divide names into more than {} sets, which is the "
+              "most allowed",
+              kMaxNameSets);
+        }
+      }
+      for (NameSet& set : sets) {
+        if (!set.matched) Add(set.demands, group.additional);
+      }
+    }
+    std::erase_if(sets, [](const NameSet& set) { return Forbids(set.demands); });
+    if (sets.empty()) return;
+    std::vector<Node> properties;
+    for (const std::string& name : names) {
+      properties.push_back(SpelledText(regular_, name, Writing::kJsonString));
+    }
+    const Node not_properties = regular_.Not(regular_.Or(std::move(properties)));
+    for (const NameSet& set : sets) {
+      std::vector<Node> parts{set.names};
+      if (!names.empty()) parts.push_back(not_properties);
+      for (const Demands& demands : shape.names) parts.push_back(reader_.StringLanguage(demands));
+      const Node node = regular_.And(std::move(parts));
+      if (regular_.Alive(node)) rules.others.push_back({Quoted(node), Compile(set.demands)});
+    }
+  }
+
+  SchemaOptions options_;
+  Regular& regular_;
+  Expressions& expressions_;
+  SchemaReader reader_;
+  Node space_;
+  std::map<Demands, uint32_t> rules_;
+  std::deque<std::pair<Demands, uint32_t>> pending_;
+};
+
+}  // namespace
+
+std::vector<std::string> CompileSchema(const OrderedJson& schema, const SchemaOptions& options,
+                                       Rules& rules) {
+  return SchemaWriter(schema, options, rules).ignored();
+}
+
+}  // namespace loopspec::grammar

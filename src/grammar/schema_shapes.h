@@ -1,0 +1,152 @@
+// A JSON schema as a choice of shapes: what `allOf`, `$ref`, `anyOf`, `not` and the rest come to
+// when they are put together. A shape has no such keywords left but in the schemas of its parts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "grammar/grammar.h"
+#include "grammar/number_language.h"
+#include "grammar/regular.h"
+
+namespace loopspec::grammar {
+
+// A schema that holds, or (negated) does not.
+struct Demand {
+  const OrderedJson* schema;
+  bool negated = false;
+  auto operator<=>(const Demand&) const = default;
+};
+// All of them hold, each once. Empty: anything.
+using Demands = std::vector<Demand>;
+void Add(Demands& demands, const Demand& demand);
+void Add(Demands& demands, const Demands& more);
+
+// Kinds of values, as bits.
+enum ValueType : uint32_t {
+  kNull = 1,
+  kBoolean = 2,
+  kInteger = 4,
+  kFraction = 8,  // a number that is no integer
+  kString = 16,
+  kArray = 32,
+  kObject = 64,
+  kNumber = kInteger | kFraction,
+  kAnyType = 127,
+};
+
+struct Shape {
+  uint32_t types = kAnyType;
+  std::optional<std::vector<const OrderedJson*>> values;  // one of these
+  std::vector<const OrderedJson*> excluded;               // and none of these
+
+  NumberBounds number;
+
+  uint64_t min_length = 0;
+  uint64_t max_length = kUnbounded;
+  // The text without its quotes. Each holds.
+  std::vector<Node> texts;
+
+  // The keywords of one schema for arrays, and for objects: they refer to each other.
+  struct Items {
+    std::vector<Demands> prefix;
+    Demands rest;
+  };
+  std::vector<Items> items;
+  std::vector<Demands> contains;
+  uint64_t min_items = 0;
+  uint64_t max_items = kUnbounded;
+  bool unique = false;
+
+  struct Properties {
+    std::vector<std::pair<std::string, Demands>> named;
+    std::vector<std::pair<Node, Demands>> patterns;  // the name without its quotes
+    Demands additional;
+  };
+  std::vector<Properties> properties;
+  std::vector<std::string> required;
+  std::vector<Demands> names;
+  uint64_t min_properties = 0;
+  uint64_t max_properties = kUnbounded;
+
+  // What all groups say about the property: all that hold for its value.
+  Demands PropertyDemands(Regular& regular, const std::string& name) const;
+};
+
+// Whether a keyword says nothing about a value: a title, a comment, one that nobody knows.
+bool SaysNothing(const std::string& keyword);
+
+class SchemaReader {
+ public:
+  // `root` must outlive the reader.
+  SchemaReader(const OrderedJson& root, const SchemaOptions& options, Regular& regular);
+
+  // Throws Error for a keyword that cannot be enforced, or for a schema that is none.
+  const std::vector<Shape>& Shapes(const Demands& demands);
+  // Whether no value fulfils them, as far as this can be seen in a few steps.
+  bool Impossible(const Demands& demands, int depth = 0);
+  bool Impossible(const Shape& shape, int depth);
+  // Whether the value fulfils them.
+  bool Fulfils(const OrderedJson& value, const Demands& demands);
+  bool Fulfils(const OrderedJson& value, const Shape& shape);
+  // The schema that it refers to, where it does nothing else.
+  Demand Target(Demand demand);
+  // The texts of a string, without the quotes.
+  Node StringLanguage(const Shape& shape);
+  Node StringLanguage(const Demands& demands);
+  // One character of a string.
+  Node character() const { return character_; }
+
+  // Names the keyword: Error when strict, else it is ignored.
+  void Unsupported(std::string_view keyword);
+  const std::vector<std::string>& ignored() const { return ignored_; }
+
+ private:
+  using ShapeList = std::vector<Shape>;
+  // Whether the question leads back to a schema that is being read, or too far from it.
+  bool IsOpen(const Demands& demands) const {
+    return !known_.contains(demands) && (open_.contains(demands) || open_.size() > 40);
+  }
+  void Apply(ShapeList& shapes, const Demand& demand);
+  void ApplySchema(ShapeList& shapes, const OrderedJson& schema);
+  void ApplyKeyword(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                    const OrderedJson& value);
+  bool ApplyNumber(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                   const OrderedJson& value);
+  bool ApplyString(ShapeList& shapes, const std::string& keyword, const OrderedJson& value);
+  bool ApplyArray(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                  const OrderedJson& value);
+  bool ApplyObject(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                   const OrderedJson& value);
+  bool ApplyCombination(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                        const OrderedJson& value);
+  void ApplyOneOf(ShapeList& shapes, const OrderedJson& branches);
+  void ApplyDependency(ShapeList& shapes, const std::string& name, const OrderedJson& needs);
+  void ApplyNegated(ShapeList& shapes, const OrderedJson& schema);
+  bool ApplyNegatedKeyword(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                           const OrderedJson& value);
+  const OrderedJson& Resolve(const std::string& reference);
+  void FindIds(const OrderedJson& schema, int depth);
+  Node Pattern(const std::string& pattern);
+
+  const OrderedJson& root_;
+  SchemaOptions options_;
+  Regular& regular_;
+  Node character_;
+  bool old_references_ = false;  // up to draft 7: nothing counts beside $ref
+  std::map<std::string, const OrderedJson*> ids_;
+  std::vector<Demand> references_;  // being resolved
+  std::map<Demands, ShapeList> known_;
+  std::set<Demands> open_;  // being read
+  std::map<std::string, Node> patterns_;
+  std::vector<std::string> ignored_;
+};
+
+}  // namespace loopspec::grammar
