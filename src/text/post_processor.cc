@@ -70,6 +70,12 @@ PostProcessor::Template PostProcessor::ReadTemplate(const Json& json, std::strin
   return parts;
 }
 
+PostProcessor PostProcessor::BeginWith(int32_t id) {
+  PostProcessor result;
+  result.templates_ = {{{false, {id}}, {true, {}}}};
+  return result;
+}
+
 std::vector<int32_t> PostProcessor::Apply(std::vector<int32_t> ids, bool add_special_tokens) const {
   for (const Template& parts : templates_) {
     std::vector<int32_t> result;

@@ -14,6 +14,8 @@ class PostProcessor {
   PostProcessor() = default;
   // Null, a post-processor or a Sequence of them; throws Error naming an unsupported type.
   static PostProcessor FromJson(const Json& json, std::string_view what);
+  // One token before the text, nothing else.
+  static PostProcessor BeginWith(int32_t id);
 
   std::vector<int32_t> Apply(std::vector<int32_t> ids, bool add_special_tokens) const;
 

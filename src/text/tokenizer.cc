@@ -145,6 +145,10 @@ Tokenizer Tokenizer::FromJson(std::string_view json, std::string_view what) {
   return tokenizer;
 }
 
+void Tokenizer::BeginWith(int32_t id) {
+  parts_->post_processor = PostProcessor::BeginWith(id);
+}
+
 std::vector<size_t> Tokenizer::SpecialPositions(std::string_view text) const {
   if (!IsValidUtf8(text)) return {};
   return parts_->added.SpecialPositions(text);

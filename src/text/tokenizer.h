@@ -24,6 +24,9 @@ class Tokenizer {
   // The same for a file's text; `what` names it in errors.
   static Tokenizer FromJson(std::string_view json, std::string_view what);
 
+  // From now on the special tokens of a text are this one before it, whatever the file says.
+  void BeginWith(int32_t id);
+
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
