@@ -59,9 +59,16 @@ RemoteFile ParseFile(const Json& entry, const std::string& what) {
 }
 
 bool Describes(std::string_view path) {
-  constexpr std::array<std::string_view, 6> kNames = {
-      "config.json",           "generation_config.json",  "tokenizer.json",
-      "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"};
+  constexpr std::array<std::string_view, 10> kNames = {"config.json",
+                                                       "generation_config.json",
+                                                       "tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "special_tokens_map.json",
+                                                       "chat_template.jinja",
+                                                       kManifestFile,
+                                                       "tokenizer/tokenizer.json",
+                                                       "tokenizer/tokenizer_config.json",
+                                                       "tokenizer/special_tokens_map.json"};
   constexpr std::string_view kTemplates = "additional_chat_templates/";
   return std::find(kNames.begin(), kNames.end(), path) != kNames.end() ||
          (path.starts_with(kTemplates) && path.ends_with(".jinja") &&
@@ -89,6 +96,26 @@ Listing ParseListing(std::string_view json, const std::string& repository) {
     Fail("{}: no list of files (siblings)", what);
   for (const Json& entry : *siblings) listing.files.push_back(ParseFile(entry, what));
   return listing;
+}
+
+std::vector<RemoteFile> ParseManifest(std::string_view json, const std::string& what) {
+  const Json manifest = ParseJson(json, what);
+  const auto files = manifest.is_object() ? manifest.find("files") : manifest.end();
+  if (!manifest.is_object() || files == manifest.end() || !files->is_array())
+    Fail("{}: expected an object with a list of files", what);
+  std::vector<RemoteFile> out;
+  for (const Json& entry : *files) {
+    if (!entry.is_object()) Fail("{}: files has an entry that is no object", what);
+    RemoteFile& file = out.emplace_back();
+    file.lfs = true;
+    file.path = FindString(entry, "path", what).value_or("");
+    file.etag = FindString(entry, "sha256", what).value_or("");
+    file.size = FindInt(entry, "size_bytes", what, 0, kLargestFile).value_or(-1);
+    if (!StaysInside(file.path) || !IsHex(file.etag, 64) || file.size < 0)
+      Fail("{}: files has {:.60}, expected a path inside the folder, its sha256 and size_bytes",
+           what, Printable(entry.dump()));
+  }
+  return out;
 }
 
 std::vector<RemoteFile> DescribingFiles(const Listing& listing, const std::string& repository) {

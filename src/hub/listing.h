@@ -33,6 +33,11 @@ std::vector<RemoteFile> DescribingFiles(const Listing& listing, const std::strin
 std::vector<RemoteFile> WeightFiles(const Listing& listing, std::string_view index,
                                     const std::string& repository);
 
+// The files that a release's own manifest speaks of (IFM's have one), with the sizes and sha256
+// that it gives. Throws Error as ParseListing does.
+std::vector<RemoteFile> ParseManifest(std::string_view json, const std::string& what);
+
+inline constexpr const char* kManifestFile = "artifact_manifest.json";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 }  // namespace loopspec::hub

@@ -15,4 +15,9 @@ PullResult Pull(const PullOptions& options) {
       options.name.repository);
 }
 
+int VerifyFiles(const std::filesystem::path& folder) {
+  Fail("{} cannot be verified: this loopspec was built without OpenSSL, expected libssl-dev",
+       folder.string());
+}
+
 }  // namespace loopspec::hub

@@ -98,6 +98,7 @@ class Puller {
     if (missing > 0 && options_.confirm && !options_.confirm(missing))
       return Ended(PullResult::Status::kDeclined);
     if (!FetchAll()) return Ended(PullResult::Status::kCancelled);
+    CheckManifest();
     Publish();
     return Ended(PullResult::Status::kComplete);
   }
@@ -236,6 +237,24 @@ class Puller {
     options_.progress(done, total);
   }
 
+  // The release's own manifest, where it has one, must say the same of every file as the Hub.
+  void CheckManifest() const {
+    const RemoteFile* manifest = listing_.Find(kManifestFile);
+    if (manifest == nullptr) return;
+    const std::string what = fmt::format("{} of {}", kManifestFile, name_);
+    for (const RemoteFile& said : ParseManifest(ReadFile(Blob(*manifest)), what)) {
+      for (const Job& job : jobs_) {
+        if (job.file.path != said.path) continue;
+        const bool same =
+            job.file.size == said.size &&
+            (job.file.lfs ? job.file.etag == said.etag : BlobIsSound(Blob(job.file), said));
+        if (!same)
+          Fail("{}: {} is said to have {} bytes and sha256 {}, the repository's file has others",
+               what, said.path, said.size, said.etag);
+      }
+    }
+  }
+
   // Links and the reference, once all blobs are there. config.json is linked last: a snapshot that
   // has it is complete.
   void Publish() {
@@ -309,6 +328,24 @@ class Puller {
 
 bool CanPull() {
   return true;
+}
+
+int VerifyFiles(const fs::path& folder) {
+  const fs::path path = folder / kManifestFile;
+  if (!FileExists(path))
+    Fail("{} has no {}, which says what its files should be", folder.string(), kManifestFile);
+  const std::vector<RemoteFile> files = ParseManifest(ReadFile(path), path.string());
+  for (const RemoteFile& file : files) {
+    const fs::path at = folder / file.path;
+    if (!FileExists(at)) Fail("{} is missing, expected {} bytes", at.string(), file.size);
+    std::error_code error;
+    if (const auto size = fs::file_size(at, error);
+        error || size != static_cast<uintmax_t>(file.size))
+      Fail("{} has {} bytes, expected {}", at.string(), size, file.size);
+    if (!BlobIsSound(at, file))
+      Fail("{}: its sha256 is not {}, which {} expects", at.string(), file.etag, kManifestFile);
+  }
+  return static_cast<int>(files.size());
 }
 
 PullResult Pull(const PullOptions& options) {

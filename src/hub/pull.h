@@ -46,6 +46,11 @@ struct PullResult {
 // Throws Error: a name that is none, no network, no such model, no space, a failed checksum.
 PullResult Pull(const PullOptions& options);
 
+// Reads the files of a model folder and compares them with the release's own manifest
+// (artifact_manifest.json); returns their number. Throws Error where there is none, and for the
+// first file that is missing or differs.
+int VerifyFiles(const std::filesystem::path& folder);
+
 // Whether this program can download at all.
 bool CanPull();
 

@@ -74,6 +74,26 @@ TEST(HubListing, ShardsAreThoseThatTheIndexNames) {
     EXPECT_THROW(WeightFiles(listing, index, "o/n"), Error) << index;
 }
 
+TEST(HubManifest, NamesSizesAndHashes) {
+  const std::string hash(64, 'a');
+  const auto files = ParseManifest(
+      R"({"files": [{"path": "tokenizer/a.json", "sha256": ")" + hash + R"(", "size_bytes": 7}]})",
+      "m");
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].path, "tokenizer/a.json");
+  EXPECT_EQ(files[0].etag, hash);
+  EXPECT_EQ(files[0].size, 7);
+  for (const std::string& entry :
+       {std::string("3"), std::string(R"({"path": "a", "size_bytes": 7})"),
+        R"({"path": "../a", "size_bytes": 7, "sha256": ")" + hash + "\"}",
+        R"({"path": "a", "sha256": ")" + hash + "\"}",
+        R"({"path": "a", "size_bytes": -7, "sha256": ")" + hash + "\"}",
+        R"({"path": "a", "size_bytes": 7, "sha256": ")" + hash + "a\"}"})
+    EXPECT_THROW(ParseManifest("{\"files\": [" + entry + "]}", "m"), Error) << entry;
+  for (const char* manifest : {"", "[]", "{}", R"({"files": {}})"})
+    EXPECT_THROW(ParseManifest(manifest, "m"), Error) << manifest;
+}
+
 TEST(HubNames, OfModelsAndRevisions) {
   const Name name = ParseName("ByteDance/Ouro-1.4B@refs/pr/1");
   EXPECT_EQ(name.repository, "ByteDance/Ouro-1.4B");
