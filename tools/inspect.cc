@@ -6,6 +6,7 @@
 #include "decode/depths.h"
 #include "engine/load/generation_defaults.h"
 #include "engine/load/model_path.h"
+#include "hub/pull.h"
 #include "kv/planes.h"
 #include "tools/commands.h"
 #include "tools/options.h"
@@ -77,7 +78,7 @@ std::string DepthsText(const ModelSpec& spec, const ChosenDepths& chosen) {
 }
 
 bool FewBits(const ModelWeights& weights) {
-  return weights.core[0].gate_up.parts[0].quantized != nullptr;
+  return weights.core[0].qkv.parts[0].quantized != nullptr;
 }
 
 // Which precision to run this model in, and why.
@@ -90,7 +91,35 @@ std::string PrecisionText(const ModelSpec& spec, const ModelWeights& weights) {
          "--kv-type int8 halves keys and values";
 }
 
-void RunInspect(const ModelOptions& options, bool json) {
+// What B starts with.
+std::string InjectionText(const ModelSpec& spec) {
+  switch (spec.injection) {
+    case Injection::kNone:
+      return "";
+    case Injection::kLinear:
+      return "adapter + ";
+    case Injection::kDiagonal:
+      return "injection by channel + ";
+    case Injection::kOrthogonal:
+      return "orthogonal injection + ";
+  }
+  return "";
+}
+
+// The state before the first recurrence.
+std::string StateText(const ModelSpec& spec) {
+  if (spec.start == StateStart::kPrelude) return "P's output";
+  if (spec.start == StateStart::kHashed) return "a hash of position and channel";
+  return spec.state_std > 0
+             ? fmt::format("truncated normal, std {:.4g}", spec.state_std * spec.embed_scale)
+             : "zeros";
+}
+
+void RunInspect(const ModelOptions& options, bool json, bool verify) {
+  if (verify) {
+    const int files = hub::VerifyFiles(TextFolder(ResolveModel(options.model)));
+    fmt::print(stderr, "{} files are what the manifest says\n", files);
+  }
   const Model model = options.Load();
   const ModelSpec& spec = model.spec;
   const ModelWeights& weights = model.weights;
@@ -144,25 +173,31 @@ void RunInspect(const ModelOptions& options, bool json) {
   fmt::print("{}: {} parameters, {}\n", spec.family,
              HumanCount(static_cast<double>(weights.parameters)), dtype);
   row("recurrences R", std::to_string(spec.recurrence));
-  row("P, prelude", fmt::format("embedding + {} blocks, {}", spec.prelude_layers,
+  row("P, prelude", fmt::format("embedding + {} blocks{}{}, {}", spec.prelude_layers,
+                                spec.prelude_norm ? " + norm" : "",
+                                spec.injects_update() ? " + what B injects" : "",
                                 HumanBytes(static_cast<double>(weights.prelude_bytes()))));
-  row("B, one recurrence",
-      fmt::format("{}{} blocks{}, {} read each time", spec.adapter ? "adapter + " : "",
-                  spec.core_layers, spec.loop_norm ? " + norm" : "",
-                  HumanBytes(static_cast<double>(weights.core_bytes()))));
+  row("B, one recurrence", fmt::format("{}{} blocks{}, {} read each time", InjectionText(spec),
+                                       spec.core_layers, spec.loop_norm ? " + norm" : "",
+                                       HumanBytes(static_cast<double>(weights.core_bytes()))));
   row("C, readout",
       fmt::format("{} blocks{} + head{}, {}", spec.coda_layers, spec.final_norm ? " + norm" : "",
                   spec.tied_head ? " (the embedding)" : "",
                   HumanBytes(static_cast<double>(weights.coda_bytes()))));
-  row("block", fmt::format("hidden {}, heads {} / {} of {}, SwiGLU {}, norms {}{}", spec.hidden,
-                           spec.heads, spec.kv_heads, spec.head_dim, spec.ff, NormText(spec),
-                           spec.qk_norm ? ", q and k normed" : ""));
+  row("block", fmt::format("hidden {}, heads {} / {} of {}, SwiGLU {}{}, norms {}{}", spec.hidden,
+                           spec.heads, spec.kv_heads, spec.head_dim, spec.ff,
+                           spec.experts > 0 ? fmt::format(", {} of {} experts", spec.active_experts,
+                                                          spec.experts)
+                                            : "",
+                           NormText(spec), spec.qk_norm ? ", q and k normed" : ""));
+  if (spec.two_states())
+    row("states",
+        fmt::format("two: {} updates of L, then one of H, {}{}", spec.low_cycles,
+                    spec.split_core ? "half of the blocks each" : "all blocks",
+                    spec.core_repeats > 1 ? fmt::format(" {} times", spec.core_repeats) : ""));
   row("vocabulary, context", fmt::format("{}, {} positions", spec.vocab, spec.max_positions));
   row("rotary", RopeText(spec.rope));
-  if (spec.adapter)
-    row("initial state", spec.state_std > 0 ? fmt::format("truncated normal, std {:.4g}",
-                                                          spec.state_std * spec.embed_scale)
-                                            : "zeros");
+  if (spec.keeps_input()) row("initial state", StateText(spec));
   row("KV per token, bf16", fmt::format("{} on {} planes (readouts at {},{})",
                                         HumanBytes(static_cast<double>(kv_per_token)),
                                         planes.count(), fmt::join(depths, ","), spec.recurrence));
@@ -198,11 +233,15 @@ void RunInspect(const ModelOptions& options, bool json) {
 void AddInspectCommand(Command app) {
   auto options = std::make_shared<ModelOptions>();
   auto json = std::make_shared<bool>(false);
+  auto verify = std::make_shared<bool>(false);
   const Command command =
       app.AddCommand("inspect", "Show a model's parts, sizes and what one pass must read");
   options->AddTo(command);
   command.AddFlag("--json", *json, "Print JSON");
-  command.SetAction([options, json] { RunInspect(*options, *json); });
+  command.AddFlag(
+      "--verify", *verify,
+      "Read all files and compare them with the release's artifact_manifest.json first");
+  command.SetAction([options, json, verify] { RunInspect(*options, *json, *verify); });
 }
 
 }  // namespace loopspec::tools

@@ -37,7 +37,8 @@ inline ModelSpec RavenLlama() {
   spec.coda_layers = 4;
   spec.recurrence = 32;
   spec.final_norm = true;
-  spec.adapter = true;
+  spec.injection = Injection::kLinear;
+  spec.start = StateStart::kNormal;
   spec.state_std = 0.02;
   spec.rope.theta = 5e5;
   return spec;
@@ -74,7 +75,9 @@ inline ModelSpec Huginn0125() {
   spec.coda_layers = 2;
   spec.recurrence = 32;
   spec.norms = NormPlacement::kAfterSum;
-  spec.qk_bias = spec.final_norm = spec.coda_norm = spec.adapter = spec.tied_head = true;
+  spec.qk_bias = spec.final_norm = spec.coda_norm = spec.tied_head = true;
+  spec.injection = Injection::kLinear;
+  spec.start = StateStart::kNormal;
   spec.rope.interleaved = true;
   spec.state_std = 0.02;
   spec.rope.theta = 5e4;

@@ -212,13 +212,16 @@ OrderedJson QuantizationConfig(int bits, const std::vector<std::string>& ignored
               {"output_activations", nullptr}}}}}};
 }
 
-// Everything beside the weights, as it is: tokenizer, templates, defaults.
+// Everything beside the weights, as it is: tokenizer, templates, defaults. A manifest of hashes
+// speaks of the source alone.
 void CopyTheRest(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::filesystem::create_directories(to);
   for (const auto& entry : std::filesystem::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
+    if (entry.is_directory() && name == "tokenizer") CopyTheRest(entry.path(), to / name);
     if (!entry.is_regular_file() || name.ends_with(".safetensors") ||
-        name == "model.safetensors.index.json" || name == "config.json" || name.ends_with(".bin") ||
-        name.ends_with(".gguf")) {
+        name == "model.safetensors.index.json" || name == "config.json" ||
+        name == "artifact_manifest.json" || name.ends_with(".bin") || name.ends_with(".gguf")) {
       continue;
     }
     std::error_code error;
@@ -277,6 +280,9 @@ void PrepareOutput(const Model& model, const QuantizeRequest& request) {
 
 QuantizeResult QuantizeModel(const Model& model, const QuantizeRequest& request) {
   LOOPSPEC_CHECK(request.bits == 8 || request.bits == 4);
+  if (model.spec.experts > 0)
+    Fail("{} is a mixture of {} experts, expected a model with one feed-forward in each layer",
+         request.source.string(), model.spec.experts);
   const std::vector<Job> jobs = ListJobs(model);
   for (const Job& job : jobs) {
     if (request.bits == 4 && job.from->shape[1] % kGroup != 0)

@@ -16,13 +16,14 @@ class PlaneMap {
   // `readouts`: how many depths C is applied at.
   PlaneMap(const ModelSpec& spec, int readouts)
       : prelude_(spec.prelude_layers),
-        core_(spec.core_layers),
+        core_(spec.core_calls()),
         coda_(spec.coda_layers),
         recurrence_(spec.recurrence),
         readouts_(readouts) {}
 
   int Prelude(int layer) const { return layer; }
-  // `depth` counts from 1: the plane that the depth-th recurrence writes and reads.
+  // `depth` counts from 1: the plane that the depth-th recurrence writes and reads. `layer`: a call
+  // of a block within it.
   int Core(int layer, int depth) const {
     LOOPSPEC_CHECK(depth >= 1 && depth <= recurrence_);
     return prelude_ + (depth - 1) * core_ + layer;

@@ -30,7 +30,7 @@ Model Model::Load(const std::filesystem::path& folder, const ConfigOverrides& ov
     model.spec.norms = NormPlacement::kPost;
   }
   model.weights = BindWeights(model.spec, model.checkpoint, quantization);
-  model.spec.weight_type = model.weights.core[0].gate_up.parts[0].type_name();
+  model.spec.weight_type = model.weights.core[0].qkv.parts[0].type_name();
   return model;
 }
 

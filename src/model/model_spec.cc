@@ -72,6 +72,34 @@ ModelSpec ReadSpec(const ConfigReader& config, const std::string& type) {
   Fail("{}: model_type is {:.60}, expected ouro, nanbeige or huginn_raven", config.what(), type);
 }
 
+// The facts of a config without a model_type that has them in an object of their own, as IFM's do;
+// null: it has none.
+const Json* InnerModel(const Json& config) {
+  const auto inner = config.find("model");
+  return inner != config.end() && inner->is_object() && !config.contains("model_type") ? &*inner
+                                                                                       : nullptr;
+}
+
+// A key that nobody reads is a slip of the pen, unless the file has it. Ids of special tokens are
+// read elsewhere (text/special_tokens.h).
+void CheckOverrides(const ConfigOverrides& overrides, const std::string& prefix,
+                    const std::set<std::string>& in_file, const ConfigReader& reader,
+                    const std::string& type) {
+  for (const auto& [key, value] : overrides) {
+    const size_t begin = key.starts_with(prefix) ? prefix.size() : 0;
+    const std::string top = key.substr(0, key.find('.', begin));
+    const bool read = begin == prefix.size() && reader.WasRead(top.substr(begin));
+    if (!read && !in_file.contains(top) && !top.ends_with("_token_id"))
+      Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
+  }
+}
+
+std::set<std::string> KeysOf(const Json& object, const std::string& prefix) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.insert(prefix + key);
+  return keys;
+}
+
 }  // namespace
 
 std::pair<std::string, std::string> ParseOverride(const std::string& text) {
@@ -86,19 +114,18 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
                          const ConfigOverrides& overrides, int recurrence) {
   Json json = ParseJson(config, what);
   if (!json.is_object()) Fail("{}: expected a JSON object", what);
-  std::set<std::string> in_file;
-  for (const auto& [key, value] : json.items()) in_file.insert(key);
+  const std::string prefix = InnerModel(json) == nullptr ? "" : "model.";
+  std::set<std::string> in_file = KeysOf(json, "");
+  if (const Json* inner = InnerModel(json)) in_file.merge(KeysOf(*inner, prefix));
   for (const auto& [key, value] : overrides) ApplyOverride(json, key, value);
-  const ConfigReader reader(json, what);
-  const std::string type = reader.String("model_type");
-  ModelSpec spec = ReadSpec(reader, type);
-  for (const auto& [key, value] : overrides) {
-    const std::string top = key.substr(0, key.find('.'));
-    // A key that nobody reads is a slip of the pen, unless the file has it. Ids of special tokens
-    // are read elsewhere (text/special_tokens.h).
-    if (!reader.WasRead(top) && !in_file.contains(top) && !top.ends_with("_token_id"))
-      Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
-  }
+  const Json* inner = InnerModel(json);
+  if (inner != nullptr && json.contains("student"))
+    Fail("{}: student is set: a model distilled for prompts alone, which is not supported", what);
+  const ConfigReader reader(inner == nullptr ? json : *inner,
+                            inner == nullptr ? what : what + ": model");
+  const std::string type = reader.String(inner == nullptr ? "model_type" : "arch");
+  ModelSpec spec = inner == nullptr ? ReadSpec(reader, type) : ReadIfmSpec(reader);
+  CheckOverrides(overrides, prefix, in_file, reader, type);
   spec.trained_recurrence = spec.recurrence;
   if (recurrence > 0) spec.recurrence = recurrence;
   CheckConsistent(spec, what);

@@ -2,6 +2,7 @@
 // asked for.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ class WeightBinder {
   // The tensor of this name and shape; throws Error when it is missing or differs. A matrix of few
   // bits is put together from the tensors that the file has in its place.
   TensorView Take(const std::string& name, const std::vector<int64_t>& shape);
+  // Values made of the file's tensors, as a tensor [values.size()] of float32.
+  TensorView Own(std::vector<float> values);
+  bool Has(const std::string& name) const { return checkpoint_.tensors().contains(name); }
   // A tensor that may be there and is not used.
   void Ignore(const std::string& name);
   // The head: its own tensor, or the embedding when tied (a copy in the file is then passed over).
@@ -28,6 +32,7 @@ class WeightBinder {
   void Finish() const;
 
   int64_t parameters() const { return parameters_; }
+  std::vector<std::shared_ptr<const std::vector<float>>> own() const { return own_; }
 
  private:
   const ModelSpec& spec_;
@@ -35,6 +40,7 @@ class WeightBinder {
   const Quantization quantization_;
   std::set<std::string, std::less<>> taken_;
   int64_t parameters_ = 0;
+  std::vector<std::shared_ptr<const std::vector<float>>> own_;
 };
 
 }  // namespace loopspec

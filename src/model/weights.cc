@@ -18,7 +18,10 @@ size_t LinearWeights::bytes() const {
 }
 
 size_t BlockWeights::bytes() const {
-  size_t bytes = qkv.bytes() + attn_out.bytes() + gate_up.bytes() + down.bytes();
+  size_t bytes = qkv.bytes() + attn_out.bytes() + gate_up.bytes() + down.bytes() + router.bytes();
+  for (int i = 0; i < active_experts; ++i)
+    bytes += experts[static_cast<size_t>(i)].gate_up.bytes() +
+             experts[static_cast<size_t>(i)].down.bytes();
   for (const TensorView* norm :
        {&attn_norm_in, &attn_norm_out, &mlp_norm_in, &mlp_norm_out, &q_norm, &k_norm, &qk_bias}) {
     if (!norm->empty()) bytes += norm->bytes();
@@ -27,6 +30,10 @@ size_t BlockWeights::bytes() const {
 }
 
 namespace {
+
+size_t Bytes(const TensorView& view) {
+  return view.empty() ? 0 : view.bytes();
+}
 
 size_t StackBytes(const std::vector<BlockWeights>& stack) {
   size_t bytes = 0;
@@ -37,13 +44,14 @@ size_t StackBytes(const std::vector<BlockWeights>& stack) {
 }  // namespace
 
 size_t ModelWeights::prelude_bytes() const {
-  return StackBytes(prelude);
+  return StackBytes(prelude) + Bytes(prelude_norm) + update.bytes() + Bytes(step);
 }
 size_t ModelWeights::core_bytes() const {
-  return StackBytes(core) + adapter.bytes() + (loop_norm.empty() ? 0 : loop_norm.bytes());
+  return static_cast<size_t>(core_passes * static_cast<double>(StackBytes(core))) +
+         adapter.bytes() + Bytes(decay) + Bytes(loop_norm);
 }
 size_t ModelWeights::coda_bytes() const {
-  return StackBytes(coda) + (final_norm.empty() ? 0 : final_norm.bytes()) + head.bytes();
+  return StackBytes(coda) + Bytes(final_norm) + head.bytes();
 }
 
 TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t>& shape) {
@@ -69,6 +77,14 @@ TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t
   taken_.insert(name);
   parameters_ += view.elements();
   return view;
+}
+
+TensorView WeightBinder::Own(std::vector<float> values) {
+  own_.push_back(std::make_shared<const std::vector<float>>(std::move(values)));
+  const std::vector<float>& kept = *own_.back();
+  return {reinterpret_cast<const std::byte*>(kept.data()),
+          DType::kF32,
+          {static_cast<int64_t>(kept.size())}};
 }
 
 void WeightBinder::Ignore(const std::string& name) {
@@ -100,9 +116,12 @@ ModelWeights BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
   ModelWeights weights = spec.family == "ouro"       ? BindOuro(spec, binder)
                          : spec.family == "nanbeige" ? BindNanbeige(spec, binder)
                          : spec.family == "huginn"   ? BindHuginn(spec, binder)
+                         : spec.family == "ifm"      ? BindIfm(spec, binder)
                                                      : BindRaven(spec, binder);
   binder.Finish();
   weights.parameters = binder.parameters();
+  weights.own = binder.own();
+  weights.core_passes = static_cast<double>(spec.core_calls()) / spec.core_layers;
   return weights;
 }
 

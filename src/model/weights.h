@@ -1,8 +1,9 @@
 // The weights of a model, bound by role: views of the checkpoint's tensors, checked for shape.
-// Nothing is copied.
+// Nothing is copied but vectors that a file stores in another form than they are used in.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "model/model_spec.h"
@@ -22,6 +23,11 @@ struct LinearWeights {
   size_t bytes() const;
 };
 
+// One of a mixture's feed-forwards.
+struct ExpertWeights {
+  LinearWeights gate_up, down;  // as below
+};
+
 struct BlockWeights {
   TensorView attn_norm_in, attn_norm_out;  // [hidden]; which are there depends on NormPlacement
   TensorView mlp_norm_in, mlp_norm_out;    // [hidden]
@@ -31,22 +37,29 @@ struct BlockWeights {
   LinearWeights attn_out;                  // [hidden, q_size]
   LinearWeights gate_up;                   // rows gate | up: [2 ff, hidden]
   LinearWeights down;                      // [hidden, ff]
+  LinearWeights router;                    // [experts, hidden], and instead of the two above
+  std::vector<ExpertWeights> experts;      // these,
+  int active_experts = 0;                  // of which a row takes this many
 
-  size_t bytes() const;
+  size_t bytes() const;  // read for one row
 };
 
 struct ModelWeights {
   TensorView embedding;  // [vocab, hidden]
   std::vector<BlockWeights> prelude, core, coda;
-  LinearWeights adapter;             // [hidden, 2 hidden], columns state | e
-  TensorView loop_norm, final_norm;  // [hidden]
-  LinearWeights head;                // [vocab, hidden]
+  LinearWeights adapter;   // Injection::kLinear: [hidden, 2 hidden], columns state | e
+  LinearWeights update;    // kDiagonal, kOrthogonal: W of u = step (W e), [hidden, hidden]
+  TensorView step, decay;  // and their factors for each channel, [hidden]
+  TensorView prelude_norm, loop_norm, final_norm;  // [hidden]
+  LinearWeights head;                              // [vocab, hidden]
 
   // Bytes that one pass must read: the floor of its time is these over the bandwidth.
-  size_t prelude_bytes() const;  // blocks only: of the embedding one row is read
+  size_t prelude_bytes() const;  // blocks, norm and update: of the embedding one row is read
   size_t core_bytes() const;
   size_t coda_bytes() const;  // blocks, norm and head
+  double core_passes = 1;     // times that a recurrence goes through B's blocks, on average
   int64_t parameters = 0;     // elements of all bound tensors
+  std::vector<std::shared_ptr<const std::vector<float>>> own;  // what is no view of the checkpoint
 };
 
 // Binds every tensor; throws Error naming a tensor that is missing, unknown, misshapen or of an

@@ -573,6 +573,30 @@ TEST(Ops, AddSwiGluAndRounding) {
   }
 }
 
+TEST(Ops, Injections) {
+  for (const size_t n : {1, 2, 3, 7, 8, 9, 31, 64, 100, 1536}) {
+    const std::vector<float> s = Normal(n, 8), decay = Normal(n, 9, 0.5f), u = Normal(n, 10);
+    double ku = 0, uu = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double k = static_cast<double>(decay[i]) * static_cast<double>(s[i]);
+      ku += k * static_cast<double>(u[i]);
+      uu += static_cast<double>(u[i]) * static_cast<double>(u[i]);
+    }
+    for (const double eps : {1e-6, 0.5}) {
+      std::vector<float> diagonal = s, orthogonal = s;
+      InjectDiagonal(diagonal.data(), decay.data(), u.data(), static_cast<int64_t>(n));
+      InjectOrthogonal(orthogonal.data(), decay.data(), u.data(), static_cast<float>(eps),
+                       static_cast<int64_t>(n));
+      for (size_t i = 0; i < n; ++i) {
+        const double k = static_cast<double>(decay[i]) * static_cast<double>(s[i]);
+        const double add = u[i];
+        ASSERT_NEAR(diagonal[i], k + add, 1e-6) << n;
+        ASSERT_NEAR(orthogonal[i], k - ku / (uu + eps) * add + add, 4e-6) << n;
+      }
+    }
+  }
+}
+
 TEST(Ops, Rotate) {
   for (const int n : {2, 4, 6, 20, 64, 80, 96, 128}) {
     const std::vector<float> x = Normal(static_cast<size_t>(n), 7);

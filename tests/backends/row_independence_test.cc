@@ -289,6 +289,11 @@ std::vector<RowsCase> Cases() {
     cases.push_back({"nanbeige-tiny-skipnorm-bf16", 0, {1, 2}, compute, 2});
     cases.push_back({"huginn-tiny-f32", 0, {2, 4}, compute, 1});
     cases.push_back({"huginn-tiny-bf16", 0, {1, 3}, compute, 2});
+    cases.push_back({"ifm-p2-huginn-tiny", 0, {1, 3}, compute, 2});
+    cases.push_back({"ifm raw-injection", 0, {1, 2}, compute, 1});
+    cases.push_back({"ifm orthoinj", 0, {2, 3}, compute, 2});
+    cases.push_back({"ifm moe-huginn", 0, {2, 4}, compute, 2});
+    cases.push_back({"ifm split-hl-x2", 3, {1, 2}, compute, 2});
     cases.push_back({"ouro-demo", 0, {1, 2}, compute, 2});
     cases.push_back({"raven-demo", 6, {1, 3}, compute, 2});
   }
@@ -297,7 +302,8 @@ std::vector<RowsCase> Cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, RowIndependence, testing::ValuesIn(Cases()), [](const auto& param) {
   std::string name = param.param.model;
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
   return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");
 });
 

@@ -179,6 +179,14 @@ const ModelCase kNanbeigeSkip = {"nanbeige-tiny-skipnorm-bf16", 6, {{2}, {5}, {1
 const ModelCase kHuginn = {"huginn-tiny-f32", 0, {{2}, {4}, {7}, {2, 4}, {3, 5}, {1, 2, 4}}};
 const ModelCase kHuginnDeeper = {"huginn-tiny-bf16", 32, {{4}, {4, 16}, {8, 16}, {2, 8, 16}}};
 
+// Every set of depths there is below R = 5.
+const std::vector<std::vector<int>> kBelowFive = {
+    {1},    {2},    {3},       {4},       {1, 2},    {1, 3},    {1, 4},      {2, 3},
+    {2, 4}, {3, 4}, {1, 2, 3}, {1, 2, 4}, {1, 3, 4}, {2, 3, 4}, {1, 2, 3, 4}};
+const std::vector<std::vector<int>> kBelowFour = {{1}, {2}, {3}, {1, 2}, {1, 3}, {2, 3}, {1, 2, 3}};
+const std::vector<std::vector<int>> kBelowEight = {{1},    {4},    {7},       {1, 2},   {2, 4},
+                                                   {3, 5}, {2, 6}, {1, 2, 4}, {2, 4, 6}};
+
 // Every depth set writes `tokens` tokens after each of `prompts` prompts, the budget changing from
 // text to text: with four prompts and more, every depth set has had every budget. The same tokens
 // and bits as without proposals.
@@ -263,6 +271,25 @@ TEST(GreedyEquality, Huginn) {
 TEST(GreedyEquality, HuginnDeeper) {
   ExpectEqual(kHuginnDeeper, Greedy, 2, 24, ComputeMode::kBF16, 2);
 }
+TEST(GreedyEquality, IfmPart2) {
+  ExpectEqual({"ifm-p2-huginn-tiny", 0, kBelowFive}, Greedy, 2, 24, ComputeMode::kF32);
+  ExpectEqual({"ifm-p2-linear-tiny", 0, kBelowFive}, Greedy, 2, 24, ComputeMode::kBF16, 2);
+  for (const char* name : {"ifm fixed", "ifm parcae", "ifm orthoinj"})
+    ExpectEqual({name, 0, kBelowFive}, Greedy, 2, 24);
+}
+TEST(GreedyEquality, IfmPart1) {
+  ExpectEqual({"ifm-p1-ouro-tiny", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kF32);
+  ExpectEqual({"ifm raw-injection", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kBF16, 2);
+  ExpectEqual({"ifm-p1-huginn-tiny", 0, kBelowEight}, Greedy, 2, 24, ComputeMode::kF32);
+  for (const char* name : {"ifm middle", "ifm middle-injection", "ifm zero-state"})
+    ExpectEqual({name, 0, kBelowEight}, Greedy, 2, 24);
+}
+TEST(GreedyEquality, IfmMixturesAndTwoStates) {
+  ExpectEqual({"ifm moe-ouro", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kF32, 2);
+  ExpectEqual({"ifm moe-huginn", 0, kBelowEight}, Greedy, 2, 24);
+  for (const char* name : {"ifm shared-hl", "ifm split-hl", "ifm split-hl-x2"})
+    ExpectEqual({name, 4, {{1}, {2}, {1, 2}}}, Greedy, 2, 24);
+}
 TEST(GreedyEquality, OuroOnTwoThreads) {
   ExpectEqual(kOuro, Greedy, 1, 16, ComputeMode::kAuto, 2);
 }
@@ -285,6 +312,9 @@ TEST(CoupledEquality, Raven) {
 
 TEST(CoupledEquality, Nanbeige) {
   ExpectEqual(kNanbeige, Coupled, 4, 20);
+}
+TEST(CoupledEquality, IfmPart2) {
+  ExpectEqual({"ifm-p2-huginn-tiny", 0, kBelowFive}, Coupled, 2, 16);
 }
 TEST(CoupledEquality, Huginn) {
   ExpectEqual(kHuginnDeeper, Coupled, 2, 16);
@@ -425,6 +455,9 @@ TEST(RowChoiceEquality, Nanbeige) {
 TEST(RowChoiceEquality, Huginn) {
   ExpectEqualHoweverChosen({"huginn-tiny-bf16", 0, {{2}, {2, 4}, {1, 2, 4}}}, Greedy, 2, 64, 2);
 }
+TEST(RowChoiceEquality, IfmPart2) {
+  ExpectEqualHoweverChosen({"ifm-p2-huginn-tiny", 0, {{2}, {1, 3}, {1, 2, 4}}}, Greedy, 2, 64, 2);
+}
 TEST(RowChoiceEqualityLong, Ouro) {
   ExpectEqualHoweverChosen(kOuro, Greedy, 8, 150, 1);
 }
@@ -450,6 +483,13 @@ TEST(GreedyEqualityLong, Raven) {
 }
 TEST(GreedyEqualityLong, Huginn) {
   ExpectEqual(kHuginnDeeper, Greedy, 50, 200);
+}
+TEST(GreedyEqualityLong, IfmPart1) {
+  ExpectEqual({"ifm-p1-ouro-tiny", 0, kBelowFour}, Greedy, 50, 200);
+  ExpectEqual({"ifm-p1-huginn-tiny", 0, kBelowEight}, Greedy, 50, 200);
+}
+TEST(GreedyEqualityLong, IfmPart2) {
+  ExpectEqual({"ifm-p2-huginn-tiny", 0, kBelowFive}, Greedy, 50, 200);
 }
 TEST(GreedyEqualityLong, Nanbeige) {
   ExpectEqual(kNanbeige, Greedy, 50, 200);

@@ -4,6 +4,7 @@
     pull_test.py BINARY [unittest's arguments]
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -127,6 +128,43 @@ class Pull(HubCase):
         self.hub.add("org/bare", {"README.md": b"nothing"})
         self.refuses(["org/bare has no config.json"], "pull", "org/bare")
         self.assertEqual(self.hub.sent(".safetensors"), 0)
+
+
+class Manifests(HubCase):
+    """A release whose tokenizer has a folder of its own and whose manifest says what its files are, as IFM's do."""
+
+    def files(self):
+        model = {"arch": "transformer", "num_layers": 2, "model_dim": 64, "num_heads": 4, "ffn_hidden_dim": 96, "vocab_size": 300,
+                 "loop_times": 4, "apply_rmsnorm": True, "swiglu": True}
+        old = sharded(shards=2)
+        files = {name: data for name, data in old.items() if name.endswith((".safetensors", "index.json", ".md")) and "/" not in name}
+        files["config.json"] = json.dumps({"model": model, "tokenizer": {"type": "huggingface", "path": "tokenizer"}}).encode()
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+            files["tokenizer/" + name] = old[name]
+        return files
+
+    def with_manifest(self, files, **wrong):
+        entries = [{"path": name, "sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()]
+        for entry in entries:
+            entry.update(wrong.get(entry["path"].replace("/", "_").replace(".", "_").replace("-", "_"), {}))
+        manifest = {"schema_version": 1, "format": "xllm-native-bf16-safetensors", "files": entries}
+        return {**files, "artifact_manifest.json": json.dumps(manifest).encode()}
+
+    def test_all_its_files_come_and_are_what_it_says(self):
+        files = self.with_manifest(self.files())
+        repository = self.hub.add(MODEL, files)
+        self.pulls(MODEL)
+        check_layout(self.user.cache, repository, set(files) - {"README.md"})
+
+    def test_a_manifest_that_says_otherwise(self):
+        files = self.files()
+        for wrong in ({"model_00002_of_00002_safetensors": {"sha256": "0" * 64}}, {"model_00001_of_00002_safetensors": {"size_bytes": 1}},
+                      {"tokenizer_tokenizer_json": {"sha256": "1" * 64}}, {"config_json": {"size_bytes": 2}}):
+            self.hub.add(MODEL, self.with_manifest(files, **wrong))
+            self.refuses(["artifact_manifest.json of org/model", "the repository's file has others"], "pull", MODEL)
+            self.assertFalse((folder_of(self.user.cache, MODEL) / "refs" / "main").exists())
+        self.hub.add(MODEL, self.with_manifest(files, config_json={"path": "../config.json"}))
+        self.refuses(["artifact_manifest.json of org/model", "inside the folder"], "pull", MODEL)
 
 
 class BrokenConnections(HubCase):

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/model.h"
+#include "tests/support/ifm_models.h"
 #include "tests/support/models.h"
 #include "tests/support/temporary_folder.h"
 
@@ -73,7 +74,7 @@ TEST(Config, Ouro) {
   EXPECT_EQ(spec.recurrence, 4);
   EXPECT_EQ(spec.core_layers, 2);
   EXPECT_EQ(spec.prelude_layers + spec.coda_layers, 0);
-  EXPECT_TRUE(spec.loop_norm && spec.tied_head && !spec.adapter && !spec.final_norm);
+  EXPECT_TRUE(spec.loop_norm && spec.tied_head && !spec.adapter() && !spec.final_norm);
   EXPECT_EQ(spec.norms, NormPlacement::kSandwich);
   EXPECT_EQ(With(kOuro, {}, 9).recurrence, 9);
   EXPECT_EQ(With(kOuro, {{"num_key_value_heads", "null"}}).kv_heads, 4);
@@ -89,7 +90,7 @@ TEST(Config, Raven) {
   EXPECT_DOUBLE_EQ(spec.embed_scale, 2.0);
   EXPECT_DOUBLE_EQ(spec.state_std, 0.1);
   EXPECT_EQ(spec.norms, NormPlacement::kPre);
-  EXPECT_TRUE(spec.adapter && spec.final_norm && !spec.qk_norm);
+  EXPECT_TRUE(spec.adapter() && spec.final_norm && !spec.qk_norm);
   const ModelSpec olmo =
       With(kRaven, {{"auto_map.AutoModelForCausalLM", "raven_modeling_minimal_olmo.X"}});
   EXPECT_TRUE(olmo.qk_norm);
@@ -105,7 +106,7 @@ TEST(Config, Nanbeige) {
   EXPECT_EQ(spec.recurrence, 2);
   EXPECT_EQ(spec.max_positions, 262144);
   EXPECT_EQ(spec.norms, NormPlacement::kPre);
-  EXPECT_TRUE(spec.loop_norm && !spec.final_norm && !spec.adapter && !spec.tied_head);
+  EXPECT_TRUE(spec.loop_norm && !spec.final_norm && !spec.adapter() && !spec.tied_head);
   // Its first loop was not trained to be read out.
   ASSERT_TRUE(spec.draft_depths);
   EXPECT_TRUE(spec.draft_depths->empty());
@@ -151,7 +152,7 @@ TEST(Config, Huginn) {
   EXPECT_EQ(spec.max_positions, 4096);
   EXPECT_EQ(spec.norms, NormPlacement::kAfterSum);
   EXPECT_TRUE(spec.qk_bias && spec.rope.interleaved && spec.coda_norm && spec.final_norm);
-  EXPECT_TRUE(spec.adapter && spec.tied_head && !spec.loop_norm && !spec.qk_norm);
+  EXPECT_TRUE(spec.adapter() && spec.tied_head && !spec.loop_norm && !spec.qk_norm);
   EXPECT_DOUBLE_EQ(spec.rope.theta, 50000);
   EXPECT_DOUBLE_EQ(spec.embed_scale, 8.0);  // the root of the width, not init_values.embed_scale
   EXPECT_DOUBLE_EQ(spec.state_std, 0.079);
@@ -178,6 +179,182 @@ TEST(Config, HuginnRefuses) {
                   {"qk_bias", "true"}});
   });
   EXPECT_NE(error.find("qk_bias"), std::string::npos) << error;
+}
+
+// ---- IFM's: the facts are in an object "model" ----
+
+ModelSpec Ifm(const std::string& recipe, const ConfigOverrides& overrides = {},
+              int recurrence = 0) {
+  return With(IfmConfig(recipe).dump().c_str(), overrides, recurrence);
+}
+
+TEST(IfmConfigs, Ouro) {
+  const ModelSpec spec = Ifm("ouro");
+  EXPECT_EQ(spec.family, "ifm");
+  EXPECT_EQ(spec.hidden, 48);
+  EXPECT_EQ(spec.heads, 6);
+  EXPECT_EQ(spec.kv_heads, 2);
+  EXPECT_EQ(spec.head_dim, 16);
+  EXPECT_EQ(spec.ff, 80);
+  EXPECT_EQ(spec.vocab, 160);
+  EXPECT_EQ(spec.max_positions, 8192);
+  EXPECT_EQ(spec.recurrence, 4);
+  EXPECT_EQ(spec.norms, NormPlacement::kPre);
+  EXPECT_TRUE(spec.final_norm && spec.rope.interleaved && !spec.loop_norm && !spec.tied_head);
+  EXPECT_DOUBLE_EQ(spec.rope.theta, 10000);
+  EXPECT_EQ(spec.injection, Injection::kNone);
+  EXPECT_EQ(spec.start, StateStart::kPrelude);
+  EXPECT_EQ(spec.draft_depths, std::vector<int>{});  // one depth was trained
+  EXPECT_EQ(Ifm("raw-injection").injection, Injection::kDiagonal);
+  const ModelSpec middle = Ifm("loop-from-1");
+  EXPECT_EQ((std::vector{middle.prelude_layers, middle.core_layers, middle.coda_layers}),
+            (std::vector{1, 1, 1}));
+  EXPECT_EQ(Ifm("ouro", {{"model.num_kv_heads", "null"}}).kv_heads, 6);
+  EXPECT_EQ(Ifm("ouro", {{"model.head_dim", "null"}}).head_dim, 8);
+  EXPECT_EQ(Ifm("ouro", {{"model.loop_times", "null"}}).recurrence, 1);
+  EXPECT_DOUBLE_EQ(Ifm("ouro", {{"model.rope_base", "null"}}).rope.theta, 100000);
+}
+
+TEST(IfmConfigs, Huginn) {
+  const ModelSpec spec = Ifm("huginn");
+  EXPECT_EQ((std::vector{spec.prelude_layers, spec.core_layers, spec.coda_layers}),
+            (std::vector{2, 3, 1}));
+  EXPECT_EQ(spec.injection, Injection::kDiagonal);
+  EXPECT_EQ(spec.start, StateStart::kHashed);
+  EXPECT_EQ(spec.recurrence, 8);
+  EXPECT_EQ(Ifm("huginn", {}, 3).recurrence, 3);
+  EXPECT_EQ(Ifm("huginn", {{"model.loop_times", "6"}}).recurrence, 6);
+  const ModelSpec middle = Ifm("middle");
+  EXPECT_EQ(middle.injection, Injection::kNone);
+  EXPECT_EQ(middle.start, StateStart::kPrelude);
+  const ModelSpec zero = Ifm("huginn", {{"model.huginn_state_init", "null"}});
+  EXPECT_EQ(zero.start, StateStart::kNormal);
+  EXPECT_EQ(zero.state_std, 0.0);
+  const ModelSpec linear = Ifm("linear");
+  EXPECT_TRUE(linear.adapter() && linear.adapter_bias && linear.loop_norm && linear.final_norm);
+  EXPECT_FALSE(linear.draft_depths);  // trained at depths that were drawn
+  EXPECT_FALSE(Ifm("linear", {{"model.apply_bias_term", "false"}}).adapter_bias);
+  EXPECT_TRUE(Ifm("parcae").prelude_norm);
+  const ModelSpec ortho = Ifm("orthoinj");
+  EXPECT_EQ(ortho.injection, Injection::kOrthogonal);
+  EXPECT_DOUBLE_EQ(ortho.injection_eps, 1e-3);
+  EXPECT_EQ(Ifm("fixed", {{"model.huginn_sampling_scheme", "fixed"}}).draft_depths,
+            std::vector<int>{});
+}
+
+TEST(IfmConfigs, RefusesWhatWouldChangeTheArithmetic) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"attn_act_func", "softdelta"},
+      {"qknorm", "true"},
+      {"apply_attn_gate", "true"},
+      {"scale_emb", "true"},
+      {"moe_router_bias", "true"},
+      {"apply_rmsnorm", "false"},
+      {"apply_rmsnorm", "null"},
+      {"swiglu", "false"},
+      {"swiglu", "null"},
+      {"norm_affine", "false"},
+      {"layernorm_num_groups", "2"},
+      {"residual_func", "ortho"},
+      {"num_values", "4"},
+      {"rope_head_dim", "8"},
+      {"rope_head_dim", "0"},
+      {"v_head_dim", "32"},
+      {"output_size", "100"},
+      {"dense_prelude_input_injection", "diagonal"},
+      {"num_experts", "-1"},
+      {"num_shared_experts", "1"},
+      {"num_dense_layers", "1"},
+      {"moe_router_score_func", "softmax"},
+      {"moe_router_scaling_factor", "2.5"},
+      {"huginn_hierarchical_state", "three"},
+      {"student", "{\"depth\": 2}"},
+      {"arch", "gekko"},
+      {"arch", "null"},
+      {"huginn_state_init", "uniform"},
+      {"huginn_input_injection", "add"},
+      {"huginn_prelude_norm", "layer"},
+      {"huginn_recurrent_exit_norm", "rms"},
+      {"huginn_sampling_scheme", "uniform"},
+      {"loop_times", "0"},
+      {"num_layers", "3"},
+      {"num_layers", "null"},
+      {"model_dim", "0"},
+      {"vocab_size", "null"},
+      {"huginn_recurrent_layers", "2"},
+      {"huginn_prelude_layers", "-1"},
+      {"rmsnorm_eps", "-1"},
+      {"huginn_prelude_orthogonal", "1"}};
+  for (const auto& [key, value] : refused)
+    ExpectRefused(IfmConfig("huginn").dump().c_str(), std::string("model.") + key, value, key);
+  Json config = IfmConfig("huginn");
+  for (const char* fine : {"causal_attn_backend", "fused_block", "recompute_q", "init_mode",
+                           "huginn_diagonal_dt_init", "chunk_size", "huginn_depth_prior"})
+    config["model"][fine] = "whatever";
+  EXPECT_NO_THROW(With(config.dump().c_str(), {}));
+}
+
+TEST(IfmConfigs, MixturesAndTwoStates) {
+  const ModelSpec moe = Ifm("moe-huginn");
+  EXPECT_EQ(moe.experts, 5);
+  EXPECT_EQ(moe.active_experts, 2);
+  EXPECT_EQ(moe.ff, 24);
+  EXPECT_EQ(moe.core_calls(), 3);
+  const ModelSpec shared = Ifm("shared-hl");
+  EXPECT_EQ(shared.recurrence, 2);
+  EXPECT_EQ(shared.low_cycles, 3);
+  EXPECT_EQ(shared.core_calls(), 4 * 4);
+  EXPECT_FALSE(shared.split_core);
+  EXPECT_EQ(Ifm("split-hl").core_calls(), 4 * 2);
+  EXPECT_EQ(Ifm("split-hl-x2").core_calls(), 4 * 2 * 2);
+  const auto error = [](const char* recipe, const char* key, const char* value) {
+    return ErrorOf([&] { Ifm(recipe, {{std::string("model.") + key, value}}); });
+  };
+  EXPECT_NE(error("moe-ouro", "num_activated_experts", "6").find("num_activated_experts"),
+            std::string::npos);
+  EXPECT_NE(error("moe-ouro", "expert_inter_dim", "0").find("expert_inter_dim"), std::string::npos);
+  EXPECT_NE(error("shared-hl", "loop_times", "5").find("loop_times is 5"), std::string::npos);
+  EXPECT_NE(error("split-hl", "num_layers", "6").find("even number"), std::string::npos);
+}
+
+TEST(IfmConfigs, RefusesWhatDoesNotGoTogether) {
+  const auto error = [](const char* recipe, const ConfigOverrides& overrides) {
+    return ErrorOf([&] { Ifm(recipe, overrides); });
+  };
+  EXPECT_NE(error("linear", {{"model.huginn_prelude_orthogonal", "true"}}).find("diagonal"),
+            std::string::npos);
+  EXPECT_NE(error("middle", {{"model.huginn_state_init", "normal"}}).find("reach the state"),
+            std::string::npos);
+  EXPECT_NE(error("loop-from-1", {{"model.loop_input_injection", "diagonal"}})
+                .find("loop_start_layer of 1"),
+            std::string::npos);
+  EXPECT_NE(error("ouro", {{"model.loop_start_layer", "3"}}).find("loop_start_layer"),
+            std::string::npos);
+  EXPECT_NE(error("ouro", {{"model.loop_end_layers", "4"}}).find("loop_end_layers"),
+            std::string::npos);
+  EXPECT_NE(error("huginn", {{"student", "{}"}}).find("student"), std::string::npos);
+  // A key that nobody reads is a slip of the pen.
+  EXPECT_NE(error("huginn", {{"model.loop_time", "4"}}).find("model.loop_time has no effect"),
+            std::string::npos);
+  EXPECT_NE(error("huginn", {{"loop_times", "4"}}).find("no effect"), std::string::npos);
+}
+
+TEST(IfmConfigs, NamesTensorsThatAreMissingOrUnknown) {
+  const auto load = [](const Json& written, const Json& read) {
+    return ErrorOf([&] {
+      const TemporaryFolder folder;
+      WriteIfmModel(written, folder.path());
+      std::ofstream(folder / "config.json") << read.dump();
+      Model::Load(folder.path());
+    });
+  };
+  EXPECT_EQ(load(IfmConfig("parcae"), IfmConfig("parcae")), "no error");
+  EXPECT_NE(load(IfmConfig("fixed"), IfmConfig("parcae")).find("huginn_prelude_norm_module.weight"),
+            std::string::npos);
+  EXPECT_NE(load(IfmConfig("parcae"), IfmConfig("fixed")).find("huginn_prelude_norm_module.weight"),
+            std::string::npos);
+  EXPECT_NE(load(IfmConfig("ouro"), IfmConfig("raw-injection")).find("input_adapter.weight"),
+            std::string::npos);
 }
 
 TEST(Config, LoopedModelsOfLaterAreNamed) {

@@ -9,7 +9,9 @@
 #include "base/json.h"
 #include "model/model.h"
 #include "tensor/safetensors.h"
+#include "tests/support/ifm_models.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 
@@ -17,8 +19,14 @@ inline std::filesystem::path GoldenFolder() {
   return std::filesystem::path(LOOPSPEC_BINARY_DIR) / "goldens";
 }
 
-// A demo model ("ouro-demo") or a tiny golden one ("ouro-tiny-f32"); `recurrence` > 0 replaces R.
+// A demo model ("ouro-demo"), a tiny golden one ("ouro-tiny-f32") or a recipe of IFM's ("ifm
+// parcae", IfmRecipes()); `recurrence` > 0 replaces R.
 inline Model LoadTestModel(const std::string& name, int recurrence = 0) {
+  if (name.starts_with("ifm ")) {
+    const TemporaryFolder folder;  // the mapped file outlives it
+    WriteIfmModel(IfmConfig(name.substr(4)), folder.path());
+    return Model::Load(folder.path(), {}, recurrence);
+  }
   const auto demo = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / name;
   return Model::Load(std::filesystem::exists(demo) ? demo : GoldenFolder() / name, {}, recurrence);
 }

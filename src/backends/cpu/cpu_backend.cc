@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory_limit.h"
 #include "base/timer.h"
+#include "model/hashed_state.h"
 #include "model/initial_state.h"
 
 namespace loopspec {
@@ -97,17 +98,19 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
   const ModelSpec& spec = model.spec;
   const auto cells = static_cast<size_t>(options_.cells);
   const auto hidden = static_cast<size_t>(spec.hidden);
-  states_.resize(cells * hidden);
-  if (spec.adapter) injected_.resize(cells * hidden);
+  states_.resize(cells * static_cast<size_t>(StateSize()));
+  if (spec.keeps_input()) injected_.resize(cells * hidden);
   const size_t positions = static_cast<size_t>(pages_) * kPageSize + cells;
   rotary_ = LazyBuffer(positions * static_cast<size_t>(spec.head_dim) * sizeof(float));
   rotary_ready_.resize(positions);
   const auto drafts = static_cast<size_t>(MostDrafts(options_));
   distributions_ = LazyBuffer(cells * drafts * static_cast<size_t>(spec.vocab) * sizeof(float));
-  if (spec.adapter) initial_states_.resize(kCachedStates, {-1, std::vector<float>(hidden)});
+  if (spec.start != StateStart::kPrelude)
+    initial_states_.resize(kCachedStates, {-1, std::vector<float>(hidden)});
   decide_.resize(static_cast<size_t>(options_.threads));
   rows_.reserve(cells);
   fresh_.reserve(cells);
+  fresh_states_.reserve(cells);
   readout_rows_.reserve(cells);
   e_.reserve(cells);
   coda_x_.resize(cells * hidden);
@@ -146,13 +149,16 @@ void CpuBackend::Embed(int32_t token, float* to) {
 
 void CpuBackend::FillInitialState(int32_t position, float* to) {
   const auto hidden = static_cast<size_t>(model_.spec.hidden);
+  const bool hashed = model_.spec.start == StateStart::kHashed;
   const double scale = model_.spec.state_std * model_.spec.embed_scale;
+  const auto hash_scale = static_cast<float>(std::sqrt(2.0 / static_cast<double>(hidden)));
   CachedState& cached = initial_states_[static_cast<size_t>(position) % kCachedStates];
   if (cached.position != position) {
     cached.position = position;
-    for (size_t i = 0; i < hidden; ++i) {
-      cached.state[i] = InitialState(options_.state_seed, static_cast<uint32_t>(position),
-                                     static_cast<uint32_t>(i), scale);
+    const auto at = static_cast<uint32_t>(position);
+    for (uint32_t i = 0; i < hidden; ++i) {
+      cached.state[i] =
+          hashed ? HashedState(at, i, hash_scale) : InitialState(options_.state_seed, at, i, scale);
     }
   }
   std::copy(cached.state.begin(), cached.state.end(), to);
@@ -179,6 +185,7 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
   LOOPSPEC_CHECK(static_cast<int>(plan.rows.size()) <= options_.cells);
   rows_.clear();
   fresh_.clear();
+  fresh_states_.clear();
   readout_rows_.clear();
   e_.clear();
   row_cells_.clear();
@@ -210,12 +217,10 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
                    rotary,
                    rotary + spec.head_dim / 2};
     rows_.push_back(batch);
-    if (spec.adapter) e_.push_back(Injected(row.cell));
+    if (spec.keeps_input()) e_.push_back(Injected(row.cell));
     if (row.depth > 0) continue;
-    if (spec.adapter) {
-      FillInitialState(row.position, batch.x);
-      batch.x = Injected(row.cell);
-    }
+    StartState(row.position, batch.x, fresh_states_);
+    if (spec.keeps_input()) batch.x = Injected(row.cell);
     Embed(row.token, batch.x);
     batch.plane = planes_.Prelude(0);
     fresh_.push_back(batch);
@@ -229,6 +234,8 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
     if (spec.coda_layers > 0) {  // the coda must not disturb the state, which goes on
       batch.x = coda_x_.data() + i * static_cast<size_t>(spec.hidden);
       batch.plane = planes_.Coda(0, readout.readout);
+    } else if (spec.two_states()) {
+      batch.x = High(batch.x);
     }
     readout_rows_.push_back(batch);
   }
@@ -247,11 +254,63 @@ void CpuBackend::Commits(Worker& worker, const StepPlan& plan) {
   worker.Sync();
 }
 
+// Sets the state of a new row, or lists it among those that P will set.
+void CpuBackend::StartState(int32_t position, float* state, std::vector<float*>& from_prelude) {
+  const bool two = model_.spec.two_states();
+  if (model_.spec.start != StateStart::kPrelude)
+    FillInitialState(position, two ? High(High(state)) : state);
+  if (two) {
+    from_prelude.push_back(High(state));
+  } else if (model_.spec.start == StateStart::kPrelude && model_.spec.keeps_input()) {
+    from_prelude.push_back(state);
+  }
+}
+
+void CpuBackend::Prelude(Worker& worker, std::span<const BatchRow> rows,
+                         std::span<float* const> states, bool related) {
+  stack_.Blocks(worker, weights_.prelude, rows, related);
+  stack_.FinishPrelude(worker, rows, states);
+}
+
 void CpuBackend::Recurrence(Worker& worker, std::span<BatchRow> rows,
                             std::span<const float* const> e, bool related) {
-  if (model_.spec.adapter) stack_.Adapter(worker, rows, e);
+  if (model_.spec.two_states()) {
+    HierarchicalRecurrence(worker, rows, e, related);
+    return;
+  }
+  stack_.Inject(worker, rows, e);
   stack_.Blocks(worker, weights_.core, rows, related);
   stack_.LoopNorm(worker, rows);
+}
+
+// L several times, then H: each from the sum of the two. Rows stand at one update together.
+void CpuBackend::HierarchicalRecurrence(Worker& worker, std::span<BatchRow> rows,
+                                        std::span<const float* const> e, bool related) {
+  const ModelSpec& spec = model_.spec;
+  const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
+  const std::span<const Block> all = weights_.core;
+  const size_t half = all.size() / 2;
+  int call = 0;
+  for (int update = 0; update <= spec.low_cycles; ++update) {
+    const bool low = update < spec.low_cycles;
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      float *x = rows[r].x, *high = High(x);
+      std::copy_n(high, spec.hidden, x);
+      AddTo(x, High(high), spec.hidden);
+    }
+    stack_.Inject(worker, rows, e);
+    const std::span<const Block> blocks = !spec.split_core ? all
+                                          : low            ? all.subspan(half)
+                                                           : all.first(half);
+    for (int i = 0; i < spec.core_repeats; ++i) {
+      stack_.Blocks(worker, blocks, rows, related, call);
+      call += static_cast<int>(blocks.size());
+    }
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      float* high = High(rows[r].x);
+      std::copy_n(rows[r].x, spec.hidden, low ? High(high) : high);
+    }
+  }
 }
 
 void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
@@ -259,10 +318,7 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
   const bool lead = worker.index() == 0;
   Timer timer;
   Commits(worker, plan);
-  if (!fresh_.empty() && spec.prelude_layers > 0) {
-    stack_.Blocks(worker, weights_.prelude, fresh_, related_);
-    worker.Sync();
-  }
+  if (!fresh_.empty() && has_prelude()) Prelude(worker, fresh_, fresh_states_, related_);
   if (lead) result_.prelude_seconds = timer.Seconds();
   timer.Reset();
 
@@ -271,7 +327,7 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
     // The next recurrence is one depth on. Nobody waits: planes are read in attention only, and
     // every block has barriers before and after it.
     if (lead) {
-      for (BatchRow& row : rows_) row.plane += spec.core_layers;
+      for (BatchRow& row : rows_) row.plane += spec.core_calls();
     }
   }
   if (!rows_.empty()) worker.Sync();
@@ -284,7 +340,7 @@ void CpuBackend::RunStep(Worker& worker, const StepPlan& plan) {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         const float* state =
             rows_[static_cast<size_t>(plan.readouts[static_cast<size_t>(i)].row)].x;
-        stack_.CodaInput(state, readout_rows_[static_cast<size_t>(i)].x);
+        stack_.CodaInput(Readable(state), readout_rows_[static_cast<size_t>(i)].x);
       }
       stack_.Blocks(worker, weights_.coda, readout_rows_, related_);
     }
@@ -378,17 +434,19 @@ void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
   LOOPSPEC_CHECK(last <= spec.recurrence);
   const size_t n = tokens.size();
   const auto hidden = static_cast<size_t>(spec.hidden);
-  chunk_x_.resize(kChunk * hidden);
-  chunk_e_.resize(spec.adapter ? kChunk * hidden : 0);
+  const auto state_size = static_cast<size_t>(StateSize());
+  chunk_x_.resize(kChunk * state_size);
+  chunk_e_.resize(spec.keeps_input() ? kChunk * hidden : 0);
   chunk_coda_.resize(kChunk * hidden);
   if (sinks.logits != nullptr) chunk_logits_.resize(kChunk * static_cast<size_t>(spec.vocab));
 
   std::vector<BatchRow> rows(n), prelude(n);
-  std::vector<const float*> e(spec.adapter ? n : 0);
+  std::vector<const float*> e(spec.keeps_input() ? n : 0);
+  std::vector<float*> states;
   for (size_t i = 0; i < n; ++i) {
     const int32_t position = start + static_cast<int32_t>(i);
     const float* rotary = Rotary(position);
-    float* x = chunk_x_.data() + i * hidden;
+    float* x = chunk_x_.data() + i * state_size;
     rows[i] = {x,
                plan.sequence.pages,
                position + 1,
@@ -401,15 +459,14 @@ void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
                rotary + spec.head_dim / 2};
     prelude[i] = rows[i];
     prelude[i].plane = planes_.Prelude(0);
-    if (spec.adapter) {
-      FillInitialState(position, x);
+    StartState(position, x, states);
+    if (spec.keeps_input()) {
       prelude[i].x = chunk_e_.data() + i * hidden;
       e[i] = prelude[i].x;
     }
     Embed(tokens[i], prelude[i].x);
   }
-  if (spec.prelude_layers > 0)
-    pool_.Run([&](Worker& worker) { stack_.Blocks(worker, weights_.prelude, prelude, true); });
+  if (has_prelude()) pool_.Run([&](Worker& worker) { Prelude(worker, prelude, states, true); });
   size_t next = 0;  // readout depth to come
   // A run for every recurrence: between runs the team may change.
   for (int depth = 1; depth <= last; ++depth) {
@@ -421,7 +478,7 @@ void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
       ChunkReadout(worker, rows, static_cast<int>(next), start, sinks);
     });
     if (readout) ++next;
-    for (BatchRow& row : rows) row.plane += spec.core_layers;
+    for (BatchRow& row : rows) row.plane += spec.core_calls();
   }
 }
 
@@ -431,6 +488,9 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
   if (spec.coda_layers == 0 && sinks.logits == nullptr) return;
   // Every worker has its own list of the rows; what they point to is shared.
   std::vector<BatchRow> coda(rows.begin(), rows.end());
+  if (spec.two_states()) {
+    for (BatchRow& row : coda) row.x = High(row.x);
+  }
   if (spec.coda_layers > 0) {
     for (size_t i = 0; i < coda.size(); ++i) {
       coda[i].x = chunk_coda_.data() + i * static_cast<size_t>(spec.hidden);
@@ -438,7 +498,7 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
     }
     const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
     for (int64_t i = mine.begin; i < mine.end; ++i)
-      stack_.CodaInput(rows[static_cast<size_t>(i)].x, coda[static_cast<size_t>(i)].x);
+      stack_.CodaInput(Readable(rows[static_cast<size_t>(i)].x), coda[static_cast<size_t>(i)].x);
     stack_.Blocks(worker, weights_.coda, coda, true);
   }
   if (sinks.logits != nullptr) {
@@ -446,7 +506,7 @@ void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int read
     for (size_t i = 0; worker.index() == 0 && i < rows.size(); ++i) {
       const int32_t position = start + static_cast<int32_t>(i);
       if (sinks.states != nullptr)
-        (*sinks.states)(position, readout, {rows[i].x, static_cast<size_t>(spec.hidden)});
+        (*sinks.states)(position, readout, {Readable(rows[i].x), static_cast<size_t>(spec.hidden)});
       (*sinks.logits)(position, readout,
                       {chunk_logits_.data() + i * static_cast<size_t>(spec.vocab),
                        static_cast<size_t>(spec.vocab)});

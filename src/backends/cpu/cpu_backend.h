@@ -54,6 +54,9 @@ class CpuBackend : public Backend {
   void Embed(int32_t token, float* to);
   void FillInitialState(int32_t position, float* to);
   const float* Rotary(int32_t position);  // cos | sin, head_dim / 2 of each
+  void StartState(int32_t position, float* state, std::vector<float*>& from_prelude);
+  void Prelude(Worker& worker, std::span<const BatchRow> rows, std::span<float* const> states,
+               bool related);
   void Recurrence(Worker& worker, std::span<BatchRow> rows, std::span<const float* const> e,
                   bool related);
   struct Sinks {  // null: not asked for
@@ -65,7 +68,23 @@ class CpuBackend : public Backend {
   void ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,
                     const Sinks& sinks);
 
-  float* State(int cell) { return states_.data() + int64_t{cell} * model_.spec.hidden; }
+  // Whether P is more than the embedding.
+  bool has_prelude() const {
+    const ModelSpec& spec = model_.spec;
+    return spec.prelude_layers > 0 || spec.prelude_norm || spec.keeps_input();
+  }
+  // What blocks work on, and with two states H and L after it.
+  int64_t StateSize() const {
+    return int64_t{model_.spec.two_states() ? 3 : 1} * model_.spec.hidden;
+  }
+  float* State(int cell) { return states_.data() + cell * StateSize(); }
+  float* High(float* state) const { return state + model_.spec.hidden; }
+  // What C reads of a state.
+  const float* Readable(const float* state) const {
+    return model_.spec.two_states() ? state + model_.spec.hidden : state;
+  }
+  void HierarchicalRecurrence(Worker& worker, std::span<BatchRow> rows,
+                              std::span<const float* const> e, bool related);
   float* Injected(int cell) { return injected_.data() + int64_t{cell} * model_.spec.hidden; }
 
   const Model& model_;
@@ -79,7 +98,7 @@ class CpuBackend : public Backend {
 
   // Per cell.
   std::vector<float> states_;    // H_b
-  std::vector<float> injected_;  // Raven's e
+  std::vector<float> injected_;  // e, or the update that is made of it
   LazyBuffer distributions_;     // q_j of recorded drafts
 
   // Rotary tables by position, filled when first needed.
@@ -99,9 +118,10 @@ class CpuBackend : public Backend {
   bool related_ = false;           // rows of the step may attend to each other
   std::vector<char> plane_taken_;  // by sequence and depth, while a step is prepared
   std::vector<const float*> e_;
-  std::vector<int32_t> row_cells_;  // chains with the row's own cell at the end
-  std::vector<float> coda_x_;       // [rows, hidden]
-  std::vector<float> logits_;       // [readouts, vocab]
+  std::vector<float*> fresh_states_;  // those that start from P's output
+  std::vector<int32_t> row_cells_;    // chains with the row's own cell at the end
+  std::vector<float> coda_x_;         // [rows, hidden]
+  std::vector<float> logits_;         // [readouts, vocab]
   std::vector<DecideScratch> decide_;
   QuantizedTensor::Scratch embed_scratch_;  // of an embedding of few bits
   StepResult result_;

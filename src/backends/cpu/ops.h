@@ -16,6 +16,11 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* o
 // x += y
 void AddTo(float* x, const float* y, int64_t n);
 
+// s = decay * s + u, by channel.
+void InjectDiagonal(float* s, const float* decay, const float* u, int64_t n);
+// The same after decay * s has lost its part along u: k - (k.u) / (u.u + eps) u + u, k = decay * s.
+void InjectOrthogonal(float* s, const float* decay, const float* u, float eps, int64_t n);
+
 // out = silu(gate) * up
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out);
 

@@ -51,6 +51,40 @@ void AddTo(float* x, const float* y, int64_t n) {
   for (; i < n; ++i) x[i] += y[i];
 }
 
+void InjectDiagonal(float* s, const float* decay, const float* u, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VF k = hn::Mul(hn::LoadU(kD, decay + i), hn::LoadU(kD, s + i));
+    hn::StoreU(hn::Add(k, hn::LoadU(kD, u + i)), kD, s + i);
+  }
+  for (; i < n; ++i) s[i] = decay[i] * s[i] + u[i];
+}
+
+void InjectOrthogonal(float* s, const float* decay, const float* u, float eps, int64_t n) {
+  VF along = hn::Zero(kD), squares = hn::Zero(kD);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VF k = hn::Mul(hn::LoadU(kD, decay + i), hn::LoadU(kD, s + i));
+    const VF v = hn::LoadU(kD, u + i);
+    hn::StoreU(k, kD, s + i);
+    along = hn::MulAdd(k, v, along);
+    squares = hn::MulAdd(v, v, squares);
+  }
+  float ku = hn::GetLane(hn::SumOfLanes(kD, along)), uu = hn::GetLane(hn::SumOfLanes(kD, squares));
+  for (; i < n; ++i) {
+    s[i] *= decay[i];
+    ku += s[i] * u[i];
+    uu += u[i] * u[i];
+  }
+  const float part = ku / (uu + eps);
+  const VF wide = hn::Set(kD, part);
+  for (i = 0; i + kLanes <= n; i += kLanes) {
+    const VF v = hn::LoadU(kD, u + i);
+    hn::StoreU(hn::Add(hn::NegMulAdd(wide, v, hn::LoadU(kD, s + i)), v), kD, s + i);
+  }
+  for (; i < n; ++i) s[i] = s[i] - part * u[i] + u[i];
+}
+
 // e^x = 2^n e^r, |r| <= ln(2) / 2, to the last bit or two; beyond +-87 the value of +-87.
 HWY_INLINE VF Exponential(VF x) {
   const hn::RebindToSigned<D> di;
@@ -313,6 +347,8 @@ namespace loopspec::cpu {
 
 HWY_EXPORT(RmsNorm);
 HWY_EXPORT(AddTo);
+HWY_EXPORT(InjectDiagonal);
+HWY_EXPORT(InjectOrthogonal);
 HWY_EXPORT(SwiGlu);
 HWY_EXPORT(Rotate);
 HWY_EXPORT(RotateInterleaved);
@@ -324,6 +360,12 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* o
 }
 void AddTo(float* x, const float* y, int64_t n) {
   HWY_DYNAMIC_DISPATCH(AddTo)(x, y, n);
+}
+void InjectDiagonal(float* s, const float* decay, const float* u, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(InjectDiagonal)(s, decay, u, n);
+}
+void InjectOrthogonal(float* s, const float* decay, const float* u, float eps, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(InjectOrthogonal)(s, decay, u, eps, n);
 }
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(SwiGlu)(gate, up, n, out);

@@ -8,8 +8,6 @@
 namespace loopspec::cpu {
 namespace {
 
-constexpr int64_t kFfChunk = 64;  // outputs of gate and up that a worker holds at a time
-
 const float* Data(const std::vector<float>& v) {
   return v.empty() ? nullptr : v.data();
 }
@@ -24,12 +22,28 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
       attention_(kv.int8() ? Int8Attention(spec.head_dim)
                            : ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
       max_positions_(max_positions) {
-  packed_ = LazyBuffer(weights.PackedBytes(row_capacity, (spec.adapter ? 2 : 1) * spec.hidden));
+  // Rows of the feed-forward: with a mixture, every row stands with each of its experts.
+  int slots = row_capacity;
+  if (spec.experts > 0) {
+    for (const MatMulKernel* kernel : weights.kernels)
+      slot_block_ = std::max(slot_block_, kernel->row_block);
+    slots = row_capacity * spec.active_experts + spec.experts * slot_block_;
+    const auto rows = static_cast<size_t>(row_capacity);
+    normed_.resize(rows * static_cast<size_t>(spec.hidden));
+    scores_.resize(rows * static_cast<size_t>(spec.experts));
+    choices_.resize(rows * static_cast<size_t>(spec.active_experts));
+    slot_rows_.resize(static_cast<size_t>(slots));
+    expert_slots_.resize(static_cast<size_t>(spec.experts) + 1);
+    expert_rows_.resize(static_cast<size_t>(spec.experts));
+  }
+  packed_ =
+      LazyBuffer(std::max(weights.PackedBytes(row_capacity, (spec.adapter() ? 2 : 1) * spec.hidden),
+                          weights.PackedBytes(slots, spec.hidden)));
   packed_att_ = LazyBuffer(weights.PackedBytes(row_capacity, spec.q_size()));
-  packed_ff_ = LazyBuffer(weights.PackedBytes(row_capacity, spec.ff));
+  packed_ff_ = LazyBuffer(weights.PackedBytes(slots, spec.ff));
   qkv_.resize(static_cast<size_t>(row_capacity) *
               static_cast<size_t>(spec.q_size() + 2 * spec.kv_size()));
-  sub_.resize(static_cast<size_t>(row_capacity) * static_cast<size_t>(spec.hidden));
+  sub_.resize(static_cast<size_t>(slots) * static_cast<size_t>(spec.hidden));
   scratch_.resize(static_cast<size_t>(threads));
   for (Scratch& scratch : scratch_) {
     scratch.row.resize(static_cast<size_t>(std::max(spec.hidden, spec.q_size())));
@@ -47,9 +61,13 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int th
 }
 
 void Stack::Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows,
-                   bool related) {
+                   bool related, int first_call) {
   for (size_t layer = 0; layer < blocks.size(); ++layer) {
-    AttentionPart(worker, blocks[layer], rows, static_cast<int>(layer), related);
+    AttentionPart(worker, blocks[layer], rows, first_call + static_cast<int>(layer), related);
+    if (!blocks[layer].experts.empty()) {
+      ExpertsPart(worker, blocks[layer], rows);
+      continue;
+    }
     // After the last block most often comes the first again.
     MlpPart(worker, blocks[layer], blocks[(layer + 1) % blocks.size()], rows);
   }
@@ -130,9 +148,10 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     worker.Sync();
   }
 
+  const std::byte* next =
+      block.experts.empty() ? block.gate_up.At(ShareFf(worker, block).begin) : block.router.At(0);
   block.attn_out.Multiply(hidden.begin, hidden.end, packed_att_.data(), n,
-                          sub_.data() + hidden.begin, h,
-                          block.gate_up.At(ShareFf(worker, block).begin));
+                          sub_.data() + hidden.begin, h, next);
   worker.Sync();
 
   for (int64_t r = mine.begin; r < mine.end; ++r)
@@ -350,6 +369,49 @@ void Stack::MlpPart(Worker& worker, const Block& block, const Block& next,
 
   for (int64_t r = mine.begin; r < mine.end; ++r)
     AddSublayer(rows[r].x, sub_.data() + r * h, block.mlp_norm_out);
+}
+
+void Stack::FinishPrelude(Worker& worker, std::span<const BatchRow> rows,
+                          std::span<float* const> states) {
+  const Linear& update = weights_.update;
+  const int n = static_cast<int>(rows.size());
+  const int64_t h = spec_.hidden;
+  const Worker::Range mine = worker.Share(n);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    float* e = rows[r].x;
+    if (spec_.prelude_norm)
+      RmsNorm(e, weights_.prelude_norm.data(), static_cast<float>(spec_.norm_eps), h, e);
+    if (!states.empty()) std::copy_n(e, h, states[r]);
+    if (spec_.two_states() && spec_.start == StateStart::kPrelude)
+      std::copy_n(e, h, states[r] + h);  // L, which follows H
+    if (spec_.injects_update())
+      update.kernel->pack(packed_.data(), static_cast<int>(r), h, 0, e, h);
+  }
+  worker.Sync();
+  if (!spec_.injects_update()) return;
+  const Worker::Range hidden = worker.Share(h, update.kernel->grain);
+  update.Multiply(hidden.begin, hidden.end, packed_.data(), n, sub_.data() + hidden.begin, h);
+  worker.Sync();
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    for (int64_t i = 0; i < h; ++i)
+      rows[r].x[i] = weights_.step[static_cast<size_t>(i)] * sub_[static_cast<size_t>(r * h + i)];
+  }
+  worker.Sync();
+}
+
+void Stack::Inject(Worker& worker, std::span<const BatchRow> rows,
+                   std::span<const float* const> e) {
+  if (spec_.adapter()) Adapter(worker, rows, e);
+  if (!spec_.injects_update()) return;
+  const Worker::Range mine = worker.Share(static_cast<int64_t>(rows.size()));
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    if (spec_.injection == Injection::kDiagonal) {
+      InjectDiagonal(rows[r].x, weights_.decay.data(), e[r], spec_.hidden);
+    } else {
+      InjectOrthogonal(rows[r].x, weights_.decay.data(), e[r],
+                       static_cast<float>(spec_.injection_eps), spec_.hidden);
+    }
+  }
 }
 
 void Stack::Adapter(Worker& worker, std::span<const BatchRow> rows,

@@ -38,12 +38,17 @@ class Stack {
         int64_t max_positions);
 
   // `related`: rows may attend to each other on the same plane, as those of a prompt do, and those
-  // of a chain of branches at the same depth.
+  // of a chain of branches at the same depth. `first_call`: calls of blocks since the rows' planes.
   void Blocks(Worker& worker, std::span<const Block> blocks, std::span<const BatchRow> rows,
-              bool related);
+              bool related, int first_call = 0);
 
-  // B's first stage (Raven): x = adapter [x, e] (+ bias).
-  void Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e);
+  // P's last stage, where rows hold its output e: its norm; `states` get a copy where they start
+  // from e (empty: they do not); and where B adds the same u in every recurrence, u = step (W e)
+  // takes the place of e.
+  void FinishPrelude(Worker& worker, std::span<const BatchRow> rows,
+                     std::span<float* const> states);
+  // B's first stage: mixes e, or what FinishPrelude made of it, into the state.
+  void Inject(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e);
   // B's last stage (Ouro): x = norm(x).
   void LoopNorm(Worker& worker, std::span<const BatchRow> rows);
   // What the blocks of C begin with: a copy of one row's state, normed where the model has it.
@@ -80,12 +85,19 @@ class Stack {
   bool HeadsPackAlone(const MatMulKernel& kernel) const;
   void StoreKeysValues(const Block& block, const BatchRow& row, int plane, int head, float* qkv);
   void RotateHead(const BatchRow& row, const float* bias, float* head) const;
+  void Adapter(Worker& worker, std::span<const BatchRow> rows, std::span<const float* const> e);
   void AddSublayer(float* x, float* sub, const std::vector<float>& norm_out) const;
   int64_t FfGrain(const Block& block) const;
   Worker::Range ShareFf(const Worker& worker, const Block& block) const;
   // `next`: the block that most likely comes after this one.
   void MlpPart(Worker& worker, const Block& block, const Block& next,
                std::span<const BatchRow> rows);
+
+  void ExpertsPart(Worker& worker, const Block& block, std::span<const BatchRow> rows);
+  void ChooseExperts(const Block& block, int rows);
+  void MultiplyExpert(Worker& worker, const Expert& expert, int first_slot, int count);
+
+  static constexpr int64_t kFfChunk = 64;  // outputs of gate and up that a worker holds at a time
 
   const ModelSpec& spec_;
   const Weights& weights_;
@@ -98,7 +110,19 @@ class Stack {
   LazyBuffer packed_ff_;    // inputs of `down`
   std::vector<float> qkv_;  // [rows, q + 2 kv]
   std::vector<float> sub_;  // [rows, hidden]: output of a sublayer
-  struct Scratch {          // per worker
+  // A mixture: rows by expert, each expert's in slots that begin at a block of packed rows.
+  struct Choice {
+    int expert, slot;
+    float weight;
+  };
+  std::vector<float> normed_;      // [rows, hidden]
+  std::vector<float> scores_;      // [rows, experts]
+  std::vector<Choice> choices_;    // [rows, active experts], the likeliest first
+  std::vector<int> slot_rows_;     // the row of each slot, -1: none
+  std::vector<int> expert_slots_;  // [experts + 1]: where each expert's slots begin
+  std::vector<int> expert_rows_;   // [experts]: how many of them are rows
+  int slot_block_ = 1;             // slots of an expert begin at a multiple of this
+  struct Scratch {                 // per worker
     std::vector<float> row, gate, up, head_out;
     LazyBuffer attention;
     std::vector<KvRun> runs;

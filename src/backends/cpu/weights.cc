@@ -55,10 +55,21 @@ class Preparer {
   std::vector<Block> Prepare(const std::vector<BlockWeights>& stack) {
     std::vector<Block> blocks;
     for (const BlockWeights& from : stack) {
-      blocks.push_back({Widen(from.attn_norm_in), Widen(from.attn_norm_out),
-                        Widen(from.mlp_norm_in), Widen(from.mlp_norm_out), Widen(from.q_norm),
-                        Widen(from.k_norm), Widen(from.qk_bias), Prepare(from.qkv),
-                        Prepare(from.attn_out), Prepare(from.gate_up), Prepare(from.down)});
+      blocks.push_back({Widen(from.attn_norm_in),
+                        Widen(from.attn_norm_out),
+                        Widen(from.mlp_norm_in),
+                        Widen(from.mlp_norm_out),
+                        Widen(from.q_norm),
+                        Widen(from.k_norm),
+                        Widen(from.qk_bias),
+                        Prepare(from.qkv),
+                        Prepare(from.attn_out),
+                        Prepare(from.gate_up),
+                        Prepare(from.down),
+                        Prepare(from.router),
+                        {}});
+      for (const ExpertWeights& expert : from.experts)
+        blocks.back().experts.push_back({Prepare(expert.gate_up), Prepare(expert.down)});
     }
     return blocks;
   }
@@ -195,6 +206,11 @@ void MarkCached(std::vector<Block>& core, Linear& adapter) {
   for (Block& block : core) {
     for (Linear* matrix : {&block.qkv, &block.attn_out, &block.gate_up, &block.down})
       matrices.push_back(matrix);
+    matrices.push_back(&block.router);
+    for (Expert& expert : block.experts) {
+      matrices.push_back(&expert.gate_up);
+      matrices.push_back(&expert.down);
+    }
   }
   int64_t bytes = 0;
   for (const Linear* matrix : matrices) bytes += matrix->out * matrix->row_bytes;
@@ -254,8 +270,12 @@ Weights::Weights(const Model& model, ComputeMode compute, const InputObserver& o
   core = preparer.Prepare(model.weights.core);
   coda = preparer.Prepare(model.weights.coda);
   adapter = preparer.Prepare(model.weights.adapter);
+  update = preparer.Prepare(model.weights.update);
   MarkCached(core, adapter);
   head = preparer.Prepare(model.weights.head);
+  step = Widen(model.weights.step);
+  decay = Widen(model.weights.decay);
+  prelude_norm = Widen(model.weights.prelude_norm);
   loop_norm = Widen(model.weights.loop_norm);
   final_norm = Widen(model.weights.final_norm);
 }

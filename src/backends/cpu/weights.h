@@ -40,17 +40,24 @@ struct Linear {
   const std::byte* At(int64_t begin) const;
 };
 
+struct Expert {
+  Linear gate_up, down;
+};
+
 struct Block {
   std::vector<float> attn_norm_in, attn_norm_out, mlp_norm_in, mlp_norm_out, q_norm, k_norm;
   std::vector<float> qk_bias;  // [q_size + kv_size], or empty
   Linear qkv, attn_out, gate_up, down;
+  Linear router;  // of a mixture, which has experts instead of gate_up and down
+  std::vector<Expert> experts;
 };
 
 struct Weights {
   TensorView embedding;
   std::vector<Block> prelude, core, coda;
-  Linear adapter, head;
-  std::vector<float> loop_norm, final_norm;
+  Linear adapter, update, head;
+  std::vector<float> step, decay;  // of the update, by channel
+  std::vector<float> prelude_norm, loop_norm, final_norm;
   // Matrices that had to be rounded to bf16 (float32 or f16 checkpoints run with bf16 activations),
   // and small ones packed for speed. All others stay where the checkpoint maps them.
   std::vector<std::unique_ptr<uint16_t[]>> converted;

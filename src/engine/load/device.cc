@@ -80,6 +80,11 @@ KvType ParseKvType(const std::string& text, ComputeMode compute) {
   if (text == "bf16" && compute == ComputeMode::kF32)
     Fail("key/value type bf16 with compute f32: expected auto, int8, or compute bf16");
   if (text == "auto" || text == "bf16") return KvType::kCompute;
+  if (text == "terminal")
+    Fail(
+        "key/value type terminal keeps the last loop's keys alone, so that a token's first loop "
+        "waits for the last loop of the token before it and no draft can run ahead: expected auto, "
+        "bf16 or int8");
   Fail("key/value type {}: expected auto, bf16 or int8", text);
 }
 

@@ -32,7 +32,14 @@ ModelWeights BindHuginn(const ModelSpec& spec, WeightBinder& binder);
 // Makes of a Raven's facts those of a Huginn; `what` names the config in errors.
 void SetHuginnLayout(ModelSpec& spec, bool qk_bias, const std::string& what);
 
-// What the layouts have in common: keys, and all tensors but those inside a block.
+// ---- No model_type: {"model": {"arch": "transformer" | "huginn", ...}} ----
+
+// `config` reads the inner object.
+ModelSpec ReadIfmSpec(const ConfigReader& config);
+ModelWeights BindIfm(const ModelSpec& spec, WeightBinder& binder);
+
+// ---- What Raven's layouts have in common: keys, and all tensors but those inside a block ----
+
 ModelSpec ReadRavenKeys(const ConfigReader& config);
 using BlockBinder = BlockWeights (*)(const ModelSpec& spec, const std::string& at,
                                      WeightBinder& binder);

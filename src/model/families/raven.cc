@@ -87,7 +87,8 @@ ModelSpec ReadRavenKeys(const ConfigReader& config) {
   spec.coda_layers = config.Int("n_layers_in_coda", 0, kMaxLayers);
   spec.recurrence = config.Int("mean_recurrence", 1, kMaxRecurrence);
   spec.final_norm = true;
-  spec.adapter = true;
+  spec.injection = Injection::kLinear;
+  spec.start = StateStart::kNormal;
   spec.adapter_bias = config.BoolOr("bias", false);
   spec.tied_head = config.BoolOr("tie_embeddings", false);
   spec.norm_eps = config.Number("norm_eps");

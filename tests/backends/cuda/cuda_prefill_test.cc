@@ -54,7 +54,9 @@ ModelSpec SmallRaven() {
   spec.recurrence = 3;
   spec.norms = NormPlacement::kPre;
   spec.loop_norm = false;
-  spec.final_norm = spec.adapter = true;
+  spec.final_norm = true;
+  spec.injection = Injection::kLinear;
+  spec.start = StateStart::kNormal;
   spec.state_std = 0.02;
   return spec;
 }
@@ -95,7 +97,9 @@ std::vector<Shape> Shapes() {
   huginn.family = "huginn";
   huginn.prelude_layers = huginn.coda_layers = 1;
   huginn.recurrence = 3;
-  huginn.adapter = huginn.coda_norm = huginn.tied_head = true;
+  huginn.coda_norm = huginn.tied_head = true;
+  huginn.injection = Injection::kLinear;
+  huginn.start = StateStart::kNormal;
   huginn.state_std = 0.02;
   shapes.push_back({"Huginn's block", huginn, {2, 3}});
   shapes.push_back({"heads of 128, int8 keys", Small(), {1, 2}, KvType::kInt8});
@@ -409,7 +413,7 @@ TEST_P(CudaPrefill, IsNearDoublePrecision) {
   LOOPSPEC_NEEDS_GPU();
   const int length = 150;
   const Shape small = shape();
-  if (small.spec.adapter) GTEST_SKIP() << "the reference has no adapter; the golden files have";
+  if (small.spec.adapter()) GTEST_SKIP() << "the reference has no adapter; the golden files have";
   Prompts prompts(small, 256);
   const std::vector<int32_t> tokens = prompts.Tokens(0, length);
   const std::vector<double> expected = ReferenceLogits(prompts.backend().model(), tokens);

@@ -47,7 +47,8 @@ inline ModelSpec RavenLike(bool olmo) {
   spec.norms = olmo ? NormPlacement::kPost : NormPlacement::kPre;
   spec.qk_norm = olmo;
   spec.final_norm = true;
-  spec.adapter = true;
+  spec.injection = Injection::kLinear;
+  spec.start = StateStart::kNormal;
   spec.state_std = 0.5;
   return spec;
 }

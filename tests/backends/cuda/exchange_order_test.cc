@@ -429,7 +429,7 @@ TEST(LowLatencyExchange, ShowsKeysOfTheStepToItsOtherRows) {
         c.relation = PhaseRelation::kNone;
         Simulation careless(c);
         const bool anyway =
-            specs[i].qk_norm || specs[i].qk_bias || (apart == 1 && specs[i].adapter);
+            specs[i].qk_norm || specs[i].qk_bias || (apart == 1 && specs[i].adapter());
         EXPECT_EQ(careless.Run(kPhaseCore, 3), anyway) << "model " << i << ", " << apart;
       }
     }

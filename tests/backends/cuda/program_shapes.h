@@ -25,7 +25,8 @@ inline DeviceModel ShapesOf(const ModelSpec& spec) {
   model.core.assign(static_cast<size_t>(spec.core_layers), block);
   model.coda.assign(static_cast<size_t>(spec.coda_layers), block);
   model.head = Matrix(TileLayout::Plain(spec.vocab).rows(), spec.hidden);
-  if (spec.adapter) model.adapter = Matrix(TileLayout::Plain(spec.hidden).rows(), 2 * spec.hidden);
+  if (spec.adapter())
+    model.adapter = Matrix(TileLayout::Plain(spec.hidden).rows(), 2 * spec.hidden);
   return model;
 }
 
@@ -46,7 +47,8 @@ inline ModelSpec RandomSpec(std::mt19937& random) {
   spec.family = "ouro";
   if (random() % 2 == 0) {
     spec.family = "raven";
-    spec.adapter = true;
+    spec.injection = Injection::kLinear;
+    spec.start = StateStart::kNormal;
     spec.prelude_layers = among({1, 2});
     spec.coda_layers = among({1, 2});
     constexpr NormPlacement kNorms[] = {NormPlacement::kPre, NormPlacement::kPost,

@@ -37,6 +37,21 @@ int HeadStride(const ModelSpec& spec) {
   Fail("the model's head_dim is {}, the CUDA backend takes at most 256", spec.head_dim);
 }
 
+// Parts of a model that there is no code for here; it must not run without them.
+void CheckParts(const ModelSpec& spec) {
+  const char* missing = nullptr;
+  if (spec.injects_update()) missing = "an injection by channel";
+  if (spec.start == StateStart::kHashed) missing = "a hashed initial state";
+  if (spec.prelude_norm) missing = "a norm at the end of P";
+  if (spec.adapter() && spec.start == StateStart::kPrelude)
+    missing = "an adapter of P's own output";
+  if (spec.experts > 0) missing = "a mixture of experts";
+  if (spec.two_states()) missing = "two states";
+  if (missing != nullptr)
+    Fail("the {} model has {}, which the CUDA backend does not have; the CPU backend does",
+         spec.family, missing);
+}
+
 void CheckShapes(const ModelSpec& spec) {
   if (spec.hidden > kMaxHidden || spec.hidden % 4 != 0) {
     Fail("the model's hidden size is {}, the CUDA backend takes multiples of 4 up to {}",
@@ -97,7 +112,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.embed_scale = static_cast<float>(spec.embed_scale);
   p.shapes.state_scale = spec.state_std * spec.embed_scale;
   p.shapes.state_seed = options_.state_seed;
-  p.shapes.adapter = spec.adapter ? 1 : 0;
+  p.shapes.adapter = spec.adapter() ? 1 : 0;
   p.shapes.key_words = KeyWords(p.shapes.head_stride, options_.kv_type == KvType::kInt8);
   p.buffers.embedding = model_.embedding;
   SetTimeout(kTimeout);
@@ -173,7 +188,7 @@ void CudaBackend::AllocateRows() {
   make(act_hidden_, input_rows * n(p.shapes.ld_hidden), p.buffers.act_hidden);
   make(act_attention_, input_rows * n(p.shapes.ld_attention), p.buffers.act_attention);
   make(act_ff_, input_rows * n(p.shapes.ld_ff), p.buffers.act_ff);
-  make(act_adapter_, input_rows * n(model_.spec.adapter ? p.shapes.ld_adapter : 0),
+  make(act_adapter_, input_rows * n(model_.spec.adapter() ? p.shapes.ld_adapter : 0),
        p.buffers.act_adapter);
   make(q_, rows * n(p.shapes.heads) * n(p.shapes.head_stride), p.buffers.q);
   make(
@@ -200,7 +215,7 @@ void CudaBackend::AllocateCells() {
                     2 * static_cast<size_t>(p.shapes.head_stride);
   const size_t hidden = static_cast<size_t>(p.shapes.hidden);
   state_ = DeviceArray<float>(cells * hidden, "the states of live tokens", true);
-  prelude_out_ = DeviceArray<bf16>(model_.spec.adapter ? cells * hidden : 0,
+  prelude_out_ = DeviceArray<bf16>(model_.spec.adapter() ? cells * hidden : 0,
                                    "the states of live tokens", true);
   cell_kv_ = DeviceArray<bf16>(cells * kv, "the keys and values of live tokens", true);
   p.buffers.state = state_.data();
@@ -505,6 +520,7 @@ std::unique_ptr<Backend> MakeCudaBackend(const Model& model, const BackendOption
   cuda::Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
               "reading the device");
   if (major < 8) Fail("GPU {} has compute capability {}.x, expected 8.0 or later", device, major);
+  cuda::CheckParts(model.spec);
   return std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Load(model), options, device);
 }
 

@@ -73,7 +73,7 @@ void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
   model.prelude_bytes = layers(spec.prelude_layers, model.prelude);
   model.core_bytes = layers(spec.core_layers, model.core);
   model.coda_bytes = layers(spec.coda_layers, model.coda);
-  if (spec.adapter) {
+  if (spec.adapter()) {
     model.adapter = arena.Matrix(TileLayout::Plain(spec.hidden), 2 * spec.hidden);
     model.core_bytes +=
         static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
@@ -239,7 +239,7 @@ DeviceModel DeviceModel::Load(const Model& model) {
   layers(weights.prelude, device.prelude);
   layers(weights.core, device.core);
   layers(weights.coda, device.coda);
-  if (spec.adapter) up.Matrix(weights.adapter.parts, plain, device.adapter);
+  if (spec.adapter()) up.Matrix(weights.adapter.parts, plain, device.adapter);
   up.Vector(weights.adapter.bias, device.adapter_bias);
   up.Vector(weights.loop_norm, device.loop_norm);
   up.Vector(weights.final_norm, device.final_norm);

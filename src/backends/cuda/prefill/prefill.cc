@@ -99,7 +99,7 @@ void Prefiller::Allocate() {
   make(hidden_, n(b.ld_hidden));
   make(coda_hidden_, n(b.ld_hidden));
   if (spec.coda_layers > 0) make(coda_x_, n(spec.hidden));
-  if (spec.adapter) {
+  if (spec.adapter()) {
     make(e_, n(spec.hidden));
     make(adapter_in_, n(b.ld_adapter));
     products_->AddInput(adapter_in_.data(), b.ld_adapter);
@@ -184,10 +184,10 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
   Prelude();
   const Next first{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
   const Next again =
-      spec.adapter ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()} : first;
+      spec.adapter() ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()} : first;
   const int depth = job.prompt.recurrences;
   for (int r = 1; r <= depth; ++r) {
-    if (spec.adapter) {
+    if (spec.adapter()) {
       products_->Sums(model_.adapter, adapter_in_.data(), 0, chunk_rows_, sums_.data(), spec.hidden,
                       spec.hidden);
       RowStep step;
@@ -208,7 +208,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
 // x is P's output, or the initial state, and the input of B's first product is there.
 void Prefiller::Prelude() {
   const ModelSpec& spec = model_.spec;
-  const Next core = spec.adapter
+  const Next core = spec.adapter()
                         ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()}
                         : Next{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
   RowStep embed;
@@ -217,11 +217,11 @@ void Prefiller::Prelude() {
   if (!model_.prelude.empty()) {
     Rows(embed, {model_.prelude[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden});
     Layers(model_.prelude, planes_.Prelude(0), x_.data(), hidden_.data(), nullptr,
-           spec.adapter ? Next{} : core, false);
+           spec.adapter() ? Next{} : core, false);
   } else {
-    Rows(embed, spec.adapter ? Next{} : core);
+    Rows(embed, spec.adapter() ? Next{} : core);
   }
-  if (!spec.adapter) return;
+  if (!spec.adapter()) return;
   StartState(buffers_, x_.data(), e_.data(), state_seed_, state_scale_, chunk_rows_, stream_.get());
   RowStep state;
   state.from = x_.data();

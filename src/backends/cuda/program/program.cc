@@ -20,7 +20,7 @@ class Builder {
       : model_(model), spec_(model.spec), schedulers_{TileScheduler(ctas), TileScheduler(ctas)} {}
 
   Program Build() {
-    const bool raven = spec_.adapter;
+    const bool raven = spec_.adapter();
     // P: embedding, layers; then the state gets its initial value.
     Begin(kPhasePrelude);
     if (!model_.prelude.empty()) {
