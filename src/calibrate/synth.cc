@@ -36,7 +36,7 @@ void Fill(const TensorPlan& plan, uint64_t seed, uint32_t number, int64_t begin,
   if (plan.diagonal[0] == 0 && plan.diagonal[1] == 0) return;
   const int64_t rows = plan.shape[0], cols = plan.shape[1];
   for (int64_t row = begin / cols; row <= (begin + static_cast<int64_t>(count) - 1) / cols; ++row) {
-    for (int block = 0; block < 2; ++block) {
+    for (int block = 0; block < cols / rows; ++block) {
       const int64_t at = row * cols + block * rows + row - begin;
       if (at >= 0 && at < static_cast<int64_t>(count))
         out[at] = FloatToBF16(static_cast<float>(plan.diagonal[block]));

@@ -11,39 +11,14 @@
 namespace loopspec {
 namespace {
 
-// Sizes of Raven's sublayers beside a state of size one. The prelude, which all depths share, mixes
-// the context in; the recurrence must not, or its own wandering would hide the shift.
-constexpr double kPreludeBranch = 0.5;
+// Raven's prelude, which all depths share, mixes the context in; its recurrence must not, or its
+// own wandering would hide the shift.
 constexpr double kCoreBranch = 0.02;
-constexpr double kCodaBranch = 0.1;
 constexpr int kRavenFirstDraft = 2;   // the depth of the first drafts at R = 32
 constexpr int kHuginnFirstDraft = 4;  // likewise
 // Huginn's head is its embedding, so that a state that still points to its own token would choose
 // that token at every depth. Each of P's sublayers leaves an eighth of what was there before.
 constexpr double kHuginnPreludeBranch = 8.0;
-constexpr double kLogitDeviation = 3.0;
-
-TensorPlan Matrix(std::string name, int64_t rows, int64_t cols, double deviation) {
-  TensorPlan plan{std::move(name), {rows, cols}};
-  plan.scale = deviation;
-  return plan;
-}
-
-TensorPlan Shifted(TensorPlan plan) {
-  plan.has_shift = true;
-  return plan;
-}
-
-TensorPlan Norm(std::string name, int64_t size, double value, bool has_shift = false) {
-  TensorPlan plan{std::move(name), {size}};
-  plan.constant = value;
-  plan.has_shift = has_shift;
-  return plan;
-}
-
-double Unit(int in) {
-  return 1.0 / std::sqrt(in);
-}
 
 }  // namespace
 
@@ -62,6 +37,13 @@ const std::vector<TwinShape>& TwinShapes() {
        1e-5},
       {"huginn-0125", Family::kHuginn, 2, 4, 2, 5280, 55, 55, 96, 17920, 65536, 32, 4096, 5e4,
        1e-6},
+      {"ifm-p1-ouro", Family::kIfm, 0, 28, 0, 1536, 24, 6, 64, 4352, 250624, 4, 8192, 1e6, 1e-6},
+      {"ifm-p1-middle", Family::kIfm, 8, 12, 8, 1536, 24, 6, 64, 4352, 250624, 8, 8192, 1e6, 1e-6},
+      {"ifm-p1-huginn", Family::kIfmHuginn, 8, 12, 8, 1536, 24, 6, 64, 4352, 250624, 8, 8192, 1e6,
+       1e-6},
+      {"ifm-p2-s", Family::kIfmHuginn, 1, 2, 1, 1536, 24, 6, 64, 4352, 64256, 5, 8192, 1e6, 1e-6},
+      {"ifm-p2-m", Family::kIfmHuginn, 1, 2, 1, 3072, 48, 12, 64, 8704, 64256, 5, 8192, 1e6, 1e-6},
+      {"ifm-p2-l", Family::kIfmHuginn, 1, 2, 1, 6144, 96, 24, 64, 17408, 64256, 5, 8192, 1e6, 1e-6},
   };
   return shapes;
 }
@@ -83,9 +65,9 @@ double Twin::GuessShift(const TwinShape& shape, double agreement) {
 }
 
 Twin::Twin(const TwinShape& shape, double shift) : s_(shape) {
-  if (s_.raven()) {
+  if (s_.raven() || s_.injects()) {
     // x <- a x + (1 - a) e shrinks the distance to its limit by a in each recurrence.
-    const int first = s_.huginn() ? kHuginnFirstDraft : kRavenFirstDraft;
+    const int first = s_.injects() ? 1 : s_.huginn() ? kHuginnFirstDraft : kRavenFirstDraft;
     keep_ = std::min(std::pow(shift, 1.0 / first), 0.98);
   } else {
     // Each recurrence moves the state by branch sqrt(2 layers), about the same way every time:
@@ -95,6 +77,7 @@ Twin::Twin(const TwinShape& shape, double shift) : s_(shape) {
 }
 
 std::vector<TensorPlan> Twin::Tensors() const {
+  if (s_.ifm()) return IfmTwinTensors(s_, branch_, keep_);
   std::vector<TensorPlan> out;
   const std::string stem = s_.raven() ? "transformer." : "model.";
   out.push_back(Matrix(stem + (s_.raven() ? "wte.weight" : "embed_tokens.weight"), s_.vocab,
@@ -112,10 +95,10 @@ std::vector<TensorPlan> Twin::Tensors() const {
     out.push_back(Shifted(adapter));
     stack("core_block", s_.core, kCoreBranch);
     stack("coda", s_.coda, kCodaBranch);
-    out.push_back(Norm(stem + "ln_f.weight", s_.hidden, 1.0));
+    out.push_back(Constant(stem + "ln_f.weight", s_.hidden, 1.0));
   } else {
     for (int i = 0; i < s_.core; ++i) OuroBlock(fmt::format("{}layers.{}.", stem, i), out);
-    out.push_back(Norm(stem + "norm.weight", s_.hidden, 1.0));
+    out.push_back(Constant(stem + "norm.weight", s_.hidden, 1.0));
   }
   if (!s_.huginn())
     out.push_back(Matrix("lm_head.weight", s_.vocab, s_.hidden, kLogitDeviation * Unit(s_.hidden)));
@@ -128,6 +111,10 @@ OrderedJson Twin::Config() const {
   c["loopspec_note"] =
       "SYNTHETIC: random weights in the format and size of a released model, for timing. Its text "
       "means nothing.";
+  if (s_.ifm()) {
+    c.update(IfmTwinConfig(s_));
+    return c;
+  }
   c["torch_dtype"] = "bfloat16";
   c["vocab_size"] = s_.vocab;
   c["num_key_value_heads"] = s_.kv_heads;
@@ -202,10 +189,10 @@ void Twin::RavenBlock(const std::string& at, double branch, std::vector<TensorPl
   // Norms after the sublayers set their size; where they come before, the matrix itself does.
   const double norm = s_.olmo() ? branch : 1.0, matrix = s_.olmo() ? 1.0 : branch;
   for (int i = 1; i <= (s_.huginn() ? 4 : 2); ++i)
-    out.push_back(Norm(fmt::format("{}norm_{}.weight", at, i), s_.hidden, norm));
+    out.push_back(Constant(fmt::format("{}norm_{}.weight", at, i), s_.hidden, norm));
   if (s_.olmo()) {
-    out.push_back(Norm(at + "attn.q_norm.weight", q, 1.0));
-    out.push_back(Norm(at + "attn.k_norm.weight", kv, 1.0));
+    out.push_back(Constant(at + "attn.q_norm.weight", q, 1.0));
+    out.push_back(Constant(at + "attn.k_norm.weight", kv, 1.0));
   }
   if (s_.huginn()) {
     TensorPlan bias{at + "attn.qk_bias", {2, 1, s_.heads, s_.head_dim}};
@@ -226,10 +213,11 @@ void Twin::OuroBlock(const std::string& at, std::vector<TensorPlan>& out) const 
     const TensorPlan plan = Matrix(at + name, s_.hidden, in, (ouro ? 1.0 : branch_) * Unit(in));
     out.push_back(ouro ? plan : Shifted(plan));
   };
-  out.push_back(Norm(at + "input_layernorm.weight", s_.hidden, 1.0));
-  if (ouro) out.push_back(Norm(at + "input_layernorm_2.weight", s_.hidden, branch_, true));
-  out.push_back(Norm(at + "post_attention_layernorm.weight", s_.hidden, 1.0));
-  if (ouro) out.push_back(Norm(at + "post_attention_layernorm_2.weight", s_.hidden, branch_, true));
+  out.push_back(Constant(at + "input_layernorm.weight", s_.hidden, 1.0));
+  if (ouro) out.push_back(Constant(at + "input_layernorm_2.weight", s_.hidden, branch_, true));
+  out.push_back(Constant(at + "post_attention_layernorm.weight", s_.hidden, 1.0));
+  if (ouro)
+    out.push_back(Constant(at + "post_attention_layernorm_2.weight", s_.hidden, branch_, true));
   out.push_back(Matrix(at + "self_attn.q_proj.weight", q, s_.hidden, Unit(s_.hidden)));
   out.push_back(Matrix(at + "self_attn.k_proj.weight", kv, s_.hidden, Unit(s_.hidden)));
   out.push_back(Matrix(at + "self_attn.v_proj.weight", kv, s_.hidden, Unit(s_.hidden)));

@@ -1,6 +1,7 @@
 // What a synthetic twin consists of: its tensors, and how each is filled.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace loopspec {
 
-enum class TwinFamily { kOuro, kNanbeige, kRavenLlama, kRavenOlmo, kHuginn };
+enum class TwinFamily { kOuro, kNanbeige, kIfm, kIfmHuginn, kRavenLlama, kRavenOlmo, kHuginn };
 
 // Size and kind of a released model.
 struct TwinShape {
@@ -22,6 +23,9 @@ struct TwinShape {
   bool raven() const { return family >= TwinFamily::kRavenLlama; }  // in any layout
   bool olmo() const { return family == TwinFamily::kRavenOlmo; }
   bool huginn() const { return family == TwinFamily::kHuginn; }
+  bool ifm() const { return family == TwinFamily::kIfm || injects(); }
+  // IFM's state from a hash, with e injected into it; else it starts from e.
+  bool injects() const { return family == TwinFamily::kIfmHuginn; }
 
   // Another width: heads keep their size, their number and the feed-forward shrink in proportion.
   // Throws Error unless whole heads come out.
@@ -48,6 +52,36 @@ struct TensorPlan {
   uint64_t bytes() const { return static_cast<uint64_t>(elements()) * 2; }
 };
 
+// The ways to fill one.
+inline TensorPlan Matrix(std::string name, int64_t rows, int64_t columns, double deviation) {
+  TensorPlan plan{std::move(name), {rows, columns}};
+  plan.scale = deviation;
+  return plan;
+}
+inline TensorPlan Constant(std::string name, int64_t size, double value, bool has_shift = false) {
+  TensorPlan plan{std::move(name), {size}};
+  plan.constant = value;
+  plan.has_shift = has_shift;
+  return plan;
+}
+inline TensorPlan Shifted(TensorPlan plan) {
+  plan.has_shift = true;
+  return plan;
+}
+// The deviation that leaves the size of what it multiplies as it is.
+inline double Unit(int in) {
+  return 1.0 / std::sqrt(in);
+}
+
+// Sizes of the sublayers of P and C beside a state of size one, and of the logits.
+inline constexpr double kPreludeBranch = 0.5;
+inline constexpr double kCodaBranch = 0.1;
+inline constexpr double kLogitDeviation = 3.0;
+
+// IFM's tensors and config.json (synth_ifm.cc); `branch` and `keep` as the twin has them.
+std::vector<TensorPlan> IfmTwinTensors(const TwinShape& shape, double branch, double keep);
+OrderedJson IfmTwinConfig(const TwinShape& shape);
+
 class Twin {
  public:
   // The shift (see SynthResult) for which the first drafts should agree that often, for small
@@ -67,9 +101,9 @@ class Twin {
   void OuroConfig(OrderedJson& config) const;
 
   TwinShape s_;
-  // Ouro, Nanbeige: size of a sublayer's contribution, beside a state of size one.
+  // Where the state starts from e: size of a sublayer's contribution, beside a state of size one.
   double branch_ = 0;
-  double keep_ = 0;  // Raven: how much of the state a recurrence keeps
+  double keep_ = 0;  // where it does not: how much of the state a recurrence keeps
 };
 
 }  // namespace loopspec

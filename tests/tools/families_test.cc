@@ -1,5 +1,5 @@
-// Nanbeige and Huginn through every command: small twins with a tokenizer and a chat template like
-// theirs, and a look inside by `logits --lens` and `--exit-gate`.
+// Nanbeige, Huginn and IFM's through every command: small twins with a tokenizer and a chat
+// template like theirs, and a look inside by `logits --lens` and `--exit-gate`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ struct Family {
 };
 
 const Family kFamilies[] = {{"nanbeige4.2-3b", "384", "nanbeige", 2, {}, "1"},
-                            {"huginn-0125", "192", "huginn", 32, {4, 16}, "8"}};
+                            {"huginn-0125", "192", "huginn", 32, {4, 16}, "8"},
+                            {"ifm-p2-s", "768", "ifm", 5, {1, 2}, "3"}};
 
 RunOptions Patient() {
   RunOptions options;
@@ -257,6 +258,85 @@ TEST(HuginnFiles, Float32IsReadWithoutTwiceTheMemory) {
     EXPECT_LT(run.peak_bytes, bytes - (size_t{14} << 20) + BytesAtRest())
         << "of a file of " << bytes;
   }
+}
+
+// ---- IFM's releases: a tokenizer in a folder of its own, a manifest of hashes ----
+
+class IfmFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::copy(
+        std::filesystem::path(LOOPSPEC_BINARY_DIR) / "goldens" / "ifm-p2-huginn-tiny", model_,
+        std::filesystem::copy_options::recursive);
+  }
+  Scratch scratch_;
+  std::string model_ = scratch_ / "model";
+};
+
+TEST_F(IfmFiles, ATextBeginsWithOneBos) {
+  const auto tokens = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"tokenize", "--model", model_, "--json", "abc"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Call(arguments).json().at("tokens").get<std::vector<int>>();
+  };
+  std::vector<int> plain = tokens({"--no-special"});
+  ASSERT_FALSE(plain.empty());
+  EXPECT_NE(plain[0], 0);
+  plain.insert(plain.begin(), 0);
+  EXPECT_EQ(tokens({}), plain);
+  const Json text = Generate({"--model", model_, "--prompt", "abc", "-n", "12", "--threads", "1",
+                              "--ignore-eos", "--decode", "ar"});
+  EXPECT_EQ(text.at("prompt_tokens").get<size_t>(), plain.size());
+  for (const char* depths : {"1", "2", "1,3", "1,2,3,4"}) {
+    EXPECT_EQ(Ids(Generate({"--model", model_, "--prompt", "abc", "-n", "12", "--threads", "1",
+                            "--ignore-eos", "--depths", depths})),
+              Ids(text))
+        << depths;
+  }
+}
+
+TEST_F(IfmFiles, VerifyReadsWhatTheManifestNames) {
+  const std::vector<std::string> verify = {"inspect", "--model", model_, "--verify"};
+  const RunResult sound = Call(verify);
+  if (sound.err.find("OpenSSL") != std::string::npos) GTEST_SKIP() << sound.err;
+  EXPECT_EQ(sound.code, 0) << sound.err;
+  EXPECT_NE(sound.err.find("6 files"), std::string::npos) << sound.err;
+  const std::string shard = model_ + "/model-00001-of-00001.safetensors";
+  std::string bytes = Slurp(shard);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(shard, std::ios::binary) << bytes;
+  EXPECT_EQ(Call({"inspect", "--model", model_}).code, 0);
+  ExpectRefusal(verify, {"model-00001-of-00001.safetensors", "sha256"});
+  std::ofstream(model_ + "/tokenizer/special_tokens_map.json") << "{}";
+  ExpectRefusal(verify, {"model-00001", "sha256"});
+  std::filesystem::resize_file(shard, bytes.size() - 1);
+  ExpectRefusal(verify, {"model-00001", "bytes, expected"});
+  std::filesystem::remove(model_ + "/artifact_manifest.json");
+  ExpectRefusal(verify, {"artifact_manifest.json"});
+  ExpectRefusal({"inspect", "--model", OuroDemo(), "--verify"}, {"artifact_manifest.json"});
+}
+
+TEST_F(IfmFiles, QuantizedWithItsTokenizerAndInt8Keys) {
+  const std::string output = scratch_ / "int8";
+  const RunResult run =
+      Call({"quantize", "--model", model_, "--to", "int8", "--output", output}, Patient());
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_FALSE(std::filesystem::exists(output + "/artifact_manifest.json"));
+  const auto ids = [&](const std::string& depths) {
+    return Ids(Generate({"--model", output, "--prompt", "abc", "-n", "12", "--threads", "1",
+                         "--ignore-eos", "--kv-type", "int8", "--depths", depths}));
+  };
+  EXPECT_EQ(ids("1,2").size(), 12u);
+  EXPECT_EQ(ids("1,2"), ids("3"));
+  ExpectRefusal({"generate", "--model", model_, "--prompt", "a", "--kv-type", "terminal"},
+                {"terminal", "no draft can run ahead"});
+}
+
+TEST_F(IfmFiles, InspectSaysWhatItIs) {
+  const std::string text = Call({"inspect", "--model", model_}).out;
+  for (const char* part : {"what B injects", "injection by channel + 2 blocks",
+                           "a hash of position and channel", "interleaved"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
 // ---- A look inside ----

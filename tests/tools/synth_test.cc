@@ -24,6 +24,7 @@ RunOptions Patient() {
 std::vector<std::string> Small(const std::string& like, const std::string& output,
                                const std::vector<std::string>& more = {}) {
   const bool nanbeige = like.starts_with("nanbeige"), huginn = like.starts_with("huginn");
+  const bool ifm = like.starts_with("ifm");
   std::vector<std::string> all = {"synth",
                                   "--like",
                                   like,
@@ -32,6 +33,7 @@ std::vector<std::string> Small(const std::string& like, const std::string& outpu
                                   "--width",
                                   nanbeige ? "384"
                                   : huginn ? "288"
+                                  : ifm    ? "768"
                                            : "256",
                                   "--vocab",
                                   "2000",
@@ -115,9 +117,11 @@ TEST_P(SynthAgreementTest, IsNearWhatWasAsked) {
       << readme;
 
   // Over tokens that the command never saw, within what sampling noise adds.
-  const int last = config.at("model_type") == "ouro"       ? 4
-                   : config.at("model_type") == "nanbeige" ? 2
-                                                           : 32;
+  const std::string type = config.value("model_type", "");
+  const int last = type.empty()         ? config.at("model").at("loop_times").get<int>()
+                   : type == "ouro"     ? 4
+                   : type == "nanbeige" ? 2
+                                        : 32;
   const double other = AgreementByLogits(twin, c.depth, last, scratch);
   EXPECT_NEAR(other, asked, tolerance + 4 * std::sqrt(asked * (1 - asked) / 400)) << run.out;
 }
@@ -126,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
     Families, SynthAgreementTest,
     testing::Values(Case{"ouro-1.4b", "0.9", 1}, Case{"ouro-2.6b", "0.6", 1},
                     Case{"raven-llama", "0.9", 2}, Case{"raven-olmo", "0.75", 2},
-                    Case{"nanbeige4.2-3b", "0.8", 1}, Case{"huginn-0125", "0.75", 4}),
+                    Case{"nanbeige4.2-3b", "0.8", 1}, Case{"huginn-0125", "0.75", 4},
+                    Case{"ifm-p1-middle", "0.8", 1}, Case{"ifm-p2-s", "0.75", 1}),
     [](const auto& tested) {
       std::string name = fmt::format("{}_{}", tested.param.like, tested.param.agreement);
       std::replace_if(
