@@ -261,6 +261,7 @@ TEST(IfmConfigs, RefusesWhatWouldChangeTheArithmetic) {
       {"rope_head_dim", "0"},
       {"v_head_dim", "32"},
       {"output_size", "100"},
+      {"terminal_kv", "true"},
       {"dense_prelude_input_injection", "diagonal"},
       {"num_experts", "-1"},
       {"num_shared_experts", "1"},

@@ -328,8 +328,8 @@ TEST_F(IfmFiles, QuantizedWithItsTokenizerAndInt8Keys) {
   };
   EXPECT_EQ(ids("1,2").size(), 12u);
   EXPECT_EQ(ids("1,2"), ids("3"));
-  ExpectRefusal({"generate", "--model", model_, "--prompt", "a", "--kv-type", "terminal"},
-                {"terminal", "no draft can run ahead"});
+  ExpectRefusal({"generate", "--model", model_, "--prompt", "a", "--set", "model.terminal_kv=true"},
+                {"terminal_kv", "no draft can run ahead"});
 }
 
 TEST_F(IfmFiles, InspectSaysWhatItIs) {

@@ -47,6 +47,12 @@ void RefuseUnsupportedIfm(const ConfigReader& config) {
   for (const char* key : {"apply_rmsnorm", "swiglu"}) {
     if (!config.Has(key)) Fail("{}: {} is missing, which means false", config.what(), key);
   }
+  // No release has the key: it is how somebody would ask for the evaluation of Part II.
+  if (config.BoolOr("terminal_kv", false))
+    Fail(
+        "{}: terminal_kv keeps the last loop's keys alone, so that a token's first loop waits for "
+        "the last loop of the token before it and no draft can run ahead: expected false",
+        config.what());
   if (config.Has("student"))
     Fail("{}: student is set: a model distilled for prompts alone, which is not supported",
          config.what());
