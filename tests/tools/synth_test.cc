@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"ouro-1.4b", "0.9", 1}, Case{"ouro-2.6b", "0.6", 1},
                     Case{"raven-llama", "0.9", 2}, Case{"raven-olmo", "0.75", 2},
                     Case{"nanbeige4.2-3b", "0.8", 1}, Case{"huginn-0125", "0.75", 4},
-                    Case{"ifm-p1-middle", "0.8", 1}, Case{"ifm-p2-s", "0.75", 1}),
+                    Case{"ifm-p1-ouro", "0.8", 1}, Case{"ifm-p2-s", "0.75", 1}),
     [](const auto& tested) {
       std::string name = fmt::format("{}_{}", tested.param.like, tested.param.agreement);
       std::replace_if(
