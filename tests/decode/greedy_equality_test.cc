@@ -272,15 +272,15 @@ TEST(GreedyEquality, HuginnDeeper) {
   ExpectEqual(kHuginnDeeper, Greedy, 2, 24, ComputeMode::kBF16, 2);
 }
 TEST(GreedyEquality, IfmPart2) {
-  ExpectEqual({"ifm-p2-huginn-tiny", 0, kBelowFive}, Greedy, 2, 24, ComputeMode::kF32);
-  ExpectEqual({"ifm-p2-linear-tiny", 0, kBelowFive}, Greedy, 2, 24, ComputeMode::kBF16, 2);
-  for (const char* name : {"ifm fixed", "ifm parcae", "ifm orthoinj"})
+  ExpectEqual({"ifm fixed", 0, kBelowFive}, Greedy, 2, 24, ComputeMode::kF32);
+  ExpectEqual({"ifm linear", 0, kBelowFive}, Greedy, 2, 24, ComputeMode::kBF16, 2);
+  for (const char* name : {"ifm parcae", "ifm orthoinj"})
     ExpectEqual({name, 0, kBelowFive}, Greedy, 2, 24);
 }
 TEST(GreedyEquality, IfmPart1) {
-  ExpectEqual({"ifm-p1-ouro-tiny", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kF32);
+  ExpectEqual({"ifm ouro", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kF32);
   ExpectEqual({"ifm raw-injection", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kBF16, 2);
-  ExpectEqual({"ifm-p1-huginn-tiny", 0, kBelowEight}, Greedy, 2, 24, ComputeMode::kF32);
+  ExpectEqual({"ifm huginn", 0, kBelowEight}, Greedy, 2, 24, ComputeMode::kF32);
   for (const char* name : {"ifm middle", "ifm middle-injection", "ifm zero-state"})
     ExpectEqual({name, 0, kBelowEight}, Greedy, 2, 24);
 }
@@ -314,7 +314,7 @@ TEST(CoupledEquality, Nanbeige) {
   ExpectEqual(kNanbeige, Coupled, 4, 20);
 }
 TEST(CoupledEquality, IfmPart2) {
-  ExpectEqual({"ifm-p2-huginn-tiny", 0, kBelowFive}, Coupled, 2, 16);
+  ExpectEqual({"ifm fixed", 0, kBelowFive}, Coupled, 2, 16);
 }
 TEST(CoupledEquality, Huginn) {
   ExpectEqual(kHuginnDeeper, Coupled, 2, 16);
@@ -456,7 +456,7 @@ TEST(RowChoiceEquality, Huginn) {
   ExpectEqualHoweverChosen({"huginn-tiny-bf16", 0, {{2}, {2, 4}, {1, 2, 4}}}, Greedy, 2, 64, 2);
 }
 TEST(RowChoiceEquality, IfmPart2) {
-  ExpectEqualHoweverChosen({"ifm-p2-huginn-tiny", 0, {{2}, {1, 3}, {1, 2, 4}}}, Greedy, 2, 64, 2);
+  ExpectEqualHoweverChosen({"ifm fixed", 0, {{2}, {1, 3}, {1, 2, 4}}}, Greedy, 2, 64, 2);
 }
 TEST(RowChoiceEqualityLong, Ouro) {
   ExpectEqualHoweverChosen(kOuro, Greedy, 8, 150, 1);
@@ -485,11 +485,11 @@ TEST(GreedyEqualityLong, Huginn) {
   ExpectEqual(kHuginnDeeper, Greedy, 50, 200);
 }
 TEST(GreedyEqualityLong, IfmPart1) {
-  ExpectEqual({"ifm-p1-ouro-tiny", 0, kBelowFour}, Greedy, 50, 200);
-  ExpectEqual({"ifm-p1-huginn-tiny", 0, kBelowEight}, Greedy, 50, 200);
+  ExpectEqual({"ifm ouro", 0, kBelowFour}, Greedy, 50, 200);
+  ExpectEqual({"ifm huginn", 0, kBelowEight}, Greedy, 50, 200);
 }
 TEST(GreedyEqualityLong, IfmPart2) {
-  ExpectEqual({"ifm-p2-huginn-tiny", 0, kBelowFive}, Greedy, 50, 200);
+  ExpectEqual({"ifm fixed", 0, kBelowFive}, Greedy, 50, 200);
 }
 TEST(GreedyEqualityLong, Nanbeige) {
   ExpectEqual(kNanbeige, Greedy, 50, 200);

@@ -19,6 +19,12 @@ inline std::filesystem::path GoldenFolder() {
   return std::filesystem::path(LOOPSPEC_BINARY_DIR) / "goldens";
 }
 
+// Some goldens are too large to ship.
+inline bool HasGolden(const std::string& name) {
+  return std::filesystem::exists(GoldenFolder() / name);
+}
+inline constexpr const char* kNoGolden = "its golden is not shipped, and not beside the clone";
+
 // A demo model ("ouro-demo"), a tiny golden one ("ouro-tiny-f32") or a recipe of IFM's ("ifm
 // parcae", IfmRecipes()); `recurrence` > 0 replaces R.
 inline Model LoadTestModel(const std::string& name, int recurrence = 0) {
