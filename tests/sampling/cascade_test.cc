@@ -209,6 +209,25 @@ TEST(CascadeWithoutMass, MassBelowWhatFloatCanScaleCountsAsNone) {
   }
 }
 
+// The gate asks whether the deeper readout has withdrawn confidence from the draft: the same
+// probability is no less. The text would be as exact with the gate open; the drafts would be others
+// than the paper's.
+TEST(Gate, IsClosedWhereTheDraftIsAsLikelyAsBefore) {
+  const std::vector<float> first = {0.5f, 0.2f, 0.3f};
+  const Recorded<float> recorded[] = {{0, first.data()}};
+  SerialTeam team;
+  PhiloxDraw<SerialTeam> draw{{1, 0, 5}, team};
+  const auto propose = [&](std::vector<float> rho) {
+    return Propose(team, draw, 3, rho.data(), recorded, 1, 1, LaterProposal::kGatedResidual);
+  };
+  const ProposalOutcome same = propose({0.5f, 0.3f, 0.2f});
+  EXPECT_FALSE(same.gate_open);
+  EXPECT_EQ(same.token, -1);
+  const ProposalOutcome less = propose({0.49f, 0.31f, 0.2f});
+  EXPECT_TRUE(less.gate_open);
+  EXPECT_EQ(less.token, 1);  // the only one that is likelier than before
+}
+
 // In float, where sums are not exactly one: never a token without probability, never none at all.
 TEST(Cascade, NeverATokenOfProbabilityZero) {
   std::mt19937_64 random(7);

@@ -237,6 +237,32 @@ TEST(Scheduler, PreemptedAndResumedWithTheSameText) {
   }
 }
 
+// Two prompts that begin alike are prefilled side by side, so that each has pages of its own; those
+// of the first are cached, and the second one's later page after them. While the second reads that
+// page, the cache cannot give up the pages before it: the second, alone and short of pages, gives
+// its own up for a moment, and everything that is cached can go.
+TEST(Scheduler, ASequenceThatIsAloneAndShortOfPagesGivesItsOwnUp) {
+  FakeModel model(4, FakeShape::kNear, kRecurrence);
+  constexpr int kPages = 10;
+  WatchedBackend backend(model, 64, 64 * kPages);
+  SchedulerOptions options;
+  options.first_tokens = 0;
+  Scheduler scheduler(backend, options);
+  DecodeRequest second = Plain(64 * 4 + 1, 64 * (kPages - 4) - 1, 1);
+  DecodeRequest first = second;
+  first.prompt.resize(64 * 3 + 1);
+  first.max_tokens = 1;
+  const auto before = scheduler.Submit({.request = first, .share = 1});
+  const auto stream = scheduler.Submit({.request = second, .share = 2});
+  int turns = 0;
+  while (scheduler.Step()) ASSERT_LT(++turns, 10000);
+  const Outcome outcome = Read(*stream)[0];
+  EXPECT_EQ(outcome.ids, Alone(model, second));
+  EXPECT_EQ(outcome.result.cached_tokens, 0);
+  EXPECT_EQ(outcome.result.preemptions, 1);
+  ExpectNothingHeld(scheduler);
+}
+
 TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   FakeModel model(6, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 200);
@@ -426,22 +452,25 @@ TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
   EXPECT_GE(tokens, 4u * (kChunks - 1));
 }
 
-// Short prompts that keep coming go first at most in turn: a long one gets through.
+// Short prompts that keep coming, one in every step, go first at most in turn: a long one gets
+// every other chunk.
 TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
   FakeModel model(6, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 200);
   SchedulerOptions options;
-  options.max_running = 4;
+  options.max_running = 32;
+  options.first_tokens = 0;
   Scheduler scheduler(backend, options);
-  const auto longest = scheduler.Submit({.request = Plain(32 * 20 + 1, 1, 100)});
+  constexpr int kChunks = 20;
+  const auto longest = scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, 100)});
   std::vector<std::shared_ptr<TokenStream>> others;
   int turns = 0;
   for (; Read(*longest)[0].ids.empty(); ++turns) {
-    ASSERT_LT(turns, 400);
-    others.push_back(scheduler.Submit({.request = Plain(30, 1, 200 + turns)}));
+    ASSERT_LT(turns, 6 * kChunks);
+    others.push_back(scheduler.Submit({.request = Plain(30, 1, 201 + turns)}));
     scheduler.Step();
   }
-  EXPECT_GE(turns, 20);
+  EXPECT_GE(turns, kChunks);
   // And a short one is never behind the whole of the long one.
   EXPECT_EQ(Read(*others[0])[0].ids.size(), 1u);
   while (scheduler.Step()) {
