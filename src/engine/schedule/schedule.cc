@@ -18,29 +18,33 @@ constexpr int64_t kShortFactor = 8;
 // While an answer gets its first tokens, steps take so many times as long as chunks.
 constexpr double kStepsPerChunk = 2.0;
 
-double WeightOf(const ScheduleView& view, int share) {
-  return view.shares.empty() ? 1.0 : view.shares[static_cast<size_t>(share)].weight;
+double WeightOf(const ScheduleView& view, int tenant) {
+  return view.tenants.empty() ? 1.0 : view.tenants[static_cast<size_t>(tenant)].weight;
 }
 
-// Who runs, by share.
+const SequenceView& At(const ScheduleView& view, int i) {
+  return view.sequences[static_cast<size_t>(i)];
+}
+
+// Who runs, by tenant.
 struct Places {
   explicit Places(const ScheduleView& view)
-      : running(std::max<size_t>(1, view.shares.size())), youngest(running.size(), -1) {
+      : running(std::max<size_t>(1, view.tenants.size())), youngest(running.size(), -1) {
     for (int i = 0; i < std::ssize(view.sequences); ++i) {
-      const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+      const SequenceView& sequence = At(view, i);
       preempted += sequence.stage == Stage::kPreempted ? 1 : 0;
       if (!sequence.running()) continue;
       if (oldest < 0) oldest = i;
       ++all;
-      ++running[static_cast<size_t>(sequence.share)];
-      youngest[static_cast<size_t>(sequence.share)] = i;
+      ++running[static_cast<size_t>(sequence.tenant)];
+      youngest[static_cast<size_t>(sequence.tenant)] = i;
     }
   }
-  // Places that a share has for its weight, and would have with so many more.
-  double Load(const ScheduleView& view, int share, int more = 0) const {
-    return (running[static_cast<size_t>(share)] + more) / WeightOf(view, share);
+  // Places that a tenant has for its weight, and would have with `more` of them.
+  double Load(const ScheduleView& view, int tenant, int more = 0) const {
+    return (running[static_cast<size_t>(tenant)] + more) / WeightOf(view, tenant);
   }
-  // The share that has most; between equals the one with the youngest sequence. -1: nobody runs.
+  // The tenant that has most; between equals the one with the youngest sequence. -1: nobody runs.
   int Fullest(const ScheduleView& view) const {
     int fullest = -1;
     for (int i = 0; i < std::ssize(running); ++i) {
@@ -53,12 +57,12 @@ struct Places {
     return fullest;
   }
 
-  std::vector<int> running, youngest;  // by share
+  std::vector<int> running, youngest;  // by tenant
   int all = 0, preempted = 0;
   int oldest = -1;  // of all that run
 };
 
-// Whether a sequence comes before another of its share to take a place: preempted ones do, so that
+// Whether a sequence comes before another of its tenant to take a place: preempted ones do, so that
 // no later one takes the pages that one waits for; then by priority, then by age.
 bool ComesBefore(const SequenceView& a, const SequenceView& b) {
   const bool a_out = a.stage == Stage::kPreempted, b_out = b.stage == Stage::kPreempted;
@@ -82,15 +86,15 @@ class Eligible {
   const SequenceView* sibling_ = nullptr;  // the oldest running choice of the latest submission
 };
 
-// The next to take a place: of the share that has fewest for its weight.
+// The next to take a place: of the tenant that has fewest for its weight.
 int NextCandidate(const ScheduleView& view, const Places& places) {
-  std::vector<int> first(places.running.size(), -1);  // by share
+  std::vector<int> first(places.running.size(), -1);  // by tenant
   Eligible eligible;
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
-    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+    const SequenceView& sequence = At(view, i);
     if (!eligible(sequence)) continue;
-    int& best = first[static_cast<size_t>(sequence.share)];
-    if (best < 0 || ComesBefore(sequence, view.sequences[static_cast<size_t>(best)])) best = i;
+    int& best = first[static_cast<size_t>(sequence.tenant)];
+    if (best < 0 || ComesBefore(sequence, At(view, best))) best = i;
   }
   int next = -1;
   for (const int candidate : first) {
@@ -99,124 +103,140 @@ int NextCandidate(const ScheduleView& view, const Places& places) {
       next = candidate;
       continue;
     }
-    const double load = places.Load(view, view.sequences[static_cast<size_t>(candidate)].share);
-    const double least = places.Load(view, view.sequences[static_cast<size_t>(next)].share);
+    const double load = places.Load(view, At(view, candidate).tenant);
+    const double least = places.Load(view, At(view, next).tenant);
     if (load < least || (load == least && candidate < next)) next = candidate;
   }
   return next;
 }
 
-// A share that has fewer places than its weight is worth gets one of the share that has most: only
-// where that one has no fewer afterwards, so that they never take turns.
-NextAction ReplaceForShare(const ScheduleView& view, const Places& places, int candidate) {
-  const int share = view.sequences[static_cast<size_t>(candidate)].share;
+// A tenant that has fewer places than its weight is worth gets one of the tenant that has most:
+// only where that one has no fewer afterwards, so that they never take turns.
+Admit ReplaceForTenant(const ScheduleView& view, const Places& places, int candidate) {
+  const int tenant = At(view, candidate).tenant;
   const int fullest = places.Fullest(view);
-  if (fullest < 0 || fullest == share ||
-      places.Load(view, fullest, -1) < places.Load(view, share, 1))
+  if (fullest < 0 || fullest == tenant ||
+      places.Load(view, fullest, -1) < places.Load(view, tenant, 1))
     return {};
-  return {Action::kReplace, places.youngest[static_cast<size_t>(fullest)], candidate};
+  return {candidate, places.youngest[static_cast<size_t>(fullest)]};
 }
 
 // The oldest request that is overdue and short beside the longest that runs. So few are preempted
 // at a time that the long ones get on, and each goes on as soon as there is a place.
-NextAction ReplaceForShort(const ScheduleView& view, const Places& places) {
+Admit ReplaceForShort(const ScheduleView& view, const Places& places) {
   if (places.preempted >= std::max(1, view.max_running / 8)) return {};
   int longest = -1;
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
-    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
-    if (sequence.running() &&
-        (longest < 0 ||
-         sequence.work_left >= view.sequences[static_cast<size_t>(longest)].work_left))
+    if (At(view, i).running() &&
+        (longest < 0 || At(view, i).work_left >= At(view, longest).work_left))
       longest = i;
   }
   if (longest < 0) return {};
   Eligible eligible;
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
-    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
+    const SequenceView& sequence = At(view, i);
     if (eligible(sequence) && sequence.stage == Stage::kWaiting &&
         sequence.waited >= view.short_wait &&
-        sequence.work_left * kShortFactor <= view.sequences[static_cast<size_t>(longest)].work_left)
-      return {Action::kReplace, longest, i};
+        sequence.work_left * kShortFactor <= At(view, longest).work_left)
+      return {i, longest};
   }
   return {};
 }
 
-NextAction NextAdmission(const ScheduleView& view) {
-  // Most steps: nobody wants in, and nothing is allocated.
-  if (std::none_of(view.sequences.begin(), view.sequences.end(), [](const SequenceView& sequence) {
-        return sequence.stage == Stage::kWaiting || sequence.stage == Stage::kPreempted;
-      }))
-    return {};
+Admit NextAdmission(const ScheduleView& view) {
   const Places places(view);
   const int candidate = NextCandidate(view, places);
   if (candidate < 0) return {};
   const bool full = places.all >= view.max_running;
-  if (full || view.pages_short) {
-    const NextAction fair = ReplaceForShare(view, places, candidate);
+  if (full || view.pacing.pages_short) {
+    const Admit fair = ReplaceForTenant(view, places, candidate);
     if (fair.sequence >= 0) return fair;
-    const NextAction brief = ReplaceForShort(view, places);
+    const Admit brief = ReplaceForShort(view, places);
     if (brief.sequence >= 0) return brief;
   }
-  if (full) return {};
-  const bool out = view.sequences[static_cast<size_t>(candidate)].stage == Stage::kPreempted;
-  return {out ? Action::kResume : Action::kAdmit, candidate};
+  return full ? Admit{} : Admit{candidate};
 }
 
-// Of the share that got least for its weight, the first prompt by priority and age; but one that
-// fits into a chunk passes those that do not, every other time.
+// One after the other, each as if those before it had been admitted.
+std::vector<Admit> Admissions(ScheduleView view) {
+  // Most steps: nobody wants in, and nothing is allocated.
+  if (!view.admission_open ||
+      std::none_of(view.sequences.begin(), view.sequences.end(),
+                   [](const SequenceView& sequence) { return sequence.wants_a_place(); }))
+    return {};
+  std::vector<SequenceView> sequences(view.sequences.begin(), view.sequences.end());
+  view.sequences = sequences;
+  std::vector<Admit> admit;
+  for (Admit next = NextAdmission(view); next.sequence >= 0; next = NextAdmission(view)) {
+    admit.push_back(next);
+    if (next.replaces >= 0) sequences[static_cast<size_t>(next.replaces)].stage = Stage::kPreempted;
+    SequenceView& admitted = sequences[static_cast<size_t>(next.sequence)];
+    admitted.stage = admitted.prompt_left > 0 ? Stage::kPrefill : Stage::kDecode;
+    view.pacing.pages_short = false;  // it had fitted
+  }
+  return admit;
+}
+
+// Of the tenant that got least for its weight, the first prompt by priority and age; but one that
+// fits into a chunk overtakes those that do not, every other time.
 //
 // With drafts a step is a few recurrences. Between two chunks the streams get a token each, or as
 // many recurrences as one takes without drafts: those recurrences have many rows, and prompts that
 // wait for all R of them wait much longer than drafts gain.
-NextAction NextChunk(const ScheduleView& view) {
+void ChooseChunk(const ScheduleView& view, Plan& plan) {
   int64_t decoding = 0;
   bool begins = false;
-  int share = -1, first = -1, brief = -1;
+  int tenant = -1, first = -1, brief = -1;
   const auto got = [&](int i) {
-    return view.shares.empty() ? 0.0 : view.shares[static_cast<size_t>(i)].prefilled;
+    return view.tenants.empty() ? 0.0 : view.tenants[static_cast<size_t>(i)].prefilled;
   };
   for (const SequenceView& sequence : view.sequences) {
     decoding += sequence.stage == Stage::kDecode ? 1 : 0;
     begins = begins || sequence.begins;
-    if (sequence.stage == Stage::kPrefill && (share < 0 || got(sequence.share) < got(share)))
-      share = sequence.share;
+    if (sequence.stage == Stage::kPrefill && (tenant < 0 || got(sequence.tenant) < got(tenant)))
+      tenant = sequence.tenant;
   }
-  const auto is_brief = [&](int i) {
-    return view.sequences[static_cast<size_t>(i)].prompt_left <= view.chunk_positions;
-  };
+  const auto is_brief = [&](int i) { return At(view, i).prompt_left <= view.chunk_positions; };
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
-    const SequenceView& sequence = view.sequences[static_cast<size_t>(i)];
-    if (sequence.stage != Stage::kPrefill || sequence.share != share) continue;
+    const SequenceView& sequence = At(view, i);
+    if (sequence.stage != Stage::kPrefill || sequence.tenant != tenant) continue;
     const auto before = [&](int other) {
-      return other < 0 || sequence.priority < view.sequences[static_cast<size_t>(other)].priority;
+      return other < 0 || sequence.priority < At(view, other).priority;
     };
     if (before(first)) first = i;
     if (is_brief(i) && before(brief)) brief = i;
   }
-  if (first < 0) return {};
-  if (view.recurrences < view.recurrence && view.tokens < decoding) return {};
-  const bool passes = brief >= 0 && !is_brief(first) && !view.chunk_passed;
-  const int next = passes ? brief : first;
-  if (begins && !is_brief(next) && view.step_seconds < kStepsPerChunk * view.chunk_seconds)
-    return {};
-  return {Action::kBeginChunk, next, -1, passes};
+  const Pacing& pacing = view.pacing;
+  if (first < 0 || (pacing.loops < view.recurrence && pacing.tokens < decoding)) return;
+  const bool overtakes = brief >= 0 && !is_brief(first) && !pacing.overtook;
+  const int next = overtakes ? brief : first;
+  if (begins && !is_brief(next) && pacing.step_seconds < kStepsPerChunk * pacing.chunk_seconds)
+    return;
+  plan.chunk = next;
+  plan.overtakes = overtakes;
 }
 
-// Pages go to the oldest first. When they run out, the youngest sequence of the share that has most
-// places for its weight is preempted, but never the oldest of all: so every sequence gets through
-// in the end.
-int NextPreemption(const ScheduleView& view) {
-  int64_t missing = 0;
+// Pages go to the oldest first. When they run out, the youngest sequence of the tenant that has
+// most places for its weight is preempted, then the next; the oldest of all is the last to go, so
+// every sequence gets through in the end. It goes only where it is alone, and cached pages after
+// its own keep others from being evicted.
+void ChoosePreemptions(const ScheduleView& view, Plan& plan) {
   for (const SequenceView& sequence : view.sequences) {
-    if (sequence.stage == Stage::kDecode) missing += sequence.pages_missing;
+    if (sequence.stage == Stage::kDecode) plan.pages += sequence.pages_missing;
   }
-  if (missing <= view.pages_free) return -1;
-  Places places(view);
-  if (places.all > 1) {  // the oldest does not count
-    --places.running[static_cast<size_t>(view.sequences[static_cast<size_t>(places.oldest)].share)];
+  if (plan.pages <= view.pages_free) return;
+  ScheduleView left = view;
+  std::vector<SequenceView> sequences(view.sequences.begin(), view.sequences.end());
+  left.sequences = sequences;
+  for (;;) {
+    Places places(left);
+    if (places.all == 0) return;
+    --places.running[static_cast<size_t>(At(left, places.oldest).tenant)];  // it goes last
+    const int fullest = places.Fullest(left);
+    const int next = fullest < 0 ? places.oldest : places.youngest[static_cast<size_t>(fullest)];
+    plan.preempt.push_back(next);
+    sequences[static_cast<size_t>(next)].stage = Stage::kPreempted;
   }
-  const int fullest = places.Fullest(view);
-  return fullest < 0 ? -1 : places.youngest[static_cast<size_t>(fullest)];
 }
 
 // Whether drafts gain anything at this load.
@@ -263,19 +283,13 @@ int RowLimit(const RowsView& view, const StepCost& cost) {
 
 }  // namespace
 
-NextAction Schedule(const ScheduleView& view) {
-  if (!view.admission_closed) {
-    const NextAction next = NextAdmission(view);
-    if (next.sequence >= 0) return next;
-  }
-  if (view.chunk == ScheduleView::Chunk::kNone) {
-    const NextAction next = NextChunk(view);
-    if (next.sequence >= 0) return next;
-  }
-  if (view.chunk == ScheduleView::Chunk::kInFlight) return {Action::kCheckChunk};
-  const int next = NextPreemption(view);
-  if (next >= 0) return {Action::kPreempt, next};
-  return {Action::kStep};
+Plan Schedule(const ScheduleView& view) {
+  Plan plan;
+  plan.admit = Admissions(view);
+  if (!plan.admit.empty()) return plan;
+  if (!view.chunk_in_flight) ChooseChunk(view, plan);
+  ChoosePreemptions(view, plan);
+  return plan;
 }
 
 RowSchedule ScheduleRows(const RowsView& view, const StepCost& cost) {

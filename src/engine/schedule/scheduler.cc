@@ -16,20 +16,25 @@ int Default(int value, int otherwise) {
   return value > 0 ? value : otherwise;
 }
 
+SchedulerOptions WithDefaults(SchedulerOptions options, const Backend& backend) {
+  const int cells = backend.options().cells;
+  options.max_running =
+      std::clamp(Default(options.max_running, cells / 4), 1, std::max(1, cells / 2));
+  options.max_rows = std::min(Default(options.max_rows, cells), cells);
+  options.prefill_chunk = Default(options.prefill_chunk, backend.PrefillChunk());
+  return options;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
     : backend_(backend),
-      options_(options),
-      max_running_(std::clamp(Default(options.max_running, backend.options().cells / 4), 1,
-                              std::max(1, backend.options().cells / 2))),
-      max_rows_(
-          std::min(Default(options.max_rows, backend.options().cells), backend.options().cells)),
+      options_(WithDefaults(options, backend)),
       ledger_(backend.pages(), backend.options().cells),
-      pages_(backend, ledger_, options.cache_bytes),
-      step_(backend, max_running_, max_rows_, options.cost),
-      admission_(backend, ledger_, pages_, sequences_, max_running_, step_.cost()),
-      prefill_(backend, pages_, Default(options.prefill_chunk, backend.PrefillChunk())) {
+      pages_(backend, ledger_, options_.cache_bytes),
+      step_(backend, options_.max_running, options_.max_rows, options_.cost),
+      admission_(backend, ledger_, pages_, sequences_, options_.max_running, step_.cost()),
+      prefill_(backend, pages_, options_.prefill_chunk) {
   counters_.steps_by_rows.resize(static_cast<size_t>(backend.options().cells) + 1);
   Publish();
 }
@@ -78,13 +83,13 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
   for (int i = 0; i < submission.choices; ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->choice = i;
-    sequence->share = submission.share;
+    sequence->tenant = submission.share;
     sequence->weight = submission.weight;
     sequence->priority = submission.priority;
     sequence->request = submission.request;
     sequence->request.choice = submission.request.choice + static_cast<uint32_t>(i);
     sequence->request.row_budget =
-        std::min(Default(submission.request.row_budget, max_rows_), max_rows_);
+        std::min(Default(submission.request.row_budget, options_.max_rows), options_.max_rows);
     sequence->prompt_logprobs = i == 0 ? submission.prompt_logprobs : -1;
     if (i == 0) sequence->on_logits = submission.on_logits;
     sequence->score_only = submission.request.max_tokens == 0;
@@ -94,16 +99,16 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
     sequences.push_back(std::move(sequence));
   }
   {
-    const std::lock_guard lock(mutex_);
-    if (waiting_ + submission.choices > options_.max_queued) {
+    const std::lock_guard lock(shared_.mutex);
+    if (shared_.waiting + submission.choices > options_.max_queued) {
       throw QueueFull(fmt::format("{} requests wait already, no more than {} may: try again later",
-                                  waiting_, options_.max_queued));
+                                  shared_.waiting, options_.max_queued));
     }
-    waiting_ += submission.choices;
-    ++submissions_;
+    shared_.waiting += submission.choices;
+    ++shared_.submissions;
     for (auto& sequence : sequences) {
-      sequence->submission = submissions_;
-      inbox_.push_back(std::move(sequence));
+      sequence->submission = shared_.submissions;
+      shared_.inbox.push_back(std::move(sequence));
     }
   }
   wakeup_->Signal();
@@ -111,23 +116,24 @@ std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
 }
 
 EngineMetrics Scheduler::state() const {
-  const std::lock_guard lock(mutex_);
-  EngineMetrics state = published_;
-  state.waiting = waiting_;
+  const std::lock_guard lock(shared_.mutex);
+  EngineMetrics state = shared_.published;
+  state.waiting = shared_.waiting;
   return state;
 }
 
 // ---- A scheduling step ----
 
 bool Scheduler::Step() {
-  ++number_;
-  admission_closed_ = chunk_settled_ = false;
   bool busy = true;
   try {
     TakeIn();
     DropCancelled();
     admission_.ShareCells();
-    for (NextAction next = Next(); next.action != Action::kStep; next = Next()) Do(next);
+    Plan plan = MakePlan(true);
+    while (!plan.admit.empty()) plan = MakePlan(AdmitThose(plan.admit));
+    ChunkOf(plan);
+    PreemptFor(plan);
     busy = !sequences_.empty();
     Decode();
     if (prefill_.sequence() != nullptr && (decoding_.empty() || prefill_.Done())) FinishChunk();
@@ -142,17 +148,16 @@ bool Scheduler::Step() {
   return busy;
 }
 
-NextAction Scheduler::Next() {
-  views_.clear();
-  share_views_.clear();
-  for (auto& [id, share] : shares_) {
-    share.index = static_cast<int>(share_views_.size());
-    share_views_.push_back(share.view);
+Plan Scheduler::MakePlan(bool admission_open) {
+  tenants_.views.clear();
+  for (auto& [id, tenant] : tenants_.by_id) {
+    tenant.index = static_cast<int>(tenants_.views.size());
+    tenants_.views.push_back(tenant.view);
   }
-  int missing = 0;
+  views_.clear();
   for (const auto& sequence : sequences_) {
     SequenceView view{sequence->stage, sequence->submission};
-    view.share = ShareOf(*sequence).index;
+    view.tenant = tenants_.Of(*sequence).index;
     view.priority = sequence->priority;
     view.prompt_left = std::ssize(sequence->to_prefill()) - sequence->prefilled;
     view.work_left = sequence->work_left();
@@ -161,79 +166,40 @@ NextAction Scheduler::Next() {
     if (view.stage == Stage::kDecode)
       view.pages_missing =
           KvPages::Missing(sequence->decoder->pages(), sequence->decoder->positions());
-    missing += view.pages_missing;
     views_.push_back(view);
   }
-  ScheduleView view;
-  view.sequences = views_;
-  view.shares = share_views_;
-  view.max_running = max_running_;
+  ScheduleView view{.sequences = views_, .tenants = tenants_.views, .pacing = pacing_};
+  view.max_running = options_.max_running;
   view.pages_free = pages_.free();
   view.recurrence = backend_.spec().recurrence;
-  view.admission_closed = admission_closed_;
-  view.chunk = chunk_settled_                   ? ScheduleView::Chunk::kSettled
-               : prefill_.sequence() != nullptr ? ScheduleView::Chunk::kInFlight
-                                                : ScheduleView::Chunk::kNone;
-  view.recurrences = recurrences_;
-  view.tokens = tokens_;
-  view.chunk_positions = prefill_.chunk();
-  view.step_seconds = step_seconds_;
-  view.chunk_seconds = chunk_seconds_;
-  view.chunk_passed = chunk_passed_;
-  view.pages_short = pages_short_;
+  view.chunk_positions = options_.prefill_chunk;
   view.short_wait = options_.short_wait;
-  NextAction next = Schedule(view);
-  if (next.action == Action::kPreempt) {  // cached prefixes go before any sequence does
-    view.pages_free = pages_.EvictFor(missing);
-    next = Schedule(view);
-  }
-  return next;
-}
-
-void Scheduler::Do(const NextAction& next) {
-  const auto sequence = [&]() -> Sequence& {
-    return *sequences_[static_cast<size_t>(next.sequence)];
-  };
-  // Once per step: what is preempted in it, or prefilled, changes nothing before the next.
-  if (next.action != Action::kAdmit && next.action != Action::kResume &&
-      next.action != Action::kReplace)
-    admission_closed_ = true;
-  switch (next.action) {
-    case Action::kAdmit:
-      return Admit(sequence());
-    case Action::kResume:
-      return Resume(sequence());
-    case Action::kReplace:
-      return Replace(sequence(), *sequences_[static_cast<size_t>(next.by)]);
-    case Action::kBeginChunk:
-      chunk_passed_ = next.passes;
-      return BeginChunk(sequence());
-    case Action::kCheckChunk:
-      return CheckChunk();
-    case Action::kPreempt:
-      return Preempt(sequence());
-    case Action::kStep:
-      return;
-  }
+  view.admission_open = admission_open;
+  view.chunk_in_flight = prefill_.sequence() != nullptr;
+  return Schedule(view);
 }
 
 void Scheduler::TakeIn() {
-  const std::lock_guard lock(mutex_);
-  for (auto& sequence : inbox_) {
-    // A share that comes, or comes back, has no claim on what others got meanwhile.
-    double least = shares_.empty() ? 0 : INFINITY;
-    for (const auto& [id, share] : shares_) least = std::min(least, share.view.prefilled);
-    const auto [place, is_new] = shares_.try_emplace(sequence->share);
-    if (is_new) place->second.view.prefilled = least;
-    place->second.view.weight = sequence->weight;
-    ++place->second.sequences;
+  const std::lock_guard lock(shared_.mutex);
+  for (auto& sequence : shared_.inbox) {
+    tenants_.Enter(*sequence);
     sequences_.push_back(std::move(sequence));
   }
-  inbox_.clear();
+  shared_.inbox.clear();
 }
 
-Scheduler::ShareState& Scheduler::ShareOf(const Sequence& sequence) {
-  return shares_.at(sequence.share);
+// A tenant that comes, or comes back, has no claim on what others got meanwhile.
+void Scheduler::Tenants::Enter(const Sequence& sequence) {
+  double least = by_id.empty() ? 0 : INFINITY;
+  for (const auto& [id, tenant] : by_id) least = std::min(least, tenant.view.prefilled);
+  const auto [place, is_new] = by_id.try_emplace(sequence.tenant);
+  if (is_new) place->second.view.prefilled = least;
+  place->second.view.weight = sequence.weight;
+  ++place->second.sequences;
+}
+
+void Scheduler::Tenants::Leave(const Sequence& sequence) {
+  if (--Of(sequence).sequences == 0) by_id.erase(sequence.tenant);
 }
 
 void Scheduler::DropCancelled() {
@@ -256,54 +222,64 @@ bool Scheduler::Guard(Sequence& sequence, F part) {
   }
 }
 
-void Scheduler::Admit(Sequence& sequence) {
+bool Scheduler::AdmitThose(const std::vector<Admit>& admit) {
+  for (const Admit& next : admit) {
+    Sequence& sequence = *sequences_[static_cast<size_t>(next.sequence)];
+    if (next.replaces >= 0) Preempt(*sequences_[static_cast<size_t>(next.replaces)]);
+    if (sequence.stage != Stage::kEnded && !AdmitOne(sequence)) return false;
+  }
+  return true;
+}
+
+// A waiting sequence, or one that was preempted. False when it does not fit now.
+bool Scheduler::AdmitOne(Sequence& sequence) {
+  const bool waits = sequence.stage == Stage::kWaiting;
   bool fits = false;
-  if (!Guard(sequence, [&] { fits = admission_.Admit(sequence); })) return;
-  admission_closed_ = pages_short_ = !fits;
-  if (!fits) return;
-  sequence.last_chunk = number_ - 1;
+  if (!Guard(sequence,
+             [&] { fits = waits ? admission_.Admit(sequence) : admission_.Resume(sequence); }))
+    return true;  // it has ended, and is in nobody's way
+  pacing_.pages_short = !fits;
+  if (!fits || !waits) return fits;
   counters_.prompt_tokens += sequence.result.prompt_tokens;
   counters_.cached_tokens += sequence.result.cached_tokens;
   if (sequence.report_prefill && sequence.stage == Stage::kPrefill)
     sequence.stream->PushPrefilled(sequence.prefilled, std::ssize(sequence.to_prefill()));
-  const std::lock_guard lock(mutex_);
-  --waiting_;
-}
-
-void Scheduler::Resume(Sequence& sequence) {
-  Guard(sequence, [&] { admission_closed_ = pages_short_ = !admission_.Resume(sequence); });
-}
-
-void Scheduler::Replace(Sequence& sequence, Sequence& by) {
-  Preempt(sequence);
-  by.stage == Stage::kPreempted ? Resume(by) : Admit(by);
-}
-
-void Scheduler::BeginChunk(Sequence& sequence) {
-  recurrences_ = tokens_ = 0;
-  step_seconds_ = chunk_seconds_ = 0;
-  sequence.last_chunk = number_;
-  const int64_t cached = sequence.result.cached_tokens;
-  Guard(sequence, [&] { prefill_.Begin(sequence); });
-  counters_.cached_tokens += sequence.result.cached_tokens - cached;
-  chunk_settled_ = prefill_.sequence() == nullptr;
+  const std::lock_guard lock(shared_.mutex);
+  --shared_.waiting;
+  return true;
 }
 
 // A chunk may run beside one step, and is then waited for: a device that prefers steps would leave
 // prompts waiting for as long as any sequence decodes.
-void Scheduler::CheckChunk() {
-  chunk_settled_ = true;
-  if (prefill_.Done() || prefill_.sequence()->last_chunk < number_) FinishChunk();
+void Scheduler::ChunkOf(const Plan& plan) {
+  if (prefill_.sequence() != nullptr) return FinishChunk();
+  if (plan.chunk < 0) return;
+  Sequence& sequence = *sequences_[static_cast<size_t>(plan.chunk)];
+  pacing_.BeginChunk(plan.overtakes);
+  const int64_t cached = sequence.result.cached_tokens;
+  Guard(sequence, [&] { prefill_.Begin(sequence); });
+  counters_.cached_tokens += sequence.result.cached_tokens - cached;
+  if (prefill_.Done()) FinishChunk();
 }
 
 void Scheduler::FinishChunk() {
   Sequence& sequence = *prefill_.sequence();
   const int64_t before = sequence.prefilled;
   Guard(sequence, [&] { prefill_.Finish(); });
-  chunk_seconds_ = prefill_.seconds();
-  step_seconds_ = 0;
-  ShareView& share = ShareOf(sequence).view;
-  share.prefilled += static_cast<double>(sequence.prefilled - before) / share.weight;
+  pacing_.chunk_seconds = prefill_.seconds();
+  pacing_.step_seconds = 0;
+  TenantView& tenant = tenants_.Of(sequence).view;
+  tenant.prefilled += static_cast<double>(sequence.prefilled - before) / tenant.weight;
+}
+
+// Cached prefixes go before any sequence does.
+void Scheduler::PreemptFor(const Plan& plan) {
+  int pages = plan.pages;
+  for (const int next : plan.preempt) {
+    if (pages_.EvictFor(pages) >= pages) return;
+    pages -= views_[static_cast<size_t>(next)].pages_missing;
+    Preempt(*sequences_[static_cast<size_t>(next)]);
+  }
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
@@ -335,8 +311,8 @@ void Scheduler::Decode() {
   ++counters_.steps;
   counters_.rows += std::ssize(step_.plan().rows);
   ++counters_.steps_by_rows[step_.plan().rows.size()];
-  recurrences_ += step_.plan().recurrences;
-  step_seconds_ += timer.Seconds();
+  pacing_.loops += step_.plan().recurrences;
+  pacing_.step_seconds += timer.Seconds();
   for (size_t i = 0; i < decoding_.size(); ++i) {
     step_.Absorb(i);
     Deliver(*decoding_[i]);
@@ -362,7 +338,7 @@ void Scheduler::Deliver(Sequence& sequence) {
     if (sequence.reported == 0) sequence.result.times.first_token = sequence.admitted.Seconds();
     const CommittedToken& token = output[sequence.reported++];
     ++counters_.decoded_tokens;
-    ++tokens_;
+    ++pacing_.tokens;
     const bool last = decoder.finished() && sequence.reported == output.size();
     // What a step has decided beyond a stop string is not part of the text.
     if (!sequence.stream->PushToken(sequence.choice, token, last))
@@ -381,8 +357,8 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
   result.error = error;
   result.decoded_tokens = static_cast<int64_t>(sequence.reported);
   if (sequence.stage == Stage::kWaiting) {
-    const std::lock_guard lock(mutex_);
-    --waiting_;
+    const std::lock_guard lock(shared_.mutex);
+    --shared_.waiting;
   }
   if (sequence.decoder) {
     LoopSpec& decoder = *sequence.decoder;
@@ -419,8 +395,7 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
 
 void Scheduler::Sweep() {
   for (const auto& sequence : sequences_) {
-    if (sequence->stage != Stage::kEnded) continue;
-    if (--ShareOf(*sequence).sequences == 0) shares_.erase(sequence->share);
+    if (sequence->stage == Stage::kEnded) tenants_.Leave(*sequence);
   }
   std::erase_if(sequences_, [](const auto& sequence) { return sequence->stage == Stage::kEnded; });
 }
@@ -439,8 +414,8 @@ void Scheduler::Publish() {
   state.pages_evictable = pages_.evictable();
   state.cells = backend_.options().cells;
   state.cells_free = ledger_.cells().available();
-  const std::lock_guard lock(mutex_);
-  published_ = state;
+  const std::lock_guard lock(shared_.mutex);
+  shared_.published = state;
 }
 
 }  // namespace loopspec

@@ -10,12 +10,12 @@
 //   kv_pages.h     KV pages of sequences, and prefix hits (prefix_cache.h)
 //   token_stream.h what a reader gets
 //
-// A scheduling step (Step) takes in what was submitted or cancelled and asks the policy what comes
-// next until that is a step: first those are resumed and admitted that fit, then a chunk of one
-// prompt is begun, then sequences are preempted until the others have pages for whatever the step
-// may commit. Then it makes the step and delivers the tokens. So between two steps of a stream lies
-// at most one chunk; and between two chunks every stream gets a token, on average, so that many
-// prompts do not hold up the streams either. Who comes before whom is said in schedule.h.
+// A scheduling step (Step) takes in what was submitted or cancelled, asks the policy for a plan and
+// carries it out: those are resumed and admitted that fit, a chunk of one prompt is begun,
+// sequences are preempted until the others have pages for whatever the step may commit. Then it
+// makes the step and delivers the tokens. So between two steps of a stream lies at most one chunk;
+// and between two chunks every stream gets a token, on average, so that many prompts do not hold up
+// the streams either. Who comes before whom is said in schedule.h.
 //
 // No request can fail another: what it may ask for is checked in Submit, by its own thread, and
 // what goes wrong with a sequence ends that one alone.
@@ -94,27 +94,42 @@ class Scheduler {
   void set_hooks(SchedulerHooks hooks) { hooks_ = std::move(hooks); }
 
  private:
-  struct ShareState {
-    ShareView view;
-    int index = 0;  // in share_views_
+  // Who asks, as long as sequences of theirs are here.
+  struct Tenant {
+    TenantView view;
+    int index = 0;  // in views
     int sequences = 0;
+  };
+  struct Tenants {
+    std::unordered_map<uint64_t, Tenant> by_id;
+    std::vector<TenantView> views;  // for the plan at hand
+
+    Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.tenant); }
+    void Enter(const Sequence& sequence);
+    void Leave(const Sequence& sequence);
+  };
+  // What other threads write or read.
+  struct Shared {
+    mutable std::mutex mutex;
+    Sequences inbox;
+    int waiting = 0;  // in inbox and sequences_
+    uint64_t submissions = 0;
+    EngineMetrics published;
   };
 
   void Check(const Submission& submission) const;
   void TakeIn();
   void DropCancelled();
 
-  // Asks the policy, and does what it says.
-  NextAction Next();
-  void Do(const NextAction& next);
-  void Admit(Sequence& sequence);
-  void Resume(Sequence& sequence);
-  void BeginChunk(Sequence& sequence);
-  void CheckChunk();
+  // Asks the policy for a plan; `admission_open` as in ScheduleView.
+  Plan MakePlan(bool admission_open);
+  // Carries its parts out. False: one did not fit, and those after it were not tried.
+  bool AdmitThose(const std::vector<Admit>& admit);
+  bool AdmitOne(Sequence& sequence);
+  void ChunkOf(const Plan& plan);
+  void PreemptFor(const Plan& plan);
   void FinishChunk();  // waits
   void Preempt(Sequence& sequence);
-  void Replace(Sequence& sequence, Sequence& by);
-  ShareState& ShareOf(const Sequence& sequence);
 
   void Decode();
   void Deliver(Sequence& sequence);
@@ -126,43 +141,22 @@ class Scheduler {
   void Publish();
 
   Backend& backend_;
-  const SchedulerOptions options_;
-  const int max_running_, max_rows_;
+  const SchedulerOptions options_;  // with every default filled in
   KvLedger ledger_;
   Sequences sequences_;
   KvPages pages_;
   DecodeStep step_;
   Admission admission_;
   Prefill prefill_;
-
-  // Of the scheduling step at hand.
-  int64_t number_ = 0;
-  bool admission_closed_ = false, chunk_settled_ = false;
-  std::vector<SequenceView> views_;
-  std::vector<ShareView> share_views_;
-  std::vector<Sequence*> decoding_;
-
-  // Since the last chunk of prefill was begun.
-  int64_t recurrences_ = INT32_MAX;
-  int64_t tokens_ = 0;
-  double step_seconds_ = 0, chunk_seconds_ = 0;  // of steps since it ended, and its own
-  bool chunk_passed_ = false;                    // it passed older prompts
-
-  // Of those that have sequences here.
-  std::unordered_map<uint64_t, ShareState> shares_;
-  bool pages_short_ = false;  // the last one that was to be admitted or resumed did not fit
-
+  Pacing pacing_;
+  Tenants tenants_;
+  std::vector<SequenceView> views_;  // of sequences_, for the plan at hand
+  std::vector<Sequence*> decoding_;  // in the step at hand
   EngineMetrics counters_;
   SchedulerHooks hooks_;
 
-  // ---- Between threads ----
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
-  mutable std::mutex mutex_;  // of what follows
-  Sequences inbox_;
-  int waiting_ = 0;  // in inbox_ and sequences_
-  uint64_t submissions_ = 0;
-  EngineMetrics published_;
-
+  Shared shared_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -19,8 +19,8 @@ namespace loopspec {
 
 struct Sequence {
   uint64_t submission = 0;  // in order of arrival
-  uint64_t share = 0;       // who asks
-  double weight = 1;        // of the share
+  uint64_t tenant = 0;      // who asks
+  double weight = 1;        // of the tenant
   int priority = 0;         // within it
   int choice = 0;
   DecodeRequest request;
@@ -37,7 +37,6 @@ struct Sequence {
   PagePlanes prompt_planes;           // that its pages of the prompt hold, prefilled or found
   int64_t prefilled = 0;              // positions of the prompt that lie in KV pages
   int64_t committed = 0;              // positions that do, the prompt's included
-  int64_t last_chunk = 0;  // scheduling step of its last chunk, or the one before its admission
   std::vector<PromptLogprob> scores;
   size_t reported = 0;             // tokens that the stream has
   size_t traced = 0;               // events of the branches that it has, where they are asked for
