@@ -30,6 +30,8 @@ ALLOWED = {
     "src/serve/server": {"src/fields", "src/serve", "src/base"},
     "src/report": {"src/base"},
     "src/calibrate": {"src/fields", "src/report", "src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/lens": {"src/calibrate/exit_gate.h", "src/report", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/base"},
+    "src/quantize": {"src/backends/backend.h", "src/kv", "src/model", "src/tensor", "src/base"},
     "src/experiments": {"src/fields", "src/calibrate", "src/report", "src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "src/experiments/tasks": {"src/base"},
     "src/engine/load": {"src/fields", "src/hub/cache.h", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},

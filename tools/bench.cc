@@ -83,10 +83,10 @@ bool Comparable(const BenchOptions& options, const DecodeRequest& request) {
   return options.assume.empty() && !request.sampling.needs_distributions();
 }
 
-measure::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways,
-                                   const BenchJobs& jobs, const LoadedModel& loaded,
-                                   Scheduler& scheduler) {
-  measure::Measurement m;
+experiments::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways,
+                                       const BenchJobs& jobs, const LoadedModel& loaded,
+                                       Scheduler& scheduler) {
+  experiments::Measurement m;
   m.jobs = jobs.jobs;
   m.stop = jobs.stop;
   m.repeats = options.repeat;
@@ -104,7 +104,7 @@ measure::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways
 OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const Ways& ways,
                      const Backend& backend) {
   OrderedJson prompts = OrderedJson::array();
-  for (const measure::MeasuredJob& job : jobs.jobs) prompts.push_back(job.tokens);
+  for (const experiments::MeasuredJob& job : jobs.jobs) prompts.push_back(job.tokens);
   OrderedJson settings = {
       {"model", ResolveModel(options.model.model).filename().string()},
       {"recurrence", backend.spec().recurrence},
@@ -132,24 +132,24 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
 }
 
 // Runs everything that the records do not have. Ctrl-C ends it between two runs.
-std::vector<measure::RunRecord> RunAll(const BenchOptions& options, const Ways& ways,
-                                       const BenchJobs& jobs, const LoadedModel& loaded,
-                                       Backend& backend) {
+std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const Ways& ways,
+                                           const BenchJobs& jobs, const LoadedModel& loaded,
+                                           Backend& backend) {
   Scheduler scheduler(backend, OneAtATime(LoadStepCost(backend)));
-  const measure::Measurement m = MeasurementOf(options, ways, jobs, loaded, scheduler);
-  std::unique_ptr<measure::RecordLog> log;
+  const experiments::Measurement m = MeasurementOf(options, ways, jobs, loaded, scheduler);
+  std::unique_ptr<experiments::RecordLog> log;
   if (!options.records.empty())
-    log = std::make_unique<measure::RecordLog>(options.records,
-                                               Settings(options, jobs, ways, backend));
-  measure::Records records([&](const measure::RunRecord& record) {
+    log = std::make_unique<experiments::RecordLog>(options.records,
+                                                   Settings(options, jobs, ways, backend));
+  experiments::Records records([&](const experiments::RunRecord& record) {
     if (log) log->Append(ToJson(record));
   });
   if (log) {
     for (const Json& found : log->found())
-      records.Restore(measure::ParseRunRecord(found, options.records));
+      records.Restore(experiments::ParseRunRecord(found, options.records));
   }
   ProgressLine progress(0.5);
-  measure::MeasureHooks hooks;
+  experiments::MeasureHooks hooks;
   hooks.interrupted = Interrupted;
   hooks.progress = [&](int64_t done, int64_t total) {
     // Nothing is said before something is done: who sees the line and stops has something to show.
@@ -159,18 +159,19 @@ std::vector<measure::RunRecord> RunAll(const BenchOptions& options, const Ways& 
   return records.all();
 }
 
-measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, const BenchJobs& jobs,
-                               const LoadedModel& loaded, Backend& backend, double bandwidth,
-                               const std::vector<measure::RunRecord>& records,
-                               const AssumedAcceptance& assumed) {
-  measure::BenchResult result;
+experiments::BenchResult Summarise(const BenchOptions& options, const Ways& ways,
+                                   const BenchJobs& jobs, const LoadedModel& loaded,
+                                   Backend& backend, double bandwidth,
+                                   const std::vector<experiments::RunRecord>& records,
+                                   const AssumedAcceptance& assumed) {
+  experiments::BenchResult result;
   result.model = options.model.model;
   result.device = backend.device();
   result.chip = backend.chip();
   result.compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
   result.parameters = loaded.model().weights.parameters;
   result.dtype = loaded.model().weights.head.parts[0].type_name();
-  if (!options.html.empty()) result.weights = measure::HashWeights(loaded.folder());
+  if (!options.html.empty()) result.weights = experiments::HashWeights(loaded.folder());
   if (result.device == "cpu") result.threads = backend.options().threads;
   result.seed = options.seed;
   result.version = VersionText();
@@ -186,13 +187,13 @@ measure::BenchResult Summarise(const BenchOptions& options, const Ways& ways, co
   result.interrupted = Interrupted();
   for (size_t i = 0; i < ways.parsed.size(); ++i) {
     const SamplingParams& sampling = ways.requests[i].sampling;
-    measure::BenchWay way{ways.parsed[i].name,
-                          ways.parsed[i].depths,
-                          SamplerName(sampling),
-                          LaterName(sampling.later),
-                          Comparable(options, ways.requests[i]),
-                          {}};
-    for (const measure::RunRecord& record : records) {
+    experiments::BenchWay way{ways.parsed[i].name,
+                              ways.parsed[i].depths,
+                              SamplerName(sampling),
+                              LaterName(sampling.later),
+                              Comparable(options, ways.requests[i]),
+                              {}};
+    for (const experiments::RunRecord& record : records) {
       if (record.way == way.name && record.repeat < options.repeat) way.totals.Add(record);
     }
     if (way.totals.runs > 0) result.ways.push_back(std::move(way));
@@ -216,7 +217,7 @@ void RunConcurrently(const BenchOptions& options, const std::shared_ptr<const Lo
   bench.model = options.model.model;
   bench.loaded = loaded;
   bench.concurrency = ParseConcurrency(options.concurrency);
-  for (const measure::MeasuredJob& job : jobs.jobs) bench.prompts.push_back(job.tokens);
+  for (const experiments::MeasuredJob& job : jobs.jobs) bench.prompts.push_back(job.tokens);
   bench.ways = ways.parsed;
   bench.request = request;
   if (!options.assume.empty()) bench.assumed_guesses = &guesses;
@@ -257,8 +258,8 @@ void RunBench(const BenchOptions& options) {
       static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens, model.spec.max_positions);
   const auto backend = MakeBenchBackend(options, model, engine, ways, assumed);
   const double bandwidth = backend->ReadBandwidth();
-  const std::vector<measure::RunRecord> records = RunAll(options, ways, jobs, loaded, *backend);
-  const measure::BenchResult result =
+  const std::vector<experiments::RunRecord> records = RunAll(options, ways, jobs, loaded, *backend);
+  const experiments::BenchResult result =
       Summarise(options, ways, jobs, loaded, *backend, bandwidth, records, assumed);
   if (!options.csv.empty()) WriteTextFile(options.csv, BenchCsv(result));
   if (!options.html.empty()) WriteTextFile(options.html, BenchHtml(result));

@@ -56,25 +56,26 @@ void CheckLength(const BenchSource& source, int max_tokens) {
 
 void FromTask(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
   const ModelSpec& spec = loaded.spec();
-  measure::Task task = measure::MakeTask(
-      source.task, {.data = measure::TaskFolder(source.task, loaded.folder(), source.benchmarks),
-                    .shots = source.shots,
-                    .chat = source.chat,
-                    .limit = source.limit > 0 ? std::optional(static_cast<size_t>(source.limit))
-                                              : std::nullopt});
+  experiments::Task task = experiments::MakeTask(
+      source.task,
+      {.data = experiments::TaskFolder(source.task, loaded.folder(), source.benchmarks),
+       .shots = source.shots,
+       .chat = source.chat,
+       .limit =
+           source.limit > 0 ? std::optional(static_cast<size_t>(source.limit)) : std::nullopt});
   task.max_tokens = source.max_tokens.value_or(task.max_tokens);
   task.max_length = source.max_length.value_or(task.max_length);
   CheckLength(source, task.max_tokens);
   // A model of a shorter context than the task's still runs it: prompts lose their beginning.
   task.max_length = std::min(task.max_length, spec.max_positions);
   task.stop.insert(task.stop.end(), source.stop.begin(), source.stop.end());
-  for (const measure::TaskItem& item : task.items) {
-    measure::MeasuredJob job;
+  for (const experiments::TaskItem& item : task.items) {
+    experiments::MeasuredJob job;
     job.item = item.id;
-    job.tokens =
-        measure::TaskPromptTokens(task, item, loaded.tokenizer(),
-                                  loaded.has_chat_template() ? &loaded.chat_template() : nullptr,
-                                  ParseTemplateArguments(source.template_args));
+    job.tokens = experiments::TaskPromptTokens(
+        task, item, loaded.tokenizer(),
+        loaded.has_chat_template() ? &loaded.chat_template() : nullptr,
+        ParseTemplateArguments(source.template_args));
     CheckTokens(job.tokens, task.max_tokens, spec,
                 fmt::format("task {}, item {}", task.name, item.id));
     job.answer = item.answer;
@@ -89,16 +90,16 @@ void FromTask(const BenchSource& source, const LoadedModel& loaded, BenchJobs& o
 
 void FromFile(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
   for (const PromptEntry& entry : ReadPrompts(source.prompts, source.limit)) {
-    measure::MeasuredJob job;
+    experiments::MeasuredJob job;
     job.item = std::to_string(out.jobs.size() + 1);
     try {
       job.tokens = PromptTokens(entry.prompt, source, loaded);
     } catch (const Error& error) {
       Fail("{}: {}", entry.where, error.what());
     }
-    if (source.max_length) measure::CutPrompt(*source.max_length, out.max_tokens, job.tokens);
+    if (source.max_length) experiments::CutPrompt(*source.max_length, out.max_tokens, job.tokens);
     CheckTokens(job.tokens, out.max_tokens, loaded.spec(), entry.where);
-    if (entry.answer) job.answer = measure::FinalAnswer(*entry.answer);
+    if (entry.answer) job.answer = experiments::FinalAnswer(*entry.answer);
     out.jobs.push_back(std::move(job));
   }
   out.what =
@@ -118,7 +119,7 @@ void FromNothing(const BenchSource& source, const ModelSpec& spec, BenchJobs& ou
 void FromOwn(const BenchSource& source, const LoadedModel& loaded, BenchJobs& out) {
   for (const char* const prompt : kOwnPrompts) {
     if (source.limit > 0 && static_cast<int>(out.jobs.size()) == source.limit) break;
-    measure::MeasuredJob job;
+    experiments::MeasuredJob job;
     job.item = std::to_string(out.jobs.size() + 1);
     job.tokens = PromptTokens(prompt, source, loaded);
     CheckTokens(job.tokens, out.max_tokens, loaded.spec(), "bench's own prompt");
@@ -131,7 +132,7 @@ void FromOwn(const BenchSource& source, const LoadedModel& loaded, BenchJobs& ou
 
 size_t BenchJobs::longest_prompt() const {
   size_t longest = 0;
-  for (const measure::MeasuredJob& job : jobs) longest = std::max(longest, job.tokens.size());
+  for (const experiments::MeasuredJob& job : jobs) longest = std::max(longest, job.tokens.size());
   return longest;
 }
 

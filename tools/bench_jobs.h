@@ -27,7 +27,7 @@ struct BenchSource {
 inline constexpr int kBenchTokens = kDefaultTokens;  // as everywhere
 
 struct BenchJobs {
-  std::vector<measure::MeasuredJob> jobs;
+  std::vector<experiments::MeasuredJob> jobs;
   int max_tokens = kBenchTokens;
   std::vector<std::string> stop;
   std::string what;  // "8 prompts of p.txt"

@@ -22,7 +22,7 @@ namespace loopspec::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using measure::Experiment;
+using experiments::Experiment;
 using Experiments = std::map<std::string, Experiment>;
 
 constexpr const char* kDemo = "demo-";
@@ -55,7 +55,7 @@ std::vector<Experiment> Choose(const Experiments& known, const std::vector<std::
         if (each.starts_with(kDemo) == (name == "demo")) chosen.push_back(experiment);
       }
     } else if (name.ends_with(".json")) {
-      chosen.push_back(measure::ReadExperiment(name));
+      chosen.push_back(experiments::ReadExperiment(name));
     } else {
       std::vector<std::string> all;
       for (const auto& [each, experiment] : known) all.push_back(each);
@@ -74,7 +74,7 @@ struct ListOptions {
 
 void List(const ListOptions& options) {
   const fs::path folder = FindExperiments(options.experiments);
-  for (const auto& [name, experiment] : measure::ReadExperiments(folder)) {
+  for (const auto& [name, experiment] : experiments::ReadExperiments(folder)) {
     std::vector<std::string> models, tasks;
     for (const auto& model : experiment.models) models.push_back(model.name);
     for (const auto& task : experiment.tasks) tasks.push_back(task.name);
@@ -94,17 +94,18 @@ struct RunOptions {
 
 // What a task showed, a line for each way of decoding.
 void ShowGroup(const Experiment& experiment, const std::string& group,
-               const measure::Records& records, int recurrence) {
-  std::map<std::string, measure::RunTotals> totals;
-  for (const measure::RunRecord& record : records.all()) {
+               const experiments::Records& records, int recurrence) {
+  std::map<std::string, experiments::RunTotals> totals;
+  for (const experiments::RunRecord& record : records.all()) {
     if (record.group == group) totals[record.way].Add(record);
   }
   fmt::print("  {}\n", group);
-  for (const measure::ExperimentDecode& decode : measure::WaysOf(experiment, recurrence)) {
-    const std::string way = measure::WayName(decode);
+  for (const experiments::ExperimentDecode& decode : experiments::WaysOf(experiment, recurrence)) {
+    const std::string way = experiments::WayName(decode);
     if (!totals.contains(way)) continue;
-    const measure::RunTotals& t = totals.at(way);
-    const measure::WayFigures f = measure::FiguresOf(t, totals["ar"], decode.depths, recurrence, 0);
+    const experiments::RunTotals& t = totals.at(way);
+    const experiments::WayFigures f =
+        experiments::FiguresOf(t, totals["ar"], decode.depths, recurrence, 0);
     fmt::print("    {:<28}{:>9.1f} tokens/s", way, f.rate);
     if (f.speedup > 0 && f.Enough()) fmt::print("  {:>5.2f}x", f.speedup);
     if (f.interval && f.Enough())
@@ -120,14 +121,14 @@ void ShowGroup(const Experiment& experiment, const std::string& group,
 
 void RunExperiments(const RunOptions& options) {
   CatchInterrupt();
-  const Experiments known = measure::ReadExperiments(FindExperiments(options.experiments));
+  const Experiments known = experiments::ReadExperiments(FindExperiments(options.experiments));
   const std::vector<Experiment> chosen = Choose(known, options.names);
   if (!options.benchmarks.empty() && !fs::is_directory(options.benchmarks))
     Fail("--benchmarks {}: no such folder", options.benchmarks);
   EngineOptions engine = options.model.ToEngineOptions();
   const LoadedModel loaded(engine);
   const Model& model = loaded.model();
-  const measure::ExperimentSubject subject{
+  const experiments::ExperimentSubject subject{
       options.model.model,
       fs::weakly_canonical(loaded.folder()),
       model,
@@ -138,7 +139,7 @@ void RunExperiments(const RunOptions& options) {
         engine.kv_positions = std::min<int64_t>(positions, model.spec.max_positions);
         return MakeBackend(model, engine, depths);
       }};
-  measure::ExperimentOptions how;
+  experiments::ExperimentOptions how;
   how.output = options.output;
   how.benchmarks = options.benchmarks;
   how.max_tokens = options.max_tokens;
@@ -158,12 +159,12 @@ void RunExperiments(const RunOptions& options) {
       begun = true;
     };
     ProgressLine progress(0.5);
-    measure::ExperimentHooks hooks;
+    experiments::ExperimentHooks hooks;
     hooks.interrupted = Interrupted;
     hooks.progress = [&](int64_t done, int64_t total) {
       progress.Show(experiment.name, done, total, "runs");
     };
-    hooks.finished = [&](const std::string& group, const measure::Records& records) {
+    hooks.finished = [&](const std::string& group, const experiments::Records& records) {
       progress.Clear();
       heading();
       ShowGroup(experiment, group, records, model.spec.recurrence);
@@ -171,7 +172,7 @@ void RunExperiments(const RunOptions& options) {
     const std::string demo_of =
         experiment.name.starts_with(kDemo) ? experiment.name.substr(5) : experiment.name;
     const auto paper = known.find(demo_of);
-    const measure::ExperimentOutcome outcome = measure::RunExperiment(
+    const experiments::ExperimentOutcome outcome = experiments::RunExperiment(
         experiment, paper == known.end() ? nullptr : &paper->second, subject, how, hooks);
     progress.Clear();
     heading();
@@ -204,7 +205,7 @@ void Report(const ReportOptions& options) {
   const std::string output =
       options.output.empty() ? (fs::path(options.folder) / "report.html").string() : options.output;
   CheckOutputFile(output, "--output");
-  WriteTextFile(output, measure::ReportExperiments(options.folder));
+  WriteTextFile(output, experiments::ReportExperiments(options.folder));
   if (output != "-") fmt::print("{}\n", output);
 }
 

@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "calibrate/quantize.h"
 #include "engine/load/device.h"
 #include "engine/load/model_path.h"
 #include "engine/load/model_text.h"
 #include "model/gguf_model.h"
+#include "quantize/quantize.h"
+#include "quantize/quantize_report.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 #include "tools/progress.h"

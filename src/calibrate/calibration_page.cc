@@ -13,12 +13,6 @@
 namespace loopspec {
 namespace {
 
-using measure::HtmlPage;
-using measure::HtmlTable;
-using measure::Plot;
-using measure::PlotMark;
-using measure::PlotSeries;
-
 std::string ShareAsPercent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
@@ -197,7 +191,7 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
   for (const double share : p.rates.gate)
     gate += (gate.empty() ? "" : " / ") + fmt::format("{:.1f}", 100 * share);
   const double plain = report.measured.empty() ? 0.0 : report.measured.front().median();
-  std::vector<measure::HtmlCell>& row = table.rows.emplace_back();
+  std::vector<HtmlCell>& row = table.rows.emplace_back();
   row = {DepthsText(p.depths),
          accepted,
          gate,

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "calibrate/depth_readouts.h"
 
-namespace loopspec::measure {
+namespace loopspec {
 void DistanceSums::Add(const DistanceSums& other) {
   if (depths.empty()) {
     *this = other;
@@ -37,4 +37,4 @@ DistanceSums MeasureDistance(Backend& backend, std::span<const int32_t> tokens, 
   return sums;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec

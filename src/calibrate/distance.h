@@ -9,7 +9,7 @@
 
 #include "backends/backend.h"
 
-namespace loopspec::measure {
+namespace loopspec {
 
 // Sums over positions, by depth; the last depth is not in it.
 struct DistanceSums {
@@ -28,4 +28,4 @@ DistanceSums MeasureDistance(Backend& backend, std::span<const int32_t> tokens, 
                              const SamplingParams& sampling,
                              const std::function<bool()>& interrupted);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec

@@ -10,7 +10,7 @@
 #include "report/html_page.h"
 #include "report/plot.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr size_t kCsvProposals = 4;
@@ -393,4 +393,4 @@ std::string BenchHtml(const BenchResult& result) {
   return page.Text();
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -7,7 +7,7 @@
 #include "base/json_fwd.h"
 #include "experiments/run_totals.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // One decoding spec.
 struct BenchWay {
@@ -48,4 +48,4 @@ std::string BenchHtml(const BenchResult& result);
 // Why reading faster than memory is no mistake; nothing for shares up to 1.
 std::string ExplainShare(double share);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -10,7 +10,7 @@
 
 #include "base/mapped_file.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
@@ -96,4 +96,4 @@ std::string HashWeights(const std::filesystem::path& folder) {
   return Sha256({reinterpret_cast<const uint8_t*>(lines.data()), lines.size()});
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // SHA-256 (FIPS 180-4) in hexadecimal.
 std::string Sha256(std::span<const uint8_t> bytes);
@@ -16,4 +16,4 @@ std::string Sha256(std::span<const uint8_t> bytes);
 // `sha256sum *.safetensors | sha256sum` gives it. Empty when there are none.
 std::string HashWeights(const std::filesystem::path& folder);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -10,7 +10,7 @@
 #include "experiments/experiment_tables.h"
 #include "report/plot.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 // Only positions whose next token the model wrote itself are in the sums.
@@ -277,4 +277,4 @@ void AddRestarts(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   page.EndDetails();
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -11,7 +11,7 @@
 #include "decode/depths.h"
 #include "experiments/tasks/tasks.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 template <typename Value, size_t count>
@@ -339,4 +339,4 @@ std::map<std::string, Experiment> ReadExperiments(const std::filesystem::path& f
   return experiments;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

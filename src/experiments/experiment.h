@@ -11,7 +11,7 @@
 #include "base/json_fwd.h"
 #include "sampling/params.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // What is measured, and so how it is reported.
 enum class ExperimentKind {
@@ -103,4 +103,4 @@ Experiment ReadExperiment(const std::filesystem::path& path);
 // The *.json files of a folder by name. Throws Error when two have the same name.
 std::map<std::string, Experiment> ReadExperiments(const std::filesystem::path& folder);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -13,7 +13,7 @@
 #include "experiments/experiment_tables.h"
 #include "experiments/record_log.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 // In the order of the paper: speed, what drafts are made of, what they rest on.
@@ -188,4 +188,4 @@ std::string ReportExperiments(const std::filesystem::path& folder) {
   return page.Text();
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

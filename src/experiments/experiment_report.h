@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <string>
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // The page of all records in a folder. Throws Error when there are none.
 std::string ReportExperiments(const std::filesystem::path& folder);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

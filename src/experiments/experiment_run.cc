@@ -16,7 +16,7 @@
 #include "experiments/record_log.h"
 #include "kv/planes.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr const char* kHeldout = "heldout_problems.jsonl";
@@ -467,4 +467,4 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   return outcome;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -17,7 +17,7 @@
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // Keys of the settings and records of an experiment: the clock that decoding is timed by, which
 // records of earlier versions lack (theirs started at the first token), and the most memory that
@@ -99,4 +99,4 @@ OrderedJson ToJson(const DistanceSums& sums, const std::string& group, const std
 bool IsDistance(const Json& record);
 DistanceSums ParseDistance(const Json& record, const std::string& what);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -9,7 +9,7 @@
 #include "experiments/experiment_run.h"
 #include "report/plot.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr const char* kNone = "–";
@@ -592,4 +592,4 @@ void AddExperiment(const std::vector<ExperimentResult>& results, HtmlPage& page)
   page.AddParagraph(fmt::format("Experiment {}: {}.", experiment.name, experiment.source));
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

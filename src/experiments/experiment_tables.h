@@ -11,7 +11,7 @@
 #include "experiments/run_totals.h"
 #include "report/html_page.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // One file of records: an experiment on one model.
 struct ExperimentResult {
@@ -69,4 +69,4 @@ void AddEnvelopes(const std::vector<ExperimentResult>& results, bool depths, Htm
 // Theorem 1: how often decoding restarts, against twice the distance at the second depth.
 void AddRestarts(const std::vector<ExperimentResult>& results, HtmlPage& page);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

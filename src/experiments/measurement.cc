@@ -6,7 +6,7 @@
 #include "engine/memory_bound.h"
 #include "engine/run_request.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr int kWarmUpTokens = 16;
@@ -143,4 +143,4 @@ void CutPrompt(int max_length, int max_tokens, std::vector<int32_t>& tokens) {
     tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(room));
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -13,7 +13,7 @@
 #include "experiments/tasks/tasks.h"
 #include "text/tokenizer.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // One way of decoding.
 struct MeasuredWay {
@@ -79,4 +79,4 @@ bool RunMeasurement(const Measurement& measurement, const Model& model, const Ba
 // them.
 void CutPrompt(int max_length, int max_tokens, std::vector<int32_t>& tokens);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

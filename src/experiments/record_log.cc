@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr const char* kSettings = "loopspec_records";
@@ -106,4 +106,4 @@ RecordFile ReadRecords(const std::filesystem::path& path) {
   return file;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

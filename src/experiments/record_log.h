@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 class RecordLog {
  public:
@@ -39,4 +39,4 @@ struct RecordFile {
 };
 RecordFile ReadRecords(const std::filesystem::path& path);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

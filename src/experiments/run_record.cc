@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 // Counts that are written as they are, by name.
@@ -175,4 +175,4 @@ void Accumulate(RequestTimes& sum, const RequestTimes& add) {
   for (const Clock& clock : kClocks) sum.*clock.value += add.*clock.value;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -10,7 +10,7 @@
 #include "base/json_fwd.h"
 #include "engine/schedule/token_stream.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 struct RunRecord {
   // Which run it was: these four are its name.
@@ -41,4 +41,4 @@ RunRecord ParseRunRecord(const Json& json, const std::string& what);
 void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add);
 void Accumulate(RequestTimes& sum, const RequestTimes& add);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -6,7 +6,7 @@
 
 #include "decode/depths.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 double Share(int64_t part, int64_t whole) {
@@ -110,4 +110,4 @@ std::string WayFigures::Verdict(const std::string& baseline_name) const {
                        "begun");
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -12,7 +12,7 @@
 #include "experiments/run_record.h"
 #include "experiments/speed_interval.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 struct RunTotals {
   int64_t runs = 0;   // over all repeats
@@ -74,4 +74,4 @@ struct WayFigures {
 WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
                      std::span<const int> depths, int recurrence, double bandwidth);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

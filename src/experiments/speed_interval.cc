@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr int kResamples = 2000;
@@ -101,4 +101,4 @@ std::optional<Interval> SpeedupInterval(const TextTimes& own, const TextTimes& b
   return Interval{at(0.025), at(0.975)};
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

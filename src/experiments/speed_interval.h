@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // What one text took: tokens, and seconds since its prompt was read.
 struct TextTime {
@@ -31,4 +31,4 @@ struct Interval {
 // draws are fixed, so that the same records give the same interval.
 std::optional<Interval> SpeedupInterval(const TextTimes& own, const TextTimes& baseline);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -6,7 +6,7 @@
 
 #include "base/escape_html.h"
 
-namespace loopspec::measure {
+namespace loopspec {
 namespace {
 
 // Colours with a contrast of at least 3 to the background in both schemes; s0 ... s7 are the series
@@ -153,4 +153,4 @@ std::string HtmlPage::Text() const {
       title, kStyle, SeriesRules(), title, body_);
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace loopspec::measure {
+namespace loopspec {
 
 struct HtmlColumn {
   std::string name;
@@ -58,4 +58,4 @@ class HtmlPage {
   std::string title_, body_;
 };
 
-}  // namespace loopspec::measure
+}  // namespace loopspec

@@ -8,7 +8,7 @@
 #include "base/escape_html.h"
 #include "report/html_page.h"
 
-namespace loopspec::measure {
+namespace loopspec {
 namespace {
 
 constexpr double kLeft = 66, kRight = 16, kTop = 36, kBottom = 50;
@@ -391,4 +391,4 @@ std::string BarSvg(const BarPlot& plot) {
   return frame.Finish();
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec

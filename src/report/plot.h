@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace loopspec::measure {
+namespace loopspec {
 
 inline constexpr int kPlotColours = 8;  // series beyond these take the same ones again, bars paler
 
@@ -78,4 +78,4 @@ Histogram BinCounts(const std::vector<int64_t>& counts, int width);
 // Powers of ten on a logarithmic axis, with 2 and 5 between them where there are few.
 std::vector<double> PlotTicks(double low, double high, bool log, int wanted = 6);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr int kTokens = 205;
@@ -215,4 +215,4 @@ TEST(BenchFigures, UnequalTextsAreShown) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

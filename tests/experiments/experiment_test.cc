@@ -10,7 +10,7 @@
 #include "experiments/experiment_tables.h"
 #include "experiments/tasks/tasks.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 const std::filesystem::path kSource = LOOPSPEC_SOURCE_DIR;
@@ -176,4 +176,4 @@ TEST(Experiments, RefuseWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

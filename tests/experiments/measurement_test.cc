@@ -16,7 +16,7 @@
 #include "sampling/filters.h"
 #include "tests/support/temporary_folder.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 const std::filesystem::path kProject = LOOPSPEC_SOURCE_DIR;
@@ -265,4 +265,4 @@ TEST_F(DemoMeasurement, DistancesAreThoseOfTheLogits) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "experiments/experiment_run.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 namespace fs = std::filesystem;
@@ -147,4 +147,4 @@ TEST_F(ExperimentPages, ConvertEarlierClocks) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -7,7 +7,7 @@
 
 #include "experiments/checkpoint_hash.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 std::string Hash(const std::string& text) {
@@ -84,4 +84,4 @@ TEST(Weights, AreHashedAsSha256sumHashesThem) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

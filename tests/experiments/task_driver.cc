@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "experiments/tasks/tasks.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 TaskOptions OptionsOf(const Json& request) {
@@ -39,14 +39,14 @@ Json Answer(const Json& request) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments
 
 int main() {
   std::string line;
   while (std::getline(std::cin, line)) {
     loopspec::Json answer;
     try {
-      answer = loopspec::measure::Answer(loopspec::ParseJson(line, "the request"));
+      answer = loopspec::experiments::Answer(loopspec::ParseJson(line, "the request"));
     } catch (const std::exception& error) {
       answer = {{"error", error.what()}};
     }

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 namespace fs = std::filesystem;
@@ -190,4 +190,4 @@ TEST(FinalAnswer, IsWhatFollowsTheLastMark) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "calibrate/quantize.h"
 #include "model/model.h"
+#include "quantize/quantize.h"
 
 namespace loopspec {
 namespace {

@@ -9,7 +9,7 @@
 #include "report/html_page.h"
 #include "report/plot.h"
 
-namespace loopspec::measure {
+namespace loopspec {
 namespace {
 
 int Count(const std::string& text, const std::string& part) {
@@ -158,4 +158,4 @@ TEST(Pages, StandAloneAndEscapeText) {
 }
 
 }  // namespace
-}  // namespace loopspec::measure
+}  // namespace loopspec

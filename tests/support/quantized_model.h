@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "calibrate/quantize.h"
+#include "quantize/quantize.h"
 #include "tests/support/models.h"
 #include "tests/support/temporary_folder.h"
 

@@ -3,7 +3,7 @@
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 Task MakeAime(const std::string& name, const TaskOptions& options) {
   Task task;
@@ -24,4 +24,4 @@ Task MakeAime(const std::string& name, const TaskOptions& options) {
   return task;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -8,7 +8,7 @@
 #include "experiments/tasks/jsonl.h"
 #include "experiments/tasks/strings.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr std::string_view kGroup = "bbh_cot_fewshot";
@@ -120,4 +120,4 @@ Task MakeBbh(const std::string& name, const TaskOptions& options) {
   return task;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

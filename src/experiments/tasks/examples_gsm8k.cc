@@ -4,7 +4,7 @@
 // to the byte.
 #include "experiments/tasks/families.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 std::vector<Example> Gsm8kCotExamples() {
   return {
@@ -44,4 +44,4 @@ std::vector<Example> Gsm8kCotExamples() {
   };
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -4,7 +4,7 @@
 // same to the byte, its slips of the pen included.
 #include "experiments/tasks/families.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 std::vector<Example> MinervaMathExamples() {
   return {
@@ -47,4 +47,4 @@ std::vector<Example> MinervaMathExamples() {
   };
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

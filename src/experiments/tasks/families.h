@@ -8,7 +8,7 @@
 
 #include "experiments/tasks/tasks.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // A worked example: the question as it is asked, the answer as it is given.
 struct Example {
@@ -45,4 +45,4 @@ Task MakeMbppPlus(const TaskOptions& options);       // the paper's form
 Task MakeHeldoutProblems(const TaskOptions& options);
 Task MakeStories(const TaskOptions& options);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

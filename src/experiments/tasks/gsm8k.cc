@@ -3,7 +3,7 @@
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 std::string AskGsm8k(const std::string& question) {
@@ -34,4 +34,4 @@ Task MakeGsm8kCot(const TaskOptions& options) {
   return task;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -6,7 +6,7 @@
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 struct StoryOpening {
@@ -60,4 +60,4 @@ Task MakeStories(const TaskOptions& options) {
   return task;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -8,7 +8,7 @@
 #include "base/mapped_file.h"
 #include "experiments/tasks/strings.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 // Bounds what a small compressed file can make us hold.
@@ -82,4 +82,4 @@ std::string NeedString(const Json& object, const std::string& key, const std::st
   return *std::move(value);
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

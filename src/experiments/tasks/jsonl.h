@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 // Reads at most `limit` objects. A path that ends in .gz is decompressed. Throws Error naming the
 // file and the line.
@@ -18,4 +18,4 @@ std::vector<Json> ReadJsonLines(const std::filesystem::path& path,
 // A string that must be there; `where` names the entry in errors.
 std::string NeedString(const Json& object, const std::string& key, const std::string& where);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

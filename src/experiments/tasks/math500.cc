@@ -3,7 +3,7 @@
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/jsonl.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 std::string AskMath(const std::string& problem) {
@@ -34,4 +34,4 @@ Task MakeMinervaMath500(const TaskOptions& options) {
   return task;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -9,7 +9,7 @@
 #include "experiments/tasks/jsonl.h"
 #include "experiments/tasks/strings.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 constexpr const char* kWordingFile = "evalplus_prompt.json";
@@ -159,4 +159,4 @@ Task MakeMbppPlus(const TaskOptions& options) {
   return MakeCodeBlockTask("mbpp_plus", "mbppplus/MbppPlus.jsonl.gz", options);
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

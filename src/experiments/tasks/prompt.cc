@@ -1,7 +1,7 @@
 #include "base/error.h"
 #include "experiments/tasks/families.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 void SetPrompt(TaskItem& item, const PromptLayout& layout, std::span<const Example> examples,
                const std::string& question, bool chat) {
@@ -30,4 +30,4 @@ std::span<const Example> TakeExamples(std::span<const Example> examples, std::op
   return examples.first(static_cast<size_t>(shots));
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -1,6 +1,6 @@
 #include "experiments/tasks/strings.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 std::string_view Strip(std::string_view text) {
   constexpr std::string_view kSpace = " \t\n\v\f\r";
@@ -19,4 +19,4 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
   return parts;
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -9,7 +9,7 @@
 #include "experiments/tasks/families.h"
 #include "experiments/tasks/strings.h"
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 namespace {
 
 using Maker = std::function<Task(const TaskOptions&)>;
@@ -64,4 +64,4 @@ std::optional<std::string> FinalAnswer(std::string_view text) {
   return std::string(Strip(rest.substr(0, rest.find('\n'))));
 }
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

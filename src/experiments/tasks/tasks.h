@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace loopspec::measure {
+namespace loopspec::experiments {
 
 struct TaskMessage {
   std::string role;  // "system", "user", "assistant"
@@ -55,4 +55,4 @@ Task MakeTask(const std::string& name, const TaskOptions& options);
 // nothing when there is none.
 std::optional<std::string> FinalAnswer(std::string_view text);
 
-}  // namespace loopspec::measure
+}  // namespace loopspec::experiments

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/escape_html.h"
-#include "calibrate/lens.h"
+#include "lens/lens.h"
 #include "report/html_page.h"
 #include "report/plot.h"
 
@@ -95,7 +95,7 @@ std::string MapSvg(const Lens& lens, size_t first, size_t last, const TokenText&
 
 std::string LensPage(const Lens& lens, const TokenText& text_of, const std::string& model) {
   const size_t positions = lens.tokens.size(), depths = lens.depths.size();
-  measure::HtmlPage page(fmt::format("What {} thinks, depth by depth", model));
+  HtmlPage page(fmt::format("What {} thinks, depth by depth", model));
   std::vector<double> settled(depths, 0), agreed(depths, 0), entropy(depths, 0),
       divergence(depths, 0);
   for (size_t t = 0; t < positions; ++t) {
@@ -124,7 +124,7 @@ std::string LensPage(const Lens& lens, const TokenText& text_of, const std::stri
         MapSvg(lens, first, std::min(positions, first + kPositionsOfMap), text_of),
         positions > kPositionsOfMap ? fmt::format("From position {}", first) : std::string());
   }
-  measure::HtmlTable table;
+  HtmlTable table;
   table.columns = {{"depth"},
                    {"agrees with the last"},
                    {"made here"},

@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "calibrate/quantize.h"
+#include "quantize/gptq.h"
+#include "quantize/quantize.h"
+#include "quantize/quantize_report.h"
 #include "tests/support/driver.h"
 #include "tests/support/quantized_model.h"
 #include "tests/support/temporary_folder.h"

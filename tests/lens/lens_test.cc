@@ -1,6 +1,6 @@
 // The look inside: figures of the lens against plain computation from the golden logits, and the
 // exit gate's rule.
-#include "calibrate/lens.h"
+#include "lens/lens.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "calibrate/npz.h"
+#include "lens/npz.h"
 #include "tests/support/models.h"
 
 namespace loopspec {

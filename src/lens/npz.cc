@@ -1,4 +1,4 @@
-#include "calibrate/npz.h"
+#include "lens/npz.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

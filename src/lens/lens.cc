@@ -1,4 +1,4 @@
-#include "calibrate/lens.h"
+#include "lens/lens.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "calibrate/npz.h"
 #include "kv/ledger.h"
+#include "lens/npz.h"
 #include "sampling/filters.h"
 
 namespace loopspec {
