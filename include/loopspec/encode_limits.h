@@ -9,8 +9,8 @@
 namespace loopspec {
 
 struct EncodeLimits {
-  // More are not made: TooManyTokens. Where the vocabulary allows no text of so many bytes to have
-  // fewer, none is.
+  // A text of more tokens ends in TooManyTokens. One whose length in bytes shows that it must have
+  // more is refused before any token is made.
   int64_t max_tokens = INT64_MAX;
   // Asked now and then, every few milliseconds at the most: true ends it with EncodeCancelled.
   std::function<bool()> cancelled = {};
@@ -20,7 +20,7 @@ class TooManyTokens : public std::runtime_error {
  public:
   TooManyTokens(const std::string& message, int64_t at_least)
       : std::runtime_error(message), at_least_(at_least) {}
-  int64_t at_least() const { return at_least_; }  // so many the text has
+  int64_t at_least() const { return at_least_; }  // tokens that the text has, or more
 
  private:
   int64_t at_least_;

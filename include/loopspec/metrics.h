@@ -14,7 +14,7 @@ struct EngineMetrics {
   int pages_evictable = 0;                          // cached ones that no sequence uses
   int cells = 0, cells_free = 0;                    // which hold branches
   int64_t steps = 0, rows = 0;                      // steps made, branches in them
-  std::vector<int64_t> steps_by_rows;               // [rows]: steps that had so many
+  std::vector<int64_t> steps_by_rows;               // [n]: steps that had n rows
   int64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0;
   int64_t finished = 0, cancelled = 0, failed = 0;  // sequences
   int64_t preemptions = 0;

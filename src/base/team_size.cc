@@ -21,7 +21,7 @@ constexpr double kWellShare = 0.05;
 constexpr double kLargerMustDo = 1.1;
 // A smaller team may do a little less than a larger one for the same reason.
 constexpr double kSmallerMustDo = 0.95;
-// So many busy processes beside a member are none.
+// Below this mean number of busy processes beside it a member counts as undisturbed.
 constexpr double kUndisturbed = 0.15;
 // A trial ends early when it does less than this share of what base_ does.
 constexpr double kHopeless = 0.6;

@@ -57,7 +57,7 @@ class ThreadPool {
 
   int size() const { return count_; }
 
-  // So many members take part in every run from now on; 0 (the default) lets the pool choose.
+  // From now on `members` members take part in every run; 0 (the default) lets the pool choose.
   void FixTeam(int members);
 
   // Runs body(worker) on the members of the team, the caller being member 0; returns when all are

@@ -1,4 +1,4 @@
-// UTF-8: decoding, encoding, and bytes that are none. What a code point means is elsewhere:
+// UTF-8: decoding, encoding, and invalid bytes. What a code point means is elsewhere:
 // text/unicode.h as the field's tokenizers see it, jinja/unicode.h as Python does.
 #pragma once
 

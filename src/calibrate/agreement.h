@@ -24,7 +24,7 @@ SynthAgreement MeasureAgreement(const Model& model, const BackendMaker& make_bac
 
 // The shift for an agreement, from measurements that are a few percent off by chance. Agreement
 // falls as exp(-rate shift), in every family, down to about 0.4; below it falls faster. So every
-// measurement tells the rate, and none is lost or taken for more than it is.
+// measurement tells the rate, and each counts by the positions that it was taken over.
 class ShiftSearch {
  public:
   // `guess`: the shift to start with. It counts like a measurement over few positions.

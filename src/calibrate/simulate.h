@@ -52,7 +52,7 @@ struct ReadBytes {
   double recurrence = 0;            // weights of B
   double prelude = 0, readout = 0;  // of P, and of C with the head
   double position = 0;              // keys and values of one committed position at one depth
-  double prelude_position = 0, readout_position = 0;  // likewise in P and in C
+  double prelude_position = 0, readout_position = 0;  // the same of P and of C
 };
 ReadBytes BytesOf(const Model& model, ComputeMode compute);
 // Seconds per step when reading at `bandwidth` bytes per second is all that takes time.

@@ -15,7 +15,7 @@ namespace {
 // own wandering would hide the shift.
 constexpr double kCoreBranch = 0.02;
 constexpr int kRavenFirstDraft = 2;   // the depth of the first drafts at R = 32
-constexpr int kHuginnFirstDraft = 4;  // likewise
+constexpr int kHuginnFirstDraft = 4;  // the same of Huginn
 // Huginn's head is its embedding, so that a state that still points to its own token would choose
 // that token at every depth. Each of P's sublayers leaves an eighth of what was there before.
 constexpr double kHuginnPreludeBranch = 8.0;

@@ -43,7 +43,7 @@ struct PullResult {
   int64_t received = 0;  // of those, over the network this time
 };
 
-// Throws Error: a name that is none, no network, no such model, no space, a failed checksum.
+// Throws Error: a malformed name, no network, no such model, no space, a failed checksum.
 PullResult Pull(const PullOptions& options);
 
 // Reads the files of a model folder and compares them with the release's own manifest

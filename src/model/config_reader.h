@@ -27,7 +27,7 @@ class ConfigReader {
   const Json* Find(std::string_view key) const;    // null when absent or null
   std::vector<std::string> KeysStartingWith(std::string_view prefix) const;
   const std::string& what() const { return what_; }
-  // Whether anybody asked for this key: an override of one that nobody reads is a slip of the pen.
+  // Whether the key was asked for: an override of a key that is never read is a mistake.
   bool WasRead(std::string_view key) const { return read_.find(key) != read_.end(); }
 
   // rope_theta (or `alternative`) and rope_scaling, or both in rope_parameters, as transformers 5

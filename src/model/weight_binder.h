@@ -1,5 +1,5 @@
-// Takes tensors out of a checkpoint one by one, checking each, and in the end names whatever nobody
-// asked for.
+// Takes tensors out of a checkpoint one by one, checking each, and in the end names every tensor
+// that was not asked for.
 #pragma once
 
 #include <memory>

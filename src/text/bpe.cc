@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kSmallCache = 1 << 8;  // slots; grows to kLargeCache when words keep missing
 constexpr size_t kLargeCache = 1 << 14;
 constexpr size_t kLongestLinear =
-    40;  // above so many symbols a heap beats scanning for the lowest rank
+    40;  // symbols; above them a heap beats scanning for the lowest rank
 
 std::string_view Shown(std::string_view token) {
   return token.substr(0, 80);

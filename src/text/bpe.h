@@ -51,7 +51,7 @@ struct BpeScratch {
   const EncodeLimits* limits = nullptr;  // of the text at hand
   size_t unchecked = 0;                  // work since `cancelled` was asked
 
-  // Throws when the limits are reached: before a word, which has so many bytes; and at times.
+  // Throw when the limits are reached: before a word of `bytes` bytes; after a piece of work.
   void CheckWord(size_t tokens, size_t bytes, size_t bytes_per_token);
   void CheckWork(size_t work);
   // Gives back what only a text of unusual length needs.

@@ -333,7 +333,7 @@ class ReplaceDecoder : public DecoderStep {
   std::string content_;
 };
 
-// --- Strip: up to so many of one character off the start and the end of each token.
+// --- Strip: takes a limited number of one character off the start and the end of each token.
 
 class StripStream : public DecoderStream {
  public:

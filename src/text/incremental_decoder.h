@@ -65,7 +65,7 @@ class IncrementalDecoder {
   const Tokenizer& tokenizer_;
   Options options_;
   std::unordered_set<int32_t> shown_;   // ids of always_shown
-  std::unordered_set<int32_t> hidden_;  // likewise
+  std::unordered_set<int32_t> hidden_;  // ids of Options::hidden
   StopMatcher matcher_;
   std::string decoded_;  // text that came out of the pipeline and has not been looked at
   std::string held_;     // text that may be the beginning of a stop string

@@ -166,7 +166,7 @@ void Pattern::ForEach(std::string_view text, const std::function<void(const Span
   size_t begin = 0, end = 0;
   while (from <= text.size() && Search(text, from, &begin, &end)) {
     if (begin == end && matched && end == done) {
-      // An empty match right after a match is none; look again one character on.
+      // An empty match right after a match does not count; look again one character on.
       if (from == text.size()) break;
       from += static_cast<size_t>(DecodeUtf8(text, from).length);
       continue;

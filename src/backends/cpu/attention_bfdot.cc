@@ -227,7 +227,7 @@ template <int kBlocks, int kQueries>
   }
 }
 
-// All dimensions, so many queries at a time that 16 of 32 registers hold sums.
+// All dimensions; kQueries queries at a time, so that 16 of 32 registers hold sums.
 template <int kQueries>
 void Values(std::span<const KvRun> runs, int64_t begin, int64_t count, const QueryState* queries,
             int n, bool fetch, const std::byte* ahead) {

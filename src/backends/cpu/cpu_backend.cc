@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kChunk = 64;            // prompt positions at a time; their number changes no bit
 constexpr size_t kCachedStates = 64;  // more than the positions a branch tree mostly spans
-constexpr size_t kLongestChain = 64;  // likewise; a longer one allocates
+constexpr size_t kLongestChain = 64;  // ancestors of a branch; a longer chain allocates
 
 // Bytes of all that grows with the positions and cells asked for.
 struct Needs {

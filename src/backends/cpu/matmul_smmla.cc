@@ -123,7 +123,7 @@ void WideTile(const uint8_t* codes, int64_t inputs, const int8_t* x, int64_t str
   }
 }
 
-// Rows of the next tile, when so many are left: as even as pairs allow.
+// Rows of the next tile when `left` rows are left: as even as pairs allow.
 inline int TileRows(int left) {
   const int tiles = (left + kTileRows - 1) / kTileRows;
   return std::min(left, ((left + tiles - 1) / tiles + 1) / 2 * 2);

@@ -55,7 +55,7 @@ inline int64_t AttentionScratch(int64_t positions, int head_dim) {
   return 2 * positions + 256 + 8 * head_dim;
 }
 
-// Queries that read the same keys and values, none of which changes another's bits.
+// Queries that read the same keys and values; no query changes the bits of another.
 struct AttentionCall {
   std::span<const AttentionQuery> queries;  // kMostQueries at most; the last has most positions
   int head_dim;

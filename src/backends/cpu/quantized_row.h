@@ -15,7 +15,7 @@ namespace loopspec::cpu {
 inline constexpr float kDigitRange =
     32512.0f;  // 127 * 256: the largest value of a row becomes this
 
-// Packed rows come in blocks of as many as have their digits interleaved, mostly one:
+// Rows whose digits are interleaved make a block, which mostly is a single row:
 //   heads (scale | prefix sums of hi and of lo over steps of 16 inputs) | digits | values of rows
 //   that are packed in pieces
 // `Digits` says how digits are stored and, as kRowBlock, of how many rows together.

@@ -221,7 +221,7 @@ __device__ __forceinline__ void Consume(const AttentionArguments& p, const Atten
     StartScores<kDim>(at, kConsumer, StageOf(use), s);
     WaitBarrier(at.values_full(StageOf(use - 1)), ParityOf(use - 1));
     StartOutputs(at, StageOf(use - 1), w, o);
-    // Turns alternate; the last one is nobody's to take.
+    // Turns alternate; after the last turn there is no consumer to hand it to.
     if (kConsumer == 0 || n > 0) GiveTurn<1 - kConsumer>();
     WaitForProducts<1>();
     PinSums(s);

@@ -19,8 +19,8 @@ __device__ __forceinline__ int PieceStride() {
   return static_cast<int>(gridDim.x) * kWarps;
 }
 
-// Whether the producer warp fetches keys and values in a phase of so many units: with few pieces
-// the warps that have one would delay its copies for the others.
+// Whether the producer warp fetches keys and values in a phase of `units` units. With few pieces,
+// the warps that have a piece would delay the copies that other warps wait for.
 __device__ __forceinline__ bool StreamsKeys(int units) {
   return units * Context().p.shapes.kv_heads >= 2 * static_cast<int>(gridDim.x);
 }
@@ -78,8 +78,8 @@ __device__ __forceinline__ void CachePieces() {
 
 // The query of which a lane holds parts: number `first` plus lane / 4.
 struct LaneQuery {
-  bool valid;     // there is one
-  int row, head;  // of it; of another one if there is none
+  bool valid;     // there is such a query
+  int row, head;  // of the query; of another query where `valid` is false
   int slot;       // of its partial results, or -1
   int last;       // position that it sees
 };

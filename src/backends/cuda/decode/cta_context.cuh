@@ -11,8 +11,8 @@ namespace loopspec::cuda {
 
 inline constexpr int kMaxStages = 3;              // of a warp's ring
 inline constexpr int kCachedRows = 32;            // rows of a phase whose RowInfo is kept here
-inline constexpr int kCachedChain = 256;          // entries of chains, likewise
-inline constexpr int kCachedPieces = kFewRounds;  // of attention, of each warp, likewise
+inline constexpr int kCachedChain = 256;          // entries of chains that are kept here
+inline constexpr int kCachedPieces = kFewRounds;  // pieces of attention of a warp, kept here
 inline constexpr int kOpsAtOnce = 8;              // operations fetched at once, in advance
 inline constexpr int kOpsHeld = 2 * kOpsAtOnce;
 inline constexpr int kNormsOfRow = 3;  // that a row operation takes at most
@@ -98,14 +98,14 @@ struct alignas(16) PhaseContext {
   int spans;                   // whole units; unless pieces are single splits, the first
   PhaseRelation relation;      // as in the plan
   const RowInfo* infos;        // in `row_cache` where they fit
-  const QueryRow* query_rows;  // in `query_cache`, likewise
+  const QueryRow* query_rows;  // in `query_cache` where they fit
   const AttentionUnit* all_units;
 };
 
 // One warp's piece of attention: a unit for one KV head.
 struct alignas(16) AttentionPiece {
   const bf16* page;  // the first position's key, in the plane of the stack's first layer
-  const bf16* cell;  // likewise the key in the first row's cell
+  const bf16* cell;  // the key in the first row's cell, in the same plane
   int begin;         // the first position
   int position, committed, first, count, chain, plane, row;  // as in AttentionUnit
   int partial;                                               // number of the first, in each row
@@ -130,7 +130,7 @@ struct CtaContext {
   uint32_t given_up;                    // whether waits for other CTAs end at once
   int traced;                           // clock readings
   uint64_t full[kWarps * kMaxStages];   // mbarriers of the rings' stages: full
-  uint64_t empty[kWarps * kMaxStages];  // likewise empty, where a producer warp fills them
+  uint64_t empty[kWarps * kMaxStages];  // stages are empty; used where a producer warp fills them
   RowInfo row_cache[kCachedRows];
   QueryRow query_cache[kCachedRows];
   int32_t chain_cache[kCachedChain];

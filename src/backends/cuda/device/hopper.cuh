@@ -115,7 +115,7 @@ __device__ __forceinline__ void BeginProducts() {
 __device__ __forceinline__ void CommitProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most so many committed groups are under way.
+// Waits until at most kGroups committed groups are under way.
 template <int kGroups>
 __device__ __forceinline__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");

@@ -57,7 +57,7 @@ class CudaBackend final : public Backend {
   void Trace(uint64_t* clocks) { params_.trace = clocks; }
   // Seconds after which a step whose CTAs wait for each other in vain is given up; 0: never.
   void SetTimeout(double seconds) { params_.timeout = static_cast<uint64_t>(seconds * 1e9); }
-  // Phases of so many rows and more have a kernel for each operation where there are such kernels;
+  // Phases of `rows` or more rows have a kernel for each operation where there are such kernels;
   // those of fewer go through the weights once for every kPassRows rows. For tests and benchmarks.
   void SetWideFrom(int rows) {
     launch_.wide_from = rows;

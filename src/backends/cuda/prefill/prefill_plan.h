@@ -9,7 +9,7 @@
 
 namespace loopspec::cuda {
 
-// Queries and keys of attention come in tiles of so many positions, at multiples of it.
+// Positions of a tile of queries or keys of attention; a tile begins at a multiple of them.
 inline constexpr int kAttentionTile = 128;
 
 // One position of a prompt.

@@ -31,8 +31,8 @@ inline constexpr int KeyWords(int head_stride, bool int8_keys) {
   return int8_keys ? head_stride / 2 + 2 : head_stride;
 }
 
-// Splits of an attention partial of a row at `position`: one, and more where so many partials are
-// left that they occupy the warps of a large chip. It decides on the order of sums, so it may
+// Splits of an attention partial of a row at `position`: one, or more where the partials that are
+// left still occupy the warps of a large chip. It decides on the order of sums, so it may
 // depend on nothing but the row and the model.
 inline constexpr int kPartialPieces = 1024;
 inline constexpr int PartialSplits(int position, int split, int kv_heads, int most) {
@@ -57,7 +57,7 @@ inline constexpr int WideFrom(int hidden, bool hopper) {
 // Pages of a span of splits at most. A warp attends to a span with its queries in registers.
 inline constexpr int kSpanPages = 4;
 
-// Up to so many pieces for each warp, single splits are faster than spans.
+// With at most this many pieces for each warp, single splits are faster than spans.
 inline constexpr int kFewRounds = 4;
 
 // How long the slowest of the grid's warps takes for `pieces` whole spans of `splits` splits each

@@ -16,7 +16,7 @@ struct EncodedStep {
   int64_t partials = 0;              // attention partials of the largest phase
   int64_t small_batch_partials = 0;  // and of the largest phase that is a small batch
   int rows[kPhases] = {};
-  int64_t positions_read = 0;  // keys and values of so many positions are read for each layer of B
+  int64_t positions_read = 0;  // positions whose keys and values each layer of B reads
   bool distributions = false;  // some readout compares distributions
 };
 

@@ -9,7 +9,7 @@ namespace {
 // best came out right for all 30 products of 48 to 256 rows of Ouro-1.4B and Raven-Llama.
 struct Speed {
   double into;      // bytes that it takes in
-  double through;   // likewise all of them together, through the L2 cache
+  double through;   // bytes that all multiprocessors together take through the L2 cache
   double products;  // multiply-adds
   double of_item;   // cycles to begin and to end an item; neighbours overlap
 };

@@ -49,7 +49,7 @@ inline constexpr int WideBoxIndex(const WideShape& shape) {
   return i;
 }
 
-// The items of one matrix for so many rows; those that share weights are neighbours.
+// The items of one matrix for `rows` rows; items that share weights are neighbours.
 struct WideWork {
   int across;  // tiles of rows
   int down;    // tiles of outputs
@@ -75,8 +75,8 @@ struct WideItem {
   }
 };
 
-// The index in kWideShapes of the tile that should take least time for so many rows. `hopper`:
-// which of them there are kernels for.
+// The index in kWideShapes of the tile that should take least time for `rows` rows. `hopper`:
+// choose among the tiles of wgmma, else among those of mma.
 int ChooseWideShape(const WideMatrix& matrix, int rows, int multiprocessors, bool hopper);
 
 }  // namespace loopspec::cuda

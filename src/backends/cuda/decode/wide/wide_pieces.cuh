@@ -202,7 +202,7 @@ class PieceEpilogue {
   static __device__ __forceinline__ uint32_t At(int row, int piece) {
     return static_cast<uint32_t>(row * kRowBytes + (piece ^ row % 8) * 16);
   }
-  // Of the row that is so many further, a multiple of eight.
+  // Bytes from a row to the row that is `rows` further, a multiple of eight.
   static constexpr uint32_t Offset(int rows) {
     return static_cast<uint32_t>(rows / kRowsOfStage * kStageBytes +
                                  rows % kRowsOfStage * kRowBytes);
