@@ -35,7 +35,8 @@
 namespace {
 
 constexpr const char* kDescription =
-    "loopspec: lossless, fast inference for looped transformers (Ouro, Nanbeige, Raven, Huginn).\n\n"
+    "loopspec: lossless, fast inference for looped transformers (Ouro, Nanbeige, Raven, "
+    "Huginn).\n\n"
     "A looped transformer runs one stack of blocks R times per token. LoopSpec lets an early "
     "recurrence draft the next\n"
     "token and verifies at the last: the text is exactly the model's own, several times sooner.\n\n"
