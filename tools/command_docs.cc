@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tools/command_spec.h"
 #include "tools/settings.h"
 
 namespace loopspec::tools {
@@ -16,40 +16,36 @@ namespace {
 // A command by its path: "generate", "experiment run".
 struct Described {
   std::string path;
-  const CLI::App* app;
+  const CommandSpec* app;
 };
 
-void Collect(const CLI::App& app, const std::string& before, std::vector<Described>& out) {
-  for (const CLI::App* command : app.get_subcommands({})) {
-    out.push_back({before + command->get_name(), command});
+void Collect(const CommandSpec& app, const std::string& before, std::vector<Described>& out) {
+  for (const auto& command : app.commands) {
+    out.push_back({before + command->name, command.get()});
     Collect(*command, out.back().path + " ", out);
   }
 }
 
-std::vector<Described> Commands(const CLI::App& app) {
+std::vector<Described> Commands(const CommandSpec& app) {
   std::vector<Described> out;
   Collect(app, "", out);
   return out;
 }
 
-bool TakesValue(const CLI::Option* option) {
-  return option->get_items_expected_max() > 0;
-}
-
 // Options with dashes, in the order in which they were added.
-std::vector<const CLI::Option*> Options(const CLI::App& app) {
-  std::vector<const CLI::Option*> out;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->nonpositional()) out.push_back(option);
+std::vector<const OptionSpec*> Options(const CommandSpec& app) {
+  std::vector<const OptionSpec*> out;
+  for (const auto& option : app.options) {
+    if (option->has_dashes()) out.push_back(option.get());
   }
   return out;
 }
 
 // "--model", "-m".
-std::vector<std::string> Spellings(const CLI::Option* option) {
+std::vector<std::string> Spellings(const OptionSpec* option) {
   std::vector<std::string> out;
-  for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
-  for (const std::string& name : option->get_snames()) out.push_back("-" + name);
+  for (const std::string& name : option->long_names) out.push_back("--" + name);
+  for (const std::string& name : option->short_names) out.push_back("-" + name);
   return out;
 }
 
@@ -61,7 +57,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 
 // ---- Completions
 
-void PrintBash(const CLI::App& app) {
+void PrintBash(const CommandSpec& app) {
   fmt::print(R"(# bash completion for loopspec, made by `loopspec completion bash`.
 _loopspec() {{
   local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}} words=
@@ -78,9 +74,9 @@ _loopspec() {{
   }
   fmt::print("  case \"$command $prev\" in\n");
   for (const auto& [path, command] : Commands(app)) {
-    for (const CLI::Option* option : Options(*command)) {
-      const std::vector<std::string> choices = ChoicesOf(option);
-      if (!TakesValue(option)) continue;
+    for (const OptionSpec* option : Options(*command)) {
+      const std::vector<std::string>& choices = option->rule.choices;
+      if (option->flag) continue;
       std::vector<std::string> patterns;
       for (const std::string& name : Spellings(option))
         patterns.push_back(fmt::format("\"{} {}\"", path, name));
@@ -95,8 +91,8 @@ _loopspec() {{
   std::vector<std::string> top;
   for (const auto& [path, command] : Commands(app)) {
     std::vector<std::string> words;
-    for (const CLI::App* inner : command->get_subcommands({})) words.push_back(inner->get_name());
-    for (const CLI::Option* option : Options(*command)) {
+    for (const auto& inner_command : command->commands) words.push_back(inner_command->name);
+    for (const OptionSpec* option : Options(*command)) {
       for (const std::string& name : Spellings(option)) words.push_back(name);
     }
     fmt::print("    \"{}\") words=\"{}\" ;;\n", path, fmt::join(words, " "));
@@ -119,13 +115,13 @@ std::string ZshText(const std::string& text) {
   return Replaced(Replaced(out, ":", "\\:"), "'", "'\\''");
 }
 
-void PrintZsh(const CLI::App& app) {
+void PrintZsh(const CommandSpec& app) {
   fmt::print(
       "#compdef loopspec\n# zsh completion for loopspec, made by `loopspec completion zsh`.\n"
       "_loopspec() {{\n  local -a commands\n  commands=(\n");
   for (const auto& [path, command] : Commands(app)) {
     if (path.find(' ') == path.npos)
-      fmt::print("    '{}:{}'\n", path, ZshText(command->get_description()));
+      fmt::print("    '{}:{}'\n", path, ZshText(command->help));
   }
   fmt::print(
       "    'help:Show the help of a command'\n  )\n"
@@ -140,18 +136,18 @@ void PrintZsh(const CLI::App& app) {
   fmt::print("  case $command in\n");
   for (const auto& [path, command] : Commands(app)) {
     fmt::print("    '{}')\n      _arguments -S", path);
-    for (const CLI::Option* option : Options(*command)) {
+    for (const OptionSpec* option : Options(*command)) {
       std::string value;
-      if (TakesValue(option)) {
-        const std::vector<std::string> choices = ChoicesOf(option);
+      if (!option->flag) {
+        const std::vector<std::string>& choices = option->rule.choices;
         value =
             choices.empty() ? ":value:_files" : fmt::format(":value:({})", fmt::join(choices, " "));
       }
       for (const std::string& name : Spellings(option))
-        fmt::print(" \\\n        '*{}[{}]{}'", name, ZshText(option->get_description()), value);
+        fmt::print(" \\\n        '*{}[{}]{}'", name, ZshText(option->help), value);
     }
     std::vector<std::string> inner;
-    for (const CLI::App* one : command->get_subcommands({})) inner.push_back(one->get_name());
+    for (const auto& one : command->commands) inner.push_back(one->name);
     if (inner.empty())
       fmt::print(" \\\n        '*:file:_files' ;;\n");
     else
@@ -164,27 +160,27 @@ std::string FishText(const std::string& text) {
   return Replaced(Replaced(text, "\\", "\\\\"), "'", "\\'");
 }
 
-void PrintFish(const CLI::App& app) {
+void PrintFish(const CommandSpec& app) {
   fmt::print("# fish completion for loopspec, made by `loopspec completion fish`.\n");
   for (const auto& [path, command] : Commands(app)) {
     const size_t space = path.find(' ');
     if (space == path.npos) {
       fmt::print("complete -c loopspec -n __fish_use_subcommand -f -a {} -d '{}'\n", path,
-                 FishText(command->get_description()));
+                 FishText(command->help));
     } else {
       fmt::print("complete -c loopspec -n '__fish_seen_subcommand_from {}' -f -a {} -d '{}'\n",
                  path.substr(0, space), path.substr(space + 1),
-                 FishText(command->get_description()));
+                 FishText(command->help));
     }
     const std::string last = space == path.npos ? path : path.substr(space + 1);
-    for (const CLI::Option* option : Options(*command)) {
+    for (const OptionSpec* option : Options(*command)) {
       fmt::print("complete -c loopspec -n '__fish_seen_subcommand_from {}'", last);
-      for (const std::string& name : option->get_lnames()) fmt::print(" -l {}", name);
-      for (const std::string& name : option->get_snames()) fmt::print(" -s {}", name);
-      if (TakesValue(option)) fmt::print(" -r");
-      if (const std::vector<std::string> choices = ChoicesOf(option); !choices.empty())
+      for (const std::string& name : option->long_names) fmt::print(" -l {}", name);
+      for (const std::string& name : option->short_names) fmt::print(" -s {}", name);
+      if (!option->flag) fmt::print(" -r");
+      if (const std::vector<std::string>& choices = option->rule.choices; !choices.empty())
         fmt::print(" -f -a '{}'", fmt::join(choices, " "));
-      fmt::print(" -d '{}'\n", FishText(option->get_description()));
+      fmt::print(" -d '{}'\n", FishText(option->help));
     }
   }
   fmt::print(
@@ -209,41 +205,41 @@ std::string Roff(const std::string& text) {
   return out;
 }
 
-void PrintOptions(const CLI::App& command) {
-  for (const CLI::Option* option : command.get_options()) {
-    const std::vector<std::string> names = Spellings(option);
-    const std::string value = TakesValue(option) ? option->get_type_name() : "";
+void PrintOptions(const CommandSpec& command) {
+  for (const auto& option : command.options) {
+    const std::vector<std::string> names = Spellings(option.get());
+    const std::string value = !option->flag ? option->type_name : "";
     if (names.empty()) {
-      fmt::print(".TP\n.I {}\n", Roff(option->get_name()));
+      fmt::print(".TP\n.I {}\n", Roff(option->name()));
     } else {
       fmt::print(".TP\n.B {}{}\n", Roff(fmt::format("{}", fmt::join(names, ", "))),
                  value.empty() ? "" : " " + Roff(value));
     }
-    std::string text = option->get_description();
-    if (!option->get_default_str().empty())
-      text += fmt::format(" (default: {})", option->get_default_str());
-    if (const auto choices = ChoicesOf(option); !choices.empty())
+    std::string text = option->help;
+    if (!option->default_text.empty())
+      text += fmt::format(" (default: {})", option->default_text);
+    if (const auto& choices = option->rule.choices; !choices.empty())
       text += fmt::format(" [{}]", fmt::join(choices, ", "));
     fmt::print("{}\n", Roff(text));
   }
 }
 
-void PrintManual(const CLI::App& app) {
+void PrintManual(const CommandSpec& app) {
   fmt::print(
       ".TH LOOPSPEC 1 \"\" \"loopspec {}\" \"User Commands\"\n.SH NAME\nloopspec \\- fast, "
       "lossless "
       "inference for looped transformers\n.SH SYNOPSIS\n.B loopspec\n.I COMMAND\n[\\fIMODEL\\fR] "
       "[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n",
       LOOPSPEC_VERSION);
-  const std::string description = app.get_description();
+  const std::string description = app.help;
   fmt::print("{}\n", Roff(description.substr(0, description.find("\n\nStart here"))));
   fmt::print(
       ".PP\nA model may be named by \\fB\\-\\-model\\fR, or be the first argument after the "
       "command.\n.SH COMMANDS\n");
   for (const auto& [path, command] : Commands(app)) {
-    fmt::print(".SS loopspec {}\n{}.\n", path, Roff(command->get_description()));
+    fmt::print(".SS loopspec {}\n{}.\n", path, Roff(command->help));
     PrintOptions(*command);
-    if (const std::string footer = command->get_footer(); !footer.empty())
+    if (const std::string& footer = command->footer; !footer.empty())
       fmt::print(".PP\n.nf\n{}\n.fi\n", Roff(footer.substr(footer.find_first_not_of('\n'))));
   }
   fmt::print(
@@ -264,7 +260,7 @@ void PrintManual(const CLI::App& app) {
 
 }  // namespace
 
-void AddDocsCommands(CLI::App& app, Command root) {
+void AddDocsCommands(CommandSpec& app, Command root) {
   const auto shell = std::make_shared<std::string>();
   const Command completion =
       root.AddCommand("completion", "Print a completion script for bash, zsh or fish");

@@ -6,6 +6,6 @@
 namespace loopspec::tools {
 
 // Adds `completion` and `man` to the application, whose commands they describe.
-void AddDocsCommands(CLI::App& app, Command root);
+void AddDocsCommands(CommandSpec& app, Command root);
 
 }  // namespace loopspec::tools

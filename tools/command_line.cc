@@ -3,27 +3,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "tools/option_value.h"
+#include "tools/command_spec.h"
 
 namespace loopspec::tools {
 namespace {
 
-// CLI11 is given no checks of its own, so it does not know what an option takes.
-std::map<const CLI::Option*, std::shared_ptr<OptionRule>>& Rules() {
-  static std::map<const CLI::Option*, std::shared_ptr<OptionRule>> rules;
-  return rules;
-}
-
-// What one value of a variable is, and what the help calls it and shows of it.
+// What one value of a variable is, and what the help shows of it.
 template <typename T>
 struct Variable {
   using Value = T;
@@ -54,92 +47,93 @@ constexpr const char* TypeNameOf() {
   return std::is_integral_v<T> ? "INT" : "TEXT";
 }
 
-// `names` with a function that reads the values. The function is called for values of variables as
-// well as for those of the command line: checks that were CLI11's would be passed over there, since
-// newer versions leave out variables whose values they refuse. With --help nothing is read.
-template <typename Read>
-CLI::Option* Add(CLI::App& app, const std::string& names, const std::string& help, Read read,
-                 std::function<std::string()> shown = {}) {
-  const auto rule = std::make_shared<OptionRule>();
-  const auto self = std::make_shared<const CLI::Option*>();
-  CLI::Option* option = app.add_option(
-      names,
-      // From the option, not as it is handed over: there "{}" is an empty list.
-      [&app, rule, self, read](const CLI::results_t&) {
-        if (app.get_help_ptr()->count() == 0) read(*rule, (*self)->results());
-        return true;
-      },
-      help, false, std::move(shown));
-  *self = option;
-  rule->name = option->get_name();
-  rule->may_be_empty = !option->nonpositional();
-  Rules()[option] = rule;
+// "--model,-m,MODEL".
+OptionSpec& Add(CommandSpec& command, const std::string& names, const std::string& help) {
+  OptionSpec& option = *command.options.emplace_back(std::make_unique<OptionSpec>());
+  for (size_t begin = 0; begin < names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    if (name.starts_with("--"))
+      option.long_names.push_back(name.substr(2));
+    else if (name.starts_with("-"))
+      option.short_names.push_back(name.substr(1));
+    else
+      option.argument = name;
+    begin = end + 1;
+  }
+  option.help = help;
+  option.rule.name = option.name();
+  option.rule.may_be_empty = !option.has_dashes();
   return option;
 }
 
 }  // namespace
 
-std::vector<std::string> ChoicesOf(const CLI::Option* option) {
-  const auto found = Rules().find(option);
-  return found == Rules().end() ? std::vector<std::string>() : found->second->choices;
-}
-
 Option Option::Required() const {
-  option_->required();
+  option_->required = true;
   return *this;
 }
 Option Option::Group(const std::string& heading) const {
-  option_->group(heading);
+  option_->heading = heading;
   return *this;
 }
 Option Option::TypeName(const std::string& name) const {
-  option_->type_name(name);
+  option_->type_name = name;
   return *this;
 }
 Option Option::ShowDefault() const {
-  option_->capture_default_str();
+  option_->default_text = option_->shown();
   return *this;
 }
 Option Option::ShowDefault(const std::string& text) const {
-  option_->default_str(text);
+  option_->default_text = text;
   return *this;
 }
 Option Option::Range(int64_t low, int64_t high) const {
-  OptionRule& rule = *Rules().at(option_);
-  rule.low = low;
-  rule.high = static_cast<uint64_t>(high);
-  rule.has_range = true;
+  option_->rule.low = low;
+  option_->rule.high = static_cast<uint64_t>(high);
+  option_->rule.has_range = true;
   return *this;
 }
 Option Option::OneOf(const std::vector<std::string>& values) const {
-  OptionRule& rule = *Rules().at(option_);
-  rule.choices = values;
-  rule.may_be_empty = false;
+  option_->rule.choices = values;
+  option_->rule.may_be_empty = false;
   return *this;
 }
 Option Option::OneValueEach() const {
-  option_->take_all()->allow_extra_args(false);
+  option_->one_each = true;
   return *this;
 }
 size_t Option::Count() const {
-  return option_->count();
+  return option_->texts.size();
 }
 std::string Option::Name() const {
-  return option_->get_name();
+  return option_->name();
 }
 
 Command Command::AddCommand(const std::string& name, const std::string& help) const {
-  return {*app_->add_subcommand(name, help), model_named_};
+  CommandSpec& inner = *command_->commands.emplace_back(std::make_unique<CommandSpec>());
+  inner.name = name;
+  inner.help = help;
+  inner.parent = command_;
+  const Command handle(inner, model_named_);
+  handle.AddHelp();
+  return handle;
 }
 
-void Command::RequireCommand() const {
-  app_->require_subcommand(1);
+void Command::AddHelp() const {
+  OptionSpec& option = Add(*command_, "--help,-h", "Print this help message and exit");
+  option.flag = true;  // the parser answers it, and reads nothing then
 }
 
 template <typename T>
 Option Command::AddOption(const std::string& names, T& value, const std::string& help) const {
   using Value = typename Variable<T>::Value;
-  const auto read = [&value](const OptionRule& rule, const std::vector<std::string>& texts) {
+  OptionSpec& option = Add(*command_, names, help);
+  option.type_name = TypeNameOf<Value>();
+  option.many = Variable<T>::kMany;
+  option.shown = [&value] { return Variable<T>::Shown(value); };
+  option.read = [&value](const OptionRule& rule, const std::vector<std::string>& texts) {
     if constexpr (Variable<T>::kMany) {
       T all(texts.size());
       for (size_t i = 0; i < texts.size(); ++i) ReadValue(rule, texts[i], all[i]);
@@ -154,20 +148,11 @@ Option Command::AddOption(const std::string& names, T& value, const std::string&
       value = std::move(one);
     }
   };
-  CLI::Option* option =
-      Add(*app_, names, help, read, [&value] { return Variable<T>::Shown(value); });
-  option->type_name(TypeNameOf<Value>());
-  if constexpr (Variable<T>::kMany) {
-    option->expected(CLI::detail::expected_max_vector_size);
-  } else {
-    option->take_all();  // so that it is ours to say that one value is enough
-  }
   if constexpr (std::is_integral_v<Value>) {
-    OptionRule& rule = *Rules().at(option);
-    rule.low = static_cast<int64_t>(std::numeric_limits<Value>::min());
-    rule.high = static_cast<uint64_t>(std::numeric_limits<Value>::max());
+    option.rule.low = static_cast<int64_t>(std::numeric_limits<Value>::min());
+    option.rule.high = static_cast<uint64_t>(std::numeric_limits<Value>::max());
   }
-  return Option(option);
+  return Option(&option);
 }
 template Option Command::AddOption(const std::string&, std::string&, const std::string&) const;
 template Option Command::AddOption(const std::string&, int&, const std::string&) const;
@@ -185,18 +170,18 @@ Option Command::AddModel(std::string& value, const std::string& help) const {
   return AddOption(model_named_ ? "--model,-m" : "--model,-m,MODEL", value, help).TypeName("DIR");
 }
 Option Command::AddFlag(const std::string& names, bool& value, const std::string& help) const {
-  const auto read = [&value](const OptionRule& rule, const std::vector<std::string>& texts) {
+  OptionSpec& option = Add(*command_, names, help);
+  option.flag = true;
+  option.read = [&value](const OptionRule& rule, const std::vector<std::string>& texts) {
     ReadValue(rule, texts.back(), value);
   };
-  CLI::Option* option = Add(*app_, names, help, read);
-  option->take_last()->expected(0);  // which is all that a flag of CLI11's has
-  return Option(option);
+  return Option(&option);
 }
 void Command::SetFooter(const std::string& text) const {
-  app_->footer(text);
+  command_->footer = text;
 }
 void Command::SetAction(std::function<void()> action) const {
-  app_->callback(std::move(action));
+  command_->action = std::move(action);
 }
 
 }  // namespace loopspec::tools

@@ -1,6 +1,5 @@
-// The command line in the few words that our commands need. CLI11 tells options from arguments; the
-// values are read and refused by option_value.h. CLI11's headers take long to compile, so that only
-// the files of the parser itself include them.
+// The command line in the few words that our commands need: what a command declares. Words are read
+// by parse_words.h, values by option_value.h.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +8,16 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
 namespace loopspec::tools {
+
+struct CommandSpec;
+struct OptionSpec;
 
 // One option of a command: a handle, valid as long as the application. Each setter returns the
 // handle, so that they can be chained.
 class Option {
  public:
-  explicit Option(CLI::Option* option) : option_(option) {}
+  explicit Option(OptionSpec* option) : option_(option) {}
 
   Option Required() const;
   // Heading in the help under which it stands.
@@ -43,7 +40,7 @@ class Option {
   std::string Name() const;
 
  private:
-  CLI::Option* option_;
+  OptionSpec* option_;
 };
 
 // A command, or the application that holds the commands: a handle as well.
@@ -51,12 +48,12 @@ class Command {
  public:
   // `model_named`: the command line names the model with --model, so that its first argument
   // without dashes is something else.
-  Command(CLI::App& app, bool model_named) : app_(&app), model_named_(model_named) {}
+  Command(CommandSpec& command, bool model_named) : command_(&command), model_named_(model_named) {}
 
+  // A command with commands of its own does nothing by itself: one of them must be given.
   Command AddCommand(const std::string& name, const std::string& help) const;
-  // It does nothing by itself: one of its commands must be given.
-  void RequireCommand() const;
-
+  // --help, -h: every command has it.
+  void AddHelp() const;
   // `names`: "--model,-m", or "FILE" for an argument without dashes. `value` keeps its content
   // where the option is not given. Defined for std::string, int, int64_t, uint64_t, float,
   // double, std::optional<int> and vectors of std::string and int: the list is in command_line.cc.
@@ -72,11 +69,8 @@ class Command {
   void SetAction(std::function<void()> action) const;
 
  private:
-  CLI::App* app_;
+  CommandSpec* command_;
   bool model_named_;
 };
-
-// What OneOf allows; nothing for other options. For completions.
-std::vector<std::string> ChoicesOf(const CLI::Option* option);
 
 }  // namespace loopspec::tools

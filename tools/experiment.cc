@@ -273,7 +273,6 @@ void AddReport(Command app, const std::shared_ptr<ReportOptions>& options) {
 void AddExperimentCommand(Command app) {
   const Command command =
       app.AddCommand("experiment", "Repeat the paper's tables and figures on a model");
-  command.RequireCommand();
   AddList(command, std::make_shared<ListOptions>());
   AddRun(command, std::make_shared<RunOptions>());
   AddReport(command, std::make_shared<ReportOptions>());

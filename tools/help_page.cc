@@ -3,23 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <vector>
+
+#include "tools/command_spec.h"
 
 namespace loopspec::tools {
 namespace {
 
 constexpr size_t kColumn = 34;  // where explanations begin
-
-// "loopspec experiment run".
-std::string Path(const CLI::App& app) {
-  const CLI::App* parent = app.get_parent();
-  return parent == nullptr ? app.get_name() : Path(*parent) + " " + app.get_name();
-}
-
-bool TakesMany(const CLI::Option* option) {
-  return option->get_items_expected_max() > 1;
-}
 
 // A name, and beside it what it is; below it where the name is too long.
 std::string Entry(const std::string& name, const std::string& explanation) {
@@ -28,58 +20,62 @@ std::string Entry(const std::string& name, const std::string& explanation) {
 }
 
 // "-n,--max-tokens N [256]"; the argument without dashes for a `positional`.
-std::string Entry(const CLI::Option* option, bool positional) {
+std::string Entry(const OptionSpec& option, bool positional) {
   std::vector<std::string> names;
-  if (positional) names.push_back(option->get_name(true));
+  if (positional) names.push_back(option.argument);
   if (!positional) {
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option.short_names) names.push_back("-" + name);
+    for (const std::string& name : option.long_names) names.push_back("--" + name);
   }
   std::string out = fmt::format("{}", fmt::join(names, ","));
-  if (!option->get_type_name().empty()) out += " " + option->get_type_name();
-  if (!option->get_default_str().empty()) out += " [" + option->get_default_str() + "]";
-  if (TakesMany(option)) out += " ...";
-  if (option->get_required()) out += " REQUIRED";
-  return Entry(out, option->get_description());
+  if (!option.type_name.empty()) out += " " + option.type_name;
+  if (!option.default_text.empty()) out += " [" + option.default_text + "]";
+  if (option.many) out += " ...";
+  if (option.required) out += " REQUIRED";
+  return Entry(out, option.help);
 }
 
-std::string Usage(const CLI::App& app) {
-  std::string out = fmt::format("Usage: {} [OPTIONS]", Path(app));
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) continue;
-    const std::string name = option->get_name(true) + (TakesMany(option) ? "..." : "");
-    out += option->get_required() ? " " + name : fmt::format(" [{}]", name);
+std::string Usage(const CommandSpec& command) {
+  std::string out = fmt::format("Usage: {} [OPTIONS]", command.path());
+  for (const auto& option : command.options) {
+    if (option->argument.empty()) continue;
+    const std::string name = option->argument + (option->many ? "..." : "");
+    out += option->required ? " " + name : fmt::format(" [{}]", name);
   }
-  if (!app.get_subcommands({}).empty()) out += " SUBCOMMAND";
+  if (!command.commands.empty()) out += " SUBCOMMAND";
   return out + "\n";
+}
+
+// In the order of their first options.
+std::vector<std::string> Headings(const CommandSpec& command) {
+  std::vector<std::string> headings;
+  for (const auto& option : command.options) {
+    if (std::find(headings.begin(), headings.end(), option->heading) == headings.end())
+      headings.push_back(option->heading);
+  }
+  return headings;
 }
 
 }  // namespace
 
-std::string HelpPage(const CLI::App& app) {
-  std::string out = app.get_description() + "\n" + Usage(app);
+std::string HelpPage(const CommandSpec& command) {
+  std::string out = command.help + "\n" + Usage(command);
   std::string section;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) section += Entry(option, true);
+  for (const auto& option : command.options) {
+    if (!option->argument.empty()) section += Entry(*option, true);
   }
   if (!section.empty()) out += "\nPositionals:\n" + section;
-  // The heading of options that have none of their own; what CLI11 calls it is not always the same.
-  const std::string usual = app.get_help_ptr()->get_group();
-  for (const std::string& heading : app.get_groups()) {
+  for (const std::string& heading : Headings(command)) {
     section.clear();
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->nonpositional() && option->get_group() == heading)
-        section += Entry(option, false);
+    for (const auto& option : command.options) {
+      if (option->has_dashes() && option->heading == heading) section += Entry(*option, false);
     }
-    if (!section.empty())
-      out += fmt::format("\n{}:\n", heading == usual ? "Options" : heading) + section;
+    if (!section.empty()) out += fmt::format("\n{}:\n", heading) + section;
   }
   section.clear();
-  for (const CLI::App* command : app.get_subcommands({}))
-    section += Entry(command->get_name(), command->get_description());
+  for (const auto& inner : command.commands) section += Entry(inner->name, inner->help);
   if (!section.empty()) out += "\nSubcommands:\n" + section;
-  const std::string footer = app.get_footer();  // begins with a line break
-  return footer.empty() ? out : out + footer + "\n";
+  return command.footer.empty() ? out : out + command.footer + "\n";  // it begins with a line break
 }
 
 }  // namespace loopspec::tools

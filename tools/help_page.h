@@ -1,16 +1,14 @@
-// The help of a command, laid out by us: CLI11's layout changes from version to version.
+// The help of a command.
 #pragma once
 
 #include <string>
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace loopspec::tools {
+
+struct CommandSpec;
 
 // What --help prints for a command, or for the application that holds the commands: what it does,
 // how it is called, its arguments, its options under their headings, its commands, its footer.
-std::string HelpPage(const CLI::App& app);
+std::string HelpPage(const CommandSpec& command);
 
 }  // namespace loopspec::tools

@@ -1,5 +1,4 @@
-// Values of options, read by us: what CLI11 takes for a number, and what it says of a text that is
-// none, changes from version to version.
+// Values of options: from texts to numbers, switches and texts among a few.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 #include "tools/settings.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "tools/command_spec.h"
 
 namespace loopspec::tools {
 namespace {
@@ -27,32 +27,24 @@ std::string Trimmed(std::string_view text) {
 }
 
 // Long names of a command's options and of its commands' options.
-std::set<std::string> OptionNames(const CLI::App& app) {
+std::set<std::string> OptionNames(const CommandSpec& command) {
   std::set<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_lnames().empty()) names.insert(option->get_lnames()[0]);
+  for (const auto& option : command.options) {
+    if (!option->long_names.empty()) names.insert(option->long_names[0]);
   }
-  for (const CLI::App* command : app.get_subcommands({})) names.merge(OptionNames(*command));
+  for (const auto& inner : command.commands) names.merge(OptionNames(*inner));
   names.erase("help");
   names.erase("version");
   return names;
 }
 
-// Of the command that runs alone: the parser looks at the variables of all.
-void NameVariables(CLI::App& command) {
-  for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty()) continue;
-    const std::string& name = option->get_lnames()[0];
-    if (name != "help" && name != kKey) option->envname(VariableOf(name));
+void NameVariables(CommandSpec& command) {
+  for (const auto& option : command.options) {
+    if (option->long_names.empty()) continue;
+    const std::string& name = option->long_names[0];
+    if (name != "help" && name != kKey) option->variable = VariableOf(name);
   }
-  for (CLI::App* inner : command.get_subcommands({})) NameVariables(*inner);
-}
-
-CLI::App* Find(CLI::App& app, const std::string& name) {
-  for (CLI::App* command : app.get_subcommands({})) {
-    if (command->get_name() == name) return command;
-  }
-  return nullptr;
+  for (const auto& inner : command.commands) NameVariables(*inner);
 }
 
 struct Setting {
@@ -103,8 +95,8 @@ std::string ConfigFile() {
   return home.empty() ? "" : home + "/.config/loopspec/config";
 }
 
-std::map<std::string, std::string> ReadSettings(CLI::App& app, const std::string& command) {
-  if (CLI::App* chosen = Find(app, command); chosen != nullptr) NameVariables(*chosen);
+std::map<std::string, std::string> ReadSettings(CommandSpec& app, const std::string& command) {
+  if (CommandSpec* chosen = app.Find(command); chosen != nullptr) NameVariables(*chosen);
   std::map<std::string, std::string> origin;
   const std::string path = ConfigFile();
   std::error_code ignored;
@@ -112,7 +104,7 @@ std::map<std::string, std::string> ReadSettings(CLI::App& app, const std::string
   if (path.empty() || (!named && !std::filesystem::is_regular_file(path, ignored))) return origin;
   std::vector<Setting> settings = ReadFileSettings(path);
   for (const Setting& setting : settings) {
-    const CLI::App* of = setting.section.empty() ? &app : Find(app, setting.section);
+    const CommandSpec* of = setting.section.empty() ? &app : app.Find(setting.section);
     if (of == nullptr) Fail("{}: there is no command {}", setting.where, setting.section);
     if (setting.key.empty()) continue;  // the line of a section
     if (!OptionNames(*of).contains(setting.key)) {

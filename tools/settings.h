@@ -5,11 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}  // namespace CLI
-
 namespace loopspec::tools {
+
+struct CommandSpec;
 
 // "LOOPSPEC_MAX_TOKENS" of "max-tokens".
 std::string VariableOf(const std::string& long_name);
@@ -25,6 +23,6 @@ std::string ConfigFile();
 //   model = models/ouro-demo     # for every command that has the option
 //   [serve]
 //   port = 9000
-std::map<std::string, std::string> ReadSettings(CLI::App& app, const std::string& command);
+std::map<std::string, std::string> ReadSettings(CommandSpec& app, const std::string& command);
 
 }  // namespace loopspec::tools

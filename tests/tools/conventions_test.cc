@@ -137,6 +137,25 @@ TEST(Conventions, ModelAndPromptWithoutDashes) {
   ExpectRefusal({"inspect"}, {"--model is required"});
 }
 
+TEST(Conventions, WordsInEveryForm) {
+  const auto run = [](Words words) {
+    words.insert(words.begin(), {"generate", "-m", OuroDemo(), "--threads", "1"});
+    const RunResult result = Call(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string expected = run({"-p", "Once", "-n", "4", "--json=false"});
+  EXPECT_FALSE(expected.empty());
+  for (const Words& words :
+       {Words{"-pOnce", "-n4"}, Words{"--prompt=Once", "--max-tokens=4"},
+        Words{"-n", "4", "--", "Once"}, Words{"--presence-penalty", "-0", "-n4", "Once"},
+        Words{"--stop-token", "1", "--stop-token=3", "-n", "4", "-p", "Once"},
+        Words{"-n4", "--stop", "zebra", "Once"}})
+    EXPECT_EQ(run(words), expected);
+  ExpectRefusal({"generate", "--help=1"}, {"--model is required"});
+  ExpectRefusal({"tokenize", "-m", OuroDemo(), "a", "-z"}, {"unknown option -z (see"});
+}
+
 // ---- variables and a file
 
 TEST(Settings, VariablesAndAFileGiveOptions) {

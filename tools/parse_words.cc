@@ -1,0 +1,179 @@
+#include "tools/parse_words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+
+#include "tools/suggest.h"
+
+namespace loopspec::tools {
+namespace {
+
+// Whether a word is an option rather than a value. A single dash is standard input, and -5 a
+// number.
+bool LooksLikeOption(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && !(word[1] >= '0' && word[1] <= '9');
+}
+
+std::string UnknownCommand(const CommandSpec& app, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& command : app.commands) names.push_back(command->name);
+  const std::string near = Nearest(name, names);
+  const std::string path = app.parent == nullptr ? "" : app.name + " ";
+  return fmt::format("{}, expected one of {} (see loopspec {}--help){}",
+                     name.empty() ? "no command given" : "unknown command " + path + name,
+                     fmt::join(names, ", "), path,
+                     near.empty() ? "" : fmt::format(": did you mean {}?", near));
+}
+
+// Takes the words of one command apart, from the first to the last.
+class Reader {
+ public:
+  Reader(CommandSpec& command, const std::vector<std::string>& words)
+      : command_(command), words_(words.begin(), words.end()) {}
+
+  // False: --help was among them.
+  bool Read() {
+    while (!words_.empty()) {
+      const std::string word = Take();
+      if (word == "--" && !only_arguments_)
+        only_arguments_ = true;
+      else if (only_arguments_ || !LooksLikeOption(word))
+        TakeArgument(word);
+      else if (word == "--help" || word == "-h")
+        return false;
+      else if (word.starts_with("--"))
+        TakeLong(word);
+      else
+        TakeShort(word);
+    }
+    return true;
+  }
+  // What fits nowhere.
+  const std::vector<std::string>& rest() const { return rest_; }
+
+ private:
+  std::string Take() {
+    std::string word = std::move(words_.front());
+    words_.pop_front();
+    return word;
+  }
+
+  // --help reads nothing, and is found before.
+  OptionSpec* Find(const std::string& name, std::vector<std::string> OptionSpec::*names) const {
+    for (const auto& option : command_.options) {
+      if (!option->read) continue;
+      const std::vector<std::string>& known = (*option).*names;
+      if (std::find(known.begin(), known.end(), name) != known.end()) return option.get();
+    }
+    return nullptr;
+  }
+
+  void TakeLong(const std::string& word) {
+    const size_t equals = word.find('=');
+    OptionSpec* option =
+        Find(word.substr(2, equals == word.npos ? word.npos : equals - 2), &OptionSpec::long_names);
+    if (option == nullptr) return rest_.push_back(word);
+    if (equals != word.npos)
+      option->texts.push_back(word.substr(equals + 1));
+    else
+      TakeValues(*option);
+  }
+
+  // -n5, -n 5, -n; of flags -ab as well, which is -a and -b.
+  void TakeShort(const std::string& word) {
+    OptionSpec* option = Find(word.substr(1, 1), &OptionSpec::short_names);
+    if (option == nullptr) return rest_.push_back(word);
+    const std::string more = word.substr(2);
+    if (more.empty()) return TakeValues(*option);
+    if (!option->flag) return option->texts.push_back(more);
+    TakeValues(*option);
+    words_.push_front("-" + more);
+  }
+
+  void TakeValues(OptionSpec& option) {
+    if (option.flag) return option.texts.push_back("true");
+    if (words_.empty()) throw UsageError(option.name() + " needs a value");
+    option.texts.push_back(Take());  // whatever it looks like
+    if (!option.many || option.one_each) return;
+    while (words_.size() > MissingArguments() && !LooksLikeOption(words_.front()))
+      option.texts.push_back(Take());
+  }
+
+  // Required arguments without dashes that are still to come.
+  size_t MissingArguments() const {
+    return static_cast<size_t>(
+        std::count_if(command_.options.begin(), command_.options.end(), [](const auto& option) {
+          return option->required && !option->argument.empty() && option->texts.empty();
+        }));
+  }
+
+  void TakeArgument(const std::string& word) {
+    for (const auto& option : command_.options) {
+      if (option->argument.empty() || (!option->many && !option->texts.empty())) continue;
+      option->texts.push_back(word);
+      return;
+    }
+    rest_.push_back(word);
+  }
+
+  CommandSpec& command_;
+  std::deque<std::string> words_;
+  std::vector<std::string> rest_;
+  bool only_arguments_ = false;
+};
+
+// "unknown option --devic, did you mean --device?", or of a stray word that is no option.
+std::string Unexpected(const CommandSpec& command, const std::vector<std::string>& rest) {
+  for (const std::string& word : rest) {
+    if (!LooksLikeOption(word)) continue;
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> known;
+    for (const auto& option : command.options) {
+      for (const std::string& other : option->long_names) known.push_back("--" + other);
+    }
+    const std::string near = Nearest(name, known);
+    return fmt::format("unknown option {}{}", name,
+                       near.empty() ? "" : fmt::format(", did you mean {}?", near));
+  }
+  return fmt::format("unexpected argument {}", fmt::join(rest, " "));
+}
+
+}  // namespace
+
+CommandSpec& FindCommand(CommandSpec& app, const std::vector<std::string>& words, size_t& used) {
+  CommandSpec* command = &app;
+  for (used = 0; !command->commands.empty(); ++used) {
+    const std::string word = used < words.size() ? words[used] : "";
+    if (word == "--help" || word == "-h" || (command == &app && word == "--version")) break;
+    CommandSpec* inner = command->Find(word);
+    if (inner == nullptr) throw Error(UnknownCommand(*command, word));
+    command = inner;
+  }
+  return *command;
+}
+
+bool ReadWords(CommandSpec& command, const std::vector<std::string>& words) {
+  Reader reader(command, words);
+  if (!reader.Read()) return false;
+  for (const auto& option : command.options) {
+    const char* const value =
+        option->variable.empty() ? nullptr : std::getenv(option->variable.c_str());
+    if (option->texts.empty() && value != nullptr && *value != '\0') {
+      option->texts.emplace_back(value);
+      option->from_variable = true;
+    }
+    if (!option->texts.empty()) option->read(option->rule, option->texts);
+  }
+  for (const auto& option : command.options) {
+    if (option->required && option->texts.empty())
+      throw UsageError(option->name() + " is required");
+  }
+  if (!reader.rest().empty()) throw UsageError(Unexpected(command, reader.rest()));
+  return true;
+}
+
+}  // namespace loopspec::tools
