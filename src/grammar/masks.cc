@@ -28,47 +28,38 @@ void MaskMaker::Set(const Vocabulary::Trie& trie, const Vocabulary::TrieNode& no
   }
 }
 
-uint32_t MaskMaker::LongestRun(Node item) {
-  const uint32_t known = runs_.Find(item);
+uint32_t MaskMaker::LongestRun(uint32_t index, Node item) {
+  const uint64_t key = uint64_t{index} << 32 | item;
+  const uint32_t known = runs_.Find(key);
   if (known != NumberMap::kMissing) return known;
   Regular& regular = automaton_.regular();
   path_[0] = {regular.Repeat(item, 0, kUnbounded), 0};
   uint32_t longest = 0;
-  for (const auto& trie : vocabulary_.tries()) {
-    const auto count = static_cast<uint32_t>(trie.nodes.size());
-    for (uint32_t i = 0; i < count;) {
-      const Vocabulary::TrieNode& node = trie.nodes[i];
-      const Node next = regular.Next(path_[node.depth - 1].a, node.byte);
-      if (next == kNothing) {
-        i = node.end;
-        continue;
-      }
-      longest = std::max<uint32_t>(longest, node.depth);
-      path_[node.depth] = {next, 0};
-      ++i;
+  const Vocabulary::Trie& trie = vocabulary_.tries()[index];
+  const auto count = static_cast<uint32_t>(trie.nodes.size());
+  for (uint32_t i = 0; i < count;) {
+    const Vocabulary::TrieNode& node = trie.nodes[i];
+    const Node next = regular.Next(path_[node.depth - 1].a, node.byte);
+    if (next == kNothing) {
+      i = node.end;
+      continue;
     }
+    longest = std::max<uint32_t>(longest, node.depth);
+    path_[node.depth] = {next, 0};
+    ++i;
   }
-  runs_.Set(item, longest);
+  runs_.Set(key, longest);
   return longest;
 }
 
-Node MaskMaker::Canonical(Node node) {
-  const uint32_t known = canonical_.Find(node);
-  if (known != NumberMap::kMissing) return known;
+Node MaskMaker::Clamped(Node node, uint32_t run) {
   Regular& regular = automaton_.regular();
-  Node result = node;
   Regular::Counted counted;
-  if (regular.AsCounted(node, counted) &&
-      (counted.min > 1 || (counted.max != kUnbounded && counted.max > 1))) {
-    // A token cannot read more items than its longest run of them has bytes: beyond that, counts do
-    // not matter.
-    const uint32_t run = LongestRun(counted.item);
-    const uint32_t min = std::min(counted.min, run + 1);
-    const uint32_t max = counted.max > run ? kUnbounded : counted.max;
-    result = regular.Concat(regular.Repeat(counted.item, min, max), counted.tail);
-  }
-  canonical_.Set(node, result);
-  return result;
+  if (!regular.AsCounted(node, counted)) return node;
+  const uint32_t min = std::min(counted.min, run + 1);
+  const uint32_t max = counted.max > run ? kUnbounded : counted.max;
+  if (min == counted.min && max == counted.max) return node;
+  return regular.Concat(regular.Repeat(counted.item, min, max), counted.tail);
 }
 
 uint32_t MaskMaker::PlainCharacters(Node node) {
@@ -95,7 +86,7 @@ void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) 
       continue;
     }
     Set(trie, node, mask.within);
-    if (node.end > i + 1 && automaton_.MayStop(next)) mask.exits.push_back({index, i, next.b});
+    if (node.end > i + 1 && automaton_.MayStop(next)) mask.exits.push_back({i, next.b});
     if (automaton_.MayGoOn(next)) {
       path_[node.depth] = next;
       ++i;
@@ -105,23 +96,18 @@ void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) 
   }
 }
 
-const MaskMaker::ReadingMask& MaskMaker::MaskOf(const Reading& reading) {
-  const uint64_t key = uint64_t{reading.a} << 32 | reading.b;
-  const auto found = readings_.find(key);
-  if (found != readings_.end()) return found->second;
-  ReadingMask mask;
-  mask.within.resize(vocabulary_.words());
-  const uint32_t plain = reading.b == 0 ? PlainCharacters(reading.a) : 0;
-  const auto tries = vocabulary_.tries();
-  for (uint32_t i = 0; i < tries.size(); ++i) {
-    if (tries[i].characters > 0 && tries[i].characters <= plain) {
-      for (size_t w = 0; w < mask.within.size(); ++w) mask.within[w] |= tries[i].mask[w];
-    } else {
-      Walk(i, reading, mask);
-    }
+const MaskMaker::ReadingMask& MaskMaker::MaskOf(uint32_t trie, const Reading& given) {
+  Reading reading = given;
+  Regular::Counted counted;
+  if (reading.b == 0 && automaton_.regular().AsCounted(reading.a, counted)) {
+    reading.a = Clamped(reading.a, LongestRun(trie, counted.item));
   }
+  ReadingMask& mask = readings_[{reading.a, reading.b, trie}];
+  if (!mask.within.empty()) return mask;
+  mask.within.resize(vocabulary_.words());
+  Walk(trie, reading, mask);
   kept_ += mask.within.size() * sizeof(uint32_t) + mask.exits.size() * sizeof(Exit);
-  return readings_.emplace(key, std::move(mask)).first->second;
+  return mask;
 }
 
 void MaskMaker::WalkState(uint32_t index, uint32_t from, StateId state,
@@ -149,7 +135,8 @@ Mask MaskMaker::Make(StateId state) {
     std::vector<Automaton::Thread> threads;
     for (const Automaton::Thread& thread : automaton_.Threads(state)) threads.push_back(thread);
     for (Automaton::Thread& thread : threads) {
-      if (thread.b == 0) thread.a = Canonical(thread.a);
+      // No token reads more items than the longest has bytes.
+      if (thread.b == 0) thread.a = Clamped(thread.a, static_cast<uint32_t>(vocabulary_.longest()));
     }
     std::ranges::sort(threads, [](const auto& x, const auto& y) {
       return std::tie(x.a, x.b, x.stack) < std::tie(y.a, y.b, y.stack);
@@ -169,10 +156,18 @@ Mask MaskMaker::Make(StateId state) {
   const auto list = automaton_.Threads(canonical);
   const std::vector<Automaton::Thread> threads(list.begin(), list.end());
   for (const Automaton::Thread& thread : threads) {
-    const ReadingMask& mask = MaskOf({thread.a, thread.b});
-    for (size_t w = 0; w < words->size(); ++w) (*words)[w] |= mask.within[w];
-    for (const Exit& exit : mask.exits) {
-      WalkState(exit.trie, exit.node, automaton_.After({thread.a, exit.b, thread.stack}), *words);
+    const uint32_t plain = thread.b == 0 ? PlainCharacters(thread.a) : 0;
+    for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
+      const Vocabulary::Trie& trie = vocabulary_.tries()[i];
+      if (trie.nodes.empty()) continue;
+      const bool whole = trie.characters > 0 && trie.characters <= plain;
+      const ReadingMask* mask = whole ? nullptr : &MaskOf(i, {thread.a, thread.b});
+      const std::vector<uint32_t>& within = whole ? trie.mask : mask->within;
+      for (size_t w = 0; w < words->size(); ++w) (*words)[w] |= within[w];
+      if (whole) continue;
+      for (const Exit& exit : mask->exits) {
+        WalkState(i, exit.node, automaton_.After({thread.a, exit.b, thread.stack}), *words);
+      }
     }
   }
   if (automaton_.IsFree(state)) {

@@ -2,7 +2,9 @@
 // within it are found once, whatever the stack; tokens that leave it go on through the automaton.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -22,7 +24,7 @@ class MaskMaker {
  private:
   // A place in a trie where a thread may stop within a token.
   struct Exit {
-    uint32_t trie, node;
+    uint32_t node;
     uint32_t b;  // of the Reading
   };
   // What one thread does with the tokens.
@@ -31,13 +33,14 @@ class MaskMaker {
     std::vector<Exit> exits;
   };
 
-  const ReadingMask& MaskOf(const Reading& reading);
+  const ReadingMask& MaskOf(uint32_t trie, const Reading& reading);
   // How many characters of a slice's tokens the thread takes whatever they are; 0: unknown.
   uint32_t PlainCharacters(Node node);
-  // The same for all tokens as `node`, with fewer different counts.
-  Node Canonical(Node node);
-  // The most bytes at the start of a token that are `item` repeated.
-  uint32_t LongestRun(Node item);
+  // A counted node with the same meaning for tokens that read at most `run` of its items: counts
+  // above that are not told apart.
+  Node Clamped(Node node, uint32_t run);
+  // The most bytes at the start of a token of the trie that are `item` repeated.
+  uint32_t LongestRun(uint32_t trie, Node item);
   void Walk(uint32_t trie, const Reading& reading, ReadingMask& mask);
   void WalkState(uint32_t trie, uint32_t node, StateId state, std::vector<uint32_t>& words);
   void Set(const Vocabulary::Trie& trie, const Vocabulary::TrieNode& node,
@@ -47,10 +50,9 @@ class MaskMaker {
   const Vocabulary& vocabulary_;
   Node plain_;  // one character that stands for itself in a JSON string
 
-  std::unordered_map<uint64_t, ReadingMask> readings_;
-  std::unordered_map<StateId, Mask> masks_;  // by state with canonical threads
+  std::map<std::array<uint32_t, 3>, ReadingMask> readings_;  // by reading and trie
+  std::unordered_map<StateId, Mask> masks_;                  // by state with canonical threads
   NumberMap canonical_states_;
-  NumberMap canonical_;
   NumberMap runs_;
   NumberMap takes_plain_;
   size_t kept_ = 0;  // bytes of masks that are kept

@@ -1,5 +1,6 @@
 // What does not fulfil a schema: one of its keywords fails.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -11,6 +12,40 @@ namespace {
 const OrderedJson& Never() {
   static const OrderedJson never = false;
   return never;
+}
+
+// The types of values that can fail to fulfil a keyword.
+uint32_t TypesOfKeyword(std::string_view keyword) {
+  static const std::map<std::string_view, uint32_t> types{{"minimum", kNumber},
+                                                          {"maximum", kNumber},
+                                                          {"exclusiveMinimum", kNumber},
+                                                          {"exclusiveMaximum", kNumber},
+                                                          {"multipleOf", kNumber},
+                                                          {"minLength", kString},
+                                                          {"maxLength", kString},
+                                                          {"pattern", kString},
+                                                          {"format", kString},
+                                                          {"minItems", kArray},
+                                                          {"maxItems", kArray},
+                                                          {"items", kArray},
+                                                          {"additionalItems", kArray},
+                                                          {"prefixItems", kArray},
+                                                          {"contains", kArray},
+                                                          {"uniqueItems", kArray},
+                                                          {"required", kObject},
+                                                          {"properties", kObject},
+                                                          {"patternProperties", kObject},
+                                                          {"propertyNames", kObject},
+                                                          {"minProperties", kObject},
+                                                          {"maxProperties", kObject},
+                                                          {"dependencies", kObject},
+                                                          {"dependentRequired", kObject},
+                                                          {"dependentSchemas", kObject},
+                                                          {"additionalProperties", kObject},
+                                                          {"unevaluatedItems", kArray},
+                                                          {"unevaluatedProperties", kObject}};
+  const auto found = types.find(keyword);
+  return found == types.end() ? static_cast<uint32_t>(kAnyType) : found->second;
 }
 
 // Draft 4 says with a boolean that a bound is exclusive.
@@ -74,7 +109,11 @@ void SchemaReader::ApplyNegated(ShapeList& shapes, const OrderedJson& schema) {
   for (const auto& [keyword, value] : schema.items()) {
     if (SaysNothing(keyword)) continue;
     if (old_references_ && schema.contains("$ref") && keyword != "$ref") continue;
+    // Values of other types fulfil the keyword whatever they are.
     ShapeList some = shapes;
+    for (Shape& shape : some) shape.types &= TypesOfKeyword(keyword);
+    std::erase_if(some, [](const Shape& shape) { return shape.types == 0; });
+    if (some.empty()) continue;
     if (!ApplyNegatedKeyword(some, schema, keyword, value)) {
       Unsupported("not");
       return;  // ignored
@@ -139,6 +178,25 @@ bool SchemaReader::ApplyNegatedKeyword(ShapeList& shapes, const OrderedJson& sch
           shape.required.push_back(name);
         }
         all.push_back(std::move(shape));
+      }
+    }
+    shapes = std::move(all);
+  } else if (keyword == "additionalProperties" && value == OrderedJson(false) &&
+             !schema.contains("patternProperties")) {
+    // Some property is none of the schema's. Where only few can be there, it is one of them.
+    ShapeList all;
+    for (const Shape& shape : shapes) {
+      const auto closed = std::ranges::find_if(shape.properties, [](const auto& group) {
+        return group.patterns.empty() && group.additional.size() == 1 &&
+               *group.additional.front().schema == OrderedJson(group.additional.front().negated);
+      });
+      if (closed == shape.properties.end()) return false;
+      for (const auto& [name, demands] : closed->named) {
+        if (schema.contains("properties") && schema["properties"].contains(name)) continue;
+        all.push_back(shape);
+        if (std::ranges::find(shape.required, name) == shape.required.end()) {
+          all.back().required.push_back(name);
+        }
       }
     }
     shapes = std::move(all);
