@@ -50,8 +50,9 @@ void ModelOptions::AddTo(Command command, bool may_lead) {
   group(command.AddFlag("--no-calibration", no_calibration,
                         "Choose depths by rule, as if the model had never been calibrated"));
   group(command.AddOption("--kv-memory", kv_memory,
-                          "Key/value memory to reserve, such as 8G; default: what the text "
-                          "needs (CPU), less than half of the GPU"));
+                          "Key/value memory to reserve, such as 8G, or 80% of what is free beside "
+                          "the weights; default: what the text needs (CPU), less than half of the "
+                          "GPU"));
 }
 
 EngineOptions ModelOptions::ToEngineOptions() const {
@@ -65,7 +66,10 @@ EngineOptions ModelOptions::ToEngineOptions() const {
   engine.config = set;
   engine.state_seed = state_seed;
   engine.calibration = !no_calibration;
-  if (!kv_memory.empty()) engine.kv_memory = ParseBytes(kv_memory, "--kv-memory");
+  if (kv_memory.ends_with('%'))
+    engine.kv_share = ParseShare(kv_memory, "--kv-memory");
+  else if (!kv_memory.empty())
+    engine.kv_memory = ParseBytes(kv_memory, "--kv-memory");
   return engine;
 }
 
@@ -132,9 +136,7 @@ void DecodeOptions::AddTo(Command command) {
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
       "model's R");
-  add("--max-rows", row_budget, RequestFieldNamed("max_rows").help)
-      .Range(0, 256)
-      .TypeName("N");
+  add("--max-rows", row_budget, RequestFieldNamed("max_rows").help).Range(0, 256).TypeName("N");
   add("--group", group,
       "Tokens that pass the later depths together, sharing what is read of the context: 1 to 16, "
       "or auto: by the length of the context");
@@ -184,6 +186,15 @@ void DecodeOptions::Apply(Request& request) const {
   if (decode == "lookup" && early == "off")
     Fail("--early off leaves nothing of --decode lookup, which is early children alone");
   request.guesses = early != "off";
+}
+
+double ParseShare(const std::string& text, const char* option) {
+  char* end = nullptr;
+  const double percent = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || std::string_view(end) != "%" || !(percent > 0) || percent > 100)
+    Fail("{} {}: expected a share from 0% to 100%, such as 80%, or a size such as 8G", option,
+         text);
+  return percent / 100;
 }
 
 int64_t ParseBytes(const std::string& text, const char* option) {

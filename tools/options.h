@@ -71,6 +71,8 @@ struct DecodeOptions {
   void Apply(Request& request) const;
 };
 
+// "80%" as 0.8.
+double ParseShare(const std::string& text, const char* option);
 // "8G", "512M", "1000000": bytes.
 int64_t ParseBytes(const std::string& text, const char* option);
 

@@ -42,6 +42,7 @@ struct EngineOptions {
   // Key/value memory, over all requests. Neither: what 32 texts of full length need, but no more
   // than 45 % of a GPU with the weights, or a quarter of the machine's memory on a CPU.
   int64_t kv_memory = 0;     // bytes
+  double kv_share = 0;       // or a share, up to 1, of what is free beside the weights
   int64_t kv_positions = 0;  // or positions
   // How much of it may hold prefixes for later requests while none uses them: -1 all, 0 none.
   int64_t cache_bytes = -1;
@@ -74,6 +75,8 @@ struct ModelFacts {
   std::vector<int32_t> eos_ids;
   std::optional<std::string> chat_template;
   int max_queued = 0;          // choices that may wait; a request for more is never taken
+  int64_t kv_bytes = 0;        // key/value memory that was taken
+  int64_t device_bytes = 0;    // memory of the device, whoever has taken it
   bool has_tokenizer = false;  // without: ids alone
 };
 

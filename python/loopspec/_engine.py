@@ -44,6 +44,16 @@ def _close_all() -> None:
     _core.finish_calls()
 
 
+def _share(name: str, value: int | str | None) -> float:
+    """0.8 of "80%"; 0 of what is no share."""
+    if not isinstance(value, str) or not value.rstrip().endswith("%"):
+        return 0.0
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)
+    if match is None or not 0 < float(match[1]) <= 100:
+        raise ValueError(f"{name} is {value!r}, expected a share from 0% to 100%, such as '80%'")
+    return float(match[1]) / 100
+
+
 def _bytes(name: str, value: int | str | None) -> int:
     if value is None:
         return 0
@@ -263,7 +273,7 @@ class Engine:
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
     recurrence: run so many recurrences instead of the model's own R.
     recurrences: numbers below R after which requests and `logits` may read the model out, too; Ouro models have them all.
-    kv_memory: for keys and values, in bytes or as "8GiB"; None: a quarter of a CPU's memory, less than half of a GPU's.
+    kv_memory: for keys and values, in bytes, as "8GiB", or as "80%" of what is free beside the weights; None: a quarter of a CPU's memory, less than half of a GPU's.
     kv_positions: the same counted in tokens, those of all requests together, prompts and answers; give one or the other.
     cache_memory: how much of it may keep prefixes of texts for later requests; None: all of it. 0: none.
     max_running, max_queued: answers that are decoded at once, and that may wait: more are QueueFull.
@@ -293,7 +303,7 @@ class Engine:
                 recurrences=integers("recurrences", recurrences), config=overrides,
                 state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
                 trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),
-                kv_memory=_bytes("kv_memory", kv_memory),
+                kv_memory=0 if _share("kv_memory", kv_memory) else _bytes("kv_memory", kv_memory), kv_share=_share("kv_memory", kv_memory),
                 kv_positions=0 if kv_positions is None else integer("kv_positions", kv_positions, 1, 2**62),
                 cache_bytes=-1 if cache_memory is None else 0 if cache_memory == 0 else _bytes("cache_memory", cache_memory),
                 cells=integer("cells", cells, 1), max_running=integer("max_running", max_running, 0),

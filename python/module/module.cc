@@ -209,7 +209,8 @@ void BindRequest(nb::module_& module) {
   nb::dict numbers;  // of Sampling: the type, the least value, one sentence
   for (const SamplingField& field : SamplingFields()) {
     std::visit([&](auto member) { sampling.def_rw(field.name, member); }, field.member);
-    numbers[field.name] = nb::make_tuple(field.whole() ? "int" : "float", field.range.low, field.help);
+    numbers[field.name] =
+        nb::make_tuple(field.whole() ? "int" : "float", field.range.low, field.help);
   }
   module.attr("sampling_fields") = numbers;
   nb::dict plain;  // of Request: the least and the largest value, None for switches
@@ -293,8 +294,8 @@ std::unique_ptr<EngineHandle> MakeEngine(
     std::string model, std::string device, std::string compute, std::string kv_type, int threads,
     int recurrence, std::vector<int> recurrences, std::vector<std::string> config,
     uint64_t state_seed, std::vector<std::vector<int>> depths, bool trust_special_tokens,
-    bool calibration, int64_t kv_memory, int64_t kv_positions, int64_t cache_bytes, int cells,
-    int max_running, int max_queued, int max_rows, int prefill_chunk) {
+    bool calibration, int64_t kv_memory, double kv_share, int64_t kv_positions, int64_t cache_bytes,
+    int cells, int max_running, int max_queued, int max_rows, int prefill_chunk) {
   EngineOptions options;
   options.model = std::move(model);
   options.device = std::move(device);
@@ -309,6 +310,7 @@ std::unique_ptr<EngineHandle> MakeEngine(
   options.trust_special_tokens = trust_special_tokens;
   options.calibration = calibration;
   options.kv_memory = kv_memory;
+  options.kv_share = kv_share;
   options.kv_positions = kv_positions;
   options.cache_bytes = cache_bytes;
   options.cells = cells;
@@ -356,7 +358,7 @@ void BindEngine(nb::module_& module) {
   nb::class_<EngineHandle>(module, "Engine")
       .def(nb::new_(&MakeEngine), nb::kw_only(), "model"_a, "device"_a, "compute"_a, "kv_type"_a,
            "threads"_a, "recurrence"_a, "recurrences"_a, "config"_a, "state_seed"_a, "depths"_a,
-           "trust_special_tokens"_a, "calibration"_a, "kv_memory"_a, "kv_positions"_a,
+           "trust_special_tokens"_a, "calibration"_a, "kv_memory"_a, "kv_share"_a, "kv_positions"_a,
            "cache_bytes"_a, "cells"_a, "max_running"_a, "max_queued"_a, "max_rows"_a,
            "prefill_chunk"_a)
       .def(

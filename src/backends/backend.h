@@ -41,8 +41,8 @@ struct BackendOptions {
   int drafts = 0;                   // of a branch at most; 0: one at every depth but the last
   int cells = 256;                  // branches alive at once, over all requests
   int64_t kv_positions = 0;  // committed positions to hold over all sequences; 0: what memory holds
-  int64_t kv_memory =
-      0;  // bytes of key/value memory instead, where the backend chooses from free memory
+  int64_t kv_memory = 0;     // bytes of key/value memory instead of positions
+  double kv_share = 0;       // or a share of the device's memory that is free beside the weights
   ComputeMode compute = ComputeMode::kAuto;
   KvType kv_type = KvType::kCompute;
   int threads = 0;          // CPU: 0 takes every usable core
@@ -191,6 +191,7 @@ class Backend {
   virtual std::string chip() const { return device(); }  // its name, for records and caches
   virtual int pages() const = 0;                         // pages of kPageSize positions there are
   virtual int64_t page_bytes() const = 0;                // of one page on all planes
+  virtual int64_t device_bytes() const = 0;  // memory that the device has, for all users
   // Positions of a prompt to prefill between two steps of other requests.
   virtual int PrefillChunk() const { return 512; }
   // Whether rows of one sequence at one depth read its committed keys and values once for all of

@@ -87,6 +87,7 @@ class AssumedBackend : public Backend {
   std::string chip() const override { return backend_->chip(); }
   int pages() const override { return backend_->pages(); }
   int64_t page_bytes() const override { return backend_->page_bytes(); }
+  int64_t device_bytes() const override { return backend_->device_bytes(); }
   int PrefillChunk() const override { return backend_->PrefillChunk(); }
   bool rows_share_planes() const override { return backend_->rows_share_planes(); }
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {

@@ -89,6 +89,8 @@ ModelFacts Session::Facts() const {
   facts.sampling = defaults_.sampling;
   facts.sampling_chosen = defaults_.chosen;
   facts.max_queued = options_.max_queued;
+  facts.kv_bytes = backend_->pages() * backend_->page_bytes();
+  facts.device_bytes = backend_->device_bytes();
   const SpecialTokens& special = loaded_->special();
   facts.eos_ids = special.eos;
   if (loaded_->has_chat_template()) facts.chat_template = loaded_->chat_template().source();

@@ -112,6 +112,7 @@ class WrongScores : public Backend {
   std::string device() const override { return "wrong"; }
   int pages() const override { return right_->pages(); }
   int64_t page_bytes() const override { return right_->page_bytes(); }
+  int64_t device_bytes() const override { return right_->device_bytes(); }
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     return right_->SubmitPrefill(parts);
   }

@@ -36,7 +36,7 @@ class Refusals(unittest.TestCase):
         wrong = [({"device": "tpu"}, ValueError, "tpu"), ({"dtype": "int3"}, ValueError, "^dtype is 'int3', expected one of auto"),
                  ({"kv_type": "fp8"}, ValueError, "^kv_type is 'fp8', expected one of auto, bf16, int8"),
                  ({"threads": -1}, ValueError, "^threads is -1"), ({"threads": 1.5}, TypeError, "^threads is 1.5, expected an integer"),
-                 ({"kv_memory": "lots"}, ValueError, "^kv_memory is 'lots'"), ({"kv_memory": 0}, ValueError, "^kv_memory is 0"),
+                 ({"kv_memory": "lots"}, ValueError, "^kv_memory is 'lots'"), ({"kv_memory": "120%"}, ValueError, "^kv_memory is '120%'"), ({"kv_memory": 0}, ValueError, "^kv_memory is 0"),
                  ({"depths": (2, 1)}, ValueError, "depths"), ({"depths": "1,2"}, TypeError, "^depths is '1,2'"),
                  ({"recurrences": [9]}, ValueError, "^recurrences has 9"), ({"max_queued": 0}, ValueError, "^max_queued is 0"),
                  ({"config": {"": 1}}, ValueError, "^config "), ({"colour": 1}, TypeError, "colour")]

@@ -46,6 +46,7 @@ class FakeBackend : public Backend {
   std::string device() const override { return "fake"; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
+  int64_t device_bytes() const override { return 0; }
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     for (const PrefillPlan& part : parts) {

@@ -50,6 +50,7 @@ class ScriptedBackend : public Backend {
   std::string device() const override { return "script"; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
+  int64_t device_bytes() const override { return 0; }
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     for (const PrefillPlan& part : parts) Prompt(part, [](int32_t, int32_t) {});

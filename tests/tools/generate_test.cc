@@ -500,6 +500,11 @@ TEST(GenerateMemory, StaysNearTheWeights) {
   EXPECT_LT(result.peak_bytes, weights + kv + 180'000'000 + BytesAtRest());
 }
 
+TEST(GenerateMemory, KeysAndValuesMayBeAShareOfWhatIsFree) {
+  EXPECT_EQ(Ids(Generate(Demo({"-n", "8", "--kv-memory", "1%"}))),
+            Ids(Generate(Demo({"-n", "8", "--kv-memory", "64M"}))));
+}
+
 // Work, not time, which depends on who else uses the machine; the best of three, since a core that
 // is shared with others does less in a second.
 TEST(GenerateSpeed, FirstTokensTakeASecondOfWork) {

@@ -74,6 +74,8 @@ TEST(Values, OutOfRangeAreNamed) {
       {{"--device", "gpu"}, {"device", "gpu"}},
       {{"--device", "cuda:99"}, {"device", "cuda"}},
       {{"--kv-memory", "lots"}, {"--kv-memory", "lots"}},
+      {{"--kv-memory", "120%"}, {"--kv-memory", "120%", "80%"}},
+      {{"--kv-memory", "8G%"}, {"--kv-memory", "8G%", "80%"}},
       {{"--stop-token", "3"}, {"--stop-token", "3"}},
       {{"--stop-token", "-1"}, {"--stop-token", "-1"}},
       {{"--stop", "x"}, {"tokenizer.json", "--stop-token"}},

@@ -58,7 +58,12 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
     Fail("key/value type int8 needs heads of a multiple of 4 up to {}, this model's are of {}",
          kInt8MostDims, spec.head_dim);
   if (options.threads <= 0) options.threads = UsableCores();
-  if (options.kv_memory > 0) {
+  if (options.kv_share > 0) {
+    const double beside =
+        static_cast<double>(GetMemoryLimit().bytes) - NeedsOf(spec, options).fixed;
+    options.kv_memory = static_cast<int64_t>(std::max(beside, 0.0) * options.kv_share);
+  }
+  if (options.kv_memory > 0 || options.kv_share > 0) {
     const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
     const int64_t page =
         KvMemory::BytesPerPosition(spec, planes, KvHeadBytes(options, spec.head_dim)) * kPageSize;

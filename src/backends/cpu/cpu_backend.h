@@ -11,6 +11,7 @@
 #include "backends/cpu/stack.h"
 #include "backends/cpu/weights.h"
 #include "base/cpu_name.h"
+#include "base/memory_limit.h"
 #include "base/thread_pool.h"
 #include "kv/planes.h"
 
@@ -27,6 +28,7 @@ class CpuBackend : public Backend {
   std::string chip() const override { return CpuName(); }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kv_.page_bytes(); }
+  int64_t device_bytes() const override { return GetMemoryLimit().bytes; }
   int PrefillChunk() const override;
 
   // Done when it returns, one part after the other.

@@ -96,12 +96,16 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& op
   backend.drafts = drafts;
   backend.cells = options.cells;
   backend.kv_memory = options.kv_memory;
+  if (options.kv_share < 0 || options.kv_share > 1)
+    Fail("the share of memory for keys and values is {}, expected 0 to 1", options.kv_share);
+  backend.kv_share = options.kv_share;
   backend.kv_positions = options.kv_positions;
   backend.threads = options.threads;
   backend.state_seed = options.state_seed;
   backend.compute = ParseCompute(options.compute);
   backend.kv_type = ParseKvType(options.kv_type, backend.compute);
-  if (backend.kv_memory == 0 && backend.kv_positions == 0 && IsCpu(options))
+  if (backend.kv_memory == 0 && backend.kv_share == 0 && backend.kv_positions == 0 &&
+      IsCpu(options))
     backend.kv_positions = CpuPositions(model.spec, backend);
   return MakeBackend(model, backend, options.device);
 }

@@ -252,8 +252,15 @@ void CudaBackend::AllocatePages() {
   if (options_.kv_memory > 0) {
     pages = options_.kv_memory / static_cast<int64_t>(page_bytes);
     if (pages < 1) {
-      Fail("key/value memory is phase to {} bytes, one page of {} positions takes {}",
-           options_.kv_memory, kPageSize, page_bytes);
+      Fail("key/value memory is {} bytes, one page of {} positions takes {}", options_.kv_memory,
+           kPageSize, page_bytes);
+    }
+  } else if (options_.kv_share > 0) {
+    pages = static_cast<int64_t>(static_cast<double>(ReadMemory().free) * options_.kv_share /
+                                 static_cast<double>(page_bytes));
+    if (pages < 1) {
+      Fail("{:.0f} % of the {:.2f} GB that are free on the GPU hold no page of {} positions",
+           100 * options_.kv_share, Gigabytes(ReadMemory().free), kPageSize);
     }
   } else if (options_.kv_positions > 0) {
     pages = PagesFor(options_.kv_positions);
@@ -280,6 +287,10 @@ void CudaBackend::AllocatePages() {
   page_bytes_ = static_cast<int64_t>(page_bytes);
   options_.kv_positions = pages * kPageSize;
   options_.kv_memory = pages * static_cast<int64_t>(page_bytes);
+}
+
+int64_t CudaBackend::device_bytes() const {
+  return static_cast<int64_t>(ReadMemory().total);
 }
 
 PrefillQueue& CudaBackend::prefills() {

@@ -32,6 +32,7 @@ class CudaBackend final : public Backend {
   bool rows_share_planes() const override { return true; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return page_bytes_; }
+  int64_t device_bytes() const override;
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
   bool PrefillDone(Ticket ticket) override;
