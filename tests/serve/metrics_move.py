@@ -76,9 +76,12 @@ def load(server, stop):
             leaving.recv(100)
         many = []
         try:
-            for _ in range(12):
+            for _ in range(12):  # idle afterwards: the oldest make room
                 many.append(connect(server))
                 many[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for _ in range(14):  # busy: no room is left
+                many.append(connect(server))
+                many[-1].sendall(raw_request({"prompt": repeat, "max_tokens": 300, "stream": True, "ignore_eos": True}))
         except OSError:
             pass
         time.sleep(0.1)
