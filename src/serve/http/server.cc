@@ -1,9 +1,6 @@
 #include "serve/http/server.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -14,37 +11,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/http/connection.h"
+#include "serve/http/spare_descriptor.h"
 
 namespace loopspec::serve {
 namespace {
 
 using boost::system::error_code;
 using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, Strand>;
-
-// A descriptor that is given up when there is no other: with it a connection that cannot be served
-// is taken and closed, instead of waiting at the door and holding up those behind it.
-class SpareDescriptor {
- public:
-  SpareDescriptor() { Open(); }
-  ~SpareDescriptor() { Close(); }
-  SpareDescriptor(const SpareDescriptor&) = delete;
-  SpareDescriptor& operator=(const SpareDescriptor&) = delete;
-
-  // Closes the connection that waits longest in `listener`'s queue, if one does.
-  void ShedOne(int listener) {
-    Close();
-    const int taken = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (taken >= 0) close(taken);
-    Open();
-  }
-
- private:
-  void Open() { file_ = open("/dev/null", O_RDONLY | O_CLOEXEC); }
-  void Close() {
-    if (file_ >= 0) close(file_);
-  }
-  int file_ = -1;
-};
 
 bool OutOfDescriptors(const error_code& error) {
   return error == boost::system::errc::too_many_files_open ||
