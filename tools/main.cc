@@ -17,9 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "fields/request_fields.h"
 #include "tools/command_docs.h"
 #include "tools/command_spec.h"
 #include "tools/commands.h"
@@ -87,6 +88,13 @@ std::string Origin(const CommandSpec& command, const std::string& name, const Or
     return " in " + (found == origins.end() ? option->variable : found->second);
   }
   return "";
+}
+
+// With the names of options, and what can be done about it here.
+std::string Worded(const loopspec::FieldError& error) {
+  const bool too_long = error.kind() == loopspec::ErrorKind::kTooLong;
+  return error.Worded(loopspec::OptionOf(error.field())) +
+         (too_long ? " (--set max_position_embeddings=N overrides it)" : "");
 }
 
 // Where to read more.
@@ -166,6 +174,8 @@ int main(int argc, char** argv) {
     return Complain(error.what() + SeeHelp(*command));
   } catch (const BadValue& error) {
     return Complain(error.what() + Origin(*command, error.option(), origins) + SeeHelp(*command));
+  } catch (const loopspec::FieldError& error) {
+    return Complain(Worded(error));
   } catch (const loopspec::Error& error) {
     return Complain(error.what());
   } catch (const std::bad_alloc&) {

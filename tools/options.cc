@@ -178,10 +178,10 @@ void DecodeOptions::Apply(Request& request) const {
   request.max_rows = row_budget;
   request.group = 0;
   if (group != "auto") {
-    const std::vector<int> parsed = ParseDepths(group);
-    if (parsed.size() != 1 || parsed[0] < 1 || parsed[0] > kMaxGroup)
+    const char* const end = group.data() + group.size();
+    const auto [at, error] = std::from_chars(group.data(), end, request.group);
+    if (error != std::errc() || at != end || request.group < 1 || request.group > kMaxGroup)
       Fail("--group {}: expected auto, or a whole number from 1 to {}", group, kMaxGroup);
-    request.group = parsed[0];
   }
   if (decode == "lookup" && early == "off")
     Fail("--early off leaves nothing of --decode lookup, which is early children alone");

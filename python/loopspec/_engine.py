@@ -295,27 +295,19 @@ class Engine:
         name = text("model", os.fspath(model))
         self._pid = os.getpid()
         overrides = [f"{key}={json_text(f'config[{key!r}]', value)}" for key, value in (config or {}).items()]
-        try:
-            self._core = _core.Engine(
-                model=name, device=text("device", device), compute=_DTYPES[one_of("dtype", dtype, list(_DTYPES))],
-                kv_type=one_of("kv_type", kv_type, ("auto", "bf16", "int8")), threads=integer("threads", threads, 0),
-                recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
-                recurrences=integers("recurrences", recurrences), config=overrides,
-                state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
-                trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),
-                kv_memory=0 if _share("kv_memory", kv_memory) else _bytes("kv_memory", kv_memory), kv_share=_share("kv_memory", kv_memory),
-                kv_positions=0 if kv_positions is None else integer("kv_positions", kv_positions, 1, 2**62),
-                cache_bytes=-1 if cache_memory is None else 0 if cache_memory == 0 else _bytes("cache_memory", cache_memory),
-                cells=integer("cells", cells, 1), max_running=integer("max_running", max_running, 0),
-                max_queued=integer("max_queued", max_queued, 1), max_rows=integer("max_rows", max_rows, 0),
-                prefill_chunk=integer("prefill_chunk", prefill_chunk, 0))
-        except ValueError as error:
-            if "has no CUDA backend" in str(error):
-                raise ValueError(f"device is {device!r}, and the package loopspec-cuda is not installed (see GPUs in "
-                                 "docs/python.md)") from None
-            if name and not os.path.exists(name) and str(error).startswith("model "):
-                raise FileNotFoundError(str(error)) from None
-            raise
+        self._core = _core.Engine(
+            model=name, device=text("device", device), compute=_DTYPES[one_of("dtype", dtype, list(_DTYPES))],
+            kv_type=one_of("kv_type", kv_type, ("auto", "bf16", "int8")), threads=integer("threads", threads, 0),
+            recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
+            recurrences=integers("recurrences", recurrences), config=overrides,
+            state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
+            trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),
+            kv_memory=0 if _share("kv_memory", kv_memory) else _bytes("kv_memory", kv_memory), kv_share=_share("kv_memory", kv_memory),
+            kv_positions=0 if kv_positions is None else integer("kv_positions", kv_positions, 1, 2**62),
+            cache_bytes=-1 if cache_memory is None else 0 if cache_memory == 0 else _bytes("cache_memory", cache_memory),
+            cells=integer("cells", cells, 1), max_running=integer("max_running", max_running, 0),
+            max_queued=integer("max_queued", max_queued, 1), max_rows=integer("max_rows", max_rows, 0),
+            prefill_chunk=integer("prefill_chunk", prefill_chunk, 0))
         self._facts: dict[str, Any] = self._core.facts()
         _live.add(self)
 

@@ -96,7 +96,7 @@ class ManyRequests {
       } catch (const QueueFull&) {
         return;  // others have filled it: again when something has ended, or a slice has passed
       } catch (const Error& error) {
-        Refuse(next_++, InPython(error.what()));
+        Refuse(next_++, InPython(error));
         continue;
       }
       answers_[next_] = Answer(*streams_[next_]);

@@ -1,10 +1,8 @@
 #include "errors.h"
 
-#include <array>
 #include <exception>
-#include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "loopspec/loopspec.h"
 
 namespace loopspec::python {
@@ -12,37 +10,21 @@ namespace nb = nanobind;
 
 namespace {
 
-// As the commands call them, and as they are called here.
-constexpr std::array<std::pair<const char*, const char*>, 10> kNames = {{
-    {"--model", "model"},
-    {"--device", "device"},
-    {"--set", "config"},
-    {"--recurrences", "recurrences"},
-    {"--recurrence", "recurrence"},
-    {"--depths", "depths"},
-    {"--threads", "threads"},
-    {"max-tokens is", "max_tokens is"},
-    {"max-rows is", "max_rows is"},
-    {"stop token ", "stop_token_ids has "},
-}};
-
-void Raise(PyObject* kind, const std::exception& error) {
-  PyErr_SetString(kind, InPython(error.what()).c_str());
+void Raise(PyObject* kind, const std::string& message) {
+  PyErr_SetString(kind, message.c_str());
 }
 
 }  // namespace
 
-std::string InPython(std::string message) {
-  for (const auto& [from, to] : kNames) {
-    const std::string_view name = from;
-    for (size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1)) {
-      const size_t end = at + name.size();
-      const bool whole = (at == 0 || message[at - 1] == ' ' || message[at - 1] == '(') &&
-                         (end == message.size() || message[end] != '-');
-      if (whole) message.replace(at, name.size(), to);
-    }
+std::string InPython(const Error& error) {
+  const auto* field = dynamic_cast<const FieldError*>(&error);
+  if (field == nullptr) return error.what();
+  if (field->kind() == ErrorKind::kUnavailable && !LOOPSPEC_HAS_CUDA) {
+    return fmt::format("{} is '{}', and the package loopspec-cuda is not installed (see GPUs in "
+                       "docs/python.md)",
+                       field->field(), field->found());
   }
-  return message;
+  return field->Worded(field->field() == "compute" ? "dtype" : field->field());
 }
 
 void RegisterErrors(nb::module_& module) {
@@ -56,15 +38,18 @@ void RegisterErrors(nb::module_& module) {
         try {
           std::rethrow_exception(pointer);
         } catch (const FileMissing& error) {
-          Raise(PyExc_FileNotFoundError, error);
+          Raise(PyExc_FileNotFoundError, error.what());
+        } catch (const FieldError& error) {
+          Raise(error.kind() == ErrorKind::kMissing ? PyExc_FileNotFoundError : PyExc_ValueError,
+                InPython(error));
         } catch (const Error& error) {
-          Raise(PyExc_ValueError, error);
+          Raise(PyExc_ValueError, error.what());
         } catch (const TooManyTokens& error) {
-          Raise(PyExc_ValueError, error);
+          Raise(PyExc_ValueError, error.what());
         } catch (const ClosedError& error) {
-          Raise(PyExc_RuntimeError, error);
+          Raise(PyExc_RuntimeError, error.what());
         } catch (const ForkedError& error) {
-          Raise(PyExc_RuntimeError, error);
+          Raise(PyExc_RuntimeError, error.what());
         }
       },
       nullptr);

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/error.h"
+
 namespace loopspec::python {
 
 // The engine was closed, or this is not its process.
@@ -18,8 +20,8 @@ class ForkedError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A message of the engine with the names that arguments have in Python: "model x: no such folder".
-std::string InPython(std::string message);
+// A message of the engine with the names that arguments have in Python.
+std::string InPython(const Error& error);
 
 // Adds QueueFull to the module, and says which exception is which: what a caller can mend is a
 // ValueError, a missing file a FileNotFoundError, everything else a RuntimeError.

@@ -215,7 +215,7 @@ class Backend {
   // As Score, with the states too. Throws Error where the backend keeps them to itself.
   virtual void ScoreStates(const PrefillPlan& /*plan*/, const LogitsSink& /*sink*/,
                            const StateSink& /*states*/) {
-    Fail("{} hands out no hidden states, expected --device cpu", device());
+    Fail("{} hands out no hidden states, expected the CPU", device());
   }
 
   // The plan must stay as it is until Wait returns.

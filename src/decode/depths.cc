@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "base/field_error.h"
 #include "sampling/cascade.h"
 
 namespace loopspec {
@@ -35,7 +35,8 @@ std::vector<int> ParseDepths(const std::string& text) {
     int depth = 0;
     const auto [next, error] = std::from_chars(at, end, depth);
     if (error != std::errc() || (next != end && *next != ',') || (next != end && next + 1 == end)) {
-      Fail("depths \"{}\": expected whole numbers with commas between, such as 1,2", text);
+      throw FieldError("depths", fmt::format("\"{}\"", text),
+                       "whole numbers with commas between, such as 1,2");
     }
     depths.push_back(depth);
     at = next == end ? end : next + 1;
@@ -53,13 +54,15 @@ std::vector<int> ReadoutDepths(std::span<const int> proposals, int recurrence) {
 
 void CheckDepths(std::span<const int> depths, int recurrence) {
   if (depths.size() > static_cast<size_t>(kMaxProposals)) {
-    Fail("{} proposal depths given, at most {} are supported", depths.size(), kMaxProposals);
+    throw FieldError("depths", fmt::format("a list of {}", depths.size()),
+                     fmt::format("at most {}", kMaxProposals));
   }
   int last = 0;
   for (const int depth : depths) {
     if (depth <= last || depth >= recurrence) {
-      Fail("depths {}: expected rising numbers from 1 to {} for a model of depth {}",
-           fmt::join(depths, ","), recurrence - 1, recurrence);
+      throw FieldError("depths", fmt::format("{}", fmt::join(depths, ",")),
+                       fmt::format("rising numbers from 1 to {} for a model of depth {}",
+                                   recurrence - 1, recurrence));
     }
     last = depth;
   }
@@ -69,8 +72,10 @@ void CheckReadouts(std::span<const int> depths, std::span<const int> readout_dep
   for (const int depth : depths) {
     if (std::find(readout_depths.begin(), readout_depths.end(), depth) != readout_depths.end())
       continue;
-    Fail("depth {} is not read out here, expected depths among {}", depth,
-         fmt::join(readout_depths.begin(), readout_depths.end() - 1, ","));
+    throw FieldError("depths", fmt::format("{}, of which {} is not read out here",
+                                           fmt::join(depths, ","), depth),
+                     fmt::format("depths among {}", fmt::join(readout_depths.begin(),
+                                                              readout_depths.end() - 1, ",")));
   }
 }
 

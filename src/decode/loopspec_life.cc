@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "base/field_error.h"
 #include "decode/loopspec.h"
 
 namespace loopspec {
@@ -24,7 +24,8 @@ DecodeRequest Checked(const DecodeRequest& request, const ModelSpec& spec,
 SequencePages AllPages(const DecodeRequest& request, const ModelSpec& spec,
                        const BackendOptions& backend, KvLedger& ledger) {
   CheckRequest(request, spec, backend);
-  if (request.max_tokens < 1) Fail("max-tokens is {}, expected 1 or more", request.max_tokens);
+  if (request.max_tokens < 1)
+    throw FieldError("max_tokens", fmt::format("{}", request.max_tokens), "1 or more");
   return SequencePages(ledger, static_cast<int64_t>(request.prompt.size()) + request.max_tokens);
 }
 

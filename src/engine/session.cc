@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/log.h"
 #include "base/random_seed.h"
 #include "decode/depths.h"
@@ -40,8 +40,9 @@ Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel
   }
   for (const int recurrence : options.recurrences) {
     if (recurrence < 1 || recurrence > spec().recurrence)
-      Fail("recurrences has {}, expected 1 to {}, the model's recurrences here", recurrence,
-           spec().recurrence);
+      throw FieldError(
+          "recurrences", fmt::format("{}", fmt::join(options.recurrences, ",")),
+          fmt::format("numbers from 1 to {}, the model's recurrences here", spec().recurrence));
     all.push_back(recurrence);
   }
   // A readout without layers keeps no keys: every depth can be one.
@@ -113,7 +114,8 @@ int64_t Session::longest() const {
 std::vector<int> Session::ChooseDepths(const Request& request, bool greedy) const {
   if (request.decoding != Decoding::kLoopSpec) {
     if (request.depths && !request.depths->empty())
-      Fail("depths {} go with LoopSpec decoding alone", fmt::join(*request.depths, ","));
+      throw FieldError("depths", fmt::format("{}", fmt::join(*request.depths, ",")),
+                       "none, since they go with LoopSpec decoding alone");
     return {};
   }
   if (!request.depths) {
@@ -126,8 +128,8 @@ std::vector<int> Session::ChooseDepths(const Request& request, bool greedy) cons
     std::vector<std::string> known;
     for (const std::vector<int>& depths : depths_)
       known.push_back(fmt::format("{}", fmt::join(depths, ",")));
-    Fail("depths {} are not loaded, expected {}", fmt::join(*request.depths, ","),
-         fmt::join(known, " or "));
+    throw FieldError("depths", fmt::format("{}", fmt::join(*request.depths, ",")),
+                     fmt::format("{}, which are loaded", fmt::join(known, " or ")));
   }
   return *request.depths;
 }
@@ -149,7 +151,7 @@ Submission Session::Prepare(const Request& request) const {
   decode.row_budget = request.max_rows;
   decode.group = request.group;
   if (request.decoding == Decoding::kLookup && !request.guesses)
-    Fail("lookup decoding is guesses alone, and the request has them off");
+    throw FieldError("guesses", "off", "on, since lookup decoding is guesses alone");
   if (request.decoding != Decoding::kAutoregressive && request.guesses)
     decode.early = EarlyChildren::kLookup;
   decode.max_tokens = request.max_tokens.value_or(
@@ -160,7 +162,8 @@ Submission Session::Prepare(const Request& request) const {
   decode.trace = request.trace;
   for (const int32_t token : request.stop_tokens) {
     if (token < 0 || token >= spec().vocab)
-      Fail("stop token {} is outside the vocabulary of {}", token, spec().vocab);
+      throw FieldError("stop_token_ids", fmt::format("{}", token),
+                       fmt::format("0 to {}, the last of the vocabulary", spec().vocab - 1));
   }
   decode.stop_tokens = request.stop_tokens;
   if (!request.ignore_eos)

@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "model/families/families.h"
@@ -11,10 +11,10 @@
 namespace loopspec {
 namespace {
 
-// --set a.b=value: the value is read as JSON, else taken as a string.
+// An override a.b=value: the value is read as JSON, else taken as a string.
 Json OverrideValue(const std::string& value) {
   try {
-    return ParseJson(value, "--set");
+    return ParseJson(value, "the override");
   } catch (const Error&) {
     return value;
   }
@@ -27,9 +27,9 @@ void ApplyOverride(Json& config, const std::string& key, const std::string& valu
   while (true) {
     const size_t dot = key.find('.', begin);
     const std::string part = key.substr(begin, dot == std::string::npos ? dot : dot - begin);
-    if (part.empty()) Fail("--set {}={}: the key has an empty part", key, value);
+    if (part.empty()) throw FieldError("config", key + "=" + value, "a key without empty parts");
     if (!at->is_object())
-      Fail("--set {}={}: {} is no object", key, value, key.substr(0, begin - 1));
+      throw FieldError("config", key + "=" + value, key.substr(0, begin - 1) + " to be an object");
     at = &(*at)[part];
     if (dot == std::string::npos) break;
     if (at->is_null()) *at = Json::object();
@@ -90,7 +90,9 @@ void CheckOverrides(const ConfigOverrides& overrides, const std::string& prefix,
     const std::string top = key.substr(0, key.find('.', begin));
     const bool read = begin == prefix.size() && reader.WasRead(top.substr(begin));
     if (!read && !in_file.contains(top) && !top.ends_with("_token_id"))
-      Fail("--set {}={}: {} has no effect on a model of type {}", key, value, top, type);
+      throw FieldError(
+          "config", key + "=" + value,
+          fmt::format("a key that a model of type {} has; {} has no effect", type, top));
   }
 }
 
@@ -105,7 +107,7 @@ std::set<std::string> KeysOf(const Json& object, const std::string& prefix) {
 std::pair<std::string, std::string> ParseOverride(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    Fail("--set {}: expected key=value", text);
+    throw FieldError("config", text, "key=value");
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }

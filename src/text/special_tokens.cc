@@ -54,11 +54,11 @@ struct Source {
   std::string name;
 };
 
-// What --set says of the ids, as an object like config.json.
+// What overrides of the config say of the ids, as an object like config.json.
 Json OverriddenIds(std::span<const std::pair<std::string, std::string>> overrides) {
   Json ids = Json::object();
   for (const auto& [key, value] : overrides) {
-    if (key.ends_with("_token_id")) ids[key] = ParseJson(value, fmt::format("--set {}", key));
+    if (key.ends_with("_token_id")) ids[key] = ParseJson(value, fmt::format("the override of {}", key));
   }
   return ids;
 }
@@ -70,7 +70,7 @@ struct Files {
 
 SpecialTokens Gather(const Files& files, const Tokenizer* tokenizer, int vocab,
                      std::span<const std::pair<std::string, std::string>> overrides) {
-  const Source set = {OverriddenIds(overrides), "--set"};
+  const Source set = {OverriddenIds(overrides), "an override of the config"};
   const auto from_configs = [&](const std::string& key, int limit) {
     std::vector<int32_t> ids;
     const bool overridden = set.json.contains(key + "_id");
@@ -85,7 +85,7 @@ SpecialTokens Gather(const Files& files, const Tokenizer* tokenizer, int vocab,
     }
     return ids;
   };
-  // Nothing where --set has the last word.
+  // Nothing where an override has the last word.
   const auto named = [&](const std::string& key, int limit) -> std::optional<int32_t> {
     if (set.json.contains(key + "_id")) return std::nullopt;
     for (const Source* source : {&files.tokenizer_config, &files.token_map}) {

@@ -455,15 +455,15 @@ TEST(FakeDecode, RefusesBadRequests) {
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.prompt = {5}; }).find("token 5"), std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.prompt = {-1}; }).find("token -1"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 0; }).find("max-tokens"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = -3; }).find("max-tokens"),
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 0; }).find("max_tokens"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = -3; }).find("max_tokens"),
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 1 << 30; }).find("context"),
             std::string::npos);
   EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.row_budget = -1; }).find("max-rows"), std::string::npos);
+  EXPECT_NE(with([](DecodeRequest& r) { r.row_budget = -1; }).find("max_rows"), std::string::npos);
   EXPECT_EQ(with([](DecodeRequest& r) { r.depths = {3}; }),
-            "depth 3 is not read out here, expected depths among 1,2");
+            "depths is 3, of which 3 is not read out here, expected depths among 1,2");
   for (const auto& depths : {std::vector{0}, {4}, {2, 2}, {2, 1}, {-1}, {1, 2, 3, 4}}) {
     EXPECT_NE(with([&](DecodeRequest& r) { r.depths = depths; }).find("depths"), std::string::npos);
   }

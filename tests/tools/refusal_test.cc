@@ -42,12 +42,12 @@ TEST(Values, OutOfRangeAreNamed) {
   const std::string model = TinyModel::Ouro().Save(scratch, "m");
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
       {{"--max-tokens", "0"}, {"--max-tokens", "0"}},
-      {{"--max-tokens", "64"}, {"65", "64"}},
+      {{"--max-tokens", "64"}, {"--max-tokens is 64", "at most 63", "context 64"}},
       {{"--max-tokens", "1000000000"}, {"1000000000", "64"}},
       {{"--temperature", "-1"}, {"temperature", "-1"}},
       {{"--temperature", "nan"}, {"temperature", "nan"}},
       {{"--temperature", "hot"}, {"--temperature", "hot"}},
-      {{"--top-k", "-1"}, {"top-k"}},
+      {{"--top-k", "-2"}, {"--top-k is -2", "-1 or more"}},
       {{"--top-p", "0"}, {"top-p"}},
       {{"--top-p", "1.5"}, {"top-p"}},
       {{"--min-p", "2"}, {"min-p"}},
@@ -142,7 +142,7 @@ TEST(Values, WhatIsNoNumberIsCalledSo) {
       {{"--stop-token", "x"}, "--stop-token x: not a whole number"},
       {{"--compute", "f16"}, "--compute f16: expected auto, f32 or bf16"},
       {{"--top-p", "1.1"}, "top-p is 1.1, expected"},
-      {{"--frequency-penalty", "1000.1"}, "frequency penalty is 1000.1, expected"},
+      {{"--frequency-penalty", "1000.1"}, "--frequency-penalty is 1000.1, expected"},
       {{"-n"}, "--max-tokens needs a value"},
       {{"-n", "5", "-n", "6"}, "--max-tokens is given 2 times"},
       {{"--bogus"}, "unknown option --bogus"},

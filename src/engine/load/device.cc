@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "base/cpu_name.h"
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "decode/depths.h"
@@ -27,16 +27,16 @@ int ResolveDevice(const std::string& device, ComputeMode compute) {
   const int count = CudaDeviceCount(&why);
   if (device == "auto") return count > 0 && GpuComputes(compute) ? 0 : -1;
   if (device != "cuda" && !device.starts_with("cuda:"))
-    Fail("device {}: expected auto, cpu, cuda or cuda:N", device);
+    throw FieldError("device", device, "auto, cpu, cuda or cuda:N");
   int index = 0;
   if (device != "cuda") {
     const char* end = device.data() + device.size();
     const auto [at, error] = std::from_chars(device.data() + 5, end, index);
-    if (error != std::errc() || at != end) Fail("device {}: expected cuda:N", device);
+    if (error != std::errc() || at != end) throw FieldError("device", device, "cuda:N");
   }
-  if (count == 0) Fail("device {}: {}", device, why);
+  if (count == 0) throw FieldError(ErrorKind::kUnavailable, "device", device, "cpu: " + why);
   if (index < 0 || index >= count)
-    Fail("device {}: this machine has {} GPU(s), numbered from 0", device, count);
+    throw FieldError("device", device, fmt::format("cuda:0 to cuda:{} on this machine", count - 1));
   return index;
 }
 
@@ -72,25 +72,26 @@ ComputeMode ParseCompute(const std::string& text) {
   if (text == "auto") return ComputeMode::kAuto;
   if (text == "f32") return ComputeMode::kF32;
   if (text == "bf16") return ComputeMode::kBF16;
-  Fail("compute {}: expected auto, f32 or bf16", text);
+  throw FieldError("compute", text, "auto, f32 or bf16");
 }
 
 KvType ParseKvType(const std::string& text, ComputeMode compute) {
   if (text == "int8") return KvType::kInt8;
   if (text == "bf16" && compute == ComputeMode::kF32)
-    Fail("key/value type bf16 with compute f32: expected auto, int8, or compute bf16");
+    throw FieldError("kv_type", "bf16", "auto or int8, since compute is f32");
   if (text == "auto" || text == "bf16") return KvType::kCompute;
-  if (text == "terminal")
-    Fail(
-        "key/value type terminal keeps the last loop's keys alone, so that a token's first loop "
-        "waits for the last loop of the token before it and no draft can run ahead: expected auto, "
-        "bf16 or int8");
-  Fail("key/value type {}: expected auto, bf16 or int8", text);
+  if (text == "terminal") {
+    throw FieldError("kv_type", text,
+                     "auto, bf16 or int8: it keeps the last loop's keys alone, so that a token's "
+                     "first loop waits for the last loop of the token before it and no draft can "
+                     "run ahead");
+  }
+  throw FieldError("kv_type", text, "auto, bf16 or int8");
 }
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
                                      std::span<const int> depths, int drafts) {
-  if (options.cells < 1) Fail("cells is {}, expected 1 or more", options.cells);
+  if (options.cells < 1) throw FieldError("cells", fmt::format("{}", options.cells), "1 or more");
   BackendOptions backend;
   backend.readout_depths = ReadoutDepths(depths, model.spec.recurrence);
   backend.drafts = drafts;

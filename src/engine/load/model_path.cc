@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/mapped_file.h"
 #include "hub/cache.h"
 
@@ -47,17 +47,18 @@ fs::path TextFolder(const fs::path& model) {
 }
 
 fs::path ResolveModel(const std::string& model) {
-  if (model.empty()) Fail("--model is empty, expected a folder or ORG/NAME");
+  if (model.empty()) throw FieldError("model", "empty", "a folder or ORG/NAME");
   std::error_code error;
   if (fs::is_directory(model, error)) return model;
   if (model.ends_with(".gguf") && FileExists(model)) return model;
   if (FileExists(model))
-    Fail("--model {} is a file, expected the folder that holds config.json, or a .gguf file",
-         model);
+    throw FieldError("model", model + ", a file",
+                     "the folder that holds config.json, or a .gguf file");
   const fs::path parent = fs::path(model).parent_path();
   const auto [name, revision] = hub::ParseName(model);
   if (!hub::LooksLikeName(name) || revision.find("..") != std::string::npos)
-    Fail("--model {}: no such folder", model);
+    throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
+                     "a folder or ORG/NAME");
   const fs::path repository = hub::RepositoryFolder(hub::CacheFolder(), name);
   const bool cached = fs::is_directory(repository, error);
   if (cached) {
@@ -67,18 +68,19 @@ fs::path ResolveModel(const std::string& model) {
   // A path and no name: its parent is here.
   if (!cached && fs::is_directory(parent, error)) {
     const std::string others = ModelsIn(parent);
-    Fail("--model {}: no such folder{}", model,
-         others.empty() ? "" : fmt::format(" (there is {})", others));
+    throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
+                     others.empty() ? "a folder that holds config.json" : "one of " + others);
   }
   if (Fetcher() && Fetcher()(model)) {
     if (const fs::path snapshot = hub::FindSnapshot(repository, revision); !snapshot.empty())
       return snapshot;
   }
-  Fail(
-      "--model {}: neither a folder nor in the Hugging Face cache {} (download it with: loopspec "
-      "pull {}, or hf download {}{})",
-      model, hub::CacheFolder().string(), model, name,
-      revision.empty() ? "" : " --revision " + revision);
+  throw FieldError(
+      ErrorKind::kMissing, "model",
+      fmt::format("{}, which is neither a folder nor in the Hugging Face cache {}", model,
+                  hub::CacheFolder().string()),
+      fmt::format("one of them (download it with: loopspec pull {}, or hf download {}{})", model,
+                  name, revision.empty() ? "" : " --revision " + revision));
 }
 
 }  // namespace loopspec

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "base/field_error.h"
 
 namespace loopspec {
 
@@ -62,7 +62,8 @@ void Scheduler::Start() {
 void Scheduler::Check(const Submission& submission) const {
   const DecodeRequest& request = submission.request;
   if (submission.choices < 1 || submission.choices > options_.max_queued)
-    Fail("n is {}, expected 1 to {}", submission.choices, options_.max_queued);
+    throw FieldError("n", fmt::format("{}", submission.choices),
+                     fmt::format("1 to {}", options_.max_queued));
   if (submission.prompt_logprobs < -1)
     Fail("prompt logprobs is {}, expected 0 or more, or -1 for none", submission.prompt_logprobs);
   CheckRequest(request, backend_.spec(), backend_.options());

@@ -22,14 +22,14 @@ void RefuseUnsupportedOuro(const ConfigReader& config) {
   }
   if (config.NumberOr("early_exit_threshold", 1.0) < 1.0) {
     Fail(
-        "{}: early_exit_threshold is {}, but decoding runs at fixed depth (override it with --set "
-        "early_exit_threshold=1)",
+        "{}: early_exit_threshold is {}, expected 1, since decoding runs at fixed depth (an override of "
+        "the config sets it)",
         config.what(), config.NumberOr("early_exit_threshold", 1.0));
   }
   if (config.Has("early_exit_step")) {
     Fail(
-        "{}: early_exit_step is set, but decoding runs at fixed depth (override it with --set "
-        "early_exit_step=null)",
+        "{}: early_exit_step is set, expected null, since decoding runs at fixed depth (an override of "
+        "the config sets it)",
         config.what());
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <random>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "serve/openai/openapi.h"
 #include "serve/openai/resolve.h"
 #include "serve/openai/text.h"
@@ -297,6 +297,14 @@ void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer
                               .param = "",
                               .code = "",
                               .retry_after = 0});
+  } catch (const FieldError& error) {
+    ReplyError(call, ApiError{.status = 400,
+                              .message = fmt::format("{}.", error.what()),
+                              .type = "invalid_request_error",
+                              .param = error.field(),
+                              .code = error.kind() == ErrorKind::kTooLong ? "context_length_exceeded" : "",
+                              .retry_after = 0,
+                              .log = ""});
   } catch (const Error& error) {
     ReplyError(call, ApiError{.status = 400,
                               .message = error.what(),
