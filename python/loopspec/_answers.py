@@ -44,7 +44,7 @@ def _read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _is_chat(settings: dict[str, Any], task: str) -> bool:
-    declared = {each["name"]: bool(each.get("chat")) for each in settings.get("experiment", {}).get("tasks", [])}
+    declared = {each["task"]: bool(each.get("chat")) for each in settings.get("experiment", {}).get("tasks", [])}
     return declared.get(task, bool(settings.get("chat")))
 
 

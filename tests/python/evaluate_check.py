@@ -61,7 +61,7 @@ def make_answers(path, escape):
         "mbpp": {"Mbpp/4": "def add_one(x):\n    return 1 + x\n", "Mbpp/11": "def f(): pass\n"},
         "stories": {"stories/0": "Once upon a time"},
     }
-    write(path, {"experiment": {"tasks": [{"name": task, "chat": task == "minerva_math500"} for task in texts]}},
+    write(path, {"experiment": {"tasks": [{"task": task, "chat": task == "minerva_math500"} for task in texts]}},
           [record(f"{task}/greedy", spec, item, text) for task, items in texts.items() for item, text in items.items()
            for spec in ("ar", "loopspec:1,2")])
 

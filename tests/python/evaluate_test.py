@@ -9,7 +9,7 @@ import tempfile
 import unittest
 import unittest.mock
 
-from support import BINARY, OURO
+from support import BINARY, OURO, ROOT
 
 from loopspec import evaluate
 from loopspec._answers import AnswersError, find_answers, read_answers
@@ -40,7 +40,7 @@ class Answers(unittest.TestCase):
         sampled = [record("gsm8k_cot/sampled", "ar", "gsm8k/0", "It is 4."), record("gsm8k_cot/sampled", "lookup", "gsm8k/0", "It is 5.")]
         others = [{"distance": [0.1], "group": "gsm8k_cot/greedy", "item": "gsm8k/0"}, {"peak_memory": 7},
                   record("gsm8k_cot/greedy", "ar", "gsm8k/0", "again", repeat=1)]
-        path = write(self.folder / "e.jsonl", {"experiment": {"tasks": [{"name": "gsm8k_cot", "chat": False}]}}, texts + sampled + others)
+        path = write(self.folder / "e.jsonl", {"experiment": {"tasks": [{"task": "gsm8k_cot", "chat": False}]}}, texts + sampled + others)
         found = [(one.task, one.sampling, one.specs, one.texts) for one in read_answers(path)]
         self.assertEqual(found, [("gsm8k_cot", "greedy", ["ar", "loopspec:1,2"], {"gsm8k/0": "It is 0.", "gsm8k/1": "It is 1."}),
                                  ("gsm8k_cot", "sampled", ["ar"], {"gsm8k/0": "It is 4."}),
@@ -101,6 +101,17 @@ class Answers(unittest.TestCase):
         self.assertTrue(all(answers.texts.values()))
         code, said, _ = self.run_command(path)
         self.assertEqual((code, said.splitlines()[1]), (0, "  has no score"))
+
+    @unittest.skipUnless(BINARY, "no command line in this build")
+    def test_reads_what_experiments_keep(self):
+        output = self.folder / "results"
+        subprocess.run([BINARY, "experiment", "run", ROOT / "experiments" / "demo-rows.json", "--model", OURO, "--limit", "1", "--max-tokens", "8",
+                        "--repeat", "1", "--output", output], check=True, capture_output=True)
+        found = find_answers(output)
+        self.assertTrue(found)
+        for answers in found:
+            self.assertIn(answers.task, ("stories", "heldout_problems"))
+            self.assertTrue(answers.sampling and answers.specs and all(answers.texts.values()))
 
 
 if __name__ == "__main__":
