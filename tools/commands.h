@@ -15,6 +15,7 @@ void AddDemoCommand(Command app);
 void AddDetokenizeCommand(Command app);
 void AddExperimentCommand(Command app);
 void AddGenerateCommand(Command app);
+void AddGrammarCommand(Command app);
 void AddInspectCommand(Command app);
 void AddListCommand(Command app);
 void AddLogitsCommand(Command app);

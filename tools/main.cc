@@ -130,6 +130,7 @@ void AddCommands(Command root) {
   AddTokenizeCommand(root);
   AddDetokenizeCommand(root);
   AddTemplateCommand(root);
+  AddGrammarCommand(root);
   AddTraceCommand(root);
   AddQuantizeCommand(root);
   AddSynthCommand(root);

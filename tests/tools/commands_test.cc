@@ -62,6 +62,7 @@ TEST(Help, EveryCommandNamesItsOptions) {
       {"tokenize", {"--model", "--file", "--no-special", "--json"}},
       {"detokenize", {"--model", "--file", "--skip-special", "--json"}},
       {"template", {"--model", "--messages", "--no-generation-prompt", "--template-arg"}},
+      {"grammar", {"check", "mask"}},
       {"trace", {"--svg", "--from", "--steps"}}};
   const RunResult top = Call({"--help"});
   EXPECT_EQ(top.code, 0);
@@ -270,6 +271,46 @@ TEST(Bench, AFloorOverAHundredPercentIsExplained) {
     over = over || std::strtod(table.out.c_str() + begin, nullptr) > 100;
   }
   EXPECT_EQ(table.out.find("faster than memory") != std::string::npos, over) << table.out;
+}
+
+// ---- grammar
+
+TEST(GrammarCommand, ChecksGrammarsAndTexts) {
+  const Scratch scratch;
+  const std::string schema = scratch.Write(
+      "schema.json", R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})");
+  EXPECT_EQ(Call({"grammar", "check", "--schema", schema}).code, 0);
+  const std::string good = scratch.Write("good", "{\"a\": 12}\n");
+  EXPECT_EQ(Call({"grammar", "check", "--schema", schema, "--text", good}).out, "valid\n");
+  const std::string bad = scratch.Write("bad", R"({"a": "x"})");
+  const RunResult invalid = Call({"grammar", "check", "--schema", schema, "--text", bad});
+  EXPECT_EQ(invalid.code, 2);
+  EXPECT_NE(invalid.err.find("invalid at byte 6"), std::string::npos) << invalid.err;
+  const std::string short_text = scratch.Write("short", R"({"a": 1)");
+  EXPECT_NE(Call({"grammar", "check", "--schema", schema, "--text", short_text})
+                .err.find("ends too early"),
+            std::string::npos);
+  const std::string hard = scratch.Write("hard.json", R"({"$dynamicRef":"#x"})");
+  const RunResult refused = Call({"grammar", "check", "--schema", hard});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("$dynamicRef"), std::string::npos) << refused.err;
+  const RunResult loose = Call({"grammar", "check", "--schema", hard, "--loose"});
+  EXPECT_EQ(loose.code, 0);
+  EXPECT_NE(loose.err.find("ignored: $dynamicRef"), std::string::npos) << loose.err;
+  EXPECT_EQ(Call({"grammar", "check"}).code, 2);
+}
+
+TEST(GrammarCommand, ListsTheTokensThatMayComeNext) {
+  const Scratch scratch;
+  const std::string text = scratch.Write("text", "ye");
+  const Json next = Call({"grammar", "mask", "--model", OuroDemo(), "--regex", "yes|no", "--text",
+                          text, "--json"})
+                        .json();
+  EXPECT_EQ(next.at("forced"), "s");
+  EXPECT_EQ(next.at("may_end"), false);
+  ASSERT_EQ(next.at("tokens").size(), 1u);
+  const std::string id = std::to_string(next.at("tokens")[0].get<int>());
+  EXPECT_EQ(Call({"detokenize", "--model", OuroDemo(), id}).out, "s");
 }
 
 // ---- tokenize, detokenize, template
