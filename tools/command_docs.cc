@@ -120,8 +120,7 @@ void PrintZsh(const CommandSpec& app) {
       "#compdef loopspec\n# zsh completion for loopspec, made by `loopspec completion zsh`.\n"
       "_loopspec() {{\n  local -a commands\n  commands=(\n");
   for (const auto& [path, command] : Commands(app)) {
-    if (path.find(' ') == path.npos)
-      fmt::print("    '{}:{}'\n", path, ZshText(command->help));
+    if (path.find(' ') == path.npos) fmt::print("    '{}:{}'\n", path, ZshText(command->help));
   }
   fmt::print(
       "    'help:Show the help of a command'\n  )\n"
@@ -169,8 +168,7 @@ void PrintFish(const CommandSpec& app) {
                  FishText(command->help));
     } else {
       fmt::print("complete -c loopspec -n '__fish_seen_subcommand_from {}' -f -a {} -d '{}'\n",
-                 path.substr(0, space), path.substr(space + 1),
-                 FishText(command->help));
+                 path.substr(0, space), path.substr(space + 1), FishText(command->help));
     }
     const std::string last = space == path.npos ? path : path.substr(space + 1);
     for (const OptionSpec* option : Options(*command)) {
@@ -216,8 +214,7 @@ void PrintOptions(const CommandSpec& command) {
                  value.empty() ? "" : " " + Roff(value));
     }
     std::string text = option->help;
-    if (!option->default_text.empty())
-      text += fmt::format(" (default: {})", option->default_text);
+    if (!option->default_text.empty()) text += fmt::format(" (default: {})", option->default_text);
     if (const auto& choices = option->rule.choices; !choices.empty())
       text += fmt::format(" [{}]", fmt::join(choices, ", "));
     fmt::print("{}\n", Roff(text));

@@ -29,7 +29,7 @@ struct SamplingParams {
   int top_k = 0;             // 0: off
   float top_p = 1.0f;
   float min_p = 0.0f;
-  float top_n_sigma = 0.0f;  // 0 or less: off
+  float top_n_sigma = 0.0f;         // 0 or less: off
   float repetition_penalty = 1.0f;  // on every token of prompt and output
   float presence_penalty = 0.0f;    // on tokens of the output
   float frequency_penalty = 0.0f;   // on tokens of the output, times their count

@@ -26,8 +26,8 @@
 #include "engine/load/step_cost.h"
 #include "engine/session.h"
 #include "engine_handle.h"
-#include "in_call.h"
 #include "fields/sampling_fields.h"
+#include "in_call.h"
 #include "signals.h"
 
 namespace loopspec::python {

@@ -20,9 +20,10 @@ std::string InPython(const Error& error) {
   const auto* field = dynamic_cast<const FieldError*>(&error);
   if (field == nullptr) return error.what();
   if (field->kind() == ErrorKind::kUnavailable && !LOOPSPEC_HAS_CUDA) {
-    return fmt::format("{} is '{}', and the package loopspec-cuda is not installed (see GPUs in "
-                       "docs/python.md)",
-                       field->field(), field->found());
+    return fmt::format(
+        "{} is '{}', and the package loopspec-cuda is not installed (see GPUs in "
+        "docs/python.md)",
+        field->field(), field->found());
   }
   return field->Worded(field->field() == "compute" ? "dtype" : field->field());
 }

@@ -72,10 +72,11 @@ void CheckReadouts(std::span<const int> depths, std::span<const int> readout_dep
   for (const int depth : depths) {
     if (std::find(readout_depths.begin(), readout_depths.end(), depth) != readout_depths.end())
       continue;
-    throw FieldError("depths", fmt::format("{}, of which {} is not read out here",
-                                           fmt::join(depths, ","), depth),
-                     fmt::format("depths among {}", fmt::join(readout_depths.begin(),
-                                                              readout_depths.end() - 1, ",")));
+    throw FieldError(
+        "depths",
+        fmt::format("{}, of which {} is not read out here", fmt::join(depths, ","), depth),
+        fmt::format("depths among {}",
+                    fmt::join(readout_depths.begin(), readout_depths.end() - 1, ",")));
   }
 }
 

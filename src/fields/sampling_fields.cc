@@ -143,7 +143,8 @@ std::string Described(const SamplingParams& params) {
     // Greedy decoding takes the likeliest token, which no filter takes out.
     if (field.part != SamplingPart::kPenalty && params.greedy()) continue;
     const double value = field.Get(params);
-    if (!temperature && (value == field.off || (field.part == SamplingPart::kFilter && value < 0))) continue;
+    if (!temperature && (value == field.off || (field.part == SamplingPart::kFilter && value < 0)))
+      continue;
     text += fmt::format("{}{} {:g}", text.empty() ? "" : ", ", Words(field), value);
   }
   return text;

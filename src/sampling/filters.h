@@ -1,7 +1,8 @@
 // From logits to the distribution that tokens are drawn from.
 //
-// Order: penalties and bias, top-n-sigma, temperature, top-k, top-p over what top-k left, min-p. Tokens rank by
-// logit, equal logits by the lower id. Greedy takes the argmax after penalties and bias.
+// Order: penalties and bias, top-n-sigma, temperature, top-k, top-p over what top-k left, min-p.
+// Tokens rank by logit, equal logits by the lower id. Greedy takes the argmax after penalties and
+// bias.
 #pragma once
 
 #include <cmath>
@@ -24,9 +25,9 @@ LOOPSPEC_HD inline float Penalised(float logit, int generated, float repetition,
   return logit;
 }
 
-// Top-n-sigma: the least logit that is kept, n standard deviations below the largest one, `top`. The
-// deviation is that of all finite logits, over their number. Temperature scales both sides, so that
-// the same tokens are kept before and after it.
+// Top-n-sigma: the least logit that is kept, n standard deviations below the largest one, `top`.
+// The deviation is that of all finite logits, over their number. Temperature scales both sides, so
+// that the same tokens are kept before and after it.
 template <typename Team>
 LOOPSPEC_HD float SigmaFloor(const Team& team, int vocab, const float* logits, float top, float n) {
   const auto finite = [=] LOOPSPEC_HD(int v) { return logits[v] - logits[v] == 0.0f; };

@@ -58,7 +58,8 @@ struct Source {
 Json OverriddenIds(std::span<const std::pair<std::string, std::string>> overrides) {
   Json ids = Json::object();
   for (const auto& [key, value] : overrides) {
-    if (key.ends_with("_token_id")) ids[key] = ParseJson(value, fmt::format("the override of {}", key));
+    if (key.ends_with("_token_id"))
+      ids[key] = ParseJson(value, fmt::format("the override of {}", key));
   }
   return ids;
 }

@@ -226,8 +226,8 @@ TEST(FilteredSoftmax, TopNSigmaKeepsWhatIsNearTheLargestLogit) {
             FilteredSoftmax(params, expected, scratch);
             for (size_t v = 0; v < vocab; ++v) {
               if (std::fabs(logits[v] - floor) < 1e-5 * (1 + std::fabs(floor))) continue;
-              ASSERT_EQ(ours[v], expected[v])
-                  << fmt::format("vocab {} kind {} n {} T {} token {}", vocab, kind, n, temperature, v);
+              ASSERT_EQ(ours[v], expected[v]) << fmt::format("vocab {} kind {} n {} T {} token {}",
+                                                             vocab, kind, n, temperature, v);
               (ours[v] > 0 ? kept : dropped) += 1;
             }
           }

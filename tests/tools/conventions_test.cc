@@ -300,7 +300,8 @@ TEST(Conventions, AMissingFolderIsNoDownload) {
   RunOptions here;
   here.folder = LOOPSPEC_SOURCE_DIR;
   ExpectRefusal({"inspect", "models/nope"},
-                {"--model is models/nope, where there is no such folder", "models/ouro-demo"}, here);
+                {"--model is models/nope, where there is no such folder", "models/ouro-demo"},
+                here);
   const RunResult result = Call({"inspect", "models/nope"}, here);
   EXPECT_FALSE(Has(result.err, "hf download")) << result.err;
 }

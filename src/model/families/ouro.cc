@@ -22,13 +22,15 @@ void RefuseUnsupportedOuro(const ConfigReader& config) {
   }
   if (config.NumberOr("early_exit_threshold", 1.0) < 1.0) {
     Fail(
-        "{}: early_exit_threshold is {}, expected 1, since decoding runs at fixed depth (an override of "
+        "{}: early_exit_threshold is {}, expected 1, since decoding runs at fixed depth (an "
+        "override of "
         "the config sets it)",
         config.what(), config.NumberOr("early_exit_threshold", 1.0));
   }
   if (config.Has("early_exit_step")) {
     Fail(
-        "{}: early_exit_step is set, expected null, since decoding runs at fixed depth (an override of "
+        "{}: early_exit_step is set, expected null, since decoding runs at fixed depth (an "
+        "override of "
         "the config sets it)",
         config.what());
   }

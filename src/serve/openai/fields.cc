@@ -195,8 +195,7 @@ Entry Sampling(const SamplingField& field, unsigned endpoints) {
 
 // A number or a switch of the engine's table under a name of the wire's. `most`: the server's own
 // upper limit.
-Entry Plain(const char* name, unsigned endpoints, const RequestField& field,
-            int most = kMaxInt) {
+Entry Plain(const char* name, unsigned endpoints, const RequestField& field, int most = kMaxInt) {
   std::string help = std::string(field.help) + ".";
   const auto set = [&field](CompletionRequest& request, int value) {
     field.Set(request.asked, value);

@@ -75,8 +75,7 @@ void CheckTogether(const Json& body, const WireLimits& limits, CompletionRequest
   if (request.endpoint == kChat && request.top_logprobs && !request.asked.logprobs) {
     Refuse("top_logprobs", "top_logprobs goes with logprobs: true.");
   }
-  if (request.asked.logprobs && request.top_logprobs)
-    request.asked.logprobs = request.top_logprobs;
+  if (request.asked.logprobs && request.top_logprobs) request.asked.logprobs = request.top_logprobs;
   if (Given(body, "max_tokens") && Given(body, "max_completion_tokens") &&
       body["max_tokens"] != body["max_completion_tokens"]) {
     Refuse("max_tokens", "max_tokens and max_completion_tokens differ.");

@@ -173,7 +173,8 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   }
   const size_t prompts = chat ? 1 : request.prompts.size();
   const char* name = chat ? "messages" : "prompt";
-  if (const auto answers = static_cast<int64_t>(prompts) * request.asked.choices; answers > facts.max_queued) {
+  if (const auto answers = static_cast<int64_t>(prompts) * request.asked.choices;
+      answers > facts.max_queued) {
     Refuse(prompts > 1 ? name : "n", "{} prompts and n = {} make {} answers, the queue holds {}.",
            prompts, request.asked.choices, answers, facts.max_queued);
   }

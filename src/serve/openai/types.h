@@ -54,13 +54,13 @@ enum class ReasoningFormat {
   kReasoningContent,  // it becomes reasoning_content, without the tags
 };
 
-// A request for text. What the engine will be asked for stands in the engine's own types; the rest is
-// what only the wire formats know.
+// A request for text. What the engine will be asked for stands in the engine's own types; the rest
+// is what only the wire formats know.
 struct CompletionRequest {
   Endpoint endpoint = kCompletions;
 
-  Request asked;          // all but the prompt and the sampling
-  SaidSampling sampling;  // the rest is the model's own defaults
+  Request asked;           // all but the prompt and the sampling
+  SaidSampling sampling;   // the rest is the model's own defaults
   bool likeliest = false;  // top_p 0, which is OpenAI's for greedy
 
   std::vector<PromptInput> prompts;  // completions and generate: at least one

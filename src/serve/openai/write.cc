@@ -287,8 +287,7 @@ OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t 
             {"recurrences", facts.recurrences},
             {"trained_recurrence", facts.trained_recurrence},
             {"depths", facts.depths},
-            {"sampling",
-             ToJson(facts.sampling, [](const SamplingField& field) {
+            {"sampling", ToJson(facts.sampling, [](const SamplingField& field) {
                return field.generation_config.has_value();
              })}}}};
 }

@@ -298,13 +298,14 @@ void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer
                               .code = "",
                               .retry_after = 0});
   } catch (const FieldError& error) {
-    ReplyError(call, ApiError{.status = 400,
-                              .message = fmt::format("{}.", error.what()),
-                              .type = "invalid_request_error",
-                              .param = error.field(),
-                              .code = error.kind() == ErrorKind::kTooLong ? "context_length_exceeded" : "",
-                              .retry_after = 0,
-                              .log = ""});
+    ReplyError(
+        call, ApiError{.status = 400,
+                       .message = fmt::format("{}.", error.what()),
+                       .type = "invalid_request_error",
+                       .param = error.field(),
+                       .code = error.kind() == ErrorKind::kTooLong ? "context_length_exceeded" : "",
+                       .retry_after = 0,
+                       .log = ""});
   } catch (const Error& error) {
     ReplyError(call, ApiError{.status = 400,
                               .message = error.what(),

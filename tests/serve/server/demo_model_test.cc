@@ -88,7 +88,8 @@ TEST_F(DemoModelTest, AnswersToOnePromptDiffer) {
   EXPECT_EQ(Text(greedy), likeliest);
 }
 
-// Nothing but the likeliest token is within a millionth of a standard deviation of the largest logit.
+// Nothing but the likeliest token is within a millionth of a standard deviation of the largest
+// logit.
 TEST_F(DemoModelTest, TopNSigmaComesThroughABody) {
   Json body = {{"prompt", "Once upon a"}, {"max_tokens", 24}, {"temperature", 0}};
   const std::string likeliest = Text(body);
