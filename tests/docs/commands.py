@@ -96,10 +96,12 @@ def commands_of(file):
 
 
 def clone(folder):
-    """What a clone has, as links; what commands write stays in the folder."""
+    """What a clone has, as links, and files that readers have of their own; what commands write stays in the folder."""
     for name in os.listdir(ROOT):
         if name not in ("build", ".git"):
             (folder / name).symlink_to(ROOT / name)
+    (folder / "schema.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}')
+    (folder / "answer.json").write_text('{"a": 1}')
 
 
 def answers(log):

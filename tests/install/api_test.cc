@@ -366,7 +366,7 @@ TEST_F(Api, RefusesBadRequestsByName) {
   EXPECT_NE(Refusal(*engine, {.tokens = {1 << 30}}).find("vocabulary"), std::string::npos);
   EXPECT_NE(Refusal(*engine, {.prompt = "a", .max_tokens = 100000}).find("context"),
             std::string::npos);
-  EXPECT_NE(Refusal(*engine, {.prompt = "a", .depths = std::vector{3}}).find("not loaded"),
+  EXPECT_NE(Refusal(*engine, {.prompt = "a", .depths = std::vector{3}}).find("which are loaded"),
             std::string::npos);
   EXPECT_NE(Refusal(*engine, {.messages_json = "[1]"}).find("messages"), std::string::npos);
   EXPECT_NE(Refusal(*engine, {.messages_json = "{"}).find("messages"), std::string::npos);
