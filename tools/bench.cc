@@ -51,11 +51,11 @@ std::string LaterName(LaterProposal later) {
 // The ways of decoding that were asked for, each with its request.
 struct Ways {
   std::vector<DecodeWay> parsed;
-  std::vector<DecodeRequest> requests;
+  std::vector<ResolvedRequest> requests;
   std::vector<int> depths;  // of all of them
 };
 
-Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const Model& model,
+Ways MakeWays(const BenchOptions& options, const ResolvedRequest& request, const Model& model,
               const AssumedGuesses& guesses) {
   Ways ways;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
@@ -65,11 +65,11 @@ Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const M
     for (const DecodeWay& other : ways.parsed) {
       if (other.name == way.name) Fail("--decode {} is given twice", text);
     }
-    DecodeRequest own = request;
+    ResolvedRequest own = request;
     way.Apply(own);
     if (options.assume.empty())
       own.prior = chosen.calibration.Prior(own.depths, own.sampling.greedy());
-    if (!options.assume.empty() && !way.depths.empty()) own.guesses = &guesses;
+    if (!options.assume.empty() && !way.depths.empty()) own.laboratory.guess_source = &guesses;
     ways.requests.push_back(own);
     ways.depths.insert(ways.depths.end(), way.depths.begin(), way.depths.end());
     ways.parsed.push_back(way);
@@ -79,20 +79,18 @@ Ways MakeWays(const BenchOptions& options, const DecodeRequest& request, const M
 
 // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same
 // distribution.
-bool Comparable(const BenchOptions& options, const DecodeRequest& request) {
+bool Comparable(const BenchOptions& options, const ResolvedRequest& request) {
   return options.assume.empty() && !request.sampling.needs_distributions();
 }
 
 experiments::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways,
-                                       const BenchJobs& jobs, const LoadedModel& loaded,
-                                       Scheduler& scheduler) {
+                                       const BenchJobs& jobs, Scheduler& scheduler) {
   experiments::Measurement m;
   m.jobs = jobs.jobs;
   m.stop = jobs.stop;
   m.repeats = options.repeat;
-  m.tokenizer = loaded.has_tokenizer() ? &loaded.tokenizer() : nullptr;
   for (size_t i = 0; i < ways.parsed.size(); ++i) {
-    const DecodeRequest& request = ways.requests[i];
+    const ResolvedRequest& request = ways.requests[i];
     const bool same = Comparable(options, request);
     m.ways.push_back(
         {ways.parsed[i].name, request, &scheduler, same ? SamplerName(request.sampling) : ""});
@@ -135,8 +133,10 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
 std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const Ways& ways,
                                            const BenchJobs& jobs, const LoadedModel& loaded,
                                            Backend& backend) {
-  Scheduler scheduler(backend, OneAtATime(LoadStepCost(backend)));
-  const experiments::Measurement m = MeasurementOf(options, ways, jobs, loaded, scheduler);
+  SchedulerOptions one = OneAtATime(LoadStepCost(backend));
+  if (loaded.has_tokenizer()) one.tokenizer = &loaded.tokenizer();
+  Scheduler scheduler(backend, one);
+  const experiments::Measurement m = MeasurementOf(options, ways, jobs, scheduler);
   std::unique_ptr<experiments::RecordLog> log;
   if (!options.records.empty())
     log = std::make_unique<experiments::RecordLog>(options.records,
@@ -211,7 +211,7 @@ std::unique_ptr<Backend> MakeBenchBackend(const BenchOptions& options, const Mod
 
 // Several requests at a time.
 void RunConcurrently(const BenchOptions& options, const std::shared_ptr<const LoadedModel>& loaded,
-                     const Ways& ways, const DecodeRequest& request, const BenchJobs& jobs,
+                     const Ways& ways, const ResolvedRequest& request, const BenchJobs& jobs,
                      const AssumedAcceptance& assumed, const AssumedGuesses& guesses) {
   ConcurrencyBench bench;
   bench.model = options.model.model;
@@ -241,7 +241,7 @@ void RunBench(const BenchOptions& options) {
   if (!options.source.stop.empty()) loaded.tokenizer();
   AssumedAcceptance assumed;
   if (!options.assume.empty()) assumed = ParseAssumedRates(options.assume, model.spec.recurrence);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.sampling = options.sampling.Get();
   CheckSamplingParams(request.sampling, model.spec.vocab);
   request.seed = options.seed;

@@ -79,13 +79,13 @@ class Clients {
           SessionParts parts;
           parts.backend = backend;
           parts.cost = cost;
-          parts.adjust = [&bench, &way](Submission& submission) {
-            std::vector<int32_t> prompt = std::move(submission.request.prompt);
-            submission.request = bench.request;
-            submission.request.prompt = std::move(prompt);
-            way.Apply(submission.request);
-            if (!way.depths.empty()) submission.request.guesses = bench.assumed_guesses;
-            submission.tokenizer = nullptr;  // ids alone
+          parts.adjust = [&bench, &way](ResolvedRequest& request) {
+            std::vector<int32_t> prompt = std::move(request.prompt);
+            request = bench.request;
+            request.laboratory.ids_alone = true;
+            request.prompt = std::move(prompt);
+            way.Apply(request);
+            if (!way.depths.empty()) request.laboratory.guess_source = bench.assumed_guesses;
           };
           return std::make_unique<Session>(options, bench.loaded, std::move(parts));
         }()) {}

@@ -25,7 +25,7 @@ struct ConcurrencyBench {
   std::vector<int> concurrency;               // numbers of requests to try
   std::vector<std::vector<int32_t>> prompts;  // taken one after the other, again and again
   std::vector<DecodeWay> ways;                // the first is the baseline
-  DecodeRequest request;                      // all but prompt and way
+  ResolvedRequest request;                    // all but prompt and way
   // For ways with drafts, when the backend's outcomes are assumed.
   const GuessSource* assumed_guesses = nullptr;
   int repeat = 1;

@@ -35,12 +35,12 @@ bool SetSampling(const std::string& part, DecodeWay& way) {
 
 }  // namespace
 
-void DecodeWay::Apply(DecodeRequest& request) const {
+void DecodeWay::Apply(ResolvedRequest& request) const {
   request.depths = depths;
-  request.row_budget = row_budget;
+  request.max_rows = max_rows;
   request.group = group;
-  request.early = early;
-  request.every_branch = every_branch;
+  request.guesses = guesses;
+  request.laboratory.every_branch = every_branch;
   if (later) request.sampling.later = *later;
   if (sampler) request.sampling.sampler = *sampler;
 }
@@ -62,7 +62,7 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
     Fail("{} {}: expected ar, lookup, loopspec, loopspec:1,2 or loopspec:1,2@8", option, text);
   }
   CheckDepths(way.depths, recurrence);
-  if (kind != "ar") way.early = EarlyChildren::kLookup;
+  if (kind != "ar") way.guesses = true;
   for (size_t at = end; at != std::string::npos;) {
     const size_t next = text.find_first_of("@/", at + 1);
     const std::string part = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
@@ -74,10 +74,10 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
     if (sampling) {
       // set above
     } else if (text[at] == '@') {
-      way.row_budget = Number(part, 1, 256, option + " " + text + ", rows after @");
+      way.max_rows = Number(part, 1, 256, option + " " + text + ", rows after @");
     } else if (part == "early" || part == "noearly") {
       if (kind == "lookup") Fail("{} {}: lookup is early children alone", option, text);
-      way.early = part == "early" ? EarlyChildren::kLookup : EarlyChildren::kOff;
+      way.guesses = part == "early";
     } else if (part == "paper" && loopspec) {
       way.every_branch = true;
     } else if (part.starts_with("g") && loopspec) {
@@ -92,11 +92,11 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
     at = next;
   }
   if (way.every_branch) {
-    if (way.row_budget > 0 || way.group > 1 || text.find("/early") != std::string::npos)
+    if (way.max_rows > 0 || way.group > 1 || text.find("/early") != std::string::npos)
       Fail("{} {}: /paper runs every live branch in every step, without @ROWS, /gN or /early",
            option, text);
     way.group = 1;
-    way.early = EarlyChildren::kOff;
+    way.guesses = false;
   }
   return way;
 }

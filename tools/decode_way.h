@@ -19,14 +19,14 @@ namespace loopspec::tools {
 struct DecodeWay {
   std::string name;
   std::vector<int> depths;
-  int row_budget = 0;
+  int max_rows = 0;
   int group = 0;
-  EarlyChildren early = EarlyChildren::kOff;
+  bool guesses = false;
   bool every_branch = false;
   std::optional<LaterProposal> later = {};
   std::optional<Sampler> sampler = {};
 
-  void Apply(DecodeRequest& request) const;
+  void Apply(ResolvedRequest& request) const;
 };
 
 // Throws Error. `option` names where the text came from.

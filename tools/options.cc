@@ -136,7 +136,7 @@ void DecodeOptions::AddTo(Command command) {
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
       "model's R");
-  add("--max-rows", row_budget, RequestFieldNamed("max_rows").help).Range(0, 256).TypeName("N");
+  add("--max-rows", max_rows, RequestFieldNamed("max_rows").help).Range(0, 256).TypeName("N");
   add("--group", group,
       "Tokens that pass the later depths together, sharing what is read of the context: 1 to 16, "
       "or auto: by the length of the context");
@@ -169,13 +169,13 @@ EngineOptions DecodeOptions::ToEngineOptions(const ModelOptions& options,
   if (decode != "loopspec" || depths != "auto") engine.depths = {Depths(options, model)};
   engine.max_running = 1;
   engine.background = false;  // one reader, who takes the steps
-  if (row_budget > 0) engine.cells = row_budget;
+  if (max_rows > 0) engine.cells = max_rows;
   return engine;
 }
 
 void DecodeOptions::Apply(Request& request) const {
   request.decoding = ValueOf(kDecodings, decode);
-  request.max_rows = row_budget;
+  request.max_rows = max_rows;
   request.group = 0;
   if (group != "auto") {
     const char* const end = group.data() + group.size();

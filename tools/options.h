@@ -57,7 +57,7 @@ struct SamplingOptions {
 struct DecodeOptions {
   std::string decode = "loopspec";
   std::string depths = "auto";
-  int row_budget = 0;  // 0: by cost
+  int max_rows = 0;  // 0: by cost
   std::string group = "auto";
   std::string early = "lookup";
 

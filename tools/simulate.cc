@@ -24,7 +24,7 @@ struct SimulateOptions {
   ModelOptions model;
   std::string depths = "auto", rates = "0.90,0.075", guesses, cost = "ouro-1.4b", group = "auto";
   double gate = 0.10, bandwidth = 4.0;
-  int recurrence = 0, tokens = 4000, row_budget = 0;
+  int recurrence = 0, tokens = 4000, max_rows = 0;
   int64_t context = 1024;
   uint64_t seed = 1;
   bool json = false;
@@ -109,7 +109,7 @@ SimulationRequest MakeRequest(const SimulateOptions& options, const Costs& costs
     const std::vector<double> guesses = ParseNumbers(options.guesses, "--guesses");
     if (guesses.size() != 2 || guesses[0] > 1 || guesses[1] > 1)
       Fail("--guesses {}: expected two shares, such as 0.29,0.73", options.guesses);
-    request.early = guesses[0] > 0;
+    request.guesses = guesses[0] > 0;
     request.assumed.guess_offered = guesses[0];
     request.assumed.guess_right = guesses[1];
   }
@@ -122,7 +122,7 @@ SimulationRequest MakeRequest(const SimulateOptions& options, const Costs& costs
   }
   request.context = options.context;
   request.tokens = options.tokens;
-  request.row_budget = options.row_budget;
+  request.max_rows = options.max_rows;
   request.seed = options.seed;
   request.cost = costs.step;
   return request;
@@ -134,7 +134,7 @@ void RunSimulate(const SimulateOptions& options) {
   SimulationRequest plain = request;
   plain.depths.clear();
   plain.assumed = {};
-  plain.early = false;
+  plain.guesses = false;
   plain.group = 1;
   const SimulationResult baseline = Simulate(plain), result = Simulate(request);
   const double bytes = BytesPerToken(result, costs.bytes, request.context);
@@ -217,8 +217,7 @@ void AddSimulateCommand(Command app) {
   command.AddOption("--model,-m", options->model.model,
                     "Take the step costs of this model on this machine instead of --cost");
   add("--device", options->model.device, "Where the model runs: auto, cpu, cuda or cuda:N");
-  add("--max-rows", options->row_budget,
-      "Maximum rows of a step; 0: as many as are worth their time")
+  add("--max-rows", options->max_rows, "Maximum rows of a step; 0: as many as are worth their time")
       .Range(0, 256)
       .TypeName("N");
   add("--group", options->group, "Tokens that pass the later depths together: 1 to 16, or auto");

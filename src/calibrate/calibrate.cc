@@ -166,7 +166,7 @@ Prediction PredictSpeed(const DepthRates& rates, int recurrence, const Predictio
   simulation.assumed.gate = prior.gate;
   simulation.assumed.guess_offered = request.guess_offered;
   simulation.assumed.guess_right = request.guess_right;
-  simulation.early = request.guess_offered > 0;
+  simulation.guesses = request.guess_offered > 0;
   simulation.context = request.context;
   simulation.tokens = request.tokens;
   simulation.text_tokens = request.text_tokens;
@@ -178,12 +178,12 @@ Prediction PredictSpeed(const DepthRates& rates, int recurrence, const Predictio
   prediction.simulation = Simulate(simulation);
   for (const int budget : {2, 4, 8, 16, 32}) {
     if (!budgets) break;
-    simulation.row_budget = budget;
+    simulation.max_rows = budget;
     const SimulationResult limited = Simulate(simulation);
     // Not for a gain within the error of the simulation.
     if (limited.seconds > 0.98 * prediction.simulation.seconds) continue;
     prediction.simulation = limited;
-    prediction.row_budget = budget;
+    prediction.max_rows = budget;
   }
   const double seconds = prediction.simulation.seconds;
   prediction.tokens_per_second = 1 / seconds;

@@ -87,7 +87,7 @@ struct Prediction {
   std::vector<int> depths;
   DepthRates rates;
   SimulationResult simulation;
-  int row_budget = 0;  // 0: by cost, row by row
+  int max_rows = 0;  // 0: by cost, row by row
   double tokens_per_second = 0;
   double speedup = 1;      // over autoregressive decoding
   double bound_share = 0;  // of the speed at which memory alone would allow; 0: unknown

@@ -41,7 +41,7 @@ OrderedJson EnvelopeJson(const CalibrationReport& report) {
 OrderedJson PredictionJson(const Prediction& p) {
   return {{"depths", p.depths},          {"tokens_per_second", p.tokens_per_second},
           {"speedup", p.speedup},        {"tokens_per_pass", p.simulation.tokens_per_pass},
-          {"rows", p.simulation.rows},   {"row_budget", p.row_budget},
+          {"rows", p.simulation.rows},   {"row_budget", p.max_rows},
           {"group", p.simulation.group}, {"bound_share", p.bound_share}};
 }
 

@@ -19,14 +19,14 @@ void StopIfInterrupted(const CalibrationHooks& hooks) {
   if (hooks.interrupted()) Fail("interrupted: nothing was written");
 }
 
-DecodeRequest BaseRequest(const CalibrationOptions& options, RatesView view) {
-  DecodeRequest request;
+ResolvedRequest BaseRequest(const CalibrationOptions& options, RatesView view) {
+  ResolvedRequest request;
   if (view == RatesView::kSampled) request.sampling = options.sampling;
   request.max_tokens = options.max_tokens;
   request.stop_tokens = options.stop_tokens;
   request.seed = options.seed;
   request.group = 0;
-  request.early = EarlyChildren::kLookup;
+  request.guesses = true;
   request.depths = view == RatesView::kSampled ? options.sampled_depths : options.greedy_depths;
   return request;
 }
@@ -49,18 +49,18 @@ CalibrationText MakeText(const CalibrationOptions& options, const CalibrationPro
 // The texts of all prompts, until there are as many positions as asked. `pace` follows their steps.
 std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
                                         const std::vector<CalibrationPrompt>& prompts,
-                                        DecodeRequest request, Scheduler& scheduler, CostPace& pace,
-                                        const CalibrationHooks& hooks) {
+                                        ResolvedRequest request, Scheduler& scheduler,
+                                        CostPace& pace, const CalibrationHooks& hooks) {
   std::vector<CalibrationText> texts;
   int64_t written = 0;
   const int64_t all = (std::ssize(prompts) + 1) * options.max_tokens;
-  const auto run = [&](const DecodeRequest& what) {
-    RequestResult result = RunRequest(
-        scheduler, {.request = what, .report_prefill = true}, [&](const StreamEvent& event) {
-          written += event.kind == StreamEvent::Kind::kToken ? 1 : 0;
-          hooks.progress("writing texts", written, all, "tokens at most");
-          return !hooks.interrupted();
-        });
+  request.progress = true;  // so that a long prompt can be broken off
+  const auto run = [&](const ResolvedRequest& what) {
+    RequestResult result = RunRequest(scheduler, what, [&](const StreamEvent& event) {
+      written += event.kind == StreamEvent::Kind::kToken ? 1 : 0;
+      hooks.progress("writing texts", written, all, "tokens at most");
+      return !hooks.interrupted();
+    });
     StopIfInterrupted(hooks);
     pace.ObserveText(result.times);
     return result;
@@ -69,10 +69,10 @@ std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
     pace.Observe(plan, result);
   }});
   // Steps of one row are rare otherwise.
-  DecodeRequest plain = request;
+  ResolvedRequest plain = request;
   plain.prompt = prompts.front().tokens;
   plain.depths.clear();
-  plain.early = EarlyChildren::kOff;
+  plain.guesses = false;
   run(plain);
   int64_t positions = 0;
   for (const CalibrationPrompt& prompt : prompts) {
@@ -178,8 +178,8 @@ std::vector<MeasuredSpeed> ToMeasure(const CalibrationOptions& options,
 }
 
 void Measure(const CalibrationOptions& options, const Model& model,
-             const std::vector<CalibrationPrompt>& prompts, DecodeRequest request, Backend& backend,
-             const CalibrationHooks& hooks, CalibrationReport& report) {
+             const std::vector<CalibrationPrompt>& prompts, ResolvedRequest request,
+             Backend& backend, const CalibrationHooks& hooks, CalibrationReport& report) {
   report.measured = ToMeasure(options, report);
   if (report.measured.empty()) return;
   SchedulerOptions one = OneAtATime(report.step_cost);
@@ -201,11 +201,10 @@ void Measure(const CalibrationOptions& options, const Model& model,
       MeasuredSpeed& measured = report.measured[way];
       request.prompt = prompts[j].tokens;
       request.depths = measured.depths;
-      request.early = measured.depths.empty() ? EarlyChildren::kOff : EarlyChildren::kLookup;
+      request.guesses = !measured.depths.empty();
       request.prior = PriorOf(report.Find(measured.depths)->rates);
       const RequestResult result =
-          RunRequest(scheduler, {.request = request},
-                     [&](const StreamEvent&) { return !hooks.interrupted(); });
+          RunRequest(scheduler, request, [&](const StreamEvent&) { return !hooks.interrupted(); });
       StopIfInterrupted(hooks);
       seconds[way] += result.times.decode;
       tokens[way] += static_cast<double>(result.tokens.size());
@@ -282,7 +281,7 @@ void RunCalibration(const CalibrationOptions& options, const Model& model,
   report.request.bandwidth = backend.ReadBandwidth();
   report.step_cost = MeasureStepCost(backend);
 
-  const DecodeRequest request = BaseRequest(options, report.view);
+  const ResolvedRequest request = BaseRequest(options, report.view);
   Scheduler scheduler(backend, OneAtATime(report.step_cost));
   CostPace pace(report.step_cost);
   const std::vector<CalibrationText> texts =

@@ -60,7 +60,7 @@ std::string SpeedsTable(const CalibrationReport& report) {
         "{:<16}{:>16}{:>12}{:>10.2f}{:>7.1f}{:>7}{:>6}{:>11.1f}{:>8.2f}x{:>8}{:>11}{:>8}\n",
         DepthsText(p.depths), Shares(p.rates.accepted), Shares(p.rates.gate),
         p.simulation.tokens_per_pass, p.simulation.rows,
-        p.row_budget > 0 ? std::to_string(p.row_budget) : "cost", p.simulation.group,
+        p.max_rows > 0 ? std::to_string(p.max_rows) : "cost", p.simulation.group,
         p.tokens_per_second, p.speedup, percent(p.bound_share),
         m != nullptr ? fmt::format("{:.1f}", m->median()) : "",
         m != nullptr ? percent(m->floor_share) : "");

@@ -27,11 +27,11 @@ class CountingRun {
     decode_.prompt = {0};
     decode_.max_tokens = tokens;
     decode_.depths = request.depths;
-    decode_.row_budget = request.row_budget;
+    decode_.max_rows = request.max_rows;
     decode_.group = request.group;
-    decode_.early = request.early ? EarlyChildren::kLookup : EarlyChildren::kOff;
-    decode_.guesses = &guesses_;
-    decode_.every_branch = request.every_branch;
+    decode_.guesses = request.guesses;
+    decode_.laboratory.guess_source = &guesses_;
+    decode_.laboratory.every_branch = request.every_branch;
     if (!request.depths.empty()) decode_.prior = {request.assumed.rates, request.assumed.gate};
     decode_.seed = seed;
   }
@@ -75,7 +75,7 @@ class CountingRun {
   const AssumedGuesses guesses_;
   ModelSpec spec_;
   BackendOptions backend_;
-  DecodeRequest decode_;
+  ResolvedRequest decode_;
   StepPlan plan_;
   std::vector<Decision> decisions_;
   std::vector<char> seen_;

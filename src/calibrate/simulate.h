@@ -18,12 +18,12 @@ struct SimulationRequest {
   AssumedAcceptance assumed;  // rates of each proposal, gate, guesses
   int64_t context = 1024;     // committed positions, at which costs are taken
   int tokens = 4000;
-  int text_tokens = 0;  // of one text: each begins and ends anew, as the clock of a request does
-                        // (docs/measuring.md); 0: all tokens are one text
-  int row_budget = 0;   // 0: none
-  int group = 1;        // 0: chosen by cost
-  bool early = false;   // begin children on guesses
-  bool every_branch = false;  // the paper's schedule: see DecodeRequest
+  int text_tokens = 0;   // of one text: each begins and ends anew, as the clock of a request does
+                         // (docs/measuring.md); 0: all tokens are one text
+  int max_rows = 0;      // 0: none
+  int group = 1;         // 0: chosen by cost
+  bool guesses = false;  // begin children on guesses
+  bool every_branch = false;  // the paper's schedule: see Laboratory
   uint64_t seed = 1;
   StepCost cost;
 };

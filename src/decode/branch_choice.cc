@@ -17,14 +17,14 @@ uint32_t Drafted(const Branch& branch) {
 
 }  // namespace
 
-BranchChoice::BranchChoice(const DecodeRequest& request, int recurrence, int capacity,
+BranchChoice::BranchChoice(const ResolvedRequest& request, int recurrence, int capacity,
                            const StepCost& cost)
     : depths_(request.depths),
       recurrence_(recurrence),
-      budget_(request.row_budget == 0 ? capacity : std::min(request.row_budget, capacity)),
+      budget_(request.max_rows == 0 ? capacity : std::min(request.max_rows, capacity)),
       fixed_group_(request.group),
-      adapt_(request.adapt_rates),
-      every_branch_(request.every_branch),
+      adapt_(request.laboratory.adapt_rates),
+      every_branch_(request.laboratory.every_branch),
       cost_(cost),
       rates_(static_cast<int>(request.depths.size()), request.prior),
       chooser_(recurrence, static_cast<int>(request.depths.size()) + 1, capacity) {

@@ -15,7 +15,7 @@ namespace loopspec {
 
 class BranchChoice {
  public:
-  BranchChoice(const DecodeRequest& request, int recurrence, int capacity, const StepCost& cost);
+  BranchChoice(const ResolvedRequest& request, int recurrence, int capacity, const StepCost& cost);
 
   // ---- What verification and drafting show ----
   void ObserveVerdict(const Branch& verified, int accepted);

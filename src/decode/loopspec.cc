@@ -124,7 +124,7 @@ void LoopSpec::Reroot(int32_t root) {
 
 // ---- c_j <- Spawn(X || x_j), for drafts that have no branch yet and may be needed ----
 void LoopSpec::SpawnChildren() {
-  const double least_reach = request_.every_branch ? 0 : kLeastReach;
+  const double least_reach = request_->laboratory.every_branch ? 0 : kLeastReach;
   for (int i = 0; i < tree_.size(); ++i) {
     const int32_t b = tree_.active()[static_cast<size_t>(i)];
     for (int j = 0; j < tree_[b].proposal_count; ++j) {
@@ -167,12 +167,12 @@ void LoopSpec::Evict(int32_t branch) {
 // No child for an end-of-sequence draft, nor for one after which no token may follow.
 bool LoopSpec::MayHaveChild(int32_t token, int32_t position) const {
   const int64_t index =
-      position - static_cast<int64_t>(request_.prompt.size());  // among the decoded tokens
-  return index + 1 < request_.max_tokens && !IsStop(token);
+      position - static_cast<int64_t>(request_->prompt.size());  // among the decoded tokens
+  return index + 1 < request_->max_tokens && !IsStop(token);
 }
 
 bool LoopSpec::IsStop(int32_t token) const {
-  return std::binary_search(request_.stop_tokens.begin(), request_.stop_tokens.end(), token);
+  return std::binary_search(request_->stop_tokens.begin(), request_->stop_tokens.end(), token);
 }
 
 // ---- Y <- Y || x* ----
@@ -188,7 +188,7 @@ void LoopSpec::Commit(int32_t token, int source, bool early, const Decision& dec
   }
   if (IsStop(token)) {
     reason_ = FinishReason::kStop;
-  } else if (static_cast<int>(output_.size()) == request_.max_tokens) {
+  } else if (static_cast<int>(output_.size()) == request_->max_tokens) {
     reason_ = FinishReason::kLength;
   }
 }

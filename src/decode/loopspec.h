@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,14 +28,15 @@ namespace loopspec {
 
 class LoopSpec {
  public:
-  // `backend`: as granted; `cost`: of its steps, kept by reference. Throws Error when the request
-  // is bad (CheckRequest) or does not fit into the key/value memory: pages are taken for the
-  // longest text that it may become.
-  LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
+  // One choice of a request that has been checked (CheckRequest), with pages that the caller takes
+  // care of: see positions(). `backend`: as granted; `cost`: of its steps, kept by reference.
+  LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice, const ModelSpec& spec,
+           const BackendOptions& backend, KvLedger& ledger, SequencePages pages,
+           const StepCost& cost = kRowsAreFree);
+  // The first choice by itself, with pages for the longest text that it may become. Throws Error
+  // when the request is bad or does not fit into the key/value memory.
+  LoopSpec(ResolvedRequest request, const ModelSpec& spec, const BackendOptions& backend,
            KvLedger& ledger, const StepCost& cost = kRowsAreFree);
-  // The same with pages that the caller takes care of: see positions().
-  LoopSpec(const DecodeRequest& request, const ModelSpec& spec, const BackendOptions& backend,
-           KvLedger& ledger, SequencePages pages, const StepCost& cost = kRowsAreFree);
   ~LoopSpec();
 
   // What must be prefilled before the first step: the prompt without its last token, which is the
@@ -72,7 +74,7 @@ class LoopSpec {
   // ---- Drafts ----
   // Whether the text is the same without drafts, as it is unless they are what it is drawn from.
   bool drafts_are_optional() const {
-    return !request_.depths.empty() && !request_.sampling.needs_distributions();
+    return !request_->depths.empty() && !request_->sampling.needs_distributions();
   }
   // Whether branches are read out at proposal depths from now on: see load_choice.h.
   void set_drafting(bool drafting) {
@@ -105,7 +107,7 @@ class LoopSpec {
   const std::vector<CommittedToken>& output() const { return output_; }
   const DecodeStatistics& statistics() const { return statistics_; }
   const std::vector<TraceEvent>& trace() const { return trace_; }
-  std::span<const int> depths() const { return request_.depths; }
+  std::span<const int> depths() const { return request_->depths; }
   const BranchTree& tree() const { return tree_; }
   int group() const { return choice_.group(); }
 
@@ -139,7 +141,8 @@ class LoopSpec {
   void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
              int proposal);
 
-  const DecodeRequest request_;
+  const std::shared_ptr<const ResolvedRequest> request_;
+  const uint32_t request_choice_;          // which of its choices this is
   const int recurrence_;                   // R
   const std::vector<int> readout_depths_;  // the backend's
   KvLedger& ledger_;

@@ -14,8 +14,8 @@ constexpr int kLongestGuess = 8;
 
 // Guesses follow each other, so that several tokens can begin together.
 void LoopSpec::StartGuesses() {
-  if (request_.early == EarlyChildren::kOff) return;
-  const int first_depth = request_.depths.empty() ? 1 : request_.depths[0];
+  if (!request_->guesses) return;
+  const int first_depth = request_->depths.empty() ? 1 : request_->depths[0];
   for (int i = 0; i < tree_.size(); ++i) {
     const int32_t b = tree_.active()[static_cast<size_t>(i)];
     const Branch& branch = tree_[b];
@@ -45,7 +45,8 @@ bool LoopSpec::IsGuess(int32_t b) const {
 
 // What followed the last tokens of b's prefix when they stood in the text before.
 Guess LoopSpec::GuessAfter(int32_t b) const {
-  if (request_.guesses != nullptr) return request_.guesses->At(DrawAfter(tree_[b]));
+  if (request_->laboratory.guess_source != nullptr)
+    return request_->laboratory.guess_source->At(DrawAfter(tree_[b]));
   int32_t chain[GuessRates::kLongestMatch];
   size_t length = 0;
   for (int32_t a = b; a != tree_.root() && length < std::size(chain); a = tree_[a].parent)
@@ -56,7 +57,7 @@ Guess LoopSpec::GuessAfter(int32_t b) const {
 // A draft that was another token ends the guess; so late, because decisions of the same step were
 // for branches below it too.
 void LoopSpec::DropWrongGuesses() {
-  if (request_.early == EarlyChildren::kOff) return;
+  if (!request_->guesses) return;
   for (int i = 0; i < tree_.size(); ++i) {
     const Branch& branch = tree_[tree_.active()[static_cast<size_t>(i)]];
     if (branch.guess == kNoBranch || branch.proposal_count == 0) continue;

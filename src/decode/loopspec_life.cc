@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/field_error.h"
+#include "base/error.h"
 #include "decode/loopspec.h"
 
 namespace loopspec {
@@ -12,61 +12,56 @@ namespace {
 // Branches of one request alive at once, waiting ones included.
 constexpr int kMostBranches = 256;
 
-DecodeRequest Checked(const DecodeRequest& request, const ModelSpec& spec,
-                      const BackendOptions& backend) {
+std::shared_ptr<const ResolvedRequest> Checked(ResolvedRequest request, const ModelSpec& spec,
+                                               const BackendOptions& backend) {
   CheckRequest(request, spec, backend);
-  DecodeRequest checked = request;
-  // Looked up for every draft: a long list must not slow down the others in the step.
-  std::sort(checked.stop_tokens.begin(), checked.stop_tokens.end());
-  return checked;
+  return Share(std::move(request), spec);
 }
 
-SequencePages AllPages(const DecodeRequest& request, const ModelSpec& spec,
-                       const BackendOptions& backend, KvLedger& ledger) {
-  CheckRequest(request, spec, backend);
-  if (request.max_tokens < 1)
-    throw FieldError("max_tokens", fmt::format("{}", request.max_tokens), "1 or more");
-  return SequencePages(ledger, static_cast<int64_t>(request.prompt.size()) + request.max_tokens);
-}
-
-int Capacity(const DecodeRequest& request, int cells) {
+int Capacity(const ResolvedRequest& request, int cells) {
   // Without drafts and guesses there is never a second branch.
-  const bool alone = request.depths.empty() && request.early == EarlyChildren::kOff;
+  const bool alone = request.depths.empty() && !request.guesses;
   return alone ? 1 : std::min(cells, kMostBranches);
+}
+
+int64_t LongestText(const ResolvedRequest& request) {
+  return static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
 }
 
 }  // namespace
 
 const StepCost LoopSpec::kRowsAreFree;
 
-LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
-                   const BackendOptions& backend, KvLedger& ledger, const StepCost& cost)
-    : LoopSpec(request, spec, backend, ledger, AllPages(request, spec, backend, ledger), cost) {}
+LoopSpec::LoopSpec(ResolvedRequest request, const ModelSpec& spec, const BackendOptions& backend,
+                   KvLedger& ledger, const StepCost& cost)
+    : LoopSpec(Checked(std::move(request), spec, backend), 0, spec, backend, ledger,
+               SequencePages(ledger), cost) {
+  pages_ = SequencePages(ledger, LongestText(*request_));
+}
 
-LoopSpec::LoopSpec(const DecodeRequest& request, const ModelSpec& spec,
-                   const BackendOptions& backend, KvLedger& ledger, SequencePages pages,
-                   const StepCost& cost)
-    : request_(Checked(request, spec, backend)),
-      recurrence_(RecurrenceOf(request, spec)),
+LoopSpec::LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice,
+                   const ModelSpec& spec, const BackendOptions& backend, KvLedger& ledger,
+                   SequencePages pages, const StepCost& cost)
+    : request_(std::move(request)),
+      request_choice_(static_cast<uint32_t>(choice)),
+      recurrence_(request_->recurrence),
       readout_depths_(backend.readout_depths),
       ledger_(ledger),
       pages_(std::move(pages)),
-      tree_(ledger, Capacity(request, backend.cells)),
-      choice_(request, recurrence_, tree_.capacity(), cost),
-      counts_(request.sampling.needs_counts(), request.prompt, request.max_tokens, spec.vocab,
+      tree_(ledger, Capacity(*request_, backend.cells)),
+      choice_(*request_, recurrence_, tree_.capacity(), cost),
+      counts_(request_->sampling.needs_counts(), request_->prompt, request_->max_tokens, spec.vocab,
               tree_.capacity()),
-      ngrams_(request.early == EarlyChildren::kOff
-                  ? 0
-                  : static_cast<int64_t>(request.prompt.size()) + request.max_tokens) {
+      ngrams_(request_->guesses ? LongestText(*request_) : 0) {
   const auto capacity = static_cast<size_t>(tree_.capacity());
-  statistics_.accepted.resize(request_.depths.size());
+  statistics_.accepted.resize(request_->depths.size());
   statistics_.rows_histogram.resize(capacity + 1);
   depth_seen_.resize(static_cast<size_t>(recurrence_));
-  output_.reserve(static_cast<size_t>(request_.max_tokens));
+  output_.reserve(static_cast<size_t>(request_->max_tokens));
   pending_.reserve(capacity);
   commits_.reserve(capacity);
   held_cells_.reserve(capacity);
-  for (const int32_t token : request_.prompt) ngrams_.Push(token);
+  for (const int32_t token : request_->prompt) ngrams_.Push(token);
   if (!SpawnRoot()) Fail("no free cell for another request");
 }
 
@@ -75,7 +70,8 @@ LoopSpec::~LoopSpec() {
 }
 
 PrefillPlan LoopSpec::Prefill() const {
-  return {{pages_.pages().data()}, 0, std::span(request_.prompt).first(request_.prompt.size() - 1)};
+  return {
+      {pages_.pages().data()}, 0, std::span(request_->prompt).first(request_->prompt.size() - 1)};
 }
 
 void LoopSpec::Stop(FinishReason reason) {
@@ -88,7 +84,7 @@ void LoopSpec::Stop(FinishReason reason) {
 // The last token that is decided is the first branch, at the start the prompt's last: its successor
 // is decided like any other.
 bool LoopSpec::SpawnRoot() {
-  const int32_t token = output_.empty() ? request_.prompt.back() : output_.back().token;
+  const int32_t token = output_.empty() ? request_->prompt.back() : output_.back().token;
   if (Spawn(kNoBranch, token, static_cast<int32_t>(decided()), 0) == kNoBranch) return false;
   StartGuesses();
   choice_.UpdateReach(tree_);
@@ -97,7 +93,7 @@ bool LoopSpec::SpawnRoot() {
 }
 
 int64_t LoopSpec::decided() const {
-  return static_cast<int64_t>(request_.prompt.size() + output_.size()) - 1;
+  return static_cast<int64_t>(request_->prompt.size() + output_.size()) - 1;
 }
 
 int64_t LoopSpec::positions() const {

@@ -21,14 +21,14 @@ void LoopSpec::Choose(std::span<const char> advance) {
 
 int LoopSpec::NextReadout(int depth) const {
   if (!drafting_) return recurrence_;
-  const auto next = std::upper_bound(request_.depths.begin(), request_.depths.end(), depth);
-  return next == request_.depths.end() ? recurrence_ : *next;
+  const auto next = std::upper_bound(request_->depths.begin(), request_->depths.end(), depth);
+  return next == request_->depths.end() ? recurrence_ : *next;
 }
 
 bool LoopSpec::PassesDraft(int depth, int recurrences) const {
   if (drafting_) return false;
-  const auto next = std::upper_bound(request_.depths.begin(), request_.depths.end(), depth);
-  return next != request_.depths.end() && *next <= depth + recurrences;
+  const auto next = std::upper_bound(request_->depths.begin(), request_->depths.end(), depth);
+  return next != request_->depths.end() && *next <= depth + recurrences;
 }
 
 int LoopSpec::StepsToReadout() const {
@@ -44,7 +44,7 @@ int LoopSpec::StepsToReadout() const {
 }
 
 void LoopSpec::Plan(int recurrences, StepPlan& plan) {
-  LOOPSPEC_CHECK(!finished() && pending_.empty() && request_.max_tokens > 0);
+  LOOPSPEC_CHECK(!finished() && pending_.empty() && request_->max_tokens > 0);
   PlanCommits(plan);
   const auto sequence = static_cast<int32_t>(plan.sequences.size()) - 1;
   const size_t first_row = plan.rows.size(), first_readout = plan.readouts.size();
@@ -91,8 +91,8 @@ void LoopSpec::DropCommits() {
 void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {
   const Branch& branch = tree_[b];
   const bool verify = branch.depth == recurrence_;
-  const auto proposal = std::find(request_.depths.begin(), request_.depths.end(), branch.depth) -
-                        request_.depths.begin();
+  const auto proposal = std::find(request_->depths.begin(), request_->depths.end(), branch.depth) -
+                        request_->depths.begin();
   const auto readout = std::find(readout_depths_.begin(), readout_depths_.end(), branch.depth) -
                        readout_depths_.begin();
   ReadoutPlan out{};
@@ -103,12 +103,12 @@ void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {
   out.recorded_count = branch.proposal_count;
   for (int i = 0; i < branch.proposal_count; ++i)
     out.recorded[i] = {branch.proposals[i].index, branch.proposals[i].token};
-  out.sampling = &request_.sampling;
+  out.sampling = &request_->sampling;
   out.draw = DrawAfter(branch);
   const std::span<const TokenCount> counts = counts_.Of(tree_, b);
   out.counts = counts.data();
   out.counts_length = static_cast<int32_t>(counts.size());
-  out.logprobs = verify ? request_.logprobs.value_or(-1) : -1;
+  out.logprobs = verify ? request_->logprobs.value_or(-1) : -1;
   plan.readouts.push_back(out);
   pending_.push_back({b, branch.number, out.proposal});
 }
@@ -128,12 +128,12 @@ bool LoopSpec::AllFinite(std::span<const Decision> decisions) {
 }
 
 DrawKey LoopSpec::DrawAfter(const Branch& branch) const {
-  return {request_.seed, request_.choice, static_cast<uint32_t>(branch.position + 1)};
+  return {request_->seed, request_choice_, static_cast<uint32_t>(branch.position + 1)};
 }
 
 void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
                      int proposal) {
-  if (!request_.trace) return;
+  if (!request_->trace) return;
   const int32_t parent = branch.parent == kNoBranch ? -1 : tree_[branch.parent].number;
   trace_.push_back(
       {kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});

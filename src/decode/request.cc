@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/field_error.h"
 #include "decode/depths.h"
@@ -13,7 +14,14 @@
 
 namespace loopspec {
 
-void CheckLimits(const DecodeRequest& request, const BackendLimits& limits) {
+std::shared_ptr<const ResolvedRequest> Share(ResolvedRequest request, const ModelSpec& spec) {
+  if (request.recurrence == 0) request.recurrence = spec.recurrence;
+  // Looked up for every draft: a long list must not slow down the others in the step.
+  std::sort(request.stop_tokens.begin(), request.stop_tokens.end());
+  return std::make_shared<const ResolvedRequest>(std::move(request));
+}
+
+void CheckLimits(const ResolvedRequest& request, const BackendLimits& limits) {
   if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > limits.max_logprobs)) {
     throw FieldError("logprobs", fmt::format("{}", *request.logprobs),
                      fmt::format("0 to {} here", limits.max_logprobs));
@@ -46,7 +54,7 @@ void CheckRecurrence(int recurrence, const ModelSpec& spec, std::span<const int>
                   fmt::join(readout_depths, ", "), spec.trained_recurrence));
 }
 
-void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
+void CheckRequest(const ResolvedRequest& request, const ModelSpec& spec,
                   const BackendOptions& backend) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) throw FieldError("prompt", "empty", "at least one token");
@@ -59,14 +67,14 @@ void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
     throw FieldError("max_tokens", fmt::format("{}", request.max_tokens), "0 or more");
   CheckLength(prompt, request.max_tokens, spec.max_positions);
   if (request.recurrence != 0) CheckRecurrence(request.recurrence, spec, backend.readout_depths);
-  CheckDepths(request.depths, RecurrenceOf(request, spec));
+  CheckDepths(request.depths, request.recurrence > 0 ? request.recurrence : spec.recurrence);
   CheckReadouts(request.depths, backend.readout_depths);
   if (std::ssize(request.depths) > MostDrafts(backend))
     throw FieldError("depths", fmt::format("{}", fmt::join(request.depths, ",")),
                      fmt::format("at most {} of them", MostDrafts(backend)));
   CheckSamplingParams(request.sampling, spec.vocab);
-  if (request.row_budget < 0)
-    throw FieldError("max_rows", fmt::format("{}", request.row_budget),
+  if (request.max_rows < 0)
+    throw FieldError("max_rows", fmt::format("{}", request.max_rows),
                      "1 or more, or 0 for no limit");
   if (request.group < 0 || request.group > kMaxGroup)
     throw FieldError("group", fmt::format("{}", request.group),

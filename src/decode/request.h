@@ -1,64 +1,72 @@
-// What a decoder is asked to do, and what it decides.
+// What is asked of a decoder and its scheduler, and what a decoder decides.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backends/backend.h"
 #include "decode/acceptance.h"
-#include "decode/ngram_index.h"
+#include "decode/laboratory.h"
 #include "decode/statistics.h"
 #include "decode/trace.h"
+#include "loopspec/request.h"
 #include "loopspec/token.h"
 #include "sampling/params.h"
 
 namespace loopspec {
 
-// Children that start before their parent's draft is drawn.
-enum class EarlyChildren {
-  kOff,
-  kLookup,  // on what followed the last few tokens when they stood in the text before
-};
-
-struct DecodeRequest {
-  std::vector<int32_t> prompt;  // at least one token
+// A request held against a model, with nothing left open: what the scheduler and the decoder work
+// from. It is made once, does not change afterwards, and is shared by all choices of the request.
+// Session::Resolve says everything; what stands here as default is the plainest decoding there is.
+struct ResolvedRequest {
+  std::vector<int32_t> prompt;  // ids, at least one
   SamplingParams sampling;
-  std::vector<int>
-      depths;            // d1 < ... < dk; empty: no drafts, autoregressive but for early children
-  int max_tokens = 128;  // 0: the prompt is only read, nothing is decoded
-  std::vector<int32_t> stop_tokens;  // any of them ends the text
-  uint64_t seed = 0;
-  uint32_t choice = 0;
-  std::optional<int> logprobs = {};  // n: of the token and the n most likely
-  // Recurrences of a token; 0: the model's R. Fewer are another model's text: tokens are verified
-  // at this depth, which the backend must read out, and deeper planes stay empty.
+  std::vector<int> depths;  // d1 < ... < dk; empty: no drafts, autoregressive but for guesses
+  // Recurrences of a token; 0: the model's R, which Share puts in its place. Fewer are another
+  // model's text: tokens are verified at this depth, which the backend must read out, and deeper
+  // planes stay empty.
   int recurrence = 0;
-  bool trace = false;  // keep the timeline of branches
+  int max_tokens = 0;                // 0: the prompt is only read, nothing is decoded
+  std::vector<int32_t> stop_tokens;  // any of them ends the text; in order, once it is shared
+  uint64_t seed = 0;
+  int choices = 1;
+  std::optional<int> logprobs;         // n: of the token and the n most likely
+  std::optional<int> prompt_logprobs;  // the same for the prompt's own tokens
+  OnLogits on_logits;                  // of the prompt's positions; null: they are not asked for
+  // Tell how far the prompt is, which is cut so that something is told about ten times a second.
+  bool progress = false;
+  bool trace = false;  // tell what becomes of the branches
+
+  // How tokens become text, where the scheduler has a tokenizer.
+  std::vector<std::string> stop;       // end before any of these
+  std::vector<int32_t> hidden_tokens;  // never shown as text
+  bool show_special = false;           // special tokens as text
+
+  // Who asks: see engine/schedule/schedule.h.
+  uint64_t share = 0;
+  double weight = 1;  // of the share
+  int priority = 0;
 
   // Which branches advance in a step: none of these changes the text.
-  int row_budget = 0;  // rows of a step at most; 0: as many as the backend holds
-  int group = 1;       // generations that pass the later depths together; 0: chosen by cost
-  EarlyChildren early = EarlyChildren::kOff;
-  const GuessSource* guesses = nullptr;  // for early children; null: the text itself
-  // The paper's schedule: every draft gets a branch however unlikely it is, and every live branch
-  // is a row of every step, whatever it costs. Goes with group 1 and no early children.
-  bool every_branch = false;
-  AcceptancePrior prior;    // what is assumed of drafts at first
-  bool adapt_rates = true;  // follow the verdicts; false for tests that need a fixed choice
+  int max_rows = 0;       // rows of a step that it has to itself; 0: as many as the backend holds
+  int group = 1;          // generations that pass the later depths together; 0: chosen by cost
+  bool guesses = false;   // begin children before their draft, on what the text repeats
+  AcceptancePrior prior;  // what is assumed of drafts at first
+  Laboratory laboratory;
 };
 
-// The depth at which a request's tokens are decided.
-inline int RecurrenceOf(const DecodeRequest& request, const ModelSpec& spec) {
-  return request.recurrence > 0 ? request.recurrence : spec.recurrence;
-}
+// A request that does not change any more, for all its choices to share.
+std::shared_ptr<const ResolvedRequest> Share(ResolvedRequest request, const ModelSpec& spec);
 
 // Throws Error unless tokens can be decided at that depth: it is one that the backend reads out.
 void CheckRecurrence(int recurrence, const ModelSpec& spec, std::span<const int> readout_depths);
 
 // Throws Error naming what the request asks for and this backend cannot do.
-void CheckLimits(const DecodeRequest& request, const BackendLimits& limits);
+void CheckLimits(const ResolvedRequest& request, const BackendLimits& limits);
 
 struct CommittedToken {
   int32_t token = 0;
@@ -70,7 +78,7 @@ struct CommittedToken {
 
 // Throws Error naming what is wrong with a request. What it asks for then fits the model, the
 // backend and the context; whether KV pages are free now is another question.
-void CheckRequest(const DecodeRequest& request, const ModelSpec& spec,
+void CheckRequest(const ResolvedRequest& request, const ModelSpec& spec,
                   const BackendOptions& backend);
 
 }  // namespace loopspec

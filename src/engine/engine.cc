@@ -29,7 +29,7 @@ Stream::Status ToStatus(StreamEvent::Kind kind) {
   switch (kind) {
     case StreamEvent::Kind::kPrompt:
       return Stream::Status::kPrompt;
-    case StreamEvent::Kind::kPrefilled:
+    case StreamEvent::Kind::kProgress:
       return Stream::Status::kProgress;
     case StreamEvent::Kind::kSteps:
       return Stream::Status::kTrace;
@@ -68,12 +68,7 @@ class StepDriver {
 
 struct Stream::State {
   std::shared_ptr<TokenStream> tokens;
-  std::shared_ptr<StepDriver> driver;  // null: a thread of the engine's takes its steps
-  uint64_t seed = 0;
-  std::vector<int32_t> prompt;
-  std::vector<int> depths;
-  int recurrence = 0;  // of its tokens
-  bool logprobs = false;
+  std::shared_ptr<StepDriver> driver;         // null: a thread of the engine's takes its steps
   std::shared_ptr<const LoadedModel> loaded;  // for what outlives the engine: statistics
   BackendOptions backend;
   StreamEvent event;  // the last one read
@@ -108,7 +103,7 @@ Stream::Status Stream::State::Next(std::optional<std::chrono::milliseconds> time
   token.source = from.source;
   token.early = from.early;
   token.text = std::move(event.text);
-  token.logprob = logprobs ? std::optional(from.logprob) : std::nullopt;
+  token.logprob = tokens->request().logprobs ? std::optional(from.logprob) : std::nullopt;
   token.top = ToAlternatives(from.top);
   token.time = event.time;
   return ToStatus(event.kind);
@@ -150,15 +145,15 @@ int Stream::choices() const {
 }
 
 uint64_t Stream::seed() const {
-  return state_->seed;
+  return state_->tokens->request().seed;
 }
 
 const std::vector<int32_t>& Stream::prompt() const {
-  return state_->prompt;
+  return state_->tokens->request().prompt;
 }
 
 const std::vector<int>& Stream::depths() const {
-  return state_->depths;
+  return state_->tokens->request().depths;
 }
 
 Stream::Progress Stream::progress() const {
@@ -172,7 +167,8 @@ const std::vector<TraceEvent>& Stream::trace() const {
 Statistics Stream::statistics(int choice) const {
   const ChoiceResult result = state_->tokens->result(choice);
   const DecodeStatistics& counts = result.statistics;
-  const int recurrence = state_->recurrence;
+  const ResolvedRequest& request = state_->tokens->request();
+  const int recurrence = request.recurrence;
   Statistics out;
   out.finish_reason = result.finish_reason;
   out.error = result.error;
@@ -188,7 +184,7 @@ Statistics Stream::statistics(int choice) const {
   out.accepted = counts.accepted;
   out.fallback = counts.fallback;
   out.early = counts.early;
-  out.gamma = Gamma(counts.accepted, counts.fallback, state_->depths, recurrence);
+  out.gamma = Gamma(counts.accepted, counts.fallback, request.depths, recurrence);
   out.preemptions = result.preemptions;
   out.queue_seconds = result.queue_seconds;
   out.prefill_seconds = result.times.prefill;
@@ -261,15 +257,9 @@ Session& Engine::session() {
 
 Stream Engine::Submit(const Request& request) {
   const Session& session = *parts_->session;
-  Submission submission = session.Prepare(request);
   auto state = std::make_unique<Stream::State>();
-  state->tokens = parts_->scheduler.Submit(submission);
+  state->tokens = parts_->scheduler.Submit(session.Resolve(request));
   state->driver = parts_->driver;
-  state->seed = submission.request.seed;
-  state->prompt = std::move(submission.request.prompt);
-  state->recurrence = RecurrenceOf(submission.request, session.spec());
-  state->depths = std::move(submission.request.depths);
-  state->logprobs = request.logprobs.has_value();
   state->loaded = session.shared_loaded();
   state->backend = session.backend().options();
   return Stream(std::move(state));

@@ -16,12 +16,12 @@ SchedulerOptions OneAtATime(const StepCost& cost) {
   return options;
 }
 
-RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
+RequestResult RunRequest(Scheduler& scheduler, const ResolvedRequest& request,
                          const OnEvent& on_event) {
-  LOOPSPEC_CHECK(submission.choices == 1);
-  const std::shared_ptr<TokenStream> stream = scheduler.Submit(submission);
+  LOOPSPEC_CHECK(request.choices == 1);
+  const std::shared_ptr<TokenStream> stream = scheduler.Submit(request);
   RequestResult result;
-  result.tokens.reserve(static_cast<size_t>(submission.request.max_tokens));
+  result.tokens.reserve(static_cast<size_t>(request.max_tokens));
   bool stopped = false;  // by the callback
   bool dropped = false;  // tokens that came after that
   StreamEvent event;
@@ -35,7 +35,7 @@ RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
     const bool token = event.kind == StreamEvent::Kind::kToken;
     dropped = dropped || (token && stopped);
     if (dropped) continue;
-    if ((token || event.kind == StreamEvent::Kind::kPrefilled) && !stopped && on_event &&
+    if ((token || event.kind == StreamEvent::Kind::kProgress) && !stopped && on_event &&
         !on_event(event)) {
       stopped = true;
       stream->Cancel();

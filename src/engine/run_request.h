@@ -13,7 +13,7 @@ namespace loopspec {
 // What one request gave.
 struct RequestResult : ChoiceResult {
   std::vector<CommittedToken> tokens;
-  std::string text;  // of these, where the submission has a tokenizer
+  std::string text;  // of these, where the scheduler has a tokenizer
 };
 
 // Called for every token and while the prompt is read; return false to stop there. It is not called
@@ -23,10 +23,10 @@ using OnEvent = std::function<bool(const StreamEvent& event)>;
 // For schedulers that serve one request at a time and compute every prompt anew.
 SchedulerOptions OneAtATime(const StepCost& cost = {});
 
-// Submits and takes scheduling steps until it has ended; `submission` is for one choice, and nobody
+// Submits and takes scheduling steps until it has ended; `request` is for one choice, and nobody
 // else drives the scheduler meanwhile. Throws Error for a request that cannot be served, and for
 // one that fails.
-RequestResult RunRequest(Scheduler& scheduler, const Submission& submission,
+RequestResult RunRequest(Scheduler& scheduler, const ResolvedRequest& request,
                          const OnEvent& on_event = {});
 
 }  // namespace loopspec

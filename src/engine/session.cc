@@ -72,6 +72,7 @@ SchedulerOptions Session::scheduler_options() {
   scheduler.prefill_chunk = options_.prefill_chunk;
   scheduler.cache_bytes = options_.cache_bytes;
   scheduler.cost = cost_ ? *cost_ : LoadStepCost(*backend_);
+  if (loaded_->has_tokenizer()) scheduler.tokenizer = &loaded_->tokenizer();
   return scheduler;
 }
 
@@ -134,58 +135,52 @@ std::vector<int> Session::ChooseDepths(const Request& request, bool greedy) cons
   return *request.depths;
 }
 
-Submission Session::Prepare(const Request& request) const {
-  Submission submission;
-  DecodeRequest& decode = submission.request;
-  decode.prompt = loaded_->EncodePrompt(request);
-  const auto prompt = static_cast<int64_t>(decode.prompt.size());
-  decode.sampling = request.sampling.value_or(defaults_.sampling);
-  decode.depths = ChooseDepths(request, decode.sampling.greedy());
-  if (request.recurrence) {
-    CheckRecurrence(*request.recurrence, spec(), backend_->options().readout_depths);
-    decode.recurrence = *request.recurrence;
-  }
+ResolvedRequest Session::Resolve(const Request& request) const {
+  ResolvedRequest out;
+  out.prompt = loaded_->EncodePrompt(request);
+  const auto prompt = static_cast<int64_t>(out.prompt.size());
+  out.sampling = request.sampling.value_or(defaults_.sampling);
+  out.depths = ChooseDepths(request, out.sampling.greedy());
+  out.recurrence = request.recurrence.value_or(spec().recurrence);
+  CheckRecurrence(out.recurrence, spec(), backend_->options().readout_depths);
   // How often a draft is what depth R says; of other depths nothing is known.
-  if (RecurrenceOf(decode, spec()) == spec().recurrence)
-    decode.prior = calibration_.Prior(decode.depths, decode.sampling.greedy());
-  decode.row_budget = request.max_rows;
-  decode.group = request.group;
+  if (out.recurrence == spec().recurrence)
+    out.prior = calibration_.Prior(out.depths, out.sampling.greedy());
+  out.max_rows = request.max_rows;
+  out.group = request.group;
   if (request.decoding == Decoding::kLookup && !request.guesses)
     throw FieldError("guesses", "off", "on, since lookup decoding is guesses alone");
-  if (request.decoding != Decoding::kAutoregressive && request.guesses)
-    decode.early = EarlyChildren::kLookup;
-  decode.max_tokens = request.max_tokens.value_or(
+  out.guesses = request.decoding != Decoding::kAutoregressive && request.guesses;
+  out.max_tokens = request.max_tokens.value_or(
       static_cast<int>(std::clamp<int64_t>(longest() - prompt, 1, kDefaultTokens)));
-  decode.seed = request.seed ? *request.seed : RandomSeed();
+  out.seed = request.seed ? *request.seed : RandomSeed();
+  out.choices = request.choices;
   CheckNumbers(request);
-  decode.logprobs = request.logprobs;
-  decode.trace = request.trace;
+  out.logprobs = request.logprobs;
+  out.prompt_logprobs = request.prompt_logprobs;
+  out.on_logits = request.on_logits;
+  out.progress = request.progress;
+  out.trace = request.trace;
   for (const int32_t token : request.stop_tokens) {
     if (token < 0 || token >= spec().vocab)
       throw FieldError("stop_token_ids", fmt::format("{}", token),
                        fmt::format("0 to {}, the last of the vocabulary", spec().vocab - 1));
   }
-  decode.stop_tokens = request.stop_tokens;
+  out.stop_tokens = request.stop_tokens;
   if (!request.ignore_eos)
-    decode.stop_tokens.insert(decode.stop_tokens.end(), loaded_->special().eos.begin(),
-                              loaded_->special().eos.end());
+    out.stop_tokens.insert(out.stop_tokens.end(), loaded_->special().eos.begin(),
+                           loaded_->special().eos.end());
+  if (!request.stop.empty()) loaded_->tokenizer();  // cannot do without: it says why there is none
+  out.stop = request.stop;
+  if (request.hide_stop_tokens) out.hidden_tokens = request.stop_tokens;
+  out.show_special = request.show_special;
   if (!(request.weight > 0))
     Fail("the weight of a share is {}, expected more than 0", request.weight);
-  submission.share = request.share;
-  submission.weight = request.weight;
-  submission.priority = request.priority;
-  submission.choices = request.choices;
-  submission.prompt_logprobs = request.prompt_logprobs.value_or(-1);
-  submission.on_logits = request.on_logits;
-  submission.report_prefill = request.progress;
-  // Stop strings cannot do without: then it says why not.
-  if (loaded_->has_tokenizer() || !request.stop.empty())
-    submission.tokenizer = &loaded_->tokenizer();
-  submission.text.skip_special = !request.show_special;
-  submission.text.stop = request.stop;
-  if (request.hide_stop_tokens) submission.text.hidden = request.stop_tokens;
-  if (adjust_) adjust_(submission);
-  return submission;
+  out.share = request.share;
+  out.weight = request.weight;
+  out.priority = request.priority;
+  if (adjust_) adjust_(out);
+  return out;
 }
 
 }  // namespace loopspec

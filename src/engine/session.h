@@ -24,7 +24,7 @@ struct SessionParts {
   StepCost cost = {};  // of the backend's steps; default: rows are free
   SamplingParams sampling = {};
   // Has the last word on every request.
-  std::function<void(Submission& submission)> adjust = {};
+  std::function<void(ResolvedRequest& request)> adjust = {};
 };
 
 class Session {
@@ -55,8 +55,8 @@ class Session {
   ModelFacts Facts() const;
 
   // What the scheduler is asked for. Throws Error naming what is wrong with the request. Any number
-  // of threads may prepare at once.
-  Submission Prepare(const Request& request) const;
+  // of threads may do this at once.
+  ResolvedRequest Resolve(const Request& request) const;
 
   // For a scheduler over the backend, which must be idle: the costs of its steps are measured where
   // they are not known yet.
@@ -73,7 +73,7 @@ class Session {
   GenerationDefaults defaults_;
   std::shared_ptr<Backend> backend_;
   std::optional<StepCost> cost_;  // none: to be measured
-  std::function<void(Submission& submission)> adjust_;
+  std::function<void(ResolvedRequest& request)> adjust_;
 };
 
 }  // namespace loopspec

@@ -93,18 +93,18 @@ SamplingParams SamplingOf(const ExperimentSampling& sampling, const ExperimentDe
   return params;
 }
 
-DecodeRequest RequestOf(const ExperimentDecode& decode, const ExperimentSampling& sampling,
-                        const Task& task, const std::vector<int32_t>& eos, uint64_t seed) {
-  DecodeRequest request;
+ResolvedRequest RequestOf(const ExperimentDecode& decode, const ExperimentSampling& sampling,
+                          const Task& task, const std::vector<int32_t>& eos, uint64_t seed) {
+  ResolvedRequest request;
   request.sampling = SamplingOf(sampling, decode);
   request.depths = decode.depths;
   request.max_tokens = task.max_tokens;
   request.stop_tokens = eos;
   request.seed = seed;
-  request.every_branch = decode.schedule == Schedule::kPaper;
+  request.laboratory.every_branch = decode.schedule == Schedule::kPaper;
   if (decode.schedule >= Schedule::kGroups) request.group = 0;
   if (decode.lookup || (!decode.depths.empty() && decode.schedule == Schedule::kChosen))
-    request.early = EarlyChildren::kLookup;
+    request.guesses = true;
   return request;
 }
 
@@ -133,7 +133,6 @@ class TextRuns {
         experiment_.kind == ExperimentKind::kSpeedup || experiment_.kind == ExperimentKind::kDepths;
     m.repeats = timed ? repeats_ : 1;
     m.group = GroupOf(prepared.declared->name, sampling.name);
-    m.tokenizer = &subject_.tokenizer;
     m.stop = prepared.task.stop;
     const bool greedy = sampling.temperature == 0;
     for (const ExperimentDecode& decode : ways_) {
@@ -441,7 +440,9 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   Records records([&](const RunRecord& record) { log.Append(ToJson(record)); });
   std::set<std::string> distances = Restore(log, outcome.file.string(), records);
 
-  Scheduler scheduler(*backend, OneAtATime(LoadStepCost(*backend)));
+  SchedulerOptions one = OneAtATime(LoadStepCost(*backend));
+  one.tokenizer = &subject.tokenizer;
+  Scheduler scheduler(*backend, one);
   TextRuns runs(experiment, subject, tasks, ways, options.repeats);
   const std::vector<Measurement> measurements = runs.Measurements(scheduler);
   int64_t total = 0, before = 0;

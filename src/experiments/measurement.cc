@@ -49,13 +49,13 @@ std::vector<size_t> Order(const Measurement& m, size_t job, int repeat) {
 std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
                                 const MeasuredJob& job, const Model& model, const Backend& backend,
                                 const MeasureHooks& hooks) {
-  Submission submission{.request = way.request, .tokenizer = m.tokenizer};
-  submission.request.prompt = job.tokens;
-  submission.request.seed += job.seed;
-  submission.text.stop = m.stop;
-  submission.report_prefill = true;  // so that a long prompt can be broken off
-  const RequestResult result = RunRequest(*way.scheduler, submission,
-                                          [&](const StreamEvent&) { return !hooks.interrupted(); });
+  ResolvedRequest request = way.request;
+  request.prompt = job.tokens;
+  request.seed += job.seed;
+  request.stop = m.stop;
+  request.progress = true;  // so that a long prompt can be broken off
+  const RequestResult result =
+      RunRequest(*way.scheduler, request, [&](const StreamEvent&) { return !hooks.interrupted(); });
   if (hooks.interrupted()) return std::nullopt;
   RunRecord record;
   record.text = result.text;

@@ -11,15 +11,14 @@
 #include "engine/schedule/scheduler.h"
 #include "experiments/run_record.h"
 #include "experiments/tasks/tasks.h"
-#include "text/tokenizer.h"
 
 namespace loopspec::experiments {
 
 // One way of decoding.
 struct MeasuredWay {
   std::string name;
-  DecodeRequest request;           // all but the prompt
-  Scheduler* scheduler = nullptr;  // that runs it
+  ResolvedRequest request;         // all but the prompt
+  Scheduler* scheduler = nullptr;  // that runs it, with a tokenizer where there are texts
   // Ways of the same non-empty word must decode the same tokens: the first of them is run first and
   // the others are compared with it.
   std::string same_text = {};
@@ -37,8 +36,7 @@ struct Measurement {
   std::vector<MeasuredWay> ways;
   std::vector<MeasuredJob> jobs;
   int repeats = 1;
-  const Tokenizer* tokenizer = nullptr;  // for texts and stop strings
-  std::vector<std::string> stop;         // strings that end a text
+  std::vector<std::string> stop;  // strings that end a text
 };
 
 // All finished runs by name, and where they are written.

@@ -61,11 +61,11 @@ Written Write(const Model& model, ComputeMode compute, const std::vector<int>& d
       std::memcpy(&written.logits[end], logits.data(), logits.size() * sizeof(float));
     }
   }});
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = RandomTokens(model.spec, 100, 3);
   request.max_tokens = 12;
   request.depths = depths;
-  for (const CommittedToken& token : RunRequest(scheduler, {.request = request}).tokens)
+  for (const CommittedToken& token : RunRequest(scheduler, request).tokens)
     written.tokens.push_back(token.token);
   return written;
 }

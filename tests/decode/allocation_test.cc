@@ -28,7 +28,7 @@ TEST(Allocation, TheCounterCounts) {
 }
 
 // Allocations in steps after the first `warm` ones.
-void ExpectNone(Scheduler& scheduler, DecodeRequest request, int warm, const char* what) {
+void ExpectNone(Scheduler& scheduler, ResolvedRequest request, int warm, const char* what) {
   int64_t steps = 0, baseline = 0, worst = 0, last = 0;
   scheduler.set_hooks({.after_step = [&](const StepPlan&, const StepResult&) {
     const int64_t now = counted_allocations.load();
@@ -37,7 +37,7 @@ void ExpectNone(Scheduler& scheduler, DecodeRequest request, int warm, const cha
     last = now;
     ++steps;
   }});
-  RunRequest(scheduler, {.request = request});
+  RunRequest(scheduler, request);
   EXPECT_GT(steps, warm + 100) << what;
   EXPECT_EQ(last - baseline, 0) << what << ": at most " << worst << " in a step";
   scheduler.set_hooks({});
@@ -54,7 +54,7 @@ TEST_P(SteadyState, DecodingAllocatesNothing) {
   options.threads = 1;
   const auto backend = MakeTestBackend(model, options);
   Scheduler scheduler(*backend, OneAtATime());
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = DemoPrompts(name)[0];
   request.max_tokens = 160;
   constexpr int kWarm = 20;
@@ -72,7 +72,7 @@ TEST_P(SteadyState, DecodingAllocatesNothing) {
   // With penalties each readout has a list of counts: a new one when a step has more readouts than
   // any before.
   request.sampling.repetition_penalty = 1.1f;
-  request.row_budget = 4;
+  request.max_rows = 4;
   ExpectNone(scheduler, request, kWarm, "with penalties");
 }
 

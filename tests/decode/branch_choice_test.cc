@@ -21,23 +21,23 @@ StepCost FewRowsPay() {
   return cost;
 }
 
-DecodeRequest Request() {
-  DecodeRequest request;
+ResolvedRequest Request() {
+  ResolvedRequest request;
   request.depths = {2, 4};
   request.prior = {{0.8, 0.15}, 0.3};
   return request;
 }
 
 // The gate opens often and for little: where there is a second draft, the first still holds.
-DecodeRequest FirstDraftsHold() {
-  DecodeRequest request = Request();
+ResolvedRequest FirstDraftsHold() {
+  ResolvedRequest request = Request();
   request.prior = {{0.8, 0.02}, 0.5};
   return request;
 }
 
 class BranchChoiceTest : public testing::Test {
  protected:
-  void Use(const DecodeRequest& request, const StepCost& cost = {}) {
+  void Use(const ResolvedRequest& request, const StepCost& cost = {}) {
     cost_ = cost;
     choice_ = std::make_unique<BranchChoice>(request, kDepth, kBranches, cost_);
   }
@@ -113,8 +113,8 @@ TEST_F(BranchChoiceTest, LearnsThatDraftsDoNotHold) {
 }
 
 TEST_F(BranchChoiceTest, LearnsNothingWhereItMayNotOrCannot) {
-  DecodeRequest request = Request();
-  request.adapt_rates = false;
+  ResolvedRequest request = Request();
+  request.laboratory.adapt_rates = false;
   Use(request, FewRowsPay());
   Verdicts(100, -1);
   EXPECT_NEAR(choice_->Share(0), 0.8, 1e-9);
@@ -137,8 +137,8 @@ TEST_F(BranchChoiceTest, LearnsWhichGuessesHold) {
 // Older is not better: the second draft's child stands before the first draft's grandchild in the
 // tree, and is far less likely to be needed.
 TEST_F(BranchChoiceTest, RowsGoToTheLikeliest) {
-  DecodeRequest request = FirstDraftsHold();
-  request.row_budget = 3;
+  ResolvedRequest request = FirstDraftsHold();
+  request.max_rows = 3;
   Use(request);
   const int32_t root = Root(7), first = Child(root, 0, 5);
   Child(root, 1, 3);
@@ -176,7 +176,7 @@ TEST_F(BranchChoiceTest, TheLeastLikelyLeafIsDispensable) {
 // Branches wait at the first depth until so many generations are there, but for none that is not
 // worth waiting for.
 TEST_F(BranchChoiceTest, GroupsWaitForEachOther) {
-  DecodeRequest request = Request();
+  ResolvedRequest request = Request();
   request.group = 2;
   Use(request);
   const int32_t root = Root(2);
@@ -192,7 +192,7 @@ TEST_F(BranchChoiceTest, GroupsWaitForEachOther) {
 
 // Longer contexts want larger groups where a depth's keys are read once for all its rows.
 TEST_F(BranchChoiceTest, ChoosesTheGroupByCost) {
-  DecodeRequest request = Request();
+  ResolvedRequest request = Request();
   request.group = 0;
   StepCost cost;
   cost.plane_position = 1e-5;

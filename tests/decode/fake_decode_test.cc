@@ -33,7 +33,7 @@ struct Text {
   }
 };
 
-Text Decode(FakeModel& model, DecodeRequest request, const FakeBackend::Decider& decider) {
+Text Decode(FakeModel& model, ResolvedRequest request, const FakeBackend::Decider& decider) {
   FakeBackend backend(model, request.depths, 256, 512);
   backend.set_decider(decider);
   KvLedger ledger(backend.pages(), 256);
@@ -54,7 +54,7 @@ Text Decode(FakeModel& model, DecodeRequest request, const FakeBackend::Decider&
   return text;
 }
 
-void CheckStatistics(const DecodeRequest& request, const Text& text) {
+void CheckStatistics(const ResolvedRequest& request, const Text& text) {
   const DecodeStatistics& s = text.statistics;
   int64_t accepted = 0;
   for (size_t j = 0; j < s.accepted.size(); ++j) {
@@ -72,8 +72,8 @@ void CheckStatistics(const DecodeRequest& request, const Text& text) {
   EXPECT_EQ(steps, s.steps);
   EXPECT_EQ(rows, s.row_steps);
   EXPECT_LE(s.gate_opened, s.gate_evaluated);
-  if (request.row_budget > 0) {
-    EXPECT_LE(s.rows_peak, request.row_budget);
+  if (request.max_rows > 0) {
+    EXPECT_LE(s.rows_peak, request.max_rows);
   }
   if (request.depths.empty()) {
     EXPECT_EQ(s.steps, kRecurrence * static_cast<int64_t>(text.tokens.size()));
@@ -81,7 +81,7 @@ void CheckStatistics(const DecodeRequest& request, const Text& text) {
 }
 
 // Every depth configuration, every budget: the same text as without proposals.
-void ExpectLikeAutoregressive(DecodeRequest request, FakeShape shape, uint64_t seed,
+void ExpectLikeAutoregressive(ResolvedRequest request, FakeShape shape, uint64_t seed,
                               int64_t* saved) {
   FakeModel model(seed, shape, kRecurrence);
   request.prompt = {1, 4, 2};
@@ -91,7 +91,7 @@ void ExpectLikeAutoregressive(DecodeRequest request, FakeShape shape, uint64_t s
   for (const auto& depths : kDepths) {
     for (const int rows : kBudgets) {
       request.depths = depths;
-      request.row_budget = rows;
+      request.max_rows = rows;
       const Text text = Decode(model, request, DecideLikeTheCpu());
       EXPECT_EQ(text, expected) << fmt::format("depths {} rows {}", depths, rows);
       CheckStatistics(request, text);
@@ -104,7 +104,7 @@ void ExpectLikeAutoregressive(DecodeRequest request, FakeShape shape, uint64_t s
 TEST(FakeDecode, GreedyEqualsAutoregressive) {
   int64_t saved = 0;
   for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kEqual}) {
-    DecodeRequest request;
+    ResolvedRequest request;
     request.max_tokens = 60;
     ExpectLikeAutoregressive(request, shape, 5, &saved);
     request.stop_tokens = {3};
@@ -122,7 +122,7 @@ TEST(FakeDecode, GreedyEqualsAutoregressive) {
 TEST(FakeDecode, CoupledEqualsAutoregressive) {
   for (const float temperature : {0.3f, 1.0f, 3.0f}) {
     for (uint64_t seed = 0; seed < 3; ++seed) {
-      DecodeRequest request;
+      ResolvedRequest request;
       request.max_tokens = 50;
       request.seed = seed;
       request.sampling.temperature = temperature;
@@ -142,21 +142,21 @@ TEST(FakeDecode, GroupsAndGuessesChangeNothing) {
   int64_t adopted = 0, several = 0;
   for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kEqual}) {
     FakeModel model(31, shape, kRecurrence);
-    DecodeRequest request;
+    ResolvedRequest request;
     request.prompt = {1, 4, 2};
     request.max_tokens = 60;
     const Text expected = Decode(model, request, DecideLikeTheCpu());
     for (const auto& depths : kDepths) {
       for (const int group : {1, 2, 3, 5, 16}) {
         for (const int rows : kBudgets) {
-          for (const EarlyChildren early : {EarlyChildren::kOff, EarlyChildren::kLookup}) {
+          for (const bool guesses : {false, true}) {
             request.depths = depths;
             request.group = group;
-            request.row_budget = rows;
-            request.early = early;
+            request.max_rows = rows;
+            request.guesses = guesses;
             const Text text = Decode(model, request, DecideLikeTheCpu());
-            EXPECT_EQ(text, expected) << fmt::format("depths {} group {} rows {} early {}", depths,
-                                                     group, rows, early == EarlyChildren::kLookup);
+            EXPECT_EQ(text, expected) << fmt::format("depths {} group {} rows {} guesses {}",
+                                                     depths, group, rows, guesses);
             CheckStatistics(request, text);
             adopted += text.statistics.adopted;
             several += group > 1 && text.statistics.planes < text.statistics.row_steps ? 1 : 0;
@@ -172,11 +172,11 @@ TEST(FakeDecode, GroupsAndGuessesChangeNothing) {
 // Guesses alone, without drafts: prompt-lookup decoding.
 TEST(FakeDecode, LookupEqualsAutoregressive) {
   FakeModel model(8, FakeShape::kOneToken, kRecurrence);  // certain of itself: it repeats soon
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {1, 2, 3};
   request.max_tokens = 200;
   const Text expected = Decode(model, request, DecideLikeTheCpu());
-  request.early = EarlyChildren::kLookup;
+  request.guesses = true;
   const Text text = Decode(model, request, DecideLikeTheCpu());
   EXPECT_EQ(text, expected);
   EXPECT_EQ(text.sources, expected.sources);
@@ -186,7 +186,7 @@ TEST(FakeDecode, LookupEqualsAutoregressive) {
 // to commit.
 TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
   FakeModel model(12, FakeShape::kNear, 4);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {1, 3};
   request.max_tokens = 40;
   request.depths = {1, 2};
@@ -218,7 +218,7 @@ TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
 // Every draft right: one token each d1 recurrences once the pipeline runs.
 TEST(FakeDecode, PerfectDraftsRunAtFullSpeed) {
   FakeModel model(1, FakeShape::kEqual, kRecurrence);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {0};
   request.max_tokens = 101;
   for (const int d : {1, 2, 4}) {
@@ -245,7 +245,7 @@ TEST(FakeDecode, CascadeTextDoesNotDependOnTheBudget) {
       for (const FakeShape shape : {FakeShape::kNear, FakeShape::kRandom, FakeShape::kSparse}) {
         FakeModel model(seed, shape, kRecurrence);
         for (const auto& depths : kDepths) {
-          DecodeRequest request;
+          ResolvedRequest request;
           request.prompt = {2};
           request.max_tokens = 40;
           request.sampling.temperature = 1.0f;
@@ -255,7 +255,7 @@ TEST(FakeDecode, CascadeTextDoesNotDependOnTheBudget) {
           const Text unlimited = Decode(model, request, Philox());
           CheckStatistics(request, unlimited);
           for (const int rows : kBudgets) {
-            request.row_budget = rows;
+            request.max_rows = rows;
             const Text text = Decode(model, request, Philox());
             EXPECT_EQ(text, unlimited)
                 << fmt::format("depths {} rows {} seed {}", depths, rows, seed);
@@ -301,7 +301,7 @@ void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampli
   FakeBackend backend(model, depths, 64);
   backend.set_decider(decider);
   KvLedger ledger(backend.pages(), 64);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {2, 2};
   request.max_tokens = 3;
   request.sampling = sampling;
@@ -397,7 +397,7 @@ std::string ErrorOf(F f) {
 TEST(FakeDecode, RefusesWhatTheBackendCannotDo) {
   const auto with = [](int logprobs) {
     return ErrorOf([&] {
-      DecodeRequest request;
+      ResolvedRequest request;
       request.logprobs = logprobs;
       CheckLimits(request, {.max_logprobs = 32});
     });
@@ -422,7 +422,7 @@ TEST(FakeDecode, LogitsThatAreNoNumbersEndTheRequest) {
       decision.finite = depth != bad_depth || prefix.size() < 6;
       return decision;
     });
-    DecodeRequest request;
+    ResolvedRequest request;
     request.prompt = {1, 2};
     request.max_tokens = 10;
     request.depths = {1, 2};
@@ -443,46 +443,50 @@ TEST(FakeDecode, RefusesBadRequests) {
   FakeBackend backend(model, {1, 2}, 4);
   KvLedger ledger(backend.pages(), 4);
   const auto with = [&](auto change) {
-    DecodeRequest request;
+    ResolvedRequest request;
     request.prompt = {1, 2};
     request.max_tokens = 10;
     request.depths = {1, 2};
     change(request);
     return ErrorOf([&] { LoopSpec decoder(request, model.spec(), backend.options(), ledger); });
   };
-  EXPECT_EQ(with([](DecodeRequest&) {}), "no error");
-  EXPECT_NE(with([](DecodeRequest& r) { r.prompt.clear(); }).find("prompt is empty"),
+  EXPECT_EQ(with([](ResolvedRequest&) {}), "no error");
+  EXPECT_NE(with([](ResolvedRequest& r) { r.prompt.clear(); }).find("prompt is empty"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.prompt = {5}; }).find("token 5"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.prompt = {-1}; }).find("token -1"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 0; }).find("max_tokens"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = -3; }).find("max_tokens"),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.prompt = {5}; }).find("token 5"), std::string::npos);
+  EXPECT_NE(with([](ResolvedRequest& r) { r.prompt = {-1}; }).find("token -1"), std::string::npos);
+  EXPECT_EQ(with([](ResolvedRequest& r) { r.max_tokens = 0; }), "no error");  // only read
+  EXPECT_NE(with([](ResolvedRequest& r) { r.max_tokens = -3; }).find("max_tokens"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 1 << 30; }).find("context"),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.max_tokens = 1 << 30; }).find("context"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.row_budget = -1; }).find("max_rows"), std::string::npos);
-  EXPECT_EQ(with([](DecodeRequest& r) { r.depths = {3}; }),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.max_tokens = 200; }).find("pages"), std::string::npos);
+  EXPECT_NE(with([](ResolvedRequest& r) { r.max_rows = -1; }).find("max_rows"), std::string::npos);
+  EXPECT_EQ(with([](ResolvedRequest& r) { r.depths = {3}; }),
             "depths is 3, of which 3 is not read out here, expected depths among 1,2");
   for (const auto& depths : {std::vector{0}, {4}, {2, 2}, {2, 1}, {-1}, {1, 2, 3, 4}}) {
-    EXPECT_NE(with([&](DecodeRequest& r) { r.depths = depths; }).find("depths"), std::string::npos);
+    EXPECT_NE(with([&](ResolvedRequest& r) { r.depths = depths; }).find("depths"),
+              std::string::npos);
   }
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.temperature = -1; }).find("temperature"),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.temperature = -1; }).find("temperature"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.temperature = NAN; }).find("temperature"),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.temperature = NAN; }).find("temperature"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 0; }).find("top_p"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_p = 1.5f; }).find("top_p"),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.top_p = 0; }).find("top_p"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.top_k = -2; }).find("top_k"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.min_p = 2; }).find("min_p"), std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) { r.sampling.repetition_penalty = 0; }).find("repetition"),
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.top_p = 1.5f; }).find("top_p"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) {
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.top_k = -2; }).find("top_k"),
+            std::string::npos);
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.min_p = 2; }).find("min_p"),
+            std::string::npos);
+  EXPECT_NE(with([](ResolvedRequest& r) { r.sampling.repetition_penalty = 0; }).find("repetition"),
+            std::string::npos);
+  EXPECT_NE(with([](ResolvedRequest& r) {
               r.sampling.bias = {{7, 1.0f}};
             }).find("token 7"),
             std::string::npos);
-  EXPECT_NE(with([](DecodeRequest& r) {
+  EXPECT_NE(with([](ResolvedRequest& r) {
               r.sampling.bias = {{1, INFINITY}};
             }).find("bias"),
             std::string::npos);
@@ -495,7 +499,7 @@ TEST(FakeDecode, SecondRequestWithoutACellIsRefused) {
   FakeModel model(1, FakeShape::kNear, 4);
   FakeBackend backend(model, {1}, 1, 256);
   KvLedger ledger(backend.pages(), 1);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {1};
   request.max_tokens = 4;
   request.depths = {1};
@@ -513,7 +517,7 @@ TEST(FakeDecode, StopFreesEverything) {
   FakeBackend backend(model, {1, 2}, 64);
   backend.set_decider(DecideLikeTheCpu());
   KvLedger ledger(backend.pages(), 64);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {1};
   request.depths = {1, 2};
   request.max_tokens = 30;
@@ -535,7 +539,7 @@ TEST(FakeDecode, TraceTellsTheWholeStory) {
   FakeBackend backend(model, {1, 2}, 64);
   backend.set_decider(DecideLikeTheCpu());
   KvLedger ledger(backend.pages(), 64);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = {1};
   request.depths = {1, 2};
   request.max_tokens = 40;
@@ -577,14 +581,14 @@ TEST(FakeDecode, ManyDecodersInOneStep) {
   FakeBackend backend(model, depths, 40, 2048);
   backend.set_decider(Philox());
   std::vector<std::vector<int32_t>> alone;
-  std::vector<DecodeRequest> requests;
+  std::vector<ResolvedRequest> requests;
   for (int i = 0; i < 6; ++i) {
-    DecodeRequest request;
+    ResolvedRequest request;
     request.prompt = {i % 5, 2, (i * 3) % 5};
     request.max_tokens = 20 + 7 * i;
     request.depths = depths;
     request.seed = static_cast<uint64_t>(i);
-    request.row_budget = 1 + i;
+    request.max_rows = 1 + i;
     request.sampling.temperature = 1.0f;
     requests.push_back(request);
     alone.push_back(Decode(model, request, Philox()).tokens);
@@ -592,7 +596,7 @@ TEST(FakeDecode, ManyDecodersInOneStep) {
   KvLedger ledger(backend.pages(), 40);
   {
     std::vector<std::unique_ptr<LoopSpec>> decoders;
-    for (const DecodeRequest& request : requests) {
+    for (const ResolvedRequest& request : requests) {
       decoders.push_back(
           std::make_unique<LoopSpec>(request, model.spec(), backend.options(), ledger));
       backend.Prefill(decoders.back()->Prefill());

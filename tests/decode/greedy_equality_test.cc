@@ -104,7 +104,7 @@ class Subject {
   }
 
   // `before_step` may choose other rows.
-  Written Run(const DecodeRequest& request,
+  Written Run(const ResolvedRequest& request,
               const std::function<void(LoopSpec& decoder)>& before_step = {}) {
     std::vector<float> logits(static_cast<size_t>(vocab()));
     std::vector<std::vector<uint32_t>> recorded;
@@ -117,7 +117,7 @@ class Subject {
       });
     };
     scheduler_->set_hooks({before_step, after_step});
-    const RequestResult result = RunRequest(*scheduler_, {.request = request});
+    const RequestResult result = RunRequest(*scheduler_, request);
     scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
@@ -132,8 +132,8 @@ class Subject {
     return written;
   }
 
-  DecodeRequest Request(size_t prompt, int max_tokens) const {
-    DecodeRequest request;
+  ResolvedRequest Request(size_t prompt, int max_tokens) const {
+    ResolvedRequest request;
     request.prompt = prompts_[prompt % prompts_.size()];
     request.max_tokens = max_tokens;
     return request;
@@ -190,23 +190,23 @@ const std::vector<std::vector<int>> kBelowEight = {{1},    {4},    {7},       {1
 // Every depth set writes `tokens` tokens after each of `prompts` prompts, the budget changing from
 // text to text: with four prompts and more, every depth set has had every budget. The same tokens
 // and bits as without proposals.
-void ExpectEqual(const ModelCase& which, const std::function<void(DecodeRequest&, size_t)>& shape,
+void ExpectEqual(const ModelCase& which, const std::function<void(ResolvedRequest&, size_t)>& shape,
                  size_t prompts, int tokens, ComputeMode compute = ComputeMode::kAuto,
                  int threads = 1) {
   Subject subject(which.name, which.recurrence, which.depth_sets, prompts, compute, threads);
   int64_t steps = 0, expected_steps = 0;
   for (size_t p = 0; p < prompts; ++p) {
-    DecodeRequest request = subject.Request(p, tokens);
+    ResolvedRequest request = subject.Request(p, tokens);
     shape(request, p);
     const Written plain = subject.Run(request);
     ASSERT_EQ(plain.tokens.size(), static_cast<size_t>(tokens));
     for (size_t d = 0; d < which.depth_sets.size(); ++d) {
       request.depths = which.depth_sets[d];
-      request.row_budget = kBudgets[(p + d) % std::size(kBudgets)];
+      request.max_rows = kBudgets[(p + d) % std::size(kBudgets)];
       const Written ours = subject.Run(request);
       ExpectSame(ours, plain, subject.vocab(),
                  fmt::format("{} prompt {} depths {} rows {}", which.name, p, request.depths,
-                             request.row_budget));
+                             request.max_rows));
       if (testing::Test::HasFatalFailure()) return;
       steps += ours.statistics.steps;
       expected_steps += plain.statistics.steps;
@@ -218,16 +218,16 @@ void ExpectEqual(const ModelCase& which, const std::function<void(DecodeRequest&
               static_cast<double>(expected_steps) / static_cast<double>(steps));
 }
 
-void Greedy(DecodeRequest&, size_t) {}
+void Greedy(ResolvedRequest&, size_t) {}
 
-void Penalised(DecodeRequest& request, size_t) {
+void Penalised(ResolvedRequest& request, size_t) {
   request.sampling.repetition_penalty = 1.2f;
   request.sampling.presence_penalty = 0.3f;
   request.sampling.frequency_penalty = 0.2f;
   request.sampling.bias = {{10, 2.0f}, {300, -4.0f}, {17, 1.0f}};
 }
 
-void Coupled(DecodeRequest& request, size_t prompt) {
+void Coupled(ResolvedRequest& request, size_t prompt) {
   constexpr float kTemperatures[] = {0.7f, 1.0f, 1.5f, 0.3f};
   request.sampling.sampler = Sampler::kCoupled;
   // Not in step with the budgets.
@@ -235,7 +235,7 @@ void Coupled(DecodeRequest& request, size_t prompt) {
   request.seed = 1000 + prompt;
 }
 
-void CoupledFiltered(DecodeRequest& request, size_t prompt) {
+void CoupledFiltered(ResolvedRequest& request, size_t prompt) {
   Coupled(request, prompt);
   Penalised(request, prompt);
   request.sampling.top_k = 40;
@@ -326,18 +326,18 @@ void ExpectTheModelOfThatDepth(const char* name, int recurrence, int fewer,
                                const std::vector<int>& depths) {
   Subject whole(name, recurrence, {depths, {fewer}}, 1);
   Subject shallow(name, fewer, {depths}, 1);
-  DecodeRequest request = whole.Request(0, 24);
+  ResolvedRequest request = whole.Request(0, 24);
   const Written expected = shallow.Run(request);
   const Written before = whole.Run(request);
   for (const bool drafts : {false, true}) {
-    DecodeRequest asked = request;
+    ResolvedRequest asked = request;
     asked.recurrence = fewer;
     if (drafts) asked.depths = depths;
     ExpectSame(whole.Run(asked), expected, whole.vocab(), fmt::format("{} at {}", name, fewer));
     ExpectSame(whole.Run(request), before, whole.vocab(), fmt::format("{} after it", name));
   }
   for (const int unsuitable : {-1, recurrence + 1, fewer + 1}) {
-    DecodeRequest asked = request;
+    ResolvedRequest asked = request;
     asked.recurrence = unsuitable;
     EXPECT_THROW(whole.Run(asked), Error) << unsuitable;
   }
@@ -402,7 +402,7 @@ std::function<void(LoopSpec&)> RandomChoice(uint32_t seed) {
 
 // Groups, budgets, early children, and choices drawn at random in every step: the same bits.
 void ExpectEqualHoweverChosen(const ModelCase& which,
-                              const std::function<void(DecodeRequest&, size_t)>& shape,
+                              const std::function<void(ResolvedRequest&, size_t)>& shape,
                               size_t prompts, int tokens, int threads) {
   constexpr int kGroups[] = {1, 2, 3, 5, 0};
   Subject subject(which.name, which.recurrence, which.depth_sets, prompts, ComputeMode::kAuto,
@@ -410,25 +410,25 @@ void ExpectEqualHoweverChosen(const ModelCase& which,
   int64_t adopted = 0;
   uint32_t round = 0;
   for (size_t p = 0; p < prompts; ++p) {
-    DecodeRequest request = subject.Request(p, tokens);
+    ResolvedRequest request = subject.Request(p, tokens);
     shape(request, p);
     const Written plain = subject.Run(request);
-    request.early = EarlyChildren::kLookup;
+    request.guesses = true;
     ExpectSame(subject.Run(request), plain, subject.vocab(), "lookup");
     for (const std::vector<int>& depths : which.depth_sets) {
       for (const int group : kGroups) {
         ++round;
         request.depths = depths;
         request.group = group;
-        request.early = round % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
-        request.row_budget = kBudgets[round % std::size(kBudgets)];
+        request.guesses = round % 2 == 0;
+        request.max_rows = kBudgets[round % std::size(kBudgets)];
         const bool random = round % 3 == 0;
         const Written ours =
             random ? subject.Run(request, RandomChoice(round)) : subject.Run(request);
         ExpectSame(
             ours, plain, subject.vocab(),
             fmt::format("{} prompt {} depths {} group {} rows {} early {} random {}", which.name, p,
-                        depths, group, request.row_budget, round % 2 == 0, random));
+                        depths, group, request.max_rows, round % 2 == 0, random));
         if (testing::Test::HasFatalFailure()) return;
         adopted += ours.statistics.adopted;
       }
@@ -512,7 +512,7 @@ TEST(CoupledEqualityLong, Raven) {
 void SameAtEveryBudget(const ModelCase& which, int tokens) {
   Subject subject(which.name, which.recurrence, which.depth_sets, 0);
   for (size_t d = 0; d < which.depth_sets.size(); ++d) {
-    DecodeRequest request = subject.Request(d, tokens);
+    ResolvedRequest request = subject.Request(d, tokens);
     request.sampling.temperature = 1.0f;
     request.sampling.top_p = d % 2 == 0 ? 1.0f : 0.7f;
     request.sampling.later = static_cast<LaterProposal>(d % 3);
@@ -521,9 +521,9 @@ void SameAtEveryBudget(const ModelCase& which, int tokens) {
     Written first;
     uint32_t round = 0;
     for (const int budget : kBudgets) {
-      request.row_budget = budget;
+      request.max_rows = budget;
       request.group = static_cast<int>(round % 4);
-      request.early = round % 2 == 1 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+      request.guesses = round % 2 == 1;
       const Written written =
           ++round % 3 == 0 ? subject.Run(request, RandomChoice(round)) : subject.Run(request);
       if (first.tokens.empty()) {
@@ -561,13 +561,13 @@ Likelihood MeanLogprob(Subject& subject, const std::vector<int>& depths, LaterPr
                        int texts, int tokens, uint64_t seed) {
   double sum = 0, squares = 0;
   for (int i = 0; i < texts; ++i) {
-    DecodeRequest request = subject.Request(static_cast<size_t>(i), tokens);
+    ResolvedRequest request = subject.Request(static_cast<size_t>(i), tokens);
     request.sampling.temperature = 1.0f;
     request.sampling.later = later;
     request.seed = seed + static_cast<uint64_t>(i);
     request.depths = depths;
     request.logprobs = 0;
-    const RequestResult result = RunRequest(subject.scheduler(), {.request = request});
+    const RequestResult result = RunRequest(subject.scheduler(), request);
     double text = 0;
     for (const CommittedToken& token : result.tokens) text += static_cast<double>(token.logprob);
     text /= static_cast<double>(result.tokens.size());

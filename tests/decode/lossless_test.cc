@@ -49,7 +49,7 @@ struct Setting {
   std::vector<int> depths;
   int recurrence;
   LaterProposal later = LaterProposal::kGatedResidual;
-  int row_budget = 0;
+  int max_rows = 0;
   std::vector<int32_t> stop_tokens = {};
   int group = 1;
   uint64_t pauses = 0;  // seed of pauses and evictions; 0: rows are chosen as in decoding
@@ -58,21 +58,21 @@ struct Setting {
 std::string Text(const Setting& s) {
   return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {} pauses {}",
                      static_cast<int>(s.shape), s.depths, s.recurrence, static_cast<int>(s.later),
-                     s.row_budget, s.stop_tokens, s.group, s.pauses);
+                     s.max_rows, s.stop_tokens, s.group, s.pauses);
 }
 
-DecodeRequest Request(const Setting& s) {
-  DecodeRequest request;
+ResolvedRequest Request(const Setting& s) {
+  ResolvedRequest request;
   request.prompt = kPrompt;
   request.sampling.temperature = 1.0f;
   request.sampling.later = s.later;
   request.depths = s.depths;
   request.max_tokens = kLength;
   request.stop_tokens = s.stop_tokens;
-  request.row_budget = s.row_budget;
+  request.max_rows = s.max_rows;
   request.group = s.group;
   // Choices must follow from the state alone, since paths that meet in one go on as one.
-  request.adapt_rates = false;
+  request.laboratory.adapt_rates = false;
   return request;
 }
 
@@ -144,7 +144,7 @@ double ProbabilityOf(const Setting& s, FakeModel& model, const std::vector<int32
                      uint64_t off_path_seed, Tally& run) {
   FakeBackend backend(model, s.depths, 64);
   KvLedger ledger(backend.pages(), 64);
-  const DecodeRequest request = Request(s);
+  const ResolvedRequest request = Request(s);
   Enumerator enumerator;
   bool alive = true;
   backend.set_decider([&](const ReadoutPlan& plan, std::span<const int32_t> prefix, double* p,
@@ -306,7 +306,7 @@ std::map<std::vector<int32_t>, double> AllTexts(const Setting& s, FakeModel& mod
   };
   FakeBackend backend(model, s.depths, 64);
   KvLedger ledger(backend.pages(), 64);
-  const DecodeRequest request = Request(s);
+  const ResolvedRequest request = Request(s);
   std::map<std::vector<int32_t>, double> texts;
   std::map<std::vector<int32_t>, Waypoint> here = {{{}, {1.0, {}}}};
   StepPlan plan;

@@ -63,7 +63,7 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
   }
 
-  Written Run(const DecodeRequest& request) {
+  Written Run(const ResolvedRequest& request) {
     std::vector<float> logits(static_cast<size_t>(model_->spec.vocab));
     std::vector<std::vector<uint32_t>> recorded;
     VerdictLog log;
@@ -75,7 +75,7 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
                                            logits.size() * sizeof(float));
                              });
                            }});
-    const RequestResult result = RunRequest(*scheduler_, {.request = request});
+    const RequestResult result = RunRequest(*scheduler_, request);
     scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
@@ -98,7 +98,7 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     size_t round = 0;
     for (size_t p = 0; p < prompts; ++p) {
       for (const bool coupled : {false, true}) {
-        DecodeRequest request;
+        ResolvedRequest request;
         request.prompt = texts[p % texts.size()];
         request.max_tokens = tokens;
         if (coupled) {
@@ -110,14 +110,14 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
         const Written plain = Run(request);
         for (const std::vector<int>& depths : GetParam().depth_sets) {
           request.depths = depths;
-          request.row_budget = kBudgets[round % std::size(kBudgets)];
+          request.max_rows = kBudgets[round % std::size(kBudgets)];
           request.group = static_cast<int>(round % 3);
-          request.early = round % 5 < 2 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+          request.guesses = round % 5 < 2;
           ++round;
           const Written ours = Run(request);
-          const std::string where = fmt::format(
-              "prompt {} depths {} coupled {} rows {} group {} early {}", p, depths, coupled,
-              request.row_budget, request.group, request.early == EarlyChildren::kLookup);
+          const std::string where =
+              fmt::format("prompt {} depths {} coupled {} rows {} group {} early {}", p, depths,
+                          coupled, request.max_rows, request.group, request.guesses);
           ASSERT_EQ(ours.tokens, plain.tokens) << where;
           ASSERT_TRUE(ours.logits == plain.logits)
               << "other bits behind the same tokens: " << where;
@@ -147,12 +147,12 @@ TEST_P(QuantizedEquality, LoopSpecIsAutoregressive) {
 // was prefilled.
 TEST_P(QuantizedEquality, PrefillIsDecoding) {
   Load(1);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = DemoPrompts(GetParam().model)[0];
   request.max_tokens = 9;
   const Written all = Run(request);
   for (const size_t more : {1, 4}) {
-    DecodeRequest later = request;
+    ResolvedRequest later = request;
     later.prompt.insert(later.prompt.end(), all.tokens.begin(),
                         all.tokens.begin() + static_cast<int64_t>(more));
     later.max_tokens = static_cast<int>(9 - more);
@@ -177,11 +177,11 @@ std::vector<int32_t> TokensOf(TokenStream& stream, int& preemptions) {
 // Many requests in few pages: they share steps and prefixes, are preempted, swapped out and back
 // in, and each writes what it writes alone.
 TEST_P(QuantizedEquality, ManyAtOnce) {
-  std::vector<DecodeRequest> requests;
+  std::vector<ResolvedRequest> requests;
   const auto texts = DemoPrompts(GetParam().model);
   int most = 0;  // pages of one request
   for (size_t i = 0; i < 4; ++i) {
-    DecodeRequest request;
+    ResolvedRequest request;
     request.prompt = texts[i % 2 == 0 ? 0 : i % texts.size()];
     request.max_tokens = 70 - static_cast<int>(i);
     if (i % 2 == 0) request.depths = GetParam().depth_sets[i / 2 % GetParam().depth_sets.size()];
@@ -190,14 +190,13 @@ TEST_P(QuantizedEquality, ManyAtOnce) {
   }
   Load(1, int64_t{most + 1} * kPageSize);
   std::vector<std::vector<int32_t>> alone;
-  for (DecodeRequest request : requests) {
+  for (ResolvedRequest request : requests) {
     request.depths.clear();
     alone.push_back(Run(request).tokens);
   }
   Scheduler together(*backend_, {});
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (const DecodeRequest& request : requests)
-    streams.push_back(together.Submit({.request = request}));
+  for (const ResolvedRequest& request : requests) streams.push_back(together.Submit(request));
   int turns = 0, preemptions = 0;
   while (together.Step()) ASSERT_LT(++turns, 100000);
   for (size_t i = 0; i < requests.size(); ++i)

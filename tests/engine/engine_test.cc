@@ -36,10 +36,10 @@ struct Text {
   bool operator==(const Text&) const = default;
 };
 
-Text Alone(Backend& backend, const DecodeRequest& request) {
+Text Alone(Backend& backend, const ResolvedRequest& request) {
   Scheduler scheduler(backend, OneAtATime());
   Text text;
-  for (const CommittedToken& token : RunRequest(scheduler, {.request = request}).tokens) {
+  for (const CommittedToken& token : RunRequest(scheduler, request).tokens) {
     text.ids.push_back(token.token);
     text.logprobs.push_back(token.logprob);
   }
@@ -58,10 +58,10 @@ void Read(TokenStream& stream, Text& text, ChoiceResult& result) {
 }
 
 // Greedy, coupled and cascade; short and long; some begin like others, some repeat others whole.
-DecodeRequest Request(const std::vector<std::vector<int32_t>>& prompts, const Model& model,
-                      uint32_t i, int longest) {
+ResolvedRequest Request(const std::vector<std::vector<int32_t>>& prompts, const Model& model,
+                        uint32_t i, int longest) {
   std::mt19937 random(i % 48);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = prompts[random() % prompts.size()];
   if (random() % 2 == 0) {
     const std::vector<int32_t> before = RandomTokens(model.spec, 64 * (1 + random() % 2), 7);
@@ -70,14 +70,14 @@ DecodeRequest Request(const std::vector<std::vector<int32_t>>& prompts, const Mo
   const int r = model.spec.recurrence;
   request.depths = r == 4 ? std::vector{1, 2} : std::vector{2, 8};
   if (random() % 4 == 0) request.depths = {};
-  if (random() % 4 == 0) request.early = EarlyChildren::kLookup;
+  if (random() % 4 == 0) request.guesses = true;
   request.max_tokens = 1 + static_cast<int>(random() % static_cast<uint32_t>(longest));
   request.seed = random() % 8;
   request.logprobs = 0;
   const auto kind = random() % 3;
   if (kind > 0) request.sampling.temperature = 0.8f;
   if (kind == 1) request.sampling.sampler = Sampler::kCoupled;
-  request.row_budget = 8;
+  request.max_rows = 8;
   return request;
 }
 
@@ -99,7 +99,7 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
   for (bool busy = true; busy || streams.size() < count;) {
     if (streams.size() < count && random() % 2 == 0) {
       const auto i = static_cast<uint32_t>(streams.size());
-      streams.push_back(scheduler.Submit({.request = Request(prompts, model, i, longest)}));
+      streams.push_back(scheduler.Submit(Request(prompts, model, i, longest)));
       came.push_back(turn);
     }
     // Every fifth is cancelled some turns after it came.
@@ -154,7 +154,7 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
   const auto backend = MakeTestBackend(model, options);
   const std::vector<int32_t> prompt = RandomTokens(model.spec, 100, 3);  // a page and more
   const auto request = [&](size_t i) {
-    DecodeRequest made;
+    ResolvedRequest made;
     made.prompt = prompt;
     made.max_tokens = 12 + static_cast<int>(i);
     made.logprobs = 0;
@@ -176,7 +176,7 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
   // the first.
   for (const int64_t hit : {0, kPageSize}) {
     for (size_t i = 0; i < recurrences.size(); ++i) {
-      const auto stream = scheduler.Submit({.request = request(i)});
+      const auto stream = scheduler.Submit(request(i));
       while (scheduler.Step()) {
       }
       Text text;
@@ -187,7 +187,7 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
   }
   std::vector<std::shared_ptr<TokenStream>> streams;
   for (size_t i = 0; i < kRequests; ++i) {
-    streams.push_back(scheduler.Submit({.request = request(i)}));
+    streams.push_back(scheduler.Submit(request(i)));
     for (size_t step = 0; step < 2 * i; ++step) scheduler.Step();
   }
   while (scheduler.Step()) {
@@ -201,7 +201,7 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
     const Model shallow = LoadTestModel(name, recurrence);
     BackendOptions alone = Options(shallow, 64 * 8);
     alone.readout_depths = {recurrence};
-    DecodeRequest plain = request(i);
+    ResolvedRequest plain = request(i);
     plain.recurrence = 0;
     plain.depths = {};
     EXPECT_TRUE(text == Alone(*MakeTestBackend(shallow, alone), plain))
@@ -228,11 +228,12 @@ TEST(Engine, ScoresOfAPromptAreOfTheDepthAskedFor) {
       if (shallow) options.readout_depths = {recurrence};
       const auto backend = MakeTestBackend(model, options);
       Scheduler scheduler(*backend);
-      DecodeRequest request;
+      ResolvedRequest request;
       request.prompt = DemoPrompts("ouro-demo")[0];
       request.max_tokens = 0;
       request.recurrence = recurrence;
-      const auto stream = scheduler.Submit({.request = request, .prompt_logprobs = 2});
+      request.prompt_logprobs = 2;
+      const auto stream = scheduler.Submit(request);
       while (scheduler.Step()) {
       }
       StreamEvent event;
@@ -255,13 +256,13 @@ TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
   const Model model = LoadTestModel("ouro-demo");
   const auto backend = MakeTestBackend(model, Options(model, 64 * 40));
   if (!backend->prefill_equals_decode()) GTEST_SKIP() << "prompts have other bits here";
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = DemoPrompts("ouro-demo")[0];
   const size_t prompt = request.prompt.size();
   request.max_tokens = 80;
   request.logprobs = 3;
   Scheduler scheduler(*backend);
-  const auto decoded = scheduler.Submit({.request = request});
+  const auto decoded = scheduler.Submit(request);
   while (scheduler.Step()) {
   }
   std::vector<CommittedToken> tokens;
@@ -271,7 +272,8 @@ TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
   }
   for (const CommittedToken& token : tokens) request.prompt.push_back(token.token);
   request.max_tokens = 0;
-  const auto scored = scheduler.Submit({.request = request, .prompt_logprobs = 3});
+  request.prompt_logprobs = 3;
+  const auto scored = scheduler.Submit(request);
   while (scheduler.Step()) {
   }
   std::vector<StreamEvent::Kind> kinds;

@@ -24,9 +24,9 @@ class RunRequestTest : public testing::Test {
     options.threads = 1;  // tests share the machine with others
     backend_ = MakeTestBackend(model_, options);
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
-    submission_.request.prompt = DemoPrompts("ouro-demo")[0];
-    submission_.request.max_tokens = 40;
-    submission_.request.depths = {1, 2};
+    request_.prompt = DemoPrompts("ouro-demo")[0];
+    request_.max_tokens = 40;
+    request_.depths = {1, 2};
   }
 
   void ExpectEverythingGivenBack() const {
@@ -44,32 +44,32 @@ class RunRequestTest : public testing::Test {
   Model model_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Scheduler> scheduler_;
-  Submission submission_;
+  ResolvedRequest request_;
 };
 
 TEST_F(RunRequestTest, ACallbackThatHasEnoughIsNotCalledAgain) {
-  const std::vector<int32_t> whole = Ids(RunRequest(*scheduler_, submission_));
+  const std::vector<int32_t> whole = Ids(RunRequest(*scheduler_, request_));
   ASSERT_EQ(whole.size(), 40u);
   for (const int enough : {1, 2, 7, 39}) {
     int calls = 0;
     const RequestResult result =
-        RunRequest(*scheduler_, submission_, [&](const StreamEvent&) { return ++calls < enough; });
+        RunRequest(*scheduler_, request_, [&](const StreamEvent&) { return ++calls < enough; });
     EXPECT_EQ(calls, enough);
     EXPECT_EQ(Ids(result), std::vector<int32_t>(whole.begin(), whole.begin() + enough));
     EXPECT_EQ(result.decoded_tokens, enough);
     ExpectEverythingGivenBack();
   }
-  EXPECT_EQ(Ids(RunRequest(*scheduler_, submission_)), whole);
+  EXPECT_EQ(Ids(RunRequest(*scheduler_, request_)), whole);
 }
 
 TEST_F(RunRequestTest, TellsHowFarThePromptIs) {
-  submission_.request.prompt = RandomTokens(model_.spec, 400, 1);
-  submission_.request.max_tokens = 2;
-  const std::vector<int32_t> quiet = Ids(RunRequest(*scheduler_, submission_));
-  submission_.report_prefill = true;
+  request_.prompt = RandomTokens(model_.spec, 400, 1);
+  request_.max_tokens = 2;
+  const std::vector<int32_t> quiet = Ids(RunRequest(*scheduler_, request_));
+  request_.progress = true;
   std::vector<int64_t> told;
-  const RequestResult result = RunRequest(*scheduler_, submission_, [&](const StreamEvent& event) {
-    if (event.kind != StreamEvent::Kind::kPrefilled) return true;
+  const RequestResult result = RunRequest(*scheduler_, request_, [&](const StreamEvent& event) {
+    if (event.kind != StreamEvent::Kind::kProgress) return true;
     EXPECT_EQ(event.to_prefill, 399);
     told.push_back(event.prefilled);
     return true;
@@ -84,7 +84,7 @@ TEST_F(RunRequestTest, TellsHowFarThePromptIs) {
   }
 
   int calls = 0;
-  const RequestResult given_up = RunRequest(*scheduler_, submission_, [&](const StreamEvent&) {
+  const RequestResult given_up = RunRequest(*scheduler_, request_, [&](const StreamEvent&) {
     ++calls;
     return false;
   });
@@ -98,12 +98,14 @@ TEST_F(RunRequestTest, TellsHowFarThePromptIs) {
 TEST_F(RunRequestTest, WhatWasHeldBackComesAtTheEnd) {
   const Tokenizer tokenizer =
       Tokenizer::FromFolder(std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / "ouro-demo");
-  submission_.request.depths = {};  // a token for each step: none is decided beyond the last
-  submission_.tokenizer = &tokenizer;
-  const RequestResult whole = RunRequest(*scheduler_, submission_);
-  submission_.text.stop = {whole.text + "!"};
+  request_.depths = {};  // a token for each step: none is decided beyond the last
+  SchedulerOptions options = OneAtATime();
+  options.tokenizer = &tokenizer;
+  scheduler_ = std::make_unique<Scheduler>(*backend_, options);
+  const RequestResult whole = RunRequest(*scheduler_, request_);
+  request_.stop = {whole.text + "!"};
   std::string shown;
-  const RequestResult cut = RunRequest(*scheduler_, submission_, [&](const StreamEvent& event) {
+  const RequestResult cut = RunRequest(*scheduler_, request_, [&](const StreamEvent& event) {
     shown += event.text;
     return false;
   });
@@ -114,10 +116,10 @@ TEST_F(RunRequestTest, WhatWasHeldBackComesAtTheEnd) {
 }
 
 TEST_F(RunRequestTest, ARequestMayHaveFewerRowsThanTheScheduler) {
-  const RequestResult free = RunRequest(*scheduler_, submission_);
+  const RequestResult free = RunRequest(*scheduler_, request_);
   EXPECT_GT(free.statistics.rows_peak, 2);
-  submission_.request.row_budget = 2;
-  const RequestResult few = RunRequest(*scheduler_, submission_);
+  request_.max_rows = 2;
+  const RequestResult few = RunRequest(*scheduler_, request_);
   EXPECT_EQ(few.statistics.rows_peak, 2);
   EXPECT_EQ(Ids(few), Ids(free));
 }

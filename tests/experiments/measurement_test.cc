@@ -140,11 +140,12 @@ class DemoMeasurement : public testing::Test {
     options.kv_positions = 256;
     options.threads = 1;
     backend_ = MakeCpuBackend(model_, options);
-    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
+    SchedulerOptions one = OneAtATime();
+    one.tokenizer = &tokenizer_;
+    scheduler_ = std::make_unique<Scheduler>(*backend_, one);
     m_.group = "g";
-    m_.tokenizer = &tokenizer_;
     for (const std::vector<int>& depths : {std::vector<int>{}, {1}, {1, 2}}) {
-      DecodeRequest request;
+      ResolvedRequest request;
       request.depths = depths;
       request.max_tokens = 12;
       m_.ways.push_back({fmt::format("way{}", depths.size()), request, scheduler_.get(), "greedy"});

@@ -12,8 +12,8 @@ namespace {
 // Planes that a text depends on: those of B up to its last depth, and the coda's wherever it is
 // read out. Greedy and coupled text depends on the last readout alone, but its drafts, and so its
 // speed, depend on the others.
-PagePlanes PlanesRead(const DecodeRequest& request, const ModelSpec& spec) {
-  PagePlanes planes{RecurrenceOf(request, spec)};
+PagePlanes PlanesRead(const ResolvedRequest& request, const ModelSpec& spec) {
+  PagePlanes planes{request.recurrence};
   if (spec.coda_layers > 0) planes.readouts = ReadoutDepths(request.depths, planes.recurrence);
   return planes;
 }
@@ -41,11 +41,11 @@ Admission::Admission(Backend& backend, KvLedger& ledger, KvPages& pages, const S
 bool Admission::Admit(Sequence& sequence) {
   if (!HaveCell()) return false;
   SequencePages pages(ledger_);
-  pages.Reserve(std::ssize(sequence.request.prompt) + sequence.request.max_tokens);
+  pages.Reserve(std::ssize(sequence.request->prompt) + sequence.request->max_tokens);
   const std::span<const int32_t> prompt = sequence.to_prefill();
   const auto length = static_cast<int64_t>(prompt.size());
   const Sequence* sibling = Sibling(sequence);
-  sequence.reads = PlanesRead(sequence.request, backend_.spec());
+  sequence.reads = PlanesRead(*sequence.request, backend_.spec());
   sequence.prompt_planes =
       sibling != nullptr
           ? sibling->prompt_planes
@@ -61,8 +61,9 @@ bool Admission::Admit(Sequence& sequence) {
     pages_.ForkRest(sibling->decoder->pages(), length, pages);
     known = length;
   }
-  sequence.decoder = std::make_unique<LoopSpec>(
-      sequence.request, backend_.spec(), backend_.options(), ledger_, std::move(pages), cost_);
+  sequence.decoder =
+      std::make_unique<LoopSpec>(sequence.request, sequence.choice, backend_.spec(),
+                                 backend_.options(), ledger_, std::move(pages), cost_);
   sequence.prefilled = sequence.committed = sequence.result.cached_tokens = known;
   sequence.stage = known < length ? Stage::kPrefill : Stage::kDecode;
   sequence.result.queue_seconds = sequence.waited.Seconds();
@@ -74,7 +75,7 @@ bool Admission::Admit(Sequence& sequence) {
 
 bool Admission::Resume(Sequence& sequence) {
   if (!HaveCell()) return false;
-  const int64_t prompt = std::ssize(sequence.request.prompt);
+  const int64_t prompt = std::ssize(sequence.request->prompt);
   SequencePages& pages = sequence.decoder->pages();
   if (!pages_.Grow(pages, std::max(prompt, sequence.decoder->decided() + 1),
                    CountRunning(sequences_)))

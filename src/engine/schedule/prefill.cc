@@ -28,7 +28,7 @@ void Prefill::Begin(Sequence& sequence) {
     if (known == std::ssize(prompt)) return EndOfPrompt(sequence);
   }
   const auto start = static_cast<size_t>(sequence.prefilled);
-  const int most = sequence.report_prefill ? std::min(sequence.part, chunk_) : chunk_;
+  const int most = sequence.tells_progress() ? std::min(sequence.part, chunk_) : chunk_;
   const size_t length = std::min(static_cast<size_t>(most), prompt.size() - start);
   const PrefillPlan plan{{sequence.decoder->pages().pages().data()},
                          static_cast<int32_t>(start),
@@ -37,8 +37,8 @@ void Prefill::Begin(Sequence& sequence) {
   end_ = static_cast<int64_t>(start + length);
   timer_.Reset();
   if (scored) {
-    ScorePrompt(backend_, plan, sequence.request.prompt, sequence.prompt_logprobs,
-                sequence.on_logits, sequence.scores);
+    ScorePrompt(backend_, plan, sequence.request->prompt, sequence.prompt_logprobs(),
+                sequence.request->on_logits, sequence.scores);
     ticket_ = kScored;
   } else {
     ticket_ = backend_.SubmitPrefill({&plan, 1});
@@ -59,9 +59,9 @@ void Prefill::Finish() {
   pages_.CachePrefix(prompt.first(static_cast<size_t>(end_)), sequence.decoder->pages(),
                      sequence.prompt_planes);
   if (end_ == std::ssize(prompt)) return EndOfPrompt(sequence);
-  if (!sequence.report_prefill) return;
+  if (!sequence.tells_progress()) return;
   if (timer_.Seconds() < kReportSeconds) sequence.part *= 2;
-  sequence.stream->PushPrefilled(end_, std::ssize(prompt));
+  sequence.stream->PushProgress(end_, std::ssize(prompt));
 }
 
 void Prefill::EndOfPrompt(Sequence& sequence) {

@@ -9,20 +9,21 @@
 namespace loopspec {
 
 void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int32_t> prompt,
-                 int top, const OnLogits& on_logits, std::vector<PromptLogprob>& scores) {
-  if (top >= 0) scores.resize(prompt.size() - 1);
+                 std::optional<int> top, const OnLogits& on_logits,
+                 std::vector<PromptLogprob>& scores) {
+  if (top) scores.resize(prompt.size() - 1);
   const std::vector<int>& depths = backend.options().readout_depths;
   const auto last = static_cast<int32_t>(
       chunk.recurrences > 0
           ? std::find(depths.begin(), depths.end(), chunk.recurrences) - depths.begin()
           : std::ssize(depths) - 1);
   std::vector<int32_t> ranking(static_cast<size_t>(backend.spec().vocab));
-  const auto count = std::min(static_cast<size_t>(std::max(top, 0)), ranking.size());
+  const auto count = std::min(static_cast<size_t>(top.value_or(0)), ranking.size());
   int32_t bad = -1;  // told below: nothing may be thrown from within the backend
   backend.Score(chunk, [&](int32_t position, int32_t readout, std::span<const float> logits) {
     if (on_logits && readout <= last)
       on_logits(position, depths[static_cast<size_t>(readout)], logits);
-    if (readout != last || top < 0) return;
+    if (readout != last || !top) return;
     if (!AllFinite(logits)) bad = position;
     const double total = LogSumExp(logits);
     // The same float wherever a token's log-probability is asked for: who is likeliest can be told

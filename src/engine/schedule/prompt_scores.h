@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,10 +13,11 @@
 namespace loopspec {
 
 // Prefills a chunk of `prompt` and puts the log-probability of the token after each of its
-// positions into scores[position], with the `top` likeliest tokens there; -1: no scores.
+// positions into scores[position], with the `top` likeliest tokens there; nothing: no scores.
 // `on_logits` gets the logits of all depths, where it is one. Throws Error when logits to be scored
 // are no numbers.
 void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int32_t> prompt,
-                 int top, const OnLogits& on_logits, std::vector<PromptLogprob>& scores);
+                 std::optional<int> top, const OnLogits& on_logits,
+                 std::vector<PromptLogprob>& scores);
 
 }  // namespace loopspec

@@ -59,13 +59,10 @@ void Scheduler::Start() {
 
 // ---- From other threads ----
 
-void Scheduler::Check(const Submission& submission) const {
-  const DecodeRequest& request = submission.request;
-  if (submission.choices < 1 || submission.choices > options_.max_queued)
-    throw FieldError("n", fmt::format("{}", submission.choices),
+void Scheduler::Check(const ResolvedRequest& request) const {
+  if (request.choices < 1 || request.choices > options_.max_queued)
+    throw FieldError("n", fmt::format("{}", request.choices),
                      fmt::format("1 to {}", options_.max_queued));
-  if (submission.prompt_logprobs < -1)
-    Fail("prompt logprobs is {}, expected 0 or more, or -1 for none", submission.prompt_logprobs);
   CheckRequest(request, backend_.spec(), backend_.options());
   CheckLimits(request, backend_.limits());
   const int64_t positions = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
@@ -76,36 +73,28 @@ void Scheduler::Check(const Submission& submission) const {
   }
 }
 
-std::shared_ptr<TokenStream> Scheduler::Submit(const Submission& submission) {
-  Check(submission);
-  auto stream = std::make_shared<TokenStream>(submission.choices, wakeup_, submission.tokenizer,
-                                              submission.text);
+std::shared_ptr<TokenStream> Scheduler::Submit(ResolvedRequest request) {
+  Check(request);
+  request.max_rows = std::min(Default(request.max_rows, options_.max_rows), options_.max_rows);
+  const std::shared_ptr<const ResolvedRequest> resolved =
+      Share(std::move(request), backend_.spec());
+  auto stream = std::make_shared<TokenStream>(resolved, wakeup_, options_.tokenizer);
   Sequences sequences;
-  for (int i = 0; i < submission.choices; ++i) {
+  for (int i = 0; i < resolved->choices; ++i) {
     auto sequence = std::make_unique<Sequence>();
+    sequence->request = resolved;
     sequence->choice = i;
-    sequence->tenant = submission.share;
-    sequence->weight = submission.weight;
-    sequence->priority = submission.priority;
-    sequence->request = submission.request;
-    sequence->request.choice = submission.request.choice + static_cast<uint32_t>(i);
-    sequence->request.row_budget =
-        std::min(Default(submission.request.row_budget, options_.max_rows), options_.max_rows);
-    sequence->prompt_logprobs = i == 0 ? submission.prompt_logprobs : -1;
-    if (i == 0) sequence->on_logits = submission.on_logits;
-    sequence->score_only = submission.request.max_tokens == 0;
-    sequence->report_prefill = i == 0 && submission.report_prefill;
     sequence->stream = stream;
-    sequence->result.prompt_tokens = std::ssize(sequence->request.prompt);
+    sequence->result.prompt_tokens = std::ssize(resolved->prompt);
     sequences.push_back(std::move(sequence));
   }
   {
     const std::lock_guard lock(shared_.mutex);
-    if (shared_.waiting + submission.choices > options_.max_queued) {
+    if (shared_.waiting + resolved->choices > options_.max_queued) {
       throw QueueFull(fmt::format("{} requests wait already, no more than {} may: try again later",
                                   shared_.waiting, options_.max_queued));
     }
-    shared_.waiting += submission.choices;
+    shared_.waiting += resolved->choices;
     ++shared_.submissions;
     for (auto& sequence : sequences) {
       sequence->submission = shared_.submissions;
@@ -159,7 +148,7 @@ Plan Scheduler::MakePlan(bool admission_open) {
   for (const auto& sequence : sequences_) {
     SequenceView view{sequence->stage, sequence->submission};
     view.tenant = tenants_.Of(*sequence).index;
-    view.priority = sequence->priority;
+    view.priority = sequence->request->priority;
     view.prompt_left = std::ssize(sequence->to_prefill()) - sequence->prefilled;
     view.work_left = sequence->work_left();
     view.begins = sequence->stage == Stage::kDecode && sequence->reported < options_.first_tokens;
@@ -193,14 +182,14 @@ void Scheduler::TakeIn() {
 void Scheduler::Tenants::Enter(const Sequence& sequence) {
   double least = by_id.empty() ? 0 : INFINITY;
   for (const auto& [id, tenant] : by_id) least = std::min(least, tenant.view.prefilled);
-  const auto [place, is_new] = by_id.try_emplace(sequence.tenant);
+  const auto [place, is_new] = by_id.try_emplace(sequence.request->share);
   if (is_new) place->second.view.prefilled = least;
-  place->second.view.weight = sequence.weight;
+  place->second.view.weight = sequence.request->weight;
   ++place->second.sequences;
 }
 
 void Scheduler::Tenants::Leave(const Sequence& sequence) {
-  if (--Of(sequence).sequences == 0) by_id.erase(sequence.tenant);
+  if (--Of(sequence).sequences == 0) by_id.erase(sequence.request->share);
 }
 
 void Scheduler::DropCancelled() {
@@ -243,8 +232,8 @@ bool Scheduler::AdmitOne(Sequence& sequence) {
   if (!fits || !waits) return fits;
   counters_.prompt_tokens += sequence.result.prompt_tokens;
   counters_.cached_tokens += sequence.result.cached_tokens;
-  if (sequence.report_prefill && sequence.stage == Stage::kPrefill)
-    sequence.stream->PushPrefilled(sequence.prefilled, std::ssize(sequence.to_prefill()));
+  if (sequence.tells_progress() && sequence.stage == Stage::kPrefill)
+    sequence.stream->PushProgress(sequence.prefilled, std::ssize(sequence.to_prefill()));
   const std::lock_guard lock(shared_.mutex);
   --shared_.waiting;
   return true;
@@ -293,7 +282,7 @@ void Scheduler::Decode() {
   decoding_.clear();
   for (const auto& sequence : sequences_) {
     if (sequence->stage != Stage::kDecode) continue;
-    if (sequence->score_only) {  // its prompt alone was asked for
+    if (sequence->score_only()) {  // its prompt alone was asked for
       Deliver(*sequence);
       continue;
     }
@@ -323,11 +312,11 @@ void Scheduler::Decode() {
 // Hands over what is new, and ends the sequence when nothing more comes.
 void Scheduler::Deliver(Sequence& sequence) {
   LoopSpec& decoder = *sequence.decoder;
-  if (sequence.prompt_logprobs >= 0 && sequence.reported == 0) {
+  if (sequence.prompt_logprobs() && !sequence.scores_told) {
     sequence.stream->PushPrompt(std::move(sequence.scores));
-    sequence.prompt_logprobs = -1;
+    sequence.scores_told = true;
   }
-  if (sequence.score_only) return End(sequence, FinishReason::kLength);
+  if (sequence.score_only()) return End(sequence, FinishReason::kLength);
   const std::vector<TraceEvent>& trace = decoder.trace();
   if (sequence.traced < trace.size()) {
     sequence.stream->PushSteps(
@@ -365,7 +354,7 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
     LoopSpec& decoder = *sequence.decoder;
     // The next request of a conversation begins with this answer.
     if (backend_.prefill_equals_decode() && reason != FinishReason::kError) {
-      std::vector<int32_t> text = sequence.request.prompt;
+      std::vector<int32_t> text = sequence.request->prompt;
       for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
       text.resize(std::min(text.size(), static_cast<size_t>(sequence.committed)));
       if (sequence.stage != Stage::kPreempted) {

@@ -54,26 +54,10 @@ struct SchedulerOptions {
   int prefill_chunk = 0;     // positions; 0: what the backend prefers
   int64_t cache_bytes = -1;  // see KvPages
   StepCost cost;             // of the backend's steps; without it rows are taken as free
+  const Tokenizer* tokenizer = nullptr;  // makes text of tokens; null: ids alone
   // See schedule.h. Tests that count steps leave out what goes by time.
   size_t first_tokens = 32;  // of an answer, beside which chunks of long prompts hold back
   double short_wait = 1;     // seconds that a short request waits for a place
-};
-
-struct Submission {
-  // `choice` counts from it; `row_budget` is at most the scheduler's, and counts for a request that
-  // has the step to itself. max_tokens may be 0: the prompt is only scored.
-  DecodeRequest request = {};
-  int choices = 1;
-  uint64_t share = 0;  // who asks: see schedule.h
-  double weight = 1;   // of the share
-  int priority = 0;
-  int prompt_logprobs = -1;  // -1: none; n: of the prompt's tokens, and the n likeliest ones
-  OnLogits on_logits = {};   // of the prompt's positions; null: they are not asked for
-  const Tokenizer* tokenizer = nullptr;  // makes text of the tokens; null: ids alone
-  IncrementalDecoder::Options text = {};
-  // Tells how far the prompt is (kPrefilled), which is cut so that something is told about ten
-  // times a second.
-  bool report_prefill = false;
 };
 
 class Scheduler {
@@ -83,7 +67,7 @@ class Scheduler {
   ~Scheduler();
 
   // Any thread. Throws Error for what cannot be served here at all, QueueFull when too many wait.
-  std::shared_ptr<TokenStream> Submit(const Submission& submission);
+  std::shared_ptr<TokenStream> Submit(ResolvedRequest request);
   EngineMetrics state() const;
 
   // Starts the thread that drives. Without it, the thread that calls Step does.
@@ -104,7 +88,7 @@ class Scheduler {
     std::unordered_map<uint64_t, Tenant> by_id;
     std::vector<TenantView> views;  // for the plan at hand
 
-    Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.tenant); }
+    Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.request->share); }
     void Enter(const Sequence& sequence);
     void Leave(const Sequence& sequence);
   };
@@ -117,7 +101,7 @@ class Scheduler {
     EngineMetrics published;
   };
 
-  void Check(const Submission& submission) const;
+  void Check(const ResolvedRequest& request) const;
   void TakeIn();
   void DropCancelled();
 

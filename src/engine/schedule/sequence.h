@@ -1,10 +1,11 @@
-// One choice of a submission, as the scheduler keeps it.
+// One choice of a request, as the scheduler keeps it.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,22 +14,13 @@
 #include "engine/schedule/prefix_cache.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/token_stream.h"
-#include "loopspec/request.h"
 
 namespace loopspec {
 
 struct Sequence {
-  uint64_t submission = 0;  // in order of arrival
-  uint64_t tenant = 0;      // who asks
-  double weight = 1;        // of the tenant
-  int priority = 0;         // within it
+  std::shared_ptr<const ResolvedRequest> request;  // shared with the other choices of it
   int choice = 0;
-  DecodeRequest request;
-  int prompt_logprobs = -1;
-  OnLogits on_logits;
-  bool score_only = false;
-  bool report_prefill = false;  // and then ...
-  int part = kPageSize;         // ... so many positions of the prompt come next
+  uint64_t submission = 0;  // in order of arrival
   std::shared_ptr<TokenStream> stream;
 
   Stage stage = Stage::kWaiting;
@@ -37,7 +29,9 @@ struct Sequence {
   PagePlanes prompt_planes;           // that its pages of the prompt hold, prefilled or found
   int64_t prefilled = 0;              // positions of the prompt that lie in KV pages
   int64_t committed = 0;              // positions that do, the prompt's included
+  int part = kPageSize;  // positions of the prompt that come next, where progress is told
   std::vector<PromptLogprob> scores;
+  bool scores_told = false;        // the stream has them
   size_t reported = 0;             // tokens that the stream has
   size_t traced = 0;               // events of the branches that it has, where they are asked for
   std::vector<std::byte> swapped;  // keys and values, while preempted
@@ -48,8 +42,15 @@ struct Sequence {
   Timer decoded;   // since the prompt was read
   ChoiceResult result;
 
+  // What is asked about the prompt is told by the first choice alone.
+  std::optional<int> prompt_logprobs() const {
+    return choice == 0 ? request->prompt_logprobs : std::nullopt;
+  }
+  bool wants_logits() const { return choice == 0 && request->on_logits; }
+  bool tells_progress() const { return choice == 0 && request->progress; }
   // Every position of the prompt is computed here, none taken from the cache.
-  bool scored() const { return prompt_logprobs >= 0 || on_logits; }
+  bool scored() const { return prompt_logprobs() || wants_logits(); }
+  bool score_only() const { return request->max_tokens == 0; }
   bool running() const { return stage == Stage::kPrefill || stage == Stage::kDecode; }
   // Planes that pages of the answer hold where tokens were decided without drafts.
   PagePlanes undrafted_planes() const {
@@ -59,12 +60,12 @@ struct Sequence {
   }
   // Positions that are still to be computed, at most.
   int64_t work_left() const {
-    return std::ssize(to_prefill()) - prefilled + request.max_tokens -
+    return std::ssize(to_prefill()) - prefilled + request->max_tokens -
            static_cast<int64_t>(reported);
   }
   // The prompt without its last token, which is the first branch.
   std::span<const int32_t> to_prefill() const {
-    return std::span(request.prompt).first(request.prompt.size() - 1);
+    return std::span(request->prompt).first(request->prompt.size() - 1);
   }
 };
 

@@ -16,13 +16,19 @@ void Wakeup::Wait() {
   signalled_ = false;
 }
 
-TokenStream::TokenStream(int choices, std::shared_ptr<Wakeup> engine, const Tokenizer* tokenizer,
-                         const IncrementalDecoder::Options& text)
-    : engine_(std::move(engine)),
-      last_tokens_(static_cast<size_t>(choices), -1),
-      results_(static_cast<size_t>(choices)),
-      unfinished_(choices) {
-  for (int i = 0; i < choices && tokenizer != nullptr; ++i)
+TokenStream::TokenStream(std::shared_ptr<const ResolvedRequest> request,
+                         std::shared_ptr<Wakeup> engine, const Tokenizer* tokenizer)
+    : request_(std::move(request)),
+      engine_(std::move(engine)),
+      last_tokens_(static_cast<size_t>(request_->choices), -1),
+      results_(static_cast<size_t>(request_->choices)),
+      unfinished_(request_->choices) {
+  if (tokenizer == nullptr || request_->laboratory.ids_alone) return;
+  IncrementalDecoder::Options text;
+  text.skip_special = !request_->show_special;
+  text.stop = request_->stop;
+  text.hidden = request_->hidden_tokens;
+  for (int i = 0; i < request_->choices; ++i)
     decoders_.push_back(std::make_unique<IncrementalDecoder>(*tokenizer, text));
 }
 
@@ -87,8 +93,8 @@ void TokenStream::Push(StreamEvent event, F change) {
   }
 }
 
-void TokenStream::PushPrefilled(int64_t done, int64_t total) {
-  StreamEvent event{StreamEvent::Kind::kPrefilled, 0, {}, {}};
+void TokenStream::PushProgress(int64_t done, int64_t total) {
+  StreamEvent event{StreamEvent::Kind::kProgress, 0, {}, {}};
   event.prefilled = done;
   event.to_prefill = total;
   Push(std::move(event), [] {});

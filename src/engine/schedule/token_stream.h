@@ -1,4 +1,4 @@
-// What one submission has produced so far: filled by the engine's thread, read by any other.
+// What one request has produced so far: filled by the engine's thread, read by any other.
 //
 // The engine never waits for a reader: events are kept until they are read. There are at most as
 // many as the request may have tokens, so what a slow reader costs is bounded by its request.
@@ -77,9 +77,9 @@ struct StreamEvent {
   enum class Kind {
     kPrompt,  // the prompt has been scored: TokenStream::prompt_logprobs
     kToken,
-    kPrefilled,  // part of the prompt has been read: only where it is asked for
-    kSteps,      // what a step did to the branches; only of requests with `trace`
-    kEnd,        // of this choice: TokenStream::result
+    kProgress,  // part of the prompt has been read: only where it is asked for
+    kSteps,     // what a step did to the branches; only of requests with `trace`
+    kEnd,       // of this choice: TokenStream::result
   };
   Kind kind = Kind::kToken;
   int choice = 0;
@@ -89,14 +89,14 @@ struct StreamEvent {
   std::string text;
   std::vector<TraceEvent> steps = {};
   std::chrono::steady_clock::time_point time = {};
-  int64_t prefilled = 0, to_prefill = 0;  // kPrefilled: positions done, of all
+  int64_t prefilled = 0, to_prefill = 0;  // kProgress: positions done, of all
 };
 
 class TokenStream {
  public:
   // Text is made where `tokenizer` is not null, which must outlive the stream.
-  TokenStream(int choices, std::shared_ptr<Wakeup> engine, const Tokenizer* tokenizer,
-              const IncrementalDecoder::Options& text);
+  TokenStream(std::shared_ptr<const ResolvedRequest> request, std::shared_ptr<Wakeup> engine,
+              const Tokenizer* tokenizer);
 
   // ---- For the reader ----
   enum class Status { kEvent, kTimeout, kDone };
@@ -108,7 +108,8 @@ class TokenStream {
   // readers that must not wait. It must not wait either.
   void OnReady(std::function<void()> notify);
 
-  int choices() const { return static_cast<int>(results_.size()); }
+  const ResolvedRequest& request() const { return *request_; }
+  int choices() const { return request_->choices; }
   // After the choice's kEnd.
   ChoiceResult result(int choice) const;
   // After kPrompt: for every token of the prompt but the first.
@@ -116,7 +117,7 @@ class TokenStream {
 
   // ---- For the engine ----
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-  void PushPrefilled(int64_t done, int64_t total);
+  void PushProgress(int64_t done, int64_t total);
   void PushPrompt(std::vector<PromptLogprob> logprobs);
   // False when the text ends here, with a stop string. `last`: no token of this choice follows.
   bool PushToken(int choice, const CommittedToken& token, bool last);
@@ -128,6 +129,7 @@ class TokenStream {
   template <typename F>
   void Push(StreamEvent event, F change);
 
+  const std::shared_ptr<const ResolvedRequest> request_;
   const std::shared_ptr<Wakeup> engine_;
   std::vector<std::unique_ptr<IncrementalDecoder>> decoders_;  // by choice; the engine's alone
   std::vector<int32_t> last_tokens_;                           // likewise

@@ -51,7 +51,7 @@ class Comparison {
   EqualityResult Run() {
     Timer timer;
     while (result_.tokens < request_.tokens && !result_.out_of_time) {
-      DecodeRequest decode;
+      ResolvedRequest decode;
       decode.prompt = prompt_(result_.texts++);
       decode.max_tokens =
           static_cast<int>(std::min<int64_t>(request_.text, request_.tokens - result_.tokens));
@@ -65,12 +65,12 @@ class Comparison {
       result_.autoregressive_steps += reference.steps;
       for (EqualityResult::Set& set : result_.sets) {
         decode.depths = set.depths;
-        decode.row_budget = set.row_budget;
+        decode.max_rows = set.max_rows;
         // Groups and early children change from text to text.
         const int groups[] = {1, 3, 0, 5, 2};
         const size_t round = static_cast<size_t>(result_.texts) + set.depths.size();
         decode.group = groups[round % std::size(groups)];
-        decode.early = round % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+        decode.guesses = round % 2 == 0;
         const Record ours = Decode(decode, &reference, &set);
         set.steps += ours.steps;
         set.tokens += static_cast<int64_t>(reference.tokens.size());
@@ -85,7 +85,7 @@ class Comparison {
 
  private:
   // Records the logits, or compares them with a reference as they come.
-  Record Decode(const DecodeRequest& request, const Record* reference, EqualityResult::Set* set) {
+  Record Decode(const ResolvedRequest& request, const Record* reference, EqualityResult::Set* set) {
     Record record;
     VerdictLog log;
     std::vector<int32_t> text = request.prompt;
@@ -112,7 +112,7 @@ class Comparison {
         if (!same) Note(*set, at, "other bits in the verifying logits");
       });
     }});
-    const RequestResult generated = RunRequest(*scheduler_, {.request = request});
+    const RequestResult generated = RunRequest(*scheduler_, request);
     scheduler_->set_hooks({});
     for (const CommittedToken& token : generated.tokens) record.tokens.push_back(token.token);
     record.steps = generated.statistics.steps;
@@ -135,7 +135,7 @@ class Comparison {
     if (!result_.first_difference.empty()) return;
     result_.first_difference =
         fmt::format("depths {} with {} rows, text {}, token {}: {}", fmt::join(set.depths, ","),
-                    set.row_budget, result_.texts - 1, token, what);
+                    set.max_rows, result_.texts - 1, token, what);
   }
 
   EqualityRequest request_;

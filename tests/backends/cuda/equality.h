@@ -22,7 +22,7 @@ struct EqualityRequest {
 struct EqualityResult {
   struct Set {
     std::vector<int> depths;
-    int row_budget = 0;
+    int max_rows = 0;
     int64_t tokens = 0, equal_tokens = 0, equal_logits = 0;
     int64_t steps = 0;  // recurrences
   };

@@ -155,7 +155,7 @@ int Equal(const Arguments& arguments) {
     fmt::print(
         "{:<16} depths {:<7} rows {:<4} {} of {} ids equal, {} of {} logits equal bit for bit, "
         "{:.2f}x fewer recurrences\n",
-        results.name(), depths, set.row_budget == 0 ? "all" : std::to_string(set.row_budget),
+        results.name(), depths, set.max_rows == 0 ? "all" : std::to_string(set.max_rows),
         set.equal_tokens, set.tokens, set.equal_logits, set.tokens,
         static_cast<double>(result.autoregressive_steps) / static_cast<double>(set.steps));
     compared += set.tokens;
@@ -183,9 +183,9 @@ struct Timing {
 
 // A run of a request; the better of `best` and it.
 Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
-                    const DecodeRequest& request, double bandwidth, Timing best) {
+                    const ResolvedRequest& request, double bandwidth, Timing best) {
   Scheduler scheduler(backend, OneAtATime(cost));
-  const RequestResult run = RunRequest(scheduler, {.request = request});
+  const RequestResult run = RunRequest(scheduler, request);
   if (run.tokens_per_second() <= best.tokens_per_second) return best;
   const RequestTimes& t = run.times;
   const DecodeStatistics& s = run.statistics;
@@ -254,12 +254,12 @@ int Time(const Arguments& arguments) {
   const AssumedGuesses guesses(assume, model.spec.vocab);
   for (int round = 0; round < repeat; ++round) {
     for (TimedKeys& keys : timed) {
-      DecodeRequest request;
+      ResolvedRequest request;
       request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
       request.max_tokens = tokens;
       keys.plain = TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth, keys.plain);
       request.depths = depths;
-      request.guesses = &guesses;
+      request.laboratory.guess_source = &guesses;
       for (size_t i = 0; i < groups.size(); ++i) {
         request.group = groups[i];
         keys.ours[i] =

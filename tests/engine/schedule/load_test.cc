@@ -37,17 +37,17 @@ BackendOptions Options(const Model& model, int64_t positions) {
 enum class How { kGreedy, kCoupled, kCascade };
 
 // Lengths from a few tokens to hundreds; a third begin alike, some repeat others whole.
-DecodeRequest MakeRequest(const Model& model, const std::vector<std::vector<int32_t>>& prompts,
-                          How how, uint32_t i, int longest) {
+ResolvedRequest MakeRequest(const Model& model, const std::vector<std::vector<int32_t>>& prompts,
+                            How how, uint32_t i, int longest) {
   std::mt19937 random(i % 40);
-  DecodeRequest request;
+  ResolvedRequest request;
   request.prompt = prompts[random() % prompts.size()];
   if (random() % 3 == 0) {
     const std::vector<int32_t> before = RandomTokens(model.spec, 64 * (1 + random() % 3), 7);
     request.prompt.insert(request.prompt.begin(), before.begin(), before.end());
   }
   request.depths = model.spec.recurrence == 4 ? std::vector{1, 2} : std::vector{2, 8};
-  request.early = EarlyChildren::kLookup;
+  request.guesses = true;
   request.group = 0;
   request.max_tokens = 1 + static_cast<int>(random() % static_cast<uint32_t>(longest));
   request.seed = random() % 100;
@@ -87,8 +87,7 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
       std::vector<std::shared_ptr<TokenStream>> streams;
       for (uint32_t i = client; i < count; i += 8) {
         mine.push_back(i);
-        streams.push_back(
-            scheduler.Submit({.request = MakeRequest(model, prompts, how, i, longest)}));
+        streams.push_back(scheduler.Submit(MakeRequest(model, prompts, how, i, longest)));
         std::this_thread::sleep_for(std::chrono::milliseconds(3 * client));
       }
       for (size_t s = 0; s < streams.size(); ++s) {
@@ -107,7 +106,7 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
   for (uint32_t i = 0; i < count; ++i) {
     std::vector<int32_t> expected;
     for (const CommittedToken& token :
-         RunRequest(alone, {.request = MakeRequest(model, prompts, how, i, longest)}).tokens)
+         RunRequest(alone, MakeRequest(model, prompts, how, i, longest)).tokens)
       expected.push_back(token.token);
     ASSERT_NE(results[i].finish_reason, FinishReason::kError) << results[i].error;
     if (results[i].finish_reason == FinishReason::kCancelled) {
@@ -169,8 +168,8 @@ bool Busy(const EngineMetrics& state) {
   return state.waiting + state.prefilling + state.decoding + state.preempted > 0;
 }
 
-DecodeRequest FillsAllPages(const Model& model, const Backend& backend) {
-  DecodeRequest request;
+ResolvedRequest FillsAllPages(const Model& model, const Backend& backend) {
+  ResolvedRequest request;
   request.prompt = RandomTokens(model.spec, static_cast<size_t>(64 * backend.pages() - 63), 11);
   request.max_tokens = 1;
   return request;
@@ -215,18 +214,18 @@ Left RunRounds(const Model& model, const std::vector<std::vector<int32_t>>& prom
     };
     for (int round = 0; round < rounds; ++round) {
       for (int i = 0; i < per_round; ++i) {
-        DecodeRequest request = MakeRequest(model, prompts, static_cast<How>(random() % 3),
-                                            static_cast<uint32_t>(random() % 1000), 6);
+        ResolvedRequest request = MakeRequest(model, prompts, static_cast<How>(random() % 3),
+                                              static_cast<uint32_t>(random() % 1000), 6);
         request.prompt.resize(1 + random() % request.prompt.size());
-        streams.push_back(
-            scheduler.Submit({.request = request, .choices = random() % 8 == 0 ? 2 : 1}));
+        request.choices = random() % 8 == 0 ? 2 : 1;
+        streams.push_back(scheduler.Submit(request));
         if (leak) leak(round * per_round + i, streams.back());
         // Those that are cancelled later may have come to their end.
         if (random() % 20 == 0) streams.back()->Cancel();
         if (streams.size() > 24) finish_one();
       }
       while (!streams.empty()) finish_one();
-      streams.push_back(scheduler.Submit({.request = FillsAllPages(model, *backend)}));
+      streams.push_back(scheduler.Submit(FillsAllPages(model, *backend)));
       StreamEvent event;
       while (streams.front()->Next(event) == TokenStream::Status::kEvent) {
       }

@@ -78,11 +78,12 @@ std::vector<Outcome> Read(TokenStream& stream) {
   return outcomes;
 }
 
-std::vector<int32_t> Alone(FakeModel& model, const DecodeRequest& request) {
+std::vector<int32_t> Alone(FakeModel& model, const ResolvedRequest& request, int choice = 0) {
   FakeBackend backend(model, {1, 2}, 64, 1024);
   backend.set_decider(DecideLikeTheCpu());
   KvLedger ledger(backend.pages(), 64);
-  LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+  LoopSpec decoder(Share(request, model.spec()), choice, model.spec(), backend.options(), ledger,
+                   SequencePages(ledger, std::ssize(request.prompt) + int64_t{request.max_tokens}));
   StepPlan plan;
   Drive(backend, decoder, plan);
   std::vector<int32_t> ids;
@@ -97,8 +98,8 @@ std::vector<int32_t> Tokens(size_t count, uint32_t seed) {
   return tokens;
 }
 
-DecodeRequest Plain(size_t prompt, int max_tokens, uint32_t seed) {
-  DecodeRequest request;
+ResolvedRequest Plain(size_t prompt, int max_tokens, uint32_t seed) {
+  ResolvedRequest request;
   request.prompt = Tokens(prompt, seed);
   request.depths = {1, 2};
   request.max_tokens = max_tokens;
@@ -106,9 +107,9 @@ DecodeRequest Plain(size_t prompt, int max_tokens, uint32_t seed) {
 }
 
 // Requests of all kinds and lengths; every third begins like others.
-DecodeRequest Mixed(uint32_t i) {
+ResolvedRequest Mixed(uint32_t i) {
   std::mt19937 random(i);
-  DecodeRequest request = Plain(1 + random() % 200, 1 + static_cast<int>(random() % 150), i);
+  ResolvedRequest request = Plain(1 + random() % 200, 1 + static_cast<int>(random() % 150), i);
   if (i % 3 == 0) {
     std::vector<int32_t> prompt = Tokens(64 * (1 + i % 2), 77);
     prompt.insert(prompt.end(), request.prompt.begin(), request.prompt.end());
@@ -116,13 +117,30 @@ DecodeRequest Mixed(uint32_t i) {
   }
   const std::vector<std::vector<int>> depths = {{1, 2}, {}, {2}, {1}};
   request.depths = depths[random() % depths.size()];
-  request.early = random() % 2 == 0 ? EarlyChildren::kLookup : EarlyChildren::kOff;
+  request.guesses = random() % 2 == 0;
   request.group = static_cast<int>(random() % 3);
   request.seed = i;
   if (i % 4 != 0) request.sampling.temperature = 0.9f;
   if (i % 4 == 1) request.sampling.sampler = Sampler::kCoupled;
   if (i % 4 == 2) request.sampling.frequency_penalty = 0.3f;
   if (i % 5 == 0) request.stop_tokens = {static_cast<int32_t>(i % kFakeVocab)};
+  return request;
+}
+
+ResolvedRequest Choices(ResolvedRequest request, int choices) {
+  request.choices = choices;
+  return request;
+}
+
+// With log-probabilities of its prompt.
+ResolvedRequest Scored(ResolvedRequest request, int prompt_logprobs) {
+  request.prompt_logprobs = prompt_logprobs;
+  return request;
+}
+
+ResolvedRequest OfShare(ResolvedRequest request, uint64_t share, double weight = 1) {
+  request.share = share;
+  request.weight = weight;
   return request;
 }
 
@@ -170,7 +188,7 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
       for (int turn = 0; busy || streams.size() < 64; ++turn) {
         ASSERT_LT(turn, 100000);
         if (streams.size() < 64 && random() % 2 == 0)
-          streams.push_back(scheduler.Submit({.request = Mixed(streams.size())}));
+          streams.push_back(scheduler.Submit(Mixed(streams.size())));
         if (random() % 50 == 0 && !streams.empty()) {
           const size_t which = random() % streams.size();
           if (which % 6 == 1) streams[which]->Cancel();
@@ -211,14 +229,14 @@ TEST(Scheduler, PreemptedAndResumedWithTheSameText) {
     backend.equal = cells == 12;
     Scheduler scheduler(backend);
     const auto request = [](uint32_t i) {
-      DecodeRequest made = Mixed(i);
+      ResolvedRequest made = Mixed(i);
       made.stop_tokens.clear();
       made.prompt = Tokens(i % 3 == 2 ? 300 : 40, i);
       made.max_tokens = 200 + static_cast<int>(i);
       return made;
     };
     std::vector<std::shared_ptr<TokenStream>> streams;
-    for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+    for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit(request(i)));
     int turns = 0;
     while (scheduler.Step()) ASSERT_LT(++turns, 100000);
     int times = 0;
@@ -248,12 +266,14 @@ TEST(Scheduler, ASequenceThatIsAloneAndShortOfPagesGivesItsOwnUp) {
   SchedulerOptions options;
   options.first_tokens = 0;
   Scheduler scheduler(backend, options);
-  DecodeRequest second = Plain(64 * 4 + 1, 64 * (kPages - 4) - 1, 1);
-  DecodeRequest first = second;
+  ResolvedRequest second = Plain(64 * 4 + 1, 64 * (kPages - 4) - 1, 1);
+  second.share = 2;
+  ResolvedRequest first = second;
+  first.share = 1;
   first.prompt.resize(64 * 3 + 1);
   first.max_tokens = 1;
-  const auto before = scheduler.Submit({.request = first, .share = 1});
-  const auto stream = scheduler.Submit({.request = second, .share = 2});
+  const auto before = scheduler.Submit(first);
+  const auto stream = scheduler.Submit(second);
   int turns = 0;
   while (scheduler.Step()) ASSERT_LT(++turns, 10000);
   const Outcome outcome = Read(*stream)[0];
@@ -271,21 +291,21 @@ TEST(Scheduler, StreamsAdvanceTogetherAndPromptsDoNotStallThem) {
   Scheduler scheduler(backend, options);
   std::vector<std::shared_ptr<TokenStream>> streams;
   for (uint32_t i = 0; i < 8; ++i) {
-    DecodeRequest request = Plain(2, 400, i);
+    ResolvedRequest request = Plain(2, 400, i);
     request.depths = {};
-    streams.push_back(scheduler.Submit({.request = request}));
+    streams.push_back(scheduler.Submit(request));
   }
   while (scheduler.state().decoding < 8) scheduler.Step();
   std::vector<size_t> tokens(8);
   for (auto& stream : streams) Read(*stream);
   // Two long prompts arrive: 64 chunks to prefill, each beside a step.
   const auto long_one = [](uint32_t seed) {
-    DecodeRequest request = Plain(1025, 1, seed);
+    ResolvedRequest request = Plain(1025, 1, seed);
     request.depths = {};
     return request;
   };
-  const auto first = scheduler.Submit({.request = long_one(100)});
-  const auto second = scheduler.Submit({.request = long_one(101)});
+  const auto first = scheduler.Submit(long_one(100));
+  const auto second = scheduler.Submit(long_one(101));
   backend.most_between_steps = 0;
   for (int turn = 0; turn < 64; ++turn) {
     const int before = backend.prefilled;
@@ -313,14 +333,14 @@ TEST(Scheduler, PromptsAreWaitedForAfterOneStep) {
   WatchedBackend backend(model, 32, 4096);
   backend.starved = true;
   Scheduler scheduler(backend);
-  DecodeRequest request = Plain(20, 400, 1);
+  ResolvedRequest request = Plain(20, 400, 1);
   request.depths = {};
-  const auto first = scheduler.Submit({.request = request});
+  const auto first = scheduler.Submit(request);
   for (int i = 0; i < 8; ++i) scheduler.Step();
   const size_t before = Read(*first)[0].ids.size();
   ASSERT_GT(before, 0u);
   request.prompt = Tokens(60, 2);  // two chunks
-  const auto second = scheduler.Submit({.request = request});
+  const auto second = scheduler.Submit(request);
   size_t turns = 0;
   while (Read(*second)[0].ids.empty() && turns < 100) {
     scheduler.Step();
@@ -344,11 +364,11 @@ TEST(Scheduler, SpeculationFadesUnderLoadAndComesBack) {
     const int64_t steps = scheduler.state().steps;
     std::vector<std::shared_ptr<TokenStream>> all;
     const auto request = [&](uint32_t i) {
-      DecodeRequest made = Plain(3, 100, i);
+      ResolvedRequest made = Plain(3, 100, i);
       made.sampling.temperature = temperature;
       return made;
     };
-    for (uint32_t i = 0; i < streams; ++i) all.push_back(scheduler.Submit({.request = request(i)}));
+    for (uint32_t i = 0; i < streams; ++i) all.push_back(scheduler.Submit(request(i)));
     backend.most_rows = 0;
     while (scheduler.Step()) {
     }
@@ -385,7 +405,7 @@ TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
   Scheduler scheduler(backend, options);
   std::vector<std::shared_ptr<TokenStream>> streams;
   const auto request = [](uint32_t i) { return Plain(3, 40 + 40 * static_cast<int>(i), i); };
-  for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+  for (uint32_t i = 0; i < 12; ++i) streams.push_back(scheduler.Submit(request(i)));
   while (scheduler.Step()) {
   }
   std::vector<int64_t> drafted;
@@ -407,8 +427,7 @@ TEST(Scheduler, FewDraftsAdvanceWhileAFirstTokenIsAwaited) {
   options.cost.recurrence = {1, 1, 1, 1.5, 3, 6, 12, 24, 48};  // six rows cost a quarter more
   Scheduler scheduler(backend, options);
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (uint32_t i = 0; i < 2; ++i)
-    streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
+  for (uint32_t i = 0; i < 2; ++i) streams.push_back(scheduler.Submit(Plain(2, 400, i)));
   const auto rows_of = [&](int turns) {
     backend.most_rows = 0;
     for (int turn = 0; turn < turns; ++turn) scheduler.Step();
@@ -416,7 +435,7 @@ TEST(Scheduler, FewDraftsAdvanceWhileAFirstTokenIsAwaited) {
   };
   rows_of(10);
   EXPECT_EQ(rows_of(10), 8);  // every draft is right: four rows each
-  streams.push_back(scheduler.Submit({.request = Plain(2, 400, 2)}));
+  streams.push_back(scheduler.Submit(Plain(2, 400, 2)));
   std::vector<int32_t> first;
   for (int turn = 0; first.empty(); ++turn) {
     ASSERT_LT(turn, kRecurrence + 2);
@@ -433,13 +452,12 @@ TEST(Scheduler, PromptsDoNotWaitForMoreThanATokenOfEachStream) {
   WatchedBackend backend(model, 64, 64 * 200);
   Scheduler scheduler(backend);
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (uint32_t i = 0; i < 4; ++i)
-    streams.push_back(scheduler.Submit({.request = Plain(2, 400, i)}));
+  for (uint32_t i = 0; i < 4; ++i) streams.push_back(scheduler.Submit(Plain(2, 400, i)));
   while (scheduler.state().decoding < 4) scheduler.Step();
   for (int turn = 0; turn < 10; ++turn) scheduler.Step();  // until drafts are accepted in every one
   for (auto& stream : streams) Read(*stream);
   constexpr int kChunks = 16;
-  const auto prompt = scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, 100)});
+  const auto prompt = scheduler.Submit(Plain(32 * kChunks + 1, 1, 100));
   const int before = backend.prefilled;
   int turns = 0;
   for (; backend.prefilled - before < 32 * kChunks; ++turns) {
@@ -462,12 +480,12 @@ TEST(Scheduler, ShortPromptsDoNotStarveALongOne) {
   options.first_tokens = 0;
   Scheduler scheduler(backend, options);
   constexpr int kChunks = 20;
-  const auto longest = scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, 100)});
+  const auto longest = scheduler.Submit(Plain(32 * kChunks + 1, 1, 100));
   std::vector<std::shared_ptr<TokenStream>> others;
   int turns = 0;
   for (; Read(*longest)[0].ids.empty(); ++turns) {
     ASSERT_LT(turns, 6 * kChunks);
-    others.push_back(scheduler.Submit({.request = Plain(30, 1, 201 + turns)}));
+    others.push_back(scheduler.Submit(Plain(30, 1, 201 + turns)));
     scheduler.Step();
   }
   EXPECT_GE(turns, kChunks);
@@ -488,13 +506,13 @@ TEST(Scheduler, PromptsThatComeTogetherShareTheirBeginning) {
     options.prefill_chunk = kPageSize;
     Scheduler scheduler(backend, options);
     const auto request = [](uint32_t i) {
-      DecodeRequest made = Plain(20, 10, i);
+      ResolvedRequest made = Plain(20, 10, i);
       const std::vector<int32_t> shared = Tokens(64 * 4, 9);
       made.prompt.insert(made.prompt.begin(), shared.begin(), shared.end());
       return made;
     };
     std::vector<std::shared_ptr<TokenStream>> streams;
-    for (uint32_t i = 0; i < 8; ++i) streams.push_back(scheduler.Submit({.request = request(i)}));
+    for (uint32_t i = 0; i < 8; ++i) streams.push_back(scheduler.Submit(request(i)));
     while (scheduler.Step()) {
     }
     int64_t cached = 0;
@@ -517,8 +535,7 @@ TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {
   options.max_running = 2;
   Scheduler scheduler(backend, options);
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (uint32_t i = 0; i < 4; ++i)
-    streams.push_back(scheduler.Submit({.request = Plain(10, 50, i)}));
+  for (uint32_t i = 0; i < 4; ++i) streams.push_back(scheduler.Submit(Plain(10, 50, i)));
   backend.fail_step = 20;
   while (scheduler.Step()) {
   }
@@ -538,9 +555,9 @@ TEST(Scheduler, AFailedStepAnswersItsRequestsAndTheEngineLivesOn) {
   ExpectNothingHeld(scheduler);
 
   // A prompt that fails takes nobody along.
-  const auto running = scheduler.Submit({.request = Plain(10, 50, 10)});
+  const auto running = scheduler.Submit(Plain(10, 50, 10));
   scheduler.Step();
-  const auto failing = scheduler.Submit({.request = Plain(100, 50, 11)});
+  const auto failing = scheduler.Submit(Plain(100, 50, 11));
   backend.fail_prefill = 1;
   while (scheduler.Step()) {
   }
@@ -553,8 +570,8 @@ TEST(Scheduler, AReadersOwnMistakeHurtsNobody) {
   FakeModel model(7, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 100);
   Scheduler scheduler(backend);
-  const auto first = scheduler.Submit({.request = Plain(10, 50, 1)});
-  const auto second = scheduler.Submit({.request = Plain(10, 50, 2)});
+  const auto first = scheduler.Submit(Plain(10, 50, 1));
+  const auto second = scheduler.Submit(Plain(10, 50, 2));
   int called = 0;
   first->OnReady([&] {
     ++called;
@@ -575,9 +592,9 @@ TEST(Scheduler, CancellationFreesEverythingWithinATurn) {
   options.cache_bytes = 0;
   Scheduler scheduler(backend, options);
   for (int turns = 0; turns < 60; ++turns) {
-    const auto prefilled = scheduler.Submit({.request = Plain(500, 50, 1)});
-    const auto decoded = scheduler.Submit({.request = Plain(10, 50, 2)});
-    const auto queued = scheduler.Submit({.request = Plain(10, 50, 3)});
+    const auto prefilled = scheduler.Submit(Plain(500, 50, 1));
+    const auto decoded = scheduler.Submit(Plain(10, 50, 2));
+    const auto queued = scheduler.Submit(Plain(10, 50, 3));
     for (int i = 0; i < turns; ++i) scheduler.Step();
     for (const auto& stream : {prefilled, decoded, queued}) stream->Cancel();
     scheduler.Step();
@@ -597,7 +614,7 @@ TEST(Scheduler, AdmissionComesFirstInAStep) {
   FakeModel model(8, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 20);
   Scheduler scheduler(backend);
-  const auto stream = scheduler.Submit({.request = Plain(20, 50, 1), .choices = 2});
+  const auto stream = scheduler.Submit(Choices(Plain(20, 50, 1), 2));
   scheduler.Step();
   EXPECT_EQ(scheduler.state().decoding, 1);
   EXPECT_EQ(scheduler.state().waiting, 1);
@@ -615,7 +632,7 @@ TEST(Scheduler, TheClockOfDecodingStartsAfterTheQueue) {
   WatchedBackend backend(model, 64, 64 * 20);
   Scheduler scheduler(backend);
   const Timer since_submission;
-  const auto stream = scheduler.Submit({.request = Plain(300, 20, 1), .choices = 2});
+  const auto stream = scheduler.Submit(Choices(Plain(300, 20, 1), 2));
   while (scheduler.Step()) {
   }
   const double elapsed = since_submission.Seconds();
@@ -628,8 +645,8 @@ TEST(Scheduler, CancelsAPreemptedRequest) {
   FakeModel model(8, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 64, 64 * 5);
   Scheduler scheduler(backend);
-  const auto older = scheduler.Submit({.request = Plain(60, 250, 1)});
-  const auto younger = scheduler.Submit({.request = Plain(60, 250, 2)});
+  const auto older = scheduler.Submit(Plain(60, 250, 1));
+  const auto younger = scheduler.Submit(Plain(60, 250, 2));
   while (scheduler.state().preempted == 0) ASSERT_TRUE(scheduler.Step());
   younger->Cancel();
   scheduler.Step();
@@ -647,34 +664,33 @@ TEST(Scheduler, RefusesWhatItCannotServeAndSaysWhenItIsFull) {
   SchedulerOptions options;
   options.max_queued = 3;
   Scheduler scheduler(backend, options);
-  const auto refusal = [&](const Submission& submission) -> std::string {
+  const auto refusal = [&](const ResolvedRequest& request) -> std::string {
     try {
-      scheduler.Submit(submission);
+      scheduler.Submit(request);
     } catch (const Error& error) {
       return error.what();
     }
     return "accepted";
   };
-  EXPECT_NE(refusal({.request = DecodeRequest{}}).find("prompt is empty"), std::string::npos);
-  EXPECT_NE(refusal({.request = Plain(10, -1, 1)}).find("max-tokens"), std::string::npos);
-  EXPECT_EQ(refusal({.request = Plain(200, 57, 1)}),
+  EXPECT_NE(refusal({}).find("prompt is empty"), std::string::npos);
+  EXPECT_NE(refusal(Plain(10, -1, 1)).find("max_tokens"), std::string::npos);
+  EXPECT_EQ(refusal(Plain(200, 57, 1)),
             "a prompt of 200 tokens and 57 new ones make 257 positions, the key/value memory holds "
             "256");
-  EXPECT_NE(refusal({.request = Plain(10, 10, 1), .choices = 0}).find("n is 0"), std::string::npos);
-  DecodeRequest wrong = Plain(10, 10, 1);
+  EXPECT_NE(refusal(Choices(Plain(10, 10, 1), 0)).find("n is 0"), std::string::npos);
+  ResolvedRequest wrong = Plain(10, 10, 1);
   wrong.prompt[3] = kFakeVocab;
-  EXPECT_NE(refusal({.request = wrong}).find("token 5"), std::string::npos);
+  EXPECT_NE(refusal(wrong).find("token 5"), std::string::npos);
 
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (int i = 0; i < 3; ++i) streams.push_back(scheduler.Submit({.request = Plain(200, 56, 1)}));
-  EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1)}), QueueFull);
+  for (int i = 0; i < 3; ++i) streams.push_back(scheduler.Submit(Plain(200, 56, 1)));
+  EXPECT_THROW(scheduler.Submit(Plain(10, 10, 1)), QueueFull);
   EXPECT_EQ(scheduler.state().waiting, 3);
   scheduler.Step();
   EXPECT_EQ(scheduler.state().waiting, 2);
-  streams.push_back(scheduler.Submit({.request = Plain(10, 10, 1)}));
-  EXPECT_THROW(scheduler.Submit({.request = Plain(10, 10, 1), .choices = 2}), QueueFull);
-  EXPECT_EQ(refusal({.request = Plain(10, 10, 1), .choices = 1 << 30}),
-            "n is 1073741824, expected 1 to 3");
+  streams.push_back(scheduler.Submit(Plain(10, 10, 1)));
+  EXPECT_THROW(scheduler.Submit(Choices(Plain(10, 10, 1), 2)), QueueFull);
+  EXPECT_EQ(refusal(Choices(Plain(10, 10, 1), 1 << 30)), "n is 1073741824, expected 1 to 3");
   while (scheduler.Step()) {
   }
   for (int i = 0; i < 3; ++i)
@@ -688,13 +704,12 @@ TEST(Scheduler, ScoresAPromptThatFillsTheMemory) {
   FakeModel model(1, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 16, 64 * 4);
   Scheduler scheduler(backend);
-  EXPECT_THROW(scheduler.Submit({.request = Plain(257, 0, 1), .prompt_logprobs = 0}), Error);
+  EXPECT_THROW(scheduler.Submit(Scored(Plain(257, 0, 1), 0)), Error);
   std::vector<std::shared_ptr<TokenStream>> streams;
-  streams.push_back(scheduler.Submit({.request = Plain(256, 0, 1), .prompt_logprobs = 0}));
-  streams.push_back(scheduler.Submit({.request = Plain(1, 0, 2), .prompt_logprobs = 2}));
-  streams.push_back(scheduler.Submit({.request = Plain(255, 1, 3)}));
-  streams.push_back(
-      scheduler.Submit({.request = Plain(200, 0, 4), .choices = 3, .prompt_logprobs = 1}));
+  streams.push_back(scheduler.Submit(Scored(Plain(256, 0, 1), 0)));
+  streams.push_back(scheduler.Submit(Scored(Plain(1, 0, 2), 2)));
+  streams.push_back(scheduler.Submit(Plain(255, 1, 3)));
+  streams.push_back(scheduler.Submit(Scored(Choices(Plain(200, 0, 4), 3), 1)));
   while (scheduler.Step()) {
   }
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -714,10 +729,10 @@ TEST(Scheduler, ChoicesShareTheirPromptsPages) {
   SchedulerOptions options;
   options.cache_bytes = 0;
   Scheduler scheduler(backend, options);
-  DecodeRequest request = Plain(64 * 6 + 21, 30, 4);
+  ResolvedRequest request = Plain(64 * 6 + 21, 30, 4);
   request.sampling.temperature = 1.0f;
   request.seed = 11;
-  const auto stream = scheduler.Submit({.request = request, .choices = 4});
+  const auto stream = scheduler.Submit(Choices(request, 4));
   while (scheduler.state().decoding < 4) ASSERT_TRUE(scheduler.Step());
   // Six shared pages, and one or two of each choice's own.
   EXPECT_GE(scheduler.state().pages_free, 40 - 6 - 8);
@@ -726,14 +741,13 @@ TEST(Scheduler, ChoicesShareTheirPromptsPages) {
   }
   const std::vector<Outcome> outcomes = Read(*stream);
   for (uint32_t i = 0; i < 4; ++i) {
-    request.choice = i;
-    EXPECT_EQ(outcomes[i].ids, Alone(model, request)) << i;
+    EXPECT_EQ(outcomes[i].ids, Alone(model, request, static_cast<int>(i))) << i;
   }
   EXPECT_NE(outcomes[0].ids, outcomes[1].ids);
   EXPECT_EQ(scheduler.state().pages_free, 40);
 
   // When the first is cancelled with its stream, nothing of the others is left either.
-  const auto cancelled = scheduler.Submit({.request = request, .choices = 4});
+  const auto cancelled = scheduler.Submit(Choices(request, 4));
   scheduler.Step();
   cancelled->Cancel();
   scheduler.Step();
@@ -747,15 +761,14 @@ TEST(Scheduler, ManyChoicesInLittleMemory) {
   FakeModel model(1, FakeShape::kNear, kRecurrence);
   WatchedBackend backend(model, 256, 64 * 4);
   Scheduler scheduler(backend);
-  DecodeRequest request = Plain(100, 3, 1);
+  ResolvedRequest request = Plain(100, 3, 1);
   request.sampling.temperature = 0.9f;
-  const auto stream = scheduler.Submit({.request = request, .choices = 64});
+  const auto stream = scheduler.Submit(Choices(request, 64));
   int turns = 0;
   while (scheduler.Step()) ASSERT_LT(++turns, 64 * 3 * kRecurrence);
   const std::vector<Outcome> outcomes = Read(*stream);
   for (uint32_t i = 0; i < 64; ++i) {
-    request.choice = i;
-    EXPECT_EQ(outcomes[i].ids, Alone(model, request)) << i;
+    EXPECT_EQ(outcomes[i].ids, Alone(model, request, static_cast<int>(i))) << i;
     EXPECT_EQ(outcomes[i].result.finish_reason, FinishReason::kLength);
   }
   ExpectNothingHeld(scheduler);
@@ -767,15 +780,15 @@ TEST(Scheduler, ConversationsReuseWhatTheBackendAllows) {
     WatchedBackend backend(model, 64, 64 * 40);
     backend.equal = equal;
     Scheduler scheduler(backend);
-    DecodeRequest request = Plain(101, 200, 4);
-    const auto first = scheduler.Submit({.request = request});
+    ResolvedRequest request = Plain(101, 200, 4);
+    const auto first = scheduler.Submit(request);
     while (scheduler.Step()) {
     }
     const std::vector<int32_t> answer = Read(*first)[0].ids;
     ASSERT_EQ(answer.size(), 200u);
     request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
     request.prompt.push_back(1);
-    const auto second = scheduler.Submit({.request = request});
+    const auto second = scheduler.Submit(request);
     while (scheduler.Step()) {
     }
     const Outcome outcome = Read(*second)[0];
@@ -783,15 +796,15 @@ TEST(Scheduler, ConversationsReuseWhatTheBackendAllows) {
     EXPECT_EQ(outcome.result.cached_tokens, equal ? 256 : 64);
     EXPECT_EQ(outcome.ids, Alone(model, request));
     // The whole prompt again: its last token is never taken from the cache.
-    DecodeRequest again = Plain(129, 20, 6);
+    ResolvedRequest again = Plain(129, 20, 6);
     for (const int64_t cached : {0, 128}) {
-      const auto stream = scheduler.Submit({.request = again});
+      const auto stream = scheduler.Submit(again);
       while (scheduler.Step()) {
       }
       EXPECT_EQ(Read(*stream)[0].result.cached_tokens, cached);
     }
     again.prompt.pop_back();
-    const auto shorter = scheduler.Submit({.request = again});
+    const auto shorter = scheduler.Submit(again);
     while (scheduler.Step()) {
     }
     EXPECT_EQ(Read(*shorter)[0].result.cached_tokens, 64);
@@ -818,7 +831,7 @@ TEST(Scheduler, ManyThreads) {
           std::shared_ptr<TokenStream> stream;
           for (int tries = 0; !stream && tries < 100000; ++tries) {
             try {
-              stream = scheduler.Submit({.request = Mixed(i)});
+              stream = scheduler.Submit(Mixed(i));
             } catch (const QueueFull&) {
               ++full;
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -840,7 +853,7 @@ TEST(Scheduler, ManyThreads) {
       });
     }
     for (std::thread& client : clients) client.join();
-    left = scheduler.Submit({.request = Plain(100, 1000, 1)});
+    left = scheduler.Submit(Plain(100, 1000, 1));
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(notified, 0);
@@ -864,7 +877,7 @@ TEST(Scheduler, EqualPromptsEndOneAfterTheOther) {
   constexpr int kPrompts = 16, kChunks = 10;
   std::vector<std::shared_ptr<TokenStream>> streams;
   for (uint32_t i = 0; i < kPrompts; ++i)
-    streams.push_back(scheduler.Submit({.request = Plain(32 * kChunks + 1, 1, i)}));
+    streams.push_back(scheduler.Submit(Plain(32 * kChunks + 1, 1, i)));
   std::vector<int> ended(kPrompts, -1);
   int turns = 0;
   for (; scheduler.Step(); ++turns) {
@@ -884,7 +897,7 @@ TEST(Scheduler, EqualPromptsEndOneAfterTheOther) {
 TEST(Scheduler, AShortRequestDoesNotWaitForABatch) {
   FakeModel model(6, FakeShape::kNear, kRecurrence);
   const auto batch = [](uint32_t i) {
-    DecodeRequest request = Plain(40, 300, i);
+    ResolvedRequest request = Plain(40, 300, i);
     request.depths = {};
     return request;
   };
@@ -896,10 +909,10 @@ TEST(Scheduler, AShortRequestDoesNotWaitForABatch) {
     options.short_wait = 0;
     Scheduler scheduler(backend, options);
     std::vector<std::shared_ptr<TokenStream>> streams;
-    for (uint32_t i = 0; i < 16; ++i) streams.push_back(scheduler.Submit({.request = batch(i)}));
+    for (uint32_t i = 0; i < 16; ++i) streams.push_back(scheduler.Submit(batch(i)));
     while (scheduler.state().decoding < 8) scheduler.Step();
     if (beside) {
-      const auto brief = scheduler.Submit({.request = Plain(3, 1, 99)});
+      const auto brief = scheduler.Submit(Plain(3, 1, 99));
       int turns = 0;
       for (; Read(*brief)[0].ids.empty() && turns < 1000; ++turns) scheduler.Step();
       EXPECT_LE(turns, 2 * kRecurrence);
@@ -927,16 +940,15 @@ TEST(Scheduler, SharesGetTheirPart) {
   options.short_wait = INFINITY;
   Scheduler scheduler(backend, options);
   const auto request = [](uint32_t i) {
-    DecodeRequest made = Plain(40, 200, i);
+    ResolvedRequest made = Plain(40, 200, i);
     made.depths = {};
     return made;
   };
   std::vector<std::shared_ptr<TokenStream>> greedy, modest;
-  for (uint32_t i = 0; i < 32; ++i)
-    greedy.push_back(scheduler.Submit({.request = request(i), .share = 1}));
+  for (uint32_t i = 0; i < 32; ++i) greedy.push_back(scheduler.Submit(OfShare(request(i), 1)));
   while (scheduler.state().decoding < 8) scheduler.Step();
   for (uint32_t i = 0; i < 6; ++i)
-    modest.push_back(scheduler.Submit({.request = request(100 + i), .share = 2, .weight = 1}));
+    modest.push_back(scheduler.Submit(OfShare(request(100 + i), 2, 1)));
   scheduler.Step();
   EXPECT_EQ(scheduler.state().preemptions, 4);  // half of the places
   size_t ended_before = 0;                      // of the greedy, when the modest have all
@@ -960,9 +972,8 @@ TEST(Scheduler, SharesGetTheirPart) {
   ExpectNothingHeld(scheduler);
 
   // Prompts of one that weighs three times as much come on three times as fast.
-  const auto light = scheduler.Submit({.request = Plain(32 * 30 + 1, 1, 1), .share = 1});
-  const auto heavy =
-      scheduler.Submit({.request = Plain(32 * 30 + 1, 1, 2), .share = 2, .weight = 3});
+  const auto light = scheduler.Submit(OfShare(Plain(32 * 30 + 1, 1, 1), 1));
+  const auto heavy = scheduler.Submit(OfShare(Plain(32 * 30 + 1, 1, 2), 2, 3));
   int turns = 0;
   for (; Read(*heavy)[0].ids.empty(); ++turns) scheduler.Step();
   EXPECT_NEAR(turns, 40, 4);
@@ -988,11 +999,10 @@ TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
       ASSERT_LT(turn, 100000);
       if (streams.size() < 60 && random() % 3 == 0) {
         const auto i = static_cast<uint32_t>(streams.size());
-        streams.push_back(scheduler.Submit({.request = Mixed(i),
-                                            .choices = 1 + static_cast<int>(i % 3),
-                                            .share = i % 3,
-                                            .weight = 1.0 + i % 3,
-                                            .priority = static_cast<int>(i % 2)}));
+        ResolvedRequest request =
+            OfShare(Choices(Mixed(i), 1 + static_cast<int>(i % 3)), i % 3, 1.0 + i % 3);
+        request.priority = static_cast<int>(i % 2);
+        streams.push_back(scheduler.Submit(std::move(request)));
       }
       busy = scheduler.Step();
     }
@@ -1001,10 +1011,9 @@ TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
       const std::vector<Outcome> outcomes = Read(*streams[i]);
       ASSERT_EQ(outcomes.size(), 1 + i % 3);
       for (uint32_t choice = 0; choice < outcomes.size(); ++choice) {
-        DecodeRequest request = Mixed(i);
-        request.choice += choice;
         EXPECT_EQ(outcomes[choice].result.error, "");
-        EXPECT_EQ(outcomes[choice].ids, Alone(model, request)) << "request " << i << ", " << choice;
+        EXPECT_EQ(outcomes[choice].ids, Alone(model, Mixed(i), static_cast<int>(choice)))
+            << "request " << i << ", " << choice;
       }
     }
     ExpectNothingHeld(scheduler);
