@@ -60,11 +60,18 @@ struct Statistics {
   int64_t drafted = 0;  // drafts made, whether or not they were used
   int64_t gate_evaluated = 0, gate_opened = 0;
   int64_t guesses = 0, guesses_adopted = 0;
-  int64_t recurrences = 0;  // batched ones
-  double rows_mean = 0;     // branches of this request computed together
+  int64_t recurrences = 0;      // batched ones
+  int64_t row_recurrences = 0;  // rows summed over them
+  double rows_mean = 0;         // branches of this request computed together
   int rows_peak = 0;
-  std::vector<int64_t> rows_histogram;  // recurrences by number of rows
-  double tokens_per_pass = 0;           // as gamma, but by the recurrences that were made
+  std::vector<int64_t> rows_histogram;           // recurrences by number of rows
+  double tokens_per_pass = 0;                    // as gamma, but by the recurrences that were made
+  int64_t preludes = 0, readouts = 0;            // rows through P, and through C
+  int64_t prelude_steps = 0, readout_steps = 0;  // steps in which P ran, and C
+  int64_t planes = 0;  // (depth, recurrence) pairs whose committed keys and values were read
+  // Positions whose keys and values were read, per layer of B, of P and of C: rows of one depth
+  // share the committed ones.
+  int64_t kv_positions = 0, prelude_positions = 0, readout_positions = 0;
   // Over all steps, which are shared with others.
   double prelude_seconds = 0, recur_seconds = 0, readout_seconds = 0, host_seconds = 0;
   double bytes_read = 0;  // that the steps had to read: weights, keys and values

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "kv/ledger.h"
+#include "loopspec/token.h"
 #include "model/model.h"
 #include "sampling/cascade.h"
 #include "sampling/params.h"
@@ -138,18 +139,13 @@ struct StepPlan {
 
 // ---- What comes back ----
 
-struct TokenLogprob {
-  int32_t token;
-  float logprob;
-};
-
 struct Decision {
   int32_t token = -1;  // kPropose: the draft, or -1 when there is none; kVerify: the decided token
   int32_t accepted = -1;   // kVerify: index into recorded of the accepted draft, -1: fallback
   bool gate_open = false;  // kPropose
   bool finite = true;      // false: the logits hold NaN or infinity, and token means nothing
   float logprob = 0.0f;    // of the unfiltered depth-R softmax, when asked for
-  std::vector<TokenLogprob> top;
+  std::vector<Alternative> top;
 };
 
 struct StepResult {

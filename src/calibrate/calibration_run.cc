@@ -34,10 +34,10 @@ ResolvedRequest BaseRequest(const CalibrationOptions& options, RatesView view) {
 // A text of which at most `room` positions are looked at: fewer of the prompt first, whose last
 // position is where the model's own text begins, then fewer of that text.
 CalibrationText MakeText(const CalibrationOptions& options, const CalibrationPrompt& prompt,
-                         std::span<const CommittedToken> written, int64_t room) {
+                         std::span<const Token> written, int64_t room) {
   CalibrationText text{prompt.tokens, std::ssize(prompt.tokens), 0};
   text.first = text.prompt - LookedAt(options, prompt);
-  for (const CommittedToken& token : written) text.tokens.push_back(token.token);
+  for (const Token& token : written) text.tokens.push_back(token.id);
   int64_t over = std::max<int64_t>(0, std::ssize(text.tokens) - text.first - room);
   const int64_t skipped = std::min(over, text.prompt - 1 - text.first);
   text.first += skipped;
@@ -56,13 +56,13 @@ std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
   const int64_t all = (std::ssize(prompts) + 1) * options.max_tokens;
   request.progress = true;  // so that a long prompt can be broken off
   const auto run = [&](const ResolvedRequest& what) {
-    RequestResult result = RunRequest(scheduler, what, [&](const StreamEvent& event) {
-      written += event.kind == StreamEvent::Kind::kToken ? 1 : 0;
+    Choice result = RunRequest(scheduler, what, [&](const StreamEvent& event) {
+      written += event.status == Stream::Status::kToken ? 1 : 0;
       hooks.progress("writing texts", written, all, "tokens at most");
       return !hooks.interrupted();
     });
     StopIfInterrupted(hooks);
-    pace.ObserveText(result.times);
+    pace.ObserveText(result.statistics);
     return result;
   };
   scheduler.set_hooks({.after_step = [&](const StepPlan& plan, const StepResult& result) {
@@ -78,7 +78,7 @@ std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
   for (const CalibrationPrompt& prompt : prompts) {
     if (positions >= options.positions) break;
     request.prompt = prompt.tokens;
-    const RequestResult result = run(request);
+    const Choice result = run(request);
     texts.push_back(MakeText(options, prompt, result.tokens, options.positions - positions));
     positions += std::ssize(texts.back().tokens) - texts.back().first;
   }
@@ -203,12 +203,12 @@ void Measure(const CalibrationOptions& options, const Model& model,
       request.depths = measured.depths;
       request.guesses = !measured.depths.empty();
       request.prior = PriorOf(report.Find(measured.depths)->rates);
-      const RequestResult result =
+      const Choice result =
           RunRequest(scheduler, request, [&](const StreamEvent&) { return !hooks.interrupted(); });
       StopIfInterrupted(hooks);
-      seconds[way] += result.times.decode;
+      seconds[way] += result.statistics.decode_seconds;
       tokens[way] += static_cast<double>(result.tokens.size());
-      busy[way] += result.times.busy();
+      busy[way] += result.statistics.busy_seconds();
       bytes[way] += BytesRead(model, backend.options(), result.statistics);
       hooks.progress("measuring", ++done, total, "runs");
     }

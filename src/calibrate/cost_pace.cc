@@ -42,8 +42,8 @@ void CostPace::Observe(const StepPlan& plan, const StepResult& result) {
   inside_ += result.prelude_seconds + result.recur_seconds + result.readout_seconds;
 }
 
-void CostPace::ObserveText(const RequestTimes& times) {
-  outside_ += times.decode;
+void CostPace::ObserveText(const Statistics& statistics) {
+  outside_ += statistics.decode_seconds;
 }
 
 StepCost CostPace::Corrected() const {

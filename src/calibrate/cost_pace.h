@@ -11,7 +11,7 @@
 
 #include "calibrate/simulate.h"
 #include "decode/step_cost.h"
-#include "engine/schedule/token_stream.h"
+#include "loopspec/token.h"
 
 namespace loopspec {
 
@@ -21,7 +21,7 @@ class CostPace {
 
   // One step of a text, and the text when it has been written.
   void Observe(const StepPlan& plan, const StepResult& result);
-  void ObserveText(const RequestTimes& times);
+  void ObserveText(const Statistics& statistics);
 
   // The costs, such that they give the time that the texts took.
   StepCost Corrected() const;

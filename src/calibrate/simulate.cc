@@ -59,12 +59,12 @@ class CountingRun {
 
  private:
   static void Add(const LoopSpec& decoder, double seconds, SimulationResult& sum) {
-    const DecodeStatistics& s = decoder.statistics();
-    sum.steps += static_cast<double>(s.steps);
+    const Statistics& s = decoder.statistics();
+    sum.steps += static_cast<double>(s.recurrences);
     sum.planes += static_cast<double>(s.planes);
     sum.readouts += static_cast<double>(s.readout_steps);
     sum.preludes += static_cast<double>(s.prelude_steps);
-    sum.rows += static_cast<double>(s.row_steps);
+    sum.rows += static_cast<double>(s.row_recurrences);
     sum.rows_peak = std::max(sum.rows_peak, s.rows_peak);
     sum.tokens_per_pass += static_cast<double>(decoder.output().size());
     sum.seconds += seconds;

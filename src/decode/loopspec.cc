@@ -25,7 +25,7 @@ constexpr double kLeastReach = 0.002;
 // P itself runs with the next step: a row at depth 0 goes through it first.
 int32_t LoopSpec::Spawn(int32_t parent, int32_t token, int32_t position, int proposal) {
   const int32_t c = tree_.Add(parent, token, position);
-  if (c != kNoBranch) Trace(TraceEvent::Kind::kSpawn, tree_[c], token, position, proposal);
+  if (c != kNoBranch) observer_->Spawned(tree_[c], proposal);
   return c;
 }
 
@@ -55,24 +55,15 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
 // ---- r_b = d_j: Q_b[j] <- (x, q_j, c_j), if the gate let a proposal through ----
 void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   Branch& branch = tree_[b];
-  if (branch.proposal_count > 0) {
-    ++statistics_.gate_evaluated;
-    statistics_.gate_opened += decision.gate_open ? 1 : 0;
-  }
-  if (decision.token < 0) {
-    Trace(TraceEvent::Kind::kGateClosed, branch, -1, branch.position + 1, proposal + 1);
-    return;
-  }
+  observer_->ReadOut(branch, proposal, decision);
+  if (decision.token < 0) return;
   Proposal& draft = branch.proposals[branch.proposal_count++];
   draft = {proposal, decision.token, kNoBranch};
-  ++statistics_.drafted;
-  Trace(TraceEvent::Kind::kDraft, branch, draft.token, branch.position + 1, proposal + 1);
   // A child that began on this token before it was drafted is the draft's child.
   if (branch.guess != kNoBranch && tree_[branch.guess].token == draft.token) {
     draft.child = std::exchange(branch.guess, kNoBranch);
     choice_.ObserveGuess(tree_[draft.child].match, true);
-    ++statistics_.adopted;
-    Trace(TraceEvent::Kind::kAdopt, branch, draft.token, branch.position + 1, proposal + 1);
+    observer_->Adopted(branch, draft.token, proposal);
   }
 }
 
@@ -92,17 +83,17 @@ void LoopSpec::Verify(const Decision& verdict) {
   } else if (b.guess != kNoBranch) {  // without drafts a guess meets the verdict itself
     const bool right = tree_[b.guess].token == verdict.token;
     choice_.ObserveGuess(tree_[b.guess].match, right);
-    statistics_.adopted += right ? 1 : 0;
     if (right) child = b.guess;
+    if (right) observer_->GuessHeld();
   }
   const int32_t position = b.position + 1;
-  Trace(source > 0 ? TraceEvent::Kind::kAccept : TraceEvent::Kind::kFallback, b, verdict.token,
-        position, source);
+  const bool early = child != kNoBranch && tree_[child].early;
+  observer_->Verified(b, verdict.token, source, early);
   choice_.ObserveVerdict(b, source - 1);
   if (b.undrafted) undrafted_from_ = std::min<int64_t>(undrafted_from_, b.position);
   held_cells_.push_back(tree_.ReleaseCell(root));
   commits_.push_back({held_cells_.back(), 0, b.position});
-  Commit(verdict.token, source, child != kNoBranch && tree_[child].early, verdict);
+  Commit(verdict, source, early);
   if (finished()) return tree_.Clear();
   Reroot(child);
   if (child != kNoBranch) return;
@@ -117,8 +108,7 @@ void LoopSpec::Verify(const Decision& verdict) {
 void LoopSpec::Reroot(int32_t root) {
   const int32_t verified = tree_[tree_.root()].number;
   tree_.Reroot(root, [&](const Branch& pruned) {
-    if (pruned.number != verified)
-      Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
+    if (pruned.number != verified) observer_->Pruned(pruned);
   });
 }
 
@@ -159,9 +149,7 @@ void LoopSpec::Evict(int32_t branch) {
   for (Proposal& draft : std::span(parent.proposals, static_cast<size_t>(parent.proposal_count))) {
     if (draft.child == branch) draft.child = kNoBranch;
   }
-  tree_.Prune(branch, [&](const Branch& pruned) {
-    Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
-  });
+  tree_.Prune(branch, [&](const Branch& pruned) { observer_->Pruned(pruned); });
 }
 
 // No child for an end-of-sequence draft, nor for one after which no token may follow.
@@ -176,17 +164,17 @@ bool LoopSpec::IsStop(int32_t token) const {
 }
 
 // ---- Y <- Y || x* ----
-void LoopSpec::Commit(int32_t token, int source, bool early, const Decision& decision) {
-  output_.push_back({token, source, early, decision.logprob, decision.top});
-  counts_.Commit(token);
-  ngrams_.Push(token);
-  statistics_.early += early ? 1 : 0;
-  if (source > 0) {
-    ++statistics_.accepted[static_cast<size_t>(source) - 1];
-  } else {
-    ++statistics_.fallback;
-  }
-  if (IsStop(token)) {
+void LoopSpec::Commit(const Decision& verdict, int source, bool early) {
+  Token& token = output_.emplace_back();
+  token.choice = static_cast<int>(request_choice_);
+  token.id = verdict.token;
+  token.source = source;
+  token.early = early;
+  if (request_->logprobs) token.logprob = verdict.logprob;
+  token.top = verdict.top;
+  counts_.Commit(token.id);
+  ngrams_.Push(token.id);
+  if (IsStop(token.id)) {
     reason_ = FinishReason::kStop;
   } else if (static_cast<int>(output_.size()) == request_->max_tokens) {
     reason_ = FinishReason::kLength;

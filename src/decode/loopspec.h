@@ -19,6 +19,7 @@
 #include "decode/branch_choice.h"
 #include "decode/branch_tree.h"
 #include "decode/ngram_index.h"
+#include "decode/observer.h"
 #include "decode/prefix_counts.h"
 #include "decode/request.h"
 #include "decode/step_cost.h"
@@ -29,10 +30,11 @@ namespace loopspec {
 class LoopSpec {
  public:
   // One choice of a request that has been checked (CheckRequest), with pages that the caller takes
-  // care of: see positions(). `backend`: as granted; `cost`: of its steps, kept by reference.
+  // care of: see positions(). `backend`: as granted; `cost`: of its steps, kept by reference;
+  // `observer`: is told what happens; null: the decoder's own.
   LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice, const ModelSpec& spec,
            const BackendOptions& backend, KvLedger& ledger, SequencePages pages,
-           const StepCost& cost = kRowsAreFree);
+           std::shared_ptr<DecodeObserver> observer, const StepCost& cost = kRowsAreFree);
   // The first choice by itself, with pages for the longest text that it may become. Throws Error
   // when the request is bad or does not fit into the key/value memory.
   LoopSpec(ResolvedRequest request, const ModelSpec& spec, const BackendOptions& backend,
@@ -104,9 +106,10 @@ class LoopSpec {
   // Takes a cell for the root again; false when there is none. The pages are as they were.
   bool Resume();
 
-  const std::vector<CommittedToken>& output() const { return output_; }
-  const DecodeStatistics& statistics() const { return statistics_; }
-  const std::vector<TraceEvent>& trace() const { return trace_; }
+  // The decided tokens, without text and time.
+  const std::vector<Token>& output() const { return output_; }
+  const Statistics& statistics() const { return observer_->statistics(); }
+  const std::vector<TraceEvent>& trace() const { return observer_->trace(); }
   std::span<const int> depths() const { return request_->depths; }
   const BranchTree& tree() const { return tree_; }
   int group() const { return choice_.group(); }
@@ -131,15 +134,13 @@ class LoopSpec {
   Guess GuessAfter(int32_t b) const;
   void DropWrongGuesses();
 
-  void Commit(int32_t token, int source, bool early, const Decision& decision);
+  void Commit(const Decision& verdict, int source, bool early);
   void PlanReadout(int32_t b, int row, StepPlan& plan);
   int NextReadout(int depth) const;
   bool PassesDraft(int depth, int recurrences) const;  // a proposal depth, without reading it out
   void DropCommits();
   bool AllFinite(std::span<const Decision> decisions);
   DrawKey DrawAfter(const Branch& branch) const;  // of the token after the branch's own
-  void Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
-             int proposal);
 
   const std::shared_ptr<const ResolvedRequest> request_;
   const uint32_t request_choice_;          // which of its choices this is
@@ -148,6 +149,7 @@ class LoopSpec {
   KvLedger& ledger_;
   SequencePages pages_;
   BranchTree tree_;
+  const std::shared_ptr<DecodeObserver> observer_;
   BranchChoice choice_;
   PrefixCounts counts_;
   NgramIndex ngrams_;
@@ -165,15 +167,12 @@ class LoopSpec {
   // else's before the step that reads them is planned.
   std::vector<CommitPlan> commits_;
   std::vector<int32_t> held_cells_;
-  std::vector<char> depth_seen_;
   bool drafting_ = true;
   int64_t undrafted_from_ = INT64_MAX;  // the first position decided without one of its drafts
 
   FinishReason reason_ = FinishReason::kNone;
   std::string error_;
-  std::vector<CommittedToken> output_;
-  DecodeStatistics statistics_;
-  std::vector<TraceEvent> trace_;
+  std::vector<Token> output_;
 };
 
 }  // namespace loopspec

@@ -34,7 +34,7 @@ void LoopSpec::StartGuesses() {
     tree_[child].match = guess.match;
     tree_[child].reach = reach;
     tree_[b].guess = child;
-    ++statistics_.guesses;
+    observer_->Guessed();
   }
 }
 

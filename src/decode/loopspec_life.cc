@@ -35,13 +35,14 @@ const StepCost LoopSpec::kRowsAreFree;
 LoopSpec::LoopSpec(ResolvedRequest request, const ModelSpec& spec, const BackendOptions& backend,
                    KvLedger& ledger, const StepCost& cost)
     : LoopSpec(Checked(std::move(request), spec, backend), 0, spec, backend, ledger,
-               SequencePages(ledger), cost) {
+               SequencePages(ledger), nullptr, cost) {
   pages_ = SequencePages(ledger, LongestText(*request_));
 }
 
 LoopSpec::LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice,
                    const ModelSpec& spec, const BackendOptions& backend, KvLedger& ledger,
-                   SequencePages pages, const StepCost& cost)
+                   SequencePages pages, std::shared_ptr<DecodeObserver> observer,
+                   const StepCost& cost)
     : request_(std::move(request)),
       request_choice_(static_cast<uint32_t>(choice)),
       recurrence_(request_->recurrence),
@@ -49,14 +50,13 @@ LoopSpec::LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice,
       ledger_(ledger),
       pages_(std::move(pages)),
       tree_(ledger, Capacity(*request_, backend.cells)),
+      observer_(observer ? std::move(observer) : std::make_shared<DecodeObserver>(request_->trace)),
       choice_(*request_, recurrence_, tree_.capacity(), cost),
       counts_(request_->sampling.needs_counts(), request_->prompt, request_->max_tokens, spec.vocab,
               tree_.capacity()),
       ngrams_(request_->guesses ? LongestText(*request_) : 0) {
   const auto capacity = static_cast<size_t>(tree_.capacity());
-  statistics_.accepted.resize(request_->depths.size());
-  statistics_.rows_histogram.resize(capacity + 1);
-  depth_seen_.resize(static_cast<size_t>(recurrence_));
+  observer_->Begin(tree_, static_cast<int>(request_->depths.size()), recurrence_);
   output_.reserve(static_cast<size_t>(request_->max_tokens));
   pending_.reserve(capacity);
   commits_.reserve(capacity);
@@ -84,7 +84,7 @@ void LoopSpec::Stop(FinishReason reason) {
 // The last token that is decided is the first branch, at the start the prompt's last: its successor
 // is decided like any other.
 bool LoopSpec::SpawnRoot() {
-  const int32_t token = output_.empty() ? request_->prompt.back() : output_.back().token;
+  const int32_t token = output_.empty() ? request_->prompt.back() : output_.back().id;
   if (Spawn(kNoBranch, token, static_cast<int32_t>(decided()), 0) == kNoBranch) return false;
   StartGuesses();
   choice_.UpdateReach(tree_);
@@ -104,9 +104,7 @@ int64_t LoopSpec::positions() const {
 
 void LoopSpec::Suspend() {
   LOOPSPEC_CHECK(!finished() && pending_.empty() && commits_.empty());
-  tree_.Reroot(kNoBranch, [&](const Branch& pruned) {
-    Trace(TraceEvent::Kind::kPrune, pruned, pruned.token, pruned.position, 0);
-  });
+  tree_.Reroot(kNoBranch, [&](const Branch& pruned) { observer_->Pruned(pruned); });
 }
 
 bool LoopSpec::Resume() {

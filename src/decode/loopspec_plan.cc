@@ -63,11 +63,11 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
                          chain_begin, chain_length});
     branch.undrafted = branch.undrafted || PassesDraft(branch.depth, recurrences);
     branch.depth += recurrences;
-    Trace(TraceEvent::Kind::kAdvance, branch, branch.token, branch.position, recurrences);
+    observer_->Advanced(branch, recurrences);
     if (branch.depth == NextReadout(branch.depth - 1)) PlanReadout(b, row, plan);
   }
-  CountStep(std::span(plan.rows).subspan(first_row), static_cast<int32_t>(first_row),
-            std::span(plan.readouts).subspan(first_readout), recurrences, depth_seen_, statistics_);
+  observer_->Planned(std::span(plan.rows).subspan(first_row), static_cast<int32_t>(first_row),
+                     std::span(plan.readouts).subspan(first_readout), recurrences);
 }
 
 void LoopSpec::PlanCommits(StepPlan& plan) {
@@ -129,14 +129,6 @@ bool LoopSpec::AllFinite(std::span<const Decision> decisions) {
 
 DrawKey LoopSpec::DrawAfter(const Branch& branch) const {
   return {request_->seed, request_choice_, static_cast<uint32_t>(branch.position + 1)};
-}
-
-void LoopSpec::Trace(TraceEvent::Kind kind, const Branch& branch, int32_t token, int32_t position,
-                     int proposal) {
-  if (!request_->trace) return;
-  const int32_t parent = branch.parent == kNoBranch ? -1 : tree_[branch.parent].number;
-  trace_.push_back(
-      {kind, statistics_.steps, branch.number, parent, token, position, branch.depth, proposal});
 }
 
 }  // namespace loopspec

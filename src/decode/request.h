@@ -1,4 +1,4 @@
-// What is asked of a decoder and its scheduler, and what a decoder decides.
+// What is asked of a decoder and its scheduler.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,7 @@
 #include "backends/backend.h"
 #include "decode/acceptance.h"
 #include "decode/laboratory.h"
-#include "decode/statistics.h"
-#include "decode/trace.h"
 #include "loopspec/request.h"
-#include "loopspec/token.h"
 #include "sampling/params.h"
 
 namespace loopspec {
@@ -67,14 +64,6 @@ void CheckRecurrence(int recurrence, const ModelSpec& spec, std::span<const int>
 
 // Throws Error naming what the request asks for and this backend cannot do.
 void CheckLimits(const ResolvedRequest& request, const BackendLimits& limits);
-
-struct CommittedToken {
-  int32_t token = 0;
-  int32_t source = 0;  // 0: fallback, j: accepted from proposal j
-  bool early = false;  // its branch had started on a guess
-  float logprob = 0.0f;
-  std::vector<TokenLogprob> top;
-};
 
 // Throws Error naming what is wrong with a request. What it asks for then fits the model, the
 // backend and the context; whether KV pages are free now is another question.

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/json.h"
-#include "decode/depths.h"
 #include "engine/memory_bound.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/token_stream.h"
@@ -17,29 +16,6 @@ namespace loopspec {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::vector<Alternative> ToAlternatives(const std::vector<TokenLogprob>& top) {
-  std::vector<Alternative> list;
-  list.reserve(top.size());
-  for (const TokenLogprob& entry : top) list.push_back({entry.token, entry.logprob});
-  return list;
-}
-
-Stream::Status ToStatus(StreamEvent::Kind kind) {
-  switch (kind) {
-    case StreamEvent::Kind::kPrompt:
-      return Stream::Status::kPrompt;
-    case StreamEvent::Kind::kProgress:
-      return Stream::Status::kProgress;
-    case StreamEvent::Kind::kSteps:
-      return Stream::Status::kTrace;
-    case StreamEvent::Kind::kEnd:
-      return Stream::Status::kEnd;
-    case StreamEvent::Kind::kToken:
-      break;
-  }
-  return Stream::Status::kToken;
-}
 
 }  // namespace
 
@@ -74,39 +50,24 @@ struct Stream::State {
   StreamEvent event;  // the last one read
 
   Status Next(std::optional<std::chrono::milliseconds> timeout, Token& token);
-  TokenStream::Status Await(std::optional<std::chrono::milliseconds> timeout);
+  Status Await(std::optional<std::chrono::milliseconds> timeout);
 };
 
-TokenStream::Status Stream::State::Await(std::optional<std::chrono::milliseconds> timeout) {
+Stream::Status Stream::State::Await(std::optional<std::chrono::milliseconds> timeout) {
   if (driver == nullptr) return tokens->Next(event, timeout);
   const Clock::time_point start = Clock::now();
   for (;;) {
-    const TokenStream::Status status = tokens->Next(event, std::chrono::milliseconds(0));
-    if (status != TokenStream::Status::kTimeout) return status;
+    const Status status = tokens->Next(event, std::chrono::milliseconds(0));
+    if (status != Status::kTimeout) return status;
     if (timeout && Clock::now() - start >= *timeout) return status;
     driver->Step();
   }
 }
 
 Stream::Status Stream::State::Next(std::optional<std::chrono::milliseconds> timeout, Token& token) {
-  switch (Await(timeout)) {
-    case TokenStream::Status::kTimeout:
-      return Status::kTimeout;
-    case TokenStream::Status::kDone:
-      return Status::kDone;
-    case TokenStream::Status::kEvent:
-      break;
-  }
-  const CommittedToken& from = event.token;
-  token.choice = event.choice;
-  token.id = from.token;
-  token.source = from.source;
-  token.early = from.early;
-  token.text = std::move(event.text);
-  token.logprob = tokens->request().logprobs ? std::optional(from.logprob) : std::nullopt;
-  token.top = ToAlternatives(from.top);
-  token.time = event.time;
-  return ToStatus(event.kind);
+  const Status status = Await(timeout);
+  if (IsEvent(status)) token = std::move(event.token);
+  return status;
 }
 
 Stream::Stream(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -157,69 +118,21 @@ const std::vector<int>& Stream::depths() const {
 }
 
 Stream::Progress Stream::progress() const {
-  return {state_->event.prefilled, state_->event.to_prefill};
+  return state_->event.progress;
 }
 
 const std::vector<TraceEvent>& Stream::trace() const {
-  return state_->event.steps;
+  return state_->event.trace;
 }
 
 Statistics Stream::statistics(int choice) const {
-  const ChoiceResult result = state_->tokens->result(choice);
-  const DecodeStatistics& counts = result.statistics;
-  const ResolvedRequest& request = state_->tokens->request();
-  const int recurrence = request.recurrence;
-  Statistics out;
-  out.finish_reason = result.finish_reason;
-  out.error = result.error;
-  if (result.finish_reason == FinishReason::kStop) {
-    if (!result.stop_string.empty())
-      out.stop_string = result.stop_string;
-    else
-      out.stop_token = result.last_token;
-  }
-  out.prompt_tokens = result.prompt_tokens;
-  out.cached_tokens = result.cached_tokens;
-  out.decoded_tokens = result.decoded_tokens;
-  out.accepted = counts.accepted;
-  out.fallback = counts.fallback;
-  out.early = counts.early;
-  out.gamma = Gamma(counts.accepted, counts.fallback, request.depths, recurrence);
-  out.preemptions = result.preemptions;
-  out.queue_seconds = result.queue_seconds;
-  out.prefill_seconds = result.times.prefill;
-  out.first_token_seconds = result.times.first_token;
-  out.decode_seconds = result.times.decode;
-  out.tokens_per_second = result.tokens_per_second();
-  out.drafted = counts.drafted;
-  out.gate_evaluated = counts.gate_evaluated;
-  out.gate_opened = counts.gate_opened;
-  out.guesses = counts.guesses;
-  out.guesses_adopted = counts.adopted;
-  out.recurrences = counts.steps;
-  out.rows_mean = counts.rows_mean();
-  out.rows_peak = counts.rows_peak;
-  out.rows_histogram = counts.rows_histogram;
-  if (counts.steps > 0)
-    out.tokens_per_pass =
-        static_cast<double>(result.decoded_tokens) * recurrence / static_cast<double>(counts.steps);
-  out.prelude_seconds = result.times.prelude;
-  out.recur_seconds = result.times.recur;
-  out.readout_seconds = result.times.readout;
-  out.host_seconds = result.times.host;
-  out.bytes_read = BytesRead(state_->loaded->model(), state_->backend, counts);
-  return out;
+  Statistics statistics = state_->tokens->statistics(choice);
+  statistics.bytes_read = BytesRead(state_->loaded->model(), state_->backend, statistics);
+  return statistics;
 }
 
 std::vector<Token> Stream::prompt_logprobs() const {
-  std::vector<Token> list;
-  for (const PromptLogprob& score : state_->tokens->prompt_logprobs()) {
-    Token& token = list.emplace_back();
-    token.id = score.token;
-    token.logprob = score.logprob;
-    token.top = ToAlternatives(score.top);
-  }
-  return list;
+  return state_->tokens->prompt_logprobs();
 }
 
 // ---- Engine ----

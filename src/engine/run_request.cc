@@ -16,36 +16,35 @@ SchedulerOptions OneAtATime(const StepCost& cost) {
   return options;
 }
 
-RequestResult RunRequest(Scheduler& scheduler, const ResolvedRequest& request,
-                         const OnEvent& on_event) {
+Choice RunRequest(Scheduler& scheduler, const ResolvedRequest& request, const OnEvent& on_event) {
   LOOPSPEC_CHECK(request.choices == 1);
   const std::shared_ptr<TokenStream> stream = scheduler.Submit(request);
-  RequestResult result;
+  Choice result;
   result.tokens.reserve(static_cast<size_t>(request.max_tokens));
   bool stopped = false;  // by the callback
   bool dropped = false;  // tokens that came after that
   StreamEvent event;
   for (;;) {
-    const TokenStream::Status status = stream->Next(event, std::chrono::milliseconds(0));
-    if (status == TokenStream::Status::kDone) break;
-    if (status == TokenStream::Status::kTimeout) {
+    const Stream::Status status = stream->Next(event, std::chrono::milliseconds(0));
+    if (status == Stream::Status::kDone) break;
+    if (status == Stream::Status::kTimeout) {
       scheduler.Step();
       continue;
     }
-    const bool token = event.kind == StreamEvent::Kind::kToken;
+    const bool token = status == Stream::Status::kToken;
     dropped = dropped || (token && stopped);
     if (dropped) continue;
-    if ((token || event.kind == StreamEvent::Kind::kProgress) && !stopped && on_event &&
+    if ((token || status == Stream::Status::kProgress) && !stopped && on_event &&
         !on_event(event)) {
       stopped = true;
       stream->Cancel();
     }
-    result.text += event.text;
+    result.text += event.token.text;
     if (token) result.tokens.push_back(std::move(event.token));
   }
-  static_cast<ChoiceResult&>(result) = stream->result(0);
-  if (result.finish_reason == FinishReason::kError) throw Error(result.error);
-  result.decoded_tokens = std::ssize(result.tokens);
+  result.statistics = stream->statistics(0);
+  if (result.statistics.finish_reason == FinishReason::kError) throw Error(result.statistics.error);
+  result.statistics.decoded_tokens = std::ssize(result.tokens);
   return result;
 }
 

@@ -3,18 +3,11 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include <vector>
 
 #include "engine/schedule/scheduler.h"
+#include "loopspec/engine.h"
 
 namespace loopspec {
-
-// What one request gave.
-struct RequestResult : ChoiceResult {
-  std::vector<CommittedToken> tokens;
-  std::string text;  // of these, where the scheduler has a tokenizer
-};
 
 // Called for every token and while the prompt is read; return false to stop there. It is not called
 // again then, and what was decided beyond that token is not part of the result.
@@ -26,7 +19,7 @@ SchedulerOptions OneAtATime(const StepCost& cost = {});
 // Submits and takes scheduling steps until it has ended; `request` is for one choice, and nobody
 // else drives the scheduler meanwhile. Throws Error for a request that cannot be served, and for
 // one that fails.
-RequestResult RunRequest(Scheduler& scheduler, const ResolvedRequest& request,
-                         const OnEvent& on_event = {});
+Choice RunRequest(Scheduler& scheduler, const ResolvedRequest& request,
+                  const OnEvent& on_event = {});
 
 }  // namespace loopspec

@@ -20,9 +20,10 @@ struct TimeShares {
 };
 
 TimeShares SharesOf(const RunTotals& totals) {
-  const RequestTimes& t = totals.times;
-  const double busy = std::max(1e-12, t.prelude + t.recur + t.readout + t.host);
-  return {t.prelude / busy, t.recur / busy, t.readout / busy, t.host / busy};
+  const Statistics& t = totals.times;
+  const double busy = std::max(1e-12, t.busy_seconds());
+  return {t.prelude_seconds / busy, t.recur_seconds / busy, t.readout_seconds / busy,
+          t.host_seconds / busy};
 }
 
 OrderedJson Maybe(std::optional<double> value) {
@@ -31,7 +32,7 @@ OrderedJson Maybe(std::optional<double> value) {
 
 OrderedJson WayJson(const BenchResult& result, const BenchWay& way) {
   const RunTotals& t = way.totals;
-  const DecodeStatistics& s = t.statistics;
+  const Statistics& s = t.statistics;
   const WayFigures f = result.Figures(way);
   const TimeShares shares = SharesOf(t);
   OrderedJson out = {
@@ -60,10 +61,10 @@ OrderedJson WayJson(const BenchResult& result, const BenchWay& way) {
       {"gate_opened", s.gate_opened},
       {"gate_rate", Maybe(f.gate)},
       {"guesses", s.guesses},
-      {"adopted", s.adopted},
+      {"adopted", s.guesses_adopted},
       {"adoption_rate", Maybe(f.adopted)},
       {"early", s.early},
-      {"steps", s.steps},
+      {"steps", s.recurrences},
       {"rows_mean", f.rows_mean},
       {"rows_peak", f.rows_peak},
       {"rows_histogram", s.rows_histogram},
@@ -107,7 +108,7 @@ std::string Equal(const BenchWay& way) {
 // Lines below a way's row: what does not fit into it.
 std::vector<std::string> Remarks(const BenchResult& result, const BenchWay& way) {
   const WayFigures f = result.Figures(way);
-  const DecodeStatistics& s = way.totals.statistics;
+  const Statistics& s = way.totals.statistics;
   std::vector<std::string> lines;
   const bool baseline = &way == &result.ways[0] || (way.depths.empty() && s.guesses == 0);
   if (const std::string verdict = f.Verdict(baseline ? "" : result.ways[0].name); !verdict.empty())

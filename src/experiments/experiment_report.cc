@@ -75,7 +75,8 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
     }
     RunRecord record = ParseRunRecord(json, line);
     if (result.earlier_clock)
-      record.times.decode += std::max(0.0, record.times.first_token - record.times.prefill);
+      record.statistics.decode_seconds +=
+          std::max(0.0, record.statistics.first_token_seconds - record.statistics.prefill_seconds);
     if (seen.insert(record.Key()).second) result.runs[record.group][record.way].Add(record);
   }
   return result;

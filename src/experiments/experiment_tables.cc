@@ -350,9 +350,9 @@ void AddRows(const std::vector<ExperimentResult>& results, HtmlPage& page) {
         table.rows.push_back(
             {result.label, TaskTitle(task), gated ? "gated" : "without the gate",
              NameOf(decode.schedule),
-             HtmlCell(Number(t->statistics.rows_mean()),
+             HtmlCell(Number(t->statistics.rows_mean),
                       fmt::format("{} text{}, {} passes", t->texts, t->texts == 1 ? "" : "s",
-                                  t->statistics.steps)),
+                                  t->statistics.recurrences)),
              paper("mean_rows", 2), std::to_string(t->statistics.rows_peak), paper("peak_rows", 0),
              bounded ? std::to_string(BranchBound(d[0], d[1], result.recurrence)) : kNone});
         const Histogram histogram = BinCounts(t->statistics.rows_histogram, width);

@@ -54,7 +54,7 @@ std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
   request.seed += job.seed;
   request.stop = m.stop;
   request.progress = true;  // so that a long prompt can be broken off
-  const RequestResult result =
+  const Choice result =
       RunRequest(*way.scheduler, request, [&](const StreamEvent&) { return !hooks.interrupted(); });
   if (hooks.interrupted()) return std::nullopt;
   RunRecord record;
@@ -63,11 +63,10 @@ std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
   record.way = way.name;
   record.item = job.item;
   record.prompt_tokens = static_cast<int64_t>(job.tokens.size());
-  for (const CommittedToken& token : result.tokens) record.tokens.push_back(token.token);
-  record.finish = NameOf(result.finish_reason);
-  record.times = result.times;
+  for (const Token& token : result.tokens) record.tokens.push_back(token.id);
+  record.finish = NameOf(result.statistics.finish_reason);
   record.statistics = result.statistics;
-  record.bytes_read = BytesRead(model, backend.options(), result.statistics);
+  record.statistics.bytes_read = BytesRead(model, backend.options(), result.statistics);
   if (job.answer) record.correct = FinalAnswer(record.text) == job.answer;
   return record;
 }

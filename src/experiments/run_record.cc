@@ -11,39 +11,39 @@ namespace {
 // Counts that are written as they are, by name.
 struct Counter {
   const char* name;
-  int64_t DecodeStatistics::*value;
+  int64_t Statistics::*value;
 };
-constexpr Counter kCounters[] = {{"fallback", &DecodeStatistics::fallback},
-                                 {"gate_evaluated", &DecodeStatistics::gate_evaluated},
-                                 {"gate_opened", &DecodeStatistics::gate_opened},
-                                 {"guesses", &DecodeStatistics::guesses},
-                                 {"adopted", &DecodeStatistics::adopted},
-                                 {"early", &DecodeStatistics::early},
-                                 {"steps", &DecodeStatistics::steps},
-                                 {"row_steps", &DecodeStatistics::row_steps},
-                                 {"readouts", &DecodeStatistics::readouts},
-                                 {"preludes", &DecodeStatistics::preludes},
-                                 {"readout_steps", &DecodeStatistics::readout_steps},
-                                 {"prelude_steps", &DecodeStatistics::prelude_steps},
-                                 {"planes", &DecodeStatistics::planes},
-                                 {"kv_positions", &DecodeStatistics::kv_positions},
-                                 {"prelude_positions", &DecodeStatistics::prelude_positions},
-                                 {"readout_positions", &DecodeStatistics::readout_positions}};
+constexpr Counter kCounters[] = {{"fallback", &Statistics::fallback},
+                                 {"gate_evaluated", &Statistics::gate_evaluated},
+                                 {"gate_opened", &Statistics::gate_opened},
+                                 {"guesses", &Statistics::guesses},
+                                 {"adopted", &Statistics::guesses_adopted},
+                                 {"early", &Statistics::early},
+                                 {"steps", &Statistics::recurrences},
+                                 {"row_steps", &Statistics::row_recurrences},
+                                 {"readouts", &Statistics::readouts},
+                                 {"preludes", &Statistics::preludes},
+                                 {"readout_steps", &Statistics::readout_steps},
+                                 {"prelude_steps", &Statistics::prelude_steps},
+                                 {"planes", &Statistics::planes},
+                                 {"kv_positions", &Statistics::kv_positions},
+                                 {"prelude_positions", &Statistics::prelude_positions},
+                                 {"readout_positions", &Statistics::readout_positions}};
 
 struct Clock {
   const char* name;
-  double RequestTimes::*value;
+  double Statistics::*value;
 };
 constexpr Clock kClocks[] = {
-    {"prefill", &RequestTimes::prefill}, {"first_token", &RequestTimes::first_token},
-    {"decode", &RequestTimes::decode},   {"prelude", &RequestTimes::prelude},
-    {"recur", &RequestTimes::recur},     {"readout", &RequestTimes::readout},
-    {"host", &RequestTimes::host}};
+    {"prefill", &Statistics::prefill_seconds}, {"first_token", &Statistics::first_token_seconds},
+    {"decode", &Statistics::decode_seconds},   {"prelude", &Statistics::prelude_seconds},
+    {"recur", &Statistics::recur_seconds},     {"readout", &Statistics::readout_seconds},
+    {"host", &Statistics::host_seconds}};
 
 constexpr int64_t kMost = int64_t{1} << 60;
 constexpr int kMostRows = 1 << 16;
 
-OrderedJson StatisticsJson(const DecodeStatistics& s) {
+OrderedJson StatisticsJson(const Statistics& s) {
   OrderedJson out = {{"accepted", s.accepted}, {"rows_peak", s.rows_peak}};
   for (const Counter& counter : kCounters) out[counter.name] = s.*counter.value;
   OrderedJson rows = OrderedJson::array();  // [rows, steps] pairs
@@ -92,15 +92,15 @@ class RecordReader {
   std::string what_;
 };
 
-DecodeStatistics ParseStatistics(const Json& json, const std::string& what) {
+Statistics ParseStatistics(const Json& json, const std::string& what) {
   const RecordReader reader(json, what + ", statistics");
-  DecodeStatistics s;
+  Statistics s;
   s.accepted = reader.Integers<int64_t>("accepted");
   s.rows_peak = static_cast<int>(reader.Count("rows_peak", kMostRows));
   for (const Counter& counter : kCounters) {
     // Records of earlier versions do not count positions of P and C.
-    const bool later = counter.value == &DecodeStatistics::prelude_positions ||
-                       counter.value == &DecodeStatistics::readout_positions;
+    const bool later = counter.value == &Statistics::prelude_positions ||
+                       counter.value == &Statistics::readout_positions;
     if (!later || json.contains(counter.name)) s.*counter.value = reader.Count(counter.name);
   }
   if (!reader.Get("rows").is_array()) Fail("{}: \"rows\" must be a list", what);
@@ -128,11 +128,11 @@ OrderedJson ToJson(const RunRecord& record) {
                      {"repeat", record.repeat},
                      {"prompt_tokens", record.prompt_tokens},
                      {"finish", record.finish},
-                     {"bytes_read", record.bytes_read}};
+                     {"bytes_read", record.statistics.bytes_read}};
   if (record.equal) out["equal"] = *record.equal;
   if (record.correct) out["correct"] = *record.correct;
   OrderedJson times;
-  for (const Clock& clock : kClocks) times[clock.name] = record.times.*clock.value;
+  for (const Clock& clock : kClocks) times[clock.name] = record.statistics.*clock.value;
   out["seconds"] = times;
   out["statistics"] = StatisticsJson(record.statistics);
   out["text"] = record.text;
@@ -149,18 +149,18 @@ RunRecord ParseRunRecord(const Json& json, const std::string& what) {
   record.repeat = static_cast<int>(reader.Count("repeat", 1 << 20));
   record.prompt_tokens = reader.Count("prompt_tokens");
   record.finish = reader.String("finish");
-  record.bytes_read = reader.Number("bytes_read");
   record.equal = FindBool(json, "equal", what);
   record.correct = FindBool(json, "correct", what);
   const RecordReader seconds(reader.Get("seconds"), what + ", seconds");
-  for (const Clock& clock : kClocks) record.times.*clock.value = seconds.Number(clock.name);
   record.statistics = ParseStatistics(reader.Get("statistics"), what);
+  for (const Clock& clock : kClocks) record.statistics.*clock.value = seconds.Number(clock.name);
+  record.statistics.bytes_read = reader.Number("bytes_read");
   record.text = reader.String("text");
   record.tokens = reader.Integers<int32_t>("tokens");
   return record;
 }
 
-void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
+void AddCounts(Statistics& sum, const Statistics& add) {
   const auto add_each = [](std::vector<int64_t>& to, const std::vector<int64_t>& from) {
     to.resize(std::max(to.size(), from.size()));
     for (size_t i = 0; i < from.size(); ++i) to[i] += from[i];
@@ -169,10 +169,13 @@ void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add) {
   add_each(sum.rows_histogram, add.rows_histogram);
   for (const Counter& counter : kCounters) sum.*counter.value += add.*counter.value;
   sum.rows_peak = std::max(sum.rows_peak, add.rows_peak);
+  if (sum.recurrences > 0)
+    sum.rows_mean = static_cast<double>(sum.row_recurrences) / static_cast<double>(sum.recurrences);
 }
 
-void Accumulate(RequestTimes& sum, const RequestTimes& add) {
+void AddSeconds(Statistics& sum, const Statistics& add) {
   for (const Clock& clock : kClocks) sum.*clock.value += add.*clock.value;
+  sum.bytes_read += add.bytes_read;
 }
 
 }  // namespace loopspec::experiments

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
-#include "engine/schedule/token_stream.h"
+#include "loopspec/token.h"
 
 namespace loopspec::experiments {
 
@@ -22,9 +22,7 @@ struct RunRecord {
   int64_t prompt_tokens = 0;
   std::vector<int32_t> tokens;  // as decoded
   std::string finish;           // "stop", "length"
-  RequestTimes times;
-  DecodeStatistics statistics;
-  double bytes_read = 0;  // see BytesRead
+  Statistics statistics;        // counts, seconds and bytes read
   // Whether the tokens are those of the group's first way, where they must be: greedy decoding and
   // the coupled sampler.
   std::optional<bool> equal;
@@ -38,7 +36,8 @@ OrderedJson ToJson(const RunRecord& record);
 // Throws Error naming what is missing or wrong; `what` names the source.
 RunRecord ParseRunRecord(const Json& json, const std::string& what);
 
-void Accumulate(DecodeStatistics& sum, const DecodeStatistics& add);
-void Accumulate(RequestTimes& sum, const RequestTimes& add);
+// Counts, which every repeat of a run has in common, and seconds with bytes read, which it has not.
+void AddCounts(Statistics& sum, const Statistics& add);
+void AddSeconds(Statistics& sum, const Statistics& add);
 
 }  // namespace loopspec::experiments

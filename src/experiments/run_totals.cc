@@ -22,12 +22,12 @@ double Ratio(double a, double b) {
 void RunTotals::Add(const RunRecord& record) {
   ++runs;
   const auto decoded = static_cast<double>(record.tokens.size());
-  times_of_texts[record.item][record.repeat] = {decoded, record.times.decode};
-  const double first = std::max(0.0, record.times.first_token - record.times.prefill);
+  times_of_texts[record.item][record.repeat] = {decoded, record.statistics.decode_seconds};
+  const double first =
+      std::max(0.0, record.statistics.first_token_seconds - record.statistics.prefill_seconds);
   after_first[record.item][record.repeat] = {std::max(0.0, decoded - 1),
-                                             record.times.decode - first};
-  Accumulate(times, record.times);
-  bytes_read += record.bytes_read;
+                                             record.statistics.decode_seconds - first};
+  AddSeconds(times, record.statistics);
   if (record.equal) {
     ++compared;
     equal += *record.equal ? 1 : 0;
@@ -36,8 +36,8 @@ void RunTotals::Add(const RunRecord& record) {
   ++texts;
   longest = std::max(longest, record.prompt_tokens + static_cast<int64_t>(record.tokens.size()));
   tokens += static_cast<int64_t>(record.tokens.size());
-  first_bytes_read += record.bytes_read;
-  Accumulate(statistics, record.statistics);
+  first_bytes_read += record.statistics.bytes_read;
+  AddCounts(statistics, record.statistics);
   if (!record.correct) return;
   ++answered;
   correct += *record.correct ? 1 : 0;
@@ -54,7 +54,7 @@ WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
   WayFigures f;
   const std::vector<double> rates = RatesOf(totals.times_of_texts);
   if (rates.empty()) return f;
-  const DecodeStatistics& s = totals.statistics;
+  const Statistics& s = totals.statistics;
   f.rate = Median(rates);
   f.rate_low = *std::min_element(rates.begin(), rates.end());
   f.rate_high = *std::max_element(rates.begin(), rates.end());
@@ -66,17 +66,16 @@ WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
   f.tokens = totals.tokens;
   f.repeats = totals.repeats();
   f.gamma = Gamma(s.accepted, s.fallback, depths, recurrence);
-  f.tokens_per_pass = Share(totals.tokens * recurrence, s.steps);
+  f.tokens_per_pass = Share(totals.tokens * recurrence, s.recurrences);
   for (const int64_t accepted : s.accepted) f.accepted.push_back(Share(accepted, totals.tokens));
   f.fallback = Share(s.fallback, totals.tokens);
   if (s.gate_evaluated > 0) f.gate = Share(s.gate_opened, s.gate_evaluated);
-  if (s.guesses > 0) f.adopted = Share(s.adopted, s.guesses);
+  if (s.guesses > 0) f.adopted = Share(s.guesses_adopted, s.guesses);
   f.early = Share(s.early, totals.tokens);
-  f.rows_mean = s.rows_mean();
+  f.rows_mean = s.rows_mean;
   f.rows_peak = s.rows_peak;
-  const RequestTimes& t = totals.times;
-  const double busy = t.prelude + t.recur + t.readout + t.host;
-  if (bandwidth > 0) f.floor_share = Ratio(totals.bytes_read / bandwidth, busy);
+  const Statistics& t = totals.times;
+  if (bandwidth > 0) f.floor_share = Ratio(t.bytes_read / bandwidth, t.busy_seconds());
   const auto per_token = [](const RunTotals& r) {
     return Ratio(r.first_bytes_read, static_cast<double>(r.tokens));
   };

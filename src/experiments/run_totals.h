@@ -22,14 +22,13 @@ struct RunTotals {
   TextTimes after_first;
   // Of the first repeat: the others decode the same again.
   int64_t tokens = 0;
-  DecodeStatistics statistics;
+  Statistics statistics;  // counts alone
   double first_bytes_read = 0;
   int64_t longest = 0;                // positions of the longest text, its prompt included
   int64_t compared = 0, equal = 0;    // texts, over all repeats
   int64_t answered = 0, correct = 0;  // texts of the first repeat
   // Over all repeats.
-  RequestTimes times;
-  double bytes_read = 0;
+  Statistics times;  // seconds and bytes read alone
 
   void Add(const RunRecord& record);
   int repeats() const;

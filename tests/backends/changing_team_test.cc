@@ -65,8 +65,8 @@ Written Write(const Model& model, ComputeMode compute, const std::vector<int>& d
   request.prompt = RandomTokens(model.spec, 100, 3);
   request.max_tokens = 12;
   request.depths = depths;
-  for (const CommittedToken& token : RunRequest(scheduler, request).tokens)
-    written.tokens.push_back(token.token);
+  for (const Token& token : RunRequest(scheduler, request).tokens)
+    written.tokens.push_back(token.id);
   return written;
 }
 

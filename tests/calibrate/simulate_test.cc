@@ -212,11 +212,11 @@ TEST(CostPace, GivesTheTimeThatTextsTook) {
     inside += result.prelude_seconds + result.recur_seconds + result.readout_seconds;
     pace.Observe(plan, result);
   }
-  RequestTimes times;
-  times.prefill = 7;
-  times.first_token = 10;
-  times.decode = inside + 30 * 0.25;  // a quarter of a second between steps
-  pace.ObserveText(times);
+  Statistics text;
+  text.prefill_seconds = 7;
+  text.first_token_seconds = 10;
+  text.decode_seconds = inside + 30 * 0.25;  // a quarter of a second between steps
+  pace.ObserveText(text);
   const StepCost corrected = pace.Corrected();
   EXPECT_NEAR(corrected.recurrence[0], 1.2 * cost.recurrence[0], 1e-9);
   EXPECT_NEAR(corrected.recurrence[3], 1.5 * cost.recurrence[3], 1e-9);

@@ -26,7 +26,7 @@ const std::vector<std::vector<int>> kDepths = {{1},    {2},       {3},       {7}
 struct Text {
   std::vector<int32_t> tokens;
   std::vector<int32_t> sources;
-  DecodeStatistics statistics;
+  Statistics statistics;
   FinishReason reason;
   bool operator==(const Text& other) const {
     return tokens == other.tokens && reason == other.reason;
@@ -42,8 +42,8 @@ Text Decode(FakeModel& model, ResolvedRequest request, const FakeBackend::Decide
     LoopSpec decoder(request, model.spec(), backend.options(), ledger);
     StepPlan plan;
     Drive(backend, decoder, plan);
-    for (const CommittedToken& token : decoder.output()) {
-      text.tokens.push_back(token.token);
+    for (const Token& token : decoder.output()) {
+      text.tokens.push_back(token.id);
       text.sources.push_back(token.source);
     }
     text.statistics = decoder.statistics();
@@ -55,7 +55,7 @@ Text Decode(FakeModel& model, ResolvedRequest request, const FakeBackend::Decide
 }
 
 void CheckStatistics(const ResolvedRequest& request, const Text& text) {
-  const DecodeStatistics& s = text.statistics;
+  const Statistics& s = text.statistics;
   int64_t accepted = 0;
   for (size_t j = 0; j < s.accepted.size(); ++j) {
     accepted += s.accepted[j];
@@ -69,14 +69,14 @@ void CheckStatistics(const ResolvedRequest& request, const Text& text) {
     steps += s.rows_histogram[n];
     rows += s.rows_histogram[n] * static_cast<int64_t>(n);
   }
-  EXPECT_EQ(steps, s.steps);
-  EXPECT_EQ(rows, s.row_steps);
+  EXPECT_EQ(steps, s.recurrences);
+  EXPECT_EQ(rows, s.row_recurrences);
   EXPECT_LE(s.gate_opened, s.gate_evaluated);
   if (request.max_rows > 0) {
     EXPECT_LE(s.rows_peak, request.max_rows);
   }
   if (request.depths.empty()) {
-    EXPECT_EQ(s.steps, kRecurrence * static_cast<int64_t>(text.tokens.size()));
+    EXPECT_EQ(s.recurrences, kRecurrence * static_cast<int64_t>(text.tokens.size()));
   }
 }
 
@@ -95,8 +95,8 @@ void ExpectLikeAutoregressive(ResolvedRequest request, FakeShape shape, uint64_t
       const Text text = Decode(model, request, DecideLikeTheCpu());
       EXPECT_EQ(text, expected) << fmt::format("depths {} rows {}", depths, rows);
       CheckStatistics(request, text);
-      EXPECT_LE(text.statistics.steps, expected.statistics.steps);
-      if (saved != nullptr) *saved += expected.statistics.steps - text.statistics.steps;
+      EXPECT_LE(text.statistics.recurrences, expected.statistics.recurrences);
+      if (saved != nullptr) *saved += expected.statistics.recurrences - text.statistics.recurrences;
     }
   }
 }
@@ -158,8 +158,9 @@ TEST(FakeDecode, GroupsAndGuessesChangeNothing) {
             EXPECT_EQ(text, expected) << fmt::format("depths {} group {} rows {} guesses {}",
                                                      depths, group, rows, guesses);
             CheckStatistics(request, text);
-            adopted += text.statistics.adopted;
-            several += group > 1 && text.statistics.planes < text.statistics.row_steps ? 1 : 0;
+            adopted += text.statistics.guesses_adopted;
+            several +=
+                group > 1 && text.statistics.planes < text.statistics.row_recurrences ? 1 : 0;
           }
         }
       }
@@ -209,7 +210,7 @@ TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
     }
     for (const LoopSpec* decoder : {&a, &b}) {
       std::vector<int32_t> tokens;
-      for (const CommittedToken& token : decoder->output()) tokens.push_back(token.token);
+      for (const Token& token : decoder->output()) tokens.push_back(token.id);
       EXPECT_EQ(tokens, expected.tokens) << cells << " cells";
     }
   }
@@ -224,7 +225,7 @@ TEST(FakeDecode, PerfectDraftsRunAtFullSpeed) {
   for (const int d : {1, 2, 4}) {
     request.depths = {d};
     const Text text = Decode(model, request, DecideLikeTheCpu());
-    EXPECT_EQ(text.statistics.steps, kRecurrence + 100 * d);
+    EXPECT_EQ(text.statistics.recurrences, kRecurrence + 100 * d);
     EXPECT_EQ(text.statistics.accepted[0], 101);
     EXPECT_EQ(text.statistics.rows_peak, kRecurrence / d);
   }
@@ -313,7 +314,7 @@ void ChiSquare(const FakeBackend::Decider& decider, const SamplingParams& sampli
     LoopSpec decoder(request, model.spec(), backend.options(), ledger);
     Drive(backend, decoder, plan);
     int code = 0;
-    for (const CommittedToken& token : decoder.output()) code = code * 5 + token.token;
+    for (const Token& token : decoder.output()) code = code * 5 + token.id;
     ++counts[static_cast<size_t>(code)];
   }
   const auto target = [&](const std::vector<int32_t>& prefix) {
@@ -570,7 +571,7 @@ TEST(FakeDecode, TraceTellsTheWholeStory) {
     }
   }
   std::vector<int32_t> output;
-  for (const CommittedToken& token : decoder.output()) output.push_back(token.token);
+  for (const Token& token : decoder.output()) output.push_back(token.id);
   EXPECT_EQ(decided, output);
 }
 
@@ -620,7 +621,7 @@ TEST(FakeDecode, ManyDecodersInOneStep) {
     }
     for (size_t i = 0; i < decoders.size(); ++i) {
       std::vector<int32_t> tokens;
-      for (const CommittedToken& token : decoders[i]->output()) tokens.push_back(token.token);
+      for (const Token& token : decoders[i]->output()) tokens.push_back(token.id);
       EXPECT_EQ(tokens, alone[i]) << i;
     }
   }

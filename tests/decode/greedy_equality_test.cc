@@ -46,7 +46,7 @@ Totals* const totals =
 struct Written {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> logits;
-  DecodeStatistics statistics;
+  Statistics statistics;
 };
 
 void ExpectSame(const Written& ours, const Written& plain, int vocab, const std::string& where) {
@@ -117,11 +117,11 @@ class Subject {
       });
     };
     scheduler_->set_hooks({before_step, after_step});
-    const RequestResult result = RunRequest(*scheduler_, request);
+    const Choice result = RunRequest(*scheduler_, request);
     scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
-    for (const CommittedToken& token : result.tokens) written.tokens.push_back(token.token);
+    for (const Token& token : result.tokens) written.tokens.push_back(token.id);
     text.insert(text.end(), written.tokens.begin(), written.tokens.end());
     for (const int number : log.Committed(text, request.prompt.size())) {
       LOOPSPEC_CHECK(number >= 0);
@@ -208,8 +208,8 @@ void ExpectEqual(const ModelCase& which, const std::function<void(ResolvedReques
                  fmt::format("{} prompt {} depths {} rows {}", which.name, p, request.depths,
                              request.max_rows));
       if (testing::Test::HasFatalFailure()) return;
-      steps += ours.statistics.steps;
-      expected_steps += plain.statistics.steps;
+      steps += ours.statistics.recurrences;
+      expected_steps += plain.statistics.recurrences;
     }
   }
   EXPECT_LT(steps, expected_steps) << "nothing was ever accepted";
@@ -430,7 +430,7 @@ void ExpectEqualHoweverChosen(const ModelCase& which,
             fmt::format("{} prompt {} depths {} group {} rows {} early {} random {}", which.name, p,
                         depths, group, request.max_rows, round % 2 == 0, random));
         if (testing::Test::HasFatalFailure()) return;
-        adopted += ours.statistics.adopted;
+        adopted += ours.statistics.guesses_adopted;
       }
     }
   }
@@ -567,9 +567,9 @@ Likelihood MeanLogprob(Subject& subject, const std::vector<int>& depths, LaterPr
     request.seed = seed + static_cast<uint64_t>(i);
     request.depths = depths;
     request.logprobs = 0;
-    const RequestResult result = RunRequest(subject.scheduler(), request);
+    const Choice result = RunRequest(subject.scheduler(), request);
     double text = 0;
-    for (const CommittedToken& token : result.tokens) text += static_cast<double>(token.logprob);
+    for (const Token& token : result.tokens) text += static_cast<double>(token.logprob.value());
     text /= static_cast<double>(result.tokens.size());
     sum += text;
     squares += text * text;

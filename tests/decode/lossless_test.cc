@@ -117,14 +117,13 @@ struct Tally {
   void Add(const LoopSpec& decoder) {
     gate_opened += decoder.statistics().gate_opened;
     gate_closed += decoder.statistics().gate_evaluated - decoder.statistics().gate_opened;
-    for (const CommittedToken& token : decoder.output())
-      ++sources[static_cast<size_t>(token.source)];
+    for (const Token& token : decoder.output()) ++sources[static_cast<size_t>(token.source)];
   }
 };
 
 std::vector<int32_t> TextOf(const LoopSpec& decoder) {
   std::vector<int32_t> text;
-  for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
+  for (const Token& token : decoder.output()) text.push_back(token.id);
   return text;
 }
 

@@ -75,18 +75,18 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
                                            logits.size() * sizeof(float));
                              });
                            }});
-    const RequestResult result = RunRequest(*scheduler_, request);
+    const Choice result = RunRequest(*scheduler_, request);
     scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
-    for (const CommittedToken& token : result.tokens) written.tokens.push_back(token.token);
+    for (const Token& token : result.tokens) written.tokens.push_back(token.id);
     text.insert(text.end(), written.tokens.begin(), written.tokens.end());
     for (const int number : log.Committed(text, request.prompt.size())) {
       LOOPSPEC_CHECK(number >= 0);
       const auto& bits = recorded[static_cast<size_t>(number)];
       written.logits.insert(written.logits.end(), bits.begin(), bits.end());
     }
-    written.steps = result.statistics.steps;
+    written.steps = result.statistics.recurrences;
     return written;
   }
 
@@ -167,9 +167,9 @@ TEST_P(QuantizedEquality, PrefillIsDecoding) {
 std::vector<int32_t> TokensOf(TokenStream& stream, int& preemptions) {
   std::vector<int32_t> tokens;
   StreamEvent event;
-  while (stream.Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
-    if (event.kind == StreamEvent::Kind::kToken) tokens.push_back(event.token.token);
-    if (event.kind == StreamEvent::Kind::kEnd) preemptions += stream.result(0).preemptions;
+  while (IsEvent(stream.Next(event, std::chrono::milliseconds(0)))) {
+    if (event.status == Stream::Status::kToken) tokens.push_back(event.token.id);
+    if (event.status == Stream::Status::kEnd) preemptions += stream.statistics(0).preemptions;
   }
   return tokens;
 }

@@ -40,21 +40,21 @@ struct Text {
 Text Alone(Backend& backend, const ResolvedRequest& request) {
   Scheduler scheduler(backend, OneAtATime());
   Text text;
-  for (const CommittedToken& token : RunRequest(scheduler, request).tokens) {
-    text.ids.push_back(token.token);
-    text.logprobs.push_back(token.logprob);
+  for (const Token& token : RunRequest(scheduler, request).tokens) {
+    text.ids.push_back(token.id);
+    text.logprobs.push_back(token.logprob.value());
   }
   return text;
 }
 
 // Appends what the stream has; the result once its (only) choice has ended.
-void Read(TokenStream& stream, Text& text, ChoiceResult& result) {
+void Read(TokenStream& stream, Text& text, Statistics& result) {
   StreamEvent event;
-  while (stream.Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
-    if (event.kind == StreamEvent::Kind::kEnd) result = stream.result(0);
-    if (event.kind != StreamEvent::Kind::kToken) continue;
-    text.ids.push_back(event.token.token);
-    text.logprobs.push_back(event.token.logprob);
+  while (IsEvent(stream.Next(event, std::chrono::milliseconds(0)))) {
+    if (event.status == Stream::Status::kEnd) result = stream.statistics(0);
+    if (event.status != Stream::Status::kToken) continue;
+    text.ids.push_back(event.token.id);
+    text.logprobs.push_back(event.token.logprob.value());
   }
 }
 
@@ -95,7 +95,7 @@ void StreamsUnderLoad(const std::string& name, int streams_count, int longest, i
   const auto count = static_cast<size_t>(streams_count);
   std::vector<std::shared_ptr<TokenStream>> streams;
   std::vector<Text> texts(count);
-  std::vector<ChoiceResult> results(count);
+  std::vector<Statistics> results(count);
   std::vector<int> came;  // in which turn
   int turn = 0;
   std::mt19937 random(4);
@@ -183,7 +183,7 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
       while (scheduler.Step()) {
       }
       Text text;
-      ChoiceResult result;
+      Statistics result;
       Read(*stream, text, result);
       EXPECT_EQ(result.cached_tokens, hit) << name << " at depth " << recurrences[i];
     }
@@ -198,7 +198,7 @@ void DepthsUnderLoad(const std::string& name, const std::vector<int>& recurrence
   int64_t cached = 0;
   for (size_t i = 0; i < kRequests; ++i) {
     Text text;
-    ChoiceResult result;
+    Statistics result;
     Read(*streams[i], text, result);
     const int recurrence = recurrences[i % recurrences.size()];
     const Model shallow = LoadTestModel(name, recurrence);
@@ -224,7 +224,7 @@ TEST(Engine, RequestsOfSeveralDepthsShareSteps) {
 // A prompt's scores at a depth are those of the model with that depth.
 TEST(Engine, ScoresOfAPromptAreOfTheDepthAskedFor) {
   for (const int recurrence : {1, 2}) {
-    std::vector<PromptLogprob> scores[2];
+    std::vector<Token> scores[2];
     for (const bool shallow : {false, true}) {
       const Model model = LoadTestModel("ouro-demo", shallow ? recurrence : 0);
       BackendOptions options = Options(model, 64 * 8);
@@ -240,7 +240,7 @@ TEST(Engine, ScoresOfAPromptAreOfTheDepthAskedFor) {
       while (scheduler.Step()) {
       }
       StreamEvent event;
-      while (stream->Next(event) == TokenStream::Status::kEvent) {
+      while (IsEvent(stream->Next(event))) {
       }
       scores[shallow] = stream->prompt_logprobs();
     }
@@ -248,7 +248,7 @@ TEST(Engine, ScoresOfAPromptAreOfTheDepthAskedFor) {
     ASSERT_FALSE(scores[0].empty());
     for (size_t i = 0; i < scores[0].size(); ++i) {
       EXPECT_EQ(scores[0][i].logprob, scores[1][i].logprob);
-      EXPECT_EQ(scores[0][i].top[0].token, scores[1][i].top[0].token);
+      EXPECT_EQ(scores[0][i].top[0].id, scores[1][i].top[0].id);
     }
   }
 }
@@ -268,31 +268,31 @@ TEST(Engine, ScoresOfAPromptAreThoseOfDecoding) {
   const auto decoded = scheduler.Submit(request);
   while (scheduler.Step()) {
   }
-  std::vector<CommittedToken> tokens;
+  std::vector<Token> tokens;
   StreamEvent event;
-  while (decoded->Next(event) == TokenStream::Status::kEvent) {
-    if (event.kind == StreamEvent::Kind::kToken) tokens.push_back(event.token);
+  while (IsEvent(decoded->Next(event))) {
+    if (event.status == Stream::Status::kToken) tokens.push_back(event.token);
   }
-  for (const CommittedToken& token : tokens) request.prompt.push_back(token.token);
+  for (const Token& token : tokens) request.prompt.push_back(token.id);
   request.max_tokens = 0;
   request.prompt_logprobs = 3;
   const auto scored = scheduler.Submit(request);
   while (scheduler.Step()) {
   }
-  std::vector<StreamEvent::Kind> kinds;
-  while (scored->Next(event) == TokenStream::Status::kEvent) kinds.push_back(event.kind);
-  EXPECT_EQ(kinds, (std::vector{StreamEvent::Kind::kPrompt, StreamEvent::Kind::kEnd}));
-  EXPECT_EQ(scored->result(0).finish_reason, FinishReason::kLength);
-  const std::vector<PromptLogprob> scores = scored->prompt_logprobs();
+  std::vector<Stream::Status> kinds;
+  while (IsEvent(scored->Next(event))) kinds.push_back(event.status);
+  EXPECT_EQ(kinds, (std::vector{Stream::Status::kPrompt, Stream::Status::kEnd}));
+  EXPECT_EQ(scored->statistics(0).finish_reason, FinishReason::kLength);
+  const std::vector<Token> scores = scored->prompt_logprobs();
   ASSERT_EQ(scores.size(), request.prompt.size() - 1);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const PromptLogprob& score = scores[prompt - 1 + i];
-    EXPECT_EQ(score.token, tokens[i].token);
+    const Token& score = scores[prompt - 1 + i];
+    EXPECT_EQ(score.id, tokens[i].id);
     EXPECT_EQ(score.logprob, tokens[i].logprob);
     ASSERT_EQ(score.top.size(), 3u);
     EXPECT_EQ(score.logprob, score.top[0].logprob);  // greedy
     for (size_t t = 0; t < 3; ++t) {
-      EXPECT_EQ(score.top[t].token, tokens[i].top[t].token);
+      EXPECT_EQ(score.top[t].id, tokens[i].top[t].id);
       EXPECT_EQ(score.top[t].logprob, tokens[i].top[t].logprob);
     }
   }

@@ -35,9 +35,9 @@ class RunRequestTest : public testing::Test {
     EXPECT_EQ(state.pages_free, state.pages);
   }
 
-  static std::vector<int32_t> Ids(const RequestResult& result) {
+  static std::vector<int32_t> Ids(const Choice& result) {
     std::vector<int32_t> ids;
-    for (const CommittedToken& token : result.tokens) ids.push_back(token.token);
+    for (const Token& token : result.tokens) ids.push_back(token.id);
     return ids;
   }
 
@@ -52,11 +52,11 @@ TEST_F(RunRequestTest, ACallbackThatHasEnoughIsNotCalledAgain) {
   ASSERT_EQ(whole.size(), 40u);
   for (const int enough : {1, 2, 7, 39}) {
     int calls = 0;
-    const RequestResult result =
+    const Choice result =
         RunRequest(*scheduler_, request_, [&](const StreamEvent&) { return ++calls < enough; });
     EXPECT_EQ(calls, enough);
     EXPECT_EQ(Ids(result), std::vector<int32_t>(whole.begin(), whole.begin() + enough));
-    EXPECT_EQ(result.decoded_tokens, enough);
+    EXPECT_EQ(result.statistics.decoded_tokens, enough);
     ExpectEverythingGivenBack();
   }
   EXPECT_EQ(Ids(RunRequest(*scheduler_, request_)), whole);
@@ -68,10 +68,10 @@ TEST_F(RunRequestTest, TellsHowFarThePromptIs) {
   const std::vector<int32_t> quiet = Ids(RunRequest(*scheduler_, request_));
   request_.progress = true;
   std::vector<int64_t> told;
-  const RequestResult result = RunRequest(*scheduler_, request_, [&](const StreamEvent& event) {
-    if (event.kind != StreamEvent::Kind::kProgress) return true;
-    EXPECT_EQ(event.to_prefill, 399);
-    told.push_back(event.prefilled);
+  const Choice result = RunRequest(*scheduler_, request_, [&](const StreamEvent& event) {
+    if (event.status != Stream::Status::kProgress) return true;
+    EXPECT_EQ(event.progress.total, 399);
+    told.push_back(event.progress.done);
     return true;
   });
   EXPECT_EQ(Ids(result), quiet);
@@ -84,13 +84,13 @@ TEST_F(RunRequestTest, TellsHowFarThePromptIs) {
   }
 
   int calls = 0;
-  const RequestResult given_up = RunRequest(*scheduler_, request_, [&](const StreamEvent&) {
+  const Choice given_up = RunRequest(*scheduler_, request_, [&](const StreamEvent&) {
     ++calls;
     return false;
   });
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(given_up.tokens.empty());
-  EXPECT_EQ(given_up.finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(given_up.statistics.finish_reason, FinishReason::kCancelled);
   ExpectEverythingGivenBack();
 }
 
@@ -102,11 +102,11 @@ TEST_F(RunRequestTest, WhatWasHeldBackComesAtTheEnd) {
   SchedulerOptions options = OneAtATime();
   options.tokenizer = &tokenizer;
   scheduler_ = std::make_unique<Scheduler>(*backend_, options);
-  const RequestResult whole = RunRequest(*scheduler_, request_);
+  const Choice whole = RunRequest(*scheduler_, request_);
   request_.stop = {whole.text + "!"};
   std::string shown;
-  const RequestResult cut = RunRequest(*scheduler_, request_, [&](const StreamEvent& event) {
-    shown += event.text;
+  const Choice cut = RunRequest(*scheduler_, request_, [&](const StreamEvent& event) {
+    shown += event.token.text;
     return false;
   });
   ASSERT_EQ(cut.tokens.size(), 1u);
@@ -116,10 +116,10 @@ TEST_F(RunRequestTest, WhatWasHeldBackComesAtTheEnd) {
 }
 
 TEST_F(RunRequestTest, ARequestMayHaveFewerRowsThanTheScheduler) {
-  const RequestResult free = RunRequest(*scheduler_, request_);
+  const Choice free = RunRequest(*scheduler_, request_);
   EXPECT_GT(free.statistics.rows_peak, 2);
   request_.max_rows = 2;
-  const RequestResult few = RunRequest(*scheduler_, request_);
+  const Choice few = RunRequest(*scheduler_, request_);
   EXPECT_EQ(few.statistics.rows_peak, 2);
   EXPECT_EQ(Ids(few), Ids(free));
 }

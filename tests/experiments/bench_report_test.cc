@@ -17,19 +17,19 @@ RunRecord Record(int repeat, double seconds, int64_t steps, std::vector<int64_t>
   RunRecord record;
   record.repeat = repeat;
   record.tokens.assign(kTokens, 1);
-  record.times.decode = seconds;
-  record.times.prefill = 0.3;
-  record.times.first_token = 0.4;
-  record.times.recur = seconds;
-  record.statistics.steps = steps;
-  record.statistics.row_steps = 2 * steps;
+  record.statistics.decode_seconds = seconds;
+  record.statistics.prefill_seconds = 0.3;
+  record.statistics.first_token_seconds = 0.4;
+  record.statistics.recur_seconds = seconds;
+  record.statistics.recurrences = steps;
+  record.statistics.row_recurrences = 2 * steps;
   record.statistics.rows_peak = 3;
   record.statistics.rows_histogram = {0, 0, steps};
   int64_t drafted = 0;
   for (const int64_t count : accepted) drafted += count;
   record.statistics.accepted = std::move(accepted);
   record.statistics.fallback = kTokens - drafted;
-  record.bytes_read = static_cast<double>(steps) * 1e6;
+  record.statistics.bytes_read = static_cast<double>(steps) * 1e6;
   return record;
 }
 
@@ -52,7 +52,7 @@ BenchResult Sample() {
     record.statistics.gate_evaluated = 40;
     record.statistics.gate_opened = 10;
     record.statistics.guesses = 8;
-    record.statistics.adopted = 2;
+    record.statistics.guesses_adopted = 2;
     record.statistics.early = 2;
     spec.totals.Add(record);
   }

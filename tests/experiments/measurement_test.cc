@@ -45,14 +45,14 @@ RunRecord SampleRun() {
   record.prompt_tokens = 7;
   record.tokens = {5, 6, 7};
   record.finish = "stop";
-  record.times.decode = 0.125;
-  record.times.host = 0.5;
+  record.statistics.decode_seconds = 0.125;
+  record.statistics.host_seconds = 0.5;
   record.statistics.accepted = {2, 1};
   record.statistics.rows_histogram = {0, 3, 0, 4};
   record.statistics.rows_peak = 3;
-  record.statistics.steps = 7;
+  record.statistics.recurrences = 7;
   record.statistics.guesses = 9;
-  record.bytes_read = 1e9;
+  record.statistics.bytes_read = 1e9;
   record.equal = true;
   record.correct = false;
   record.text = "a \"text\"\n";
@@ -169,7 +169,7 @@ TEST_F(DemoMeasurement, ComparesWithTheFirstWay) {
     EXPECT_EQ(record.equal.has_value(), record.way != "way0");
     EXPECT_TRUE(record.equal.value_or(true)) << record.way;
     EXPECT_EQ(record.tokens.size(), 12u);
-    EXPECT_GT(record.bytes_read, 0);
+    EXPECT_GT(record.statistics.bytes_read, 0);
     EXPECT_FALSE(record.text.empty());
   }
   // The second prompt begins its ways with another one; the first to be compared with stays first.

@@ -62,11 +62,11 @@ class ExperimentPages : public testing::Test {
     record.prompt_tokens = 20;
     record.tokens.assign(static_cast<size_t>(tokens), 1);
     record.finish = "length";
-    record.times.decode = seconds;
-    record.times.prefill = 1;
-    record.times.first_token = 1.1;
+    record.statistics.decode_seconds = seconds;
+    record.statistics.prefill_seconds = 1;
+    record.statistics.first_token_seconds = 1.1;
     record.statistics.accepted = way == "ar" ? std::vector<int64_t>{} : std::vector<int64_t>{9, 1};
-    record.statistics.steps = 10;
+    record.statistics.recurrences = 10;
     record.statistics.rows_histogram = {0, 10};
     record.statistics.rows_peak = 1;
     return record;
@@ -140,7 +140,7 @@ TEST_F(ExperimentPages, ConvertEarlierClocks) {
   OrderedJson settings = Settings();
   settings.erase("clock");
   std::vector<RunRecord> records = Runs(4, 100);
-  for (RunRecord& record : records) record.times.decode -= 0.1;
+  for (RunRecord& record : records) record.statistics.decode_seconds -= 0.1;
   const std::string page = Page(settings, records);
   EXPECT_NE(page.find(">2.00x<small>"), std::string::npos);
   EXPECT_NE(page.find("whose clock started at the first token"), std::string::npos);

@@ -61,12 +61,12 @@ bool Admission::Admit(Sequence& sequence) {
     pages_.ForkRest(sibling->decoder->pages(), length, pages);
     known = length;
   }
-  sequence.decoder =
-      std::make_unique<LoopSpec>(sequence.request, sequence.choice, backend_.spec(),
-                                 backend_.options(), ledger_, std::move(pages), cost_);
-  sequence.prefilled = sequence.committed = sequence.result.cached_tokens = known;
+  sequence.decoder = std::make_unique<LoopSpec>(sequence.request, sequence.choice, backend_.spec(),
+                                                backend_.options(), ledger_, std::move(pages),
+                                                sequence.observer, cost_);
+  sequence.prefilled = sequence.committed = sequence.statistics().cached_tokens = known;
   sequence.stage = known < length ? Stage::kPrefill : Stage::kDecode;
-  sequence.result.queue_seconds = sequence.waited.Seconds();
+  sequence.statistics().queue_seconds = sequence.waited.Seconds();
   sequence.admitted.Reset();
   sequence.decoded.Reset();  // again at the prompt's end, where some of it is left to read
   ShareCells();
@@ -100,7 +100,7 @@ void Admission::Preempt(Sequence& sequence) {
   sequence.swapped = pages_.SwapOut(decoder.pages(), sequence.committed);
   decoder.Suspend();
   sequence.stage = Stage::kPreempted;
-  ++sequence.result.preemptions;
+  ++sequence.statistics().preemptions;
 }
 
 // Another choice of its submission that has its whole prompt. One that is still in prefill has

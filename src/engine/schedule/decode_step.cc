@@ -110,13 +110,13 @@ void DecodeStep::Absorb(size_t i) {
   const size_t begin = sequence.first_readout;
   const size_t end =
       i + 1 < sequences_.size() ? sequences_[i + 1]->first_readout : plan_.readouts.size();
-  RequestTimes& times = sequence.result.times;
-  times.prelude += result_->prelude_seconds;
-  times.recur += result_->recur_seconds;
-  times.readout += result_->readout_seconds;
+  Statistics& statistics = sequence.statistics();
+  statistics.prelude_seconds += result_->prelude_seconds;
+  statistics.recur_seconds += result_->recur_seconds;
+  statistics.readout_seconds += result_->readout_seconds;
   const Timer host;
   sequence.decoder->Absorb(std::span(result_->decisions).subspan(begin, end - begin));
-  times.host += planning_ + host.Seconds();
+  statistics.host_seconds += planning_ + host.Seconds();
 }
 
 }  // namespace loopspec

@@ -23,7 +23,7 @@ void Prefill::Begin(Sequence& sequence) {
     const int64_t known =
         pages_.ExtendPrefixHit(prompt, sequence.prefilled, sequence.decoder->pages(),
                                sequence.reads, &sequence.prompt_planes);
-    sequence.result.cached_tokens += known - sequence.prefilled;
+    sequence.statistics().cached_tokens += known - sequence.prefilled;
     sequence.prefilled = sequence.committed = known;
     if (known == std::ssize(prompt)) return EndOfPrompt(sequence);
   }
@@ -65,7 +65,7 @@ void Prefill::Finish() {
 }
 
 void Prefill::EndOfPrompt(Sequence& sequence) {
-  sequence.result.times.prefill = sequence.admitted.Seconds();
+  sequence.statistics().prefill_seconds = sequence.admitted.Seconds();
   sequence.decoded.Reset();
   sequence.stage = Stage::kDecode;
 }

@@ -9,8 +9,7 @@
 namespace loopspec {
 
 void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int32_t> prompt,
-                 std::optional<int> top, const OnLogits& on_logits,
-                 std::vector<PromptLogprob>& scores) {
+                 std::optional<int> top, const OnLogits& on_logits, std::vector<Token>& scores) {
   if (top) scores.resize(prompt.size() - 1);
   const std::vector<int>& depths = backend.options().readout_depths;
   const auto last = static_cast<int32_t>(
@@ -31,9 +30,9 @@ void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int
     const auto logprob = [&](int32_t v) {
       return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(v)]) - total);
     };
-    PromptLogprob& score = scores[static_cast<size_t>(position)];
-    score.token = prompt[static_cast<size_t>(position) + 1];
-    score.logprob = logprob(score.token);
+    Token& score = scores[static_cast<size_t>(position)];
+    score.id = prompt[static_cast<size_t>(position) + 1];
+    score.logprob = logprob(score.id);
     std::iota(ranking.begin(), ranking.end(), 0);
     std::partial_sort(ranking.begin(), ranking.begin() + static_cast<std::ptrdiff_t>(count),
                       ranking.end(), [&](int32_t a, int32_t b) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "engine/schedule/token_stream.h"
 #include "loopspec/request.h"
+#include "loopspec/token.h"
 
 namespace loopspec {
 
@@ -17,7 +17,6 @@ namespace loopspec {
 // `on_logits` gets the logits of all depths, where it is one. Throws Error when logits to be scored
 // are no numbers.
 void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int32_t> prompt,
-                 std::optional<int> top, const OnLogits& on_logits,
-                 std::vector<PromptLogprob>& scores);
+                 std::optional<int> top, const OnLogits& on_logits, std::vector<Token>& scores);
 
 }  // namespace loopspec

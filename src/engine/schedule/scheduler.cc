@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/field_error.h"
+#include "decode/depths.h"
 
 namespace loopspec {
 
@@ -23,6 +24,18 @@ SchedulerOptions WithDefaults(SchedulerOptions options, const Backend& backend) 
   options.max_rows = std::min(Default(options.max_rows, cells), cells);
   options.prefill_chunk = Default(options.prefill_chunk, backend.PrefillChunk());
   return options;
+}
+
+// What follows from the counts and times of a text that has ended.
+void Summarise(const ResolvedRequest& request, Statistics& s) {
+  const auto ratio = [](double a, double b) { return b > 0 ? a / b : 0.0; };
+  const auto tokens = static_cast<double>(s.decoded_tokens);
+  const auto recurrences = static_cast<double>(s.recurrences);
+  s.gamma = Gamma(s.accepted, s.fallback, request.depths, request.recurrence);
+  // Every token over the time since the prompt was read (docs/measuring.md, "The clock").
+  s.tokens_per_second = ratio(tokens, s.decode_seconds);
+  s.rows_mean = ratio(static_cast<double>(s.row_recurrences), recurrences);
+  s.tokens_per_pass = ratio(tokens * request.recurrence, recurrences);
 }
 
 }  // namespace
@@ -85,7 +98,8 @@ std::shared_ptr<TokenStream> Scheduler::Submit(ResolvedRequest request) {
     sequence->request = resolved;
     sequence->choice = i;
     sequence->stream = stream;
-    sequence->result.prompt_tokens = std::ssize(resolved->prompt);
+    sequence->observer = std::make_shared<DecodeObserver>(resolved->trace);
+    sequence->statistics().prompt_tokens = std::ssize(resolved->prompt);
     sequences.push_back(std::move(sequence));
   }
   {
@@ -230,8 +244,8 @@ bool Scheduler::AdmitOne(Sequence& sequence) {
     return true;  // it has ended, and is in nobody's way
   pacing_.pages_short = !fits;
   if (!fits || !waits) return fits;
-  counters_.prompt_tokens += sequence.result.prompt_tokens;
-  counters_.cached_tokens += sequence.result.cached_tokens;
+  counters_.prompt_tokens += sequence.statistics().prompt_tokens;
+  counters_.cached_tokens += sequence.statistics().cached_tokens;
   if (sequence.tells_progress() && sequence.stage == Stage::kPrefill)
     sequence.stream->PushProgress(sequence.prefilled, std::ssize(sequence.to_prefill()));
   const std::lock_guard lock(shared_.mutex);
@@ -246,9 +260,9 @@ void Scheduler::ChunkOf(const Plan& plan) {
   if (plan.chunk < 0) return;
   Sequence& sequence = *sequences_[static_cast<size_t>(plan.chunk)];
   pacing_.BeginChunk(plan.overtakes);
-  const int64_t cached = sequence.result.cached_tokens;
+  const int64_t cached = sequence.statistics().cached_tokens;
   Guard(sequence, [&] { prefill_.Begin(sequence); });
-  counters_.cached_tokens += sequence.result.cached_tokens - cached;
+  counters_.cached_tokens += sequence.statistics().cached_tokens - cached;
   if (prefill_.Done()) FinishChunk();
 }
 
@@ -317,22 +331,18 @@ void Scheduler::Deliver(Sequence& sequence) {
     sequence.scores_told = true;
   }
   if (sequence.score_only()) return End(sequence, FinishReason::kLength);
-  const std::vector<TraceEvent>& trace = decoder.trace();
-  if (sequence.traced < trace.size()) {
-    sequence.stream->PushSteps(
-        sequence.choice, {trace.begin() + static_cast<int64_t>(sequence.traced), trace.end()});
-    sequence.traced = trace.size();
-  }
-  const std::vector<CommittedToken>& output = decoder.output();
+  if (!decoder.trace().empty())
+    sequence.stream->PushTrace(sequence.choice, sequence.observer->TakeTrace());
+  const std::vector<Token>& output = decoder.output();
   while (sequence.reported < output.size()) {
-    if (sequence.reported == 0) sequence.result.times.first_token = sequence.admitted.Seconds();
-    const CommittedToken& token = output[sequence.reported++];
+    if (sequence.reported == 0)
+      sequence.statistics().first_token_seconds = sequence.admitted.Seconds();
+    const Token& token = output[sequence.reported++];
     ++counters_.decoded_tokens;
     ++pacing_.tokens;
     const bool last = decoder.finished() && sequence.reported == output.size();
     // What a step has decided beyond a stop string is not part of the text.
-    if (!sequence.stream->PushToken(sequence.choice, token, last))
-      return End(sequence, FinishReason::kStop);
+    if (!sequence.stream->PushToken(token, last)) return End(sequence, FinishReason::kStop);
   }
   if (decoder.finished()) End(sequence, decoder.finish_reason(), decoder.error());
 }
@@ -342,10 +352,10 @@ void Scheduler::Deliver(Sequence& sequence) {
 // Tells the stream and gives everything back. Sweep takes the sequence off the list.
 void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& error) {
   if (sequence.stage == Stage::kEnded) return;
-  ChoiceResult& result = sequence.result;
-  result.finish_reason = reason;
-  result.error = error;
-  result.decoded_tokens = static_cast<int64_t>(sequence.reported);
+  Statistics& statistics = sequence.statistics();
+  statistics.finish_reason = reason;
+  statistics.error = error;
+  statistics.decoded_tokens = static_cast<int64_t>(sequence.reported);
   if (sequence.stage == Stage::kWaiting) {
     const std::lock_guard lock(shared_.mutex);
     --shared_.waiting;
@@ -355,7 +365,7 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
     // The next request of a conversation begins with this answer.
     if (backend_.prefill_equals_decode() && reason != FinishReason::kError) {
       std::vector<int32_t> text = sequence.request->prompt;
-      for (const CommittedToken& token : decoder.output()) text.push_back(token.token);
+      for (const Token& token : decoder.output()) text.push_back(token.id);
       text.resize(std::min(text.size(), static_cast<size_t>(sequence.committed)));
       if (sequence.stage != Stage::kPreempted) {
         const auto drafted = std::min(text.size(), static_cast<size_t>(decoder.drafted()));
@@ -363,16 +373,14 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
         pages_.CachePrefix(text, decoder.pages(), sequence.undrafted_planes());
       }
     }
-    result.times.decode = sequence.reported > 0 ? sequence.decoded.Seconds() : 0.0;
-    result.statistics = decoder.statistics();
-    result.trace = decoder.trace();
-    counters_.fallback += result.statistics.fallback;
-    counters_.early += result.statistics.early;
-    counters_.drafted += result.statistics.drafted;
+    statistics.decode_seconds = sequence.reported > 0 ? sequence.decoded.Seconds() : 0.0;
+    Summarise(*sequence.request, statistics);
+    counters_.fallback += statistics.fallback;
+    counters_.early += statistics.early;
+    counters_.drafted += statistics.drafted;
     auto& accepted = counters_.accepted;
-    accepted.resize(std::max(accepted.size(), result.statistics.accepted.size()));
-    for (size_t i = 0; i < result.statistics.accepted.size(); ++i)
-      accepted[i] += result.statistics.accepted[i];
+    accepted.resize(std::max(accepted.size(), statistics.accepted.size()));
+    for (size_t i = 0; i < statistics.accepted.size(); ++i) accepted[i] += statistics.accepted[i];
     sequence.decoder.reset();
     sequence.swapped = {};
   }
@@ -380,7 +388,7 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
      : reason == FinishReason::kCancelled ? counters_.cancelled
                                           : counters_.finished);
   sequence.stage = Stage::kEnded;
-  sequence.stream->End(sequence.choice, std::move(result));
+  sequence.stream->End(sequence.choice, std::move(statistics));
 }
 
 void Scheduler::Sweep() {

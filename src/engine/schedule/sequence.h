@@ -22,6 +22,7 @@ struct Sequence {
   int choice = 0;
   uint64_t submission = 0;  // in order of arrival
   std::shared_ptr<TokenStream> stream;
+  std::shared_ptr<DecodeObserver> observer;  // keeps its statistics
 
   Stage stage = Stage::kWaiting;
   std::unique_ptr<LoopSpec> decoder;  // from admission on
@@ -30,18 +31,17 @@ struct Sequence {
   int64_t prefilled = 0;              // positions of the prompt that lie in KV pages
   int64_t committed = 0;              // positions that do, the prompt's included
   int part = kPageSize;  // positions of the prompt that come next, where progress is told
-  std::vector<PromptLogprob> scores;
+  std::vector<Token> scores;
   bool scores_told = false;        // the stream has them
   size_t reported = 0;             // tokens that the stream has
-  size_t traced = 0;               // events of the branches that it has, where they are asked for
   std::vector<std::byte> swapped;  // keys and values, while preempted
   size_t first_readout = 0;        // in the step at hand
 
   Timer waited;    // since submission
   Timer admitted;  // since admission
   Timer decoded;   // since the prompt was read
-  ChoiceResult result;
 
+  Statistics& statistics() { return observer->statistics(); }
   // What is asked about the prompt is told by the first choice alone.
   std::optional<int> prompt_logprobs() const {
     return choice == 0 ? request->prompt_logprobs : std::nullopt;

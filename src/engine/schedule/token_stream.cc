@@ -21,7 +21,7 @@ TokenStream::TokenStream(std::shared_ptr<const ResolvedRequest> request,
     : request_(std::move(request)),
       engine_(std::move(engine)),
       last_tokens_(static_cast<size_t>(request_->choices), -1),
-      results_(static_cast<size_t>(request_->choices)),
+      statistics_(static_cast<size_t>(request_->choices)),
       unfinished_(request_->choices) {
   if (tokenizer == nullptr || request_->laboratory.ids_alone) return;
   IncrementalDecoder::Options text;
@@ -32,22 +32,22 @@ TokenStream::TokenStream(std::shared_ptr<const ResolvedRequest> request,
     decoders_.push_back(std::make_unique<IncrementalDecoder>(*tokenizer, text));
 }
 
-TokenStream::Status TokenStream::Next(StreamEvent& event,
-                                      std::optional<std::chrono::milliseconds> timeout) {
+Stream::Status TokenStream::Next(StreamEvent& event,
+                                 std::optional<std::chrono::milliseconds> timeout) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return !events_.empty() || unfinished_ == 0; };
   if (!timeout) {
     arrived_.wait(lock, ready);
   } else if (!ready() && (timeout->count() == 0 || !arrived_.wait_for(lock, *timeout, ready))) {
-    return Status::kTimeout;
+    return Stream::Status::kTimeout;
   }
-  if (events_.empty()) return Status::kDone;
+  if (events_.empty()) return Stream::Status::kDone;
   event = std::move(events_[next_++]);
   if (next_ == events_.size()) {
     events_.clear();
     next_ = 0;
   }
-  return Status::kEvent;
+  return event.status;
 }
 
 void TokenStream::Cancel() {
@@ -65,12 +65,12 @@ void TokenStream::OnReady(std::function<void()> notify) {
   if (now && *shared) (*shared)();
 }
 
-ChoiceResult TokenStream::result(int choice) const {
+Statistics TokenStream::statistics(int choice) const {
   const std::lock_guard lock(mutex_);
-  return results_[static_cast<size_t>(choice)];
+  return statistics_[static_cast<size_t>(choice)];
 }
 
-std::vector<PromptLogprob> TokenStream::prompt_logprobs() const {
+std::vector<Token> TokenStream::prompt_logprobs() const {
   const std::lock_guard lock(mutex_);
   return prompt_logprobs_;
 }
@@ -78,7 +78,7 @@ std::vector<PromptLogprob> TokenStream::prompt_logprobs() const {
 template <typename F>
 void TokenStream::Push(StreamEvent event, F change) {
   std::shared_ptr<const std::function<void()>> notify;
-  event.time = std::chrono::steady_clock::now();
+  event.token.time = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
     change();
@@ -94,45 +94,49 @@ void TokenStream::Push(StreamEvent event, F change) {
 }
 
 void TokenStream::PushProgress(int64_t done, int64_t total) {
-  StreamEvent event{StreamEvent::Kind::kProgress, 0, {}, {}};
-  event.prefilled = done;
-  event.to_prefill = total;
-  Push(std::move(event), [] {});
+  Push({.status = Stream::Status::kProgress, .progress = {done, total}}, [] {});
 }
 
-void TokenStream::PushPrompt(std::vector<PromptLogprob> logprobs) {
-  Push({StreamEvent::Kind::kPrompt, 0, {}, {}}, [&] { prompt_logprobs_ = std::move(logprobs); });
+void TokenStream::PushPrompt(std::vector<Token> logprobs) {
+  Push({.status = Stream::Status::kPrompt}, [&] { prompt_logprobs_ = std::move(logprobs); });
 }
 
-bool TokenStream::PushToken(int choice, const CommittedToken& token, bool last) {
-  StreamEvent event{StreamEvent::Kind::kToken, choice, token, {}};
+bool TokenStream::PushToken(Token token, bool last) {
   bool stopped = false;
-  last_tokens_[static_cast<size_t>(choice)] = token.token;
+  const auto choice = static_cast<size_t>(token.choice);
+  last_tokens_[choice] = token.id;
   if (!decoders_.empty()) {
-    IncrementalDecoder& decoder = *decoders_[static_cast<size_t>(choice)];
-    event.text = decoder.Push(token.token);
+    IncrementalDecoder& decoder = *decoders_[choice];
+    token.text = decoder.Push(token.id);
     stopped = decoder.stopped();
-    if (last && !stopped) event.text += decoder.Finish();
+    if (last && !stopped) token.text += decoder.Finish();
     stopped = stopped || decoder.stopped();
   }
-  Push(std::move(event), [] {});
+  Push({.token = std::move(token)}, [] {});
   return !stopped;
 }
 
-void TokenStream::PushSteps(int choice, std::vector<TraceEvent> steps) {
-  Push({StreamEvent::Kind::kSteps, choice, {}, {}, std::move(steps)}, [] {});
+void TokenStream::PushTrace(int choice, std::vector<TraceEvent> trace) {
+  Push({.status = Stream::Status::kTrace, .token = {.choice = choice}, .trace = std::move(trace)},
+       [] {});
 }
 
-void TokenStream::End(int choice, ChoiceResult result) {
-  StreamEvent event{StreamEvent::Kind::kEnd, choice, {}, {}};
-  result.last_token = last_tokens_[static_cast<size_t>(choice)];
+void TokenStream::End(int choice, Statistics statistics) {
+  const auto i = static_cast<size_t>(choice);
+  StreamEvent event{.status = Stream::Status::kEnd, .token = {.choice = choice}};
+  std::string stop_string;
   if (!decoders_.empty()) {
-    IncrementalDecoder& decoder = *decoders_[static_cast<size_t>(choice)];
-    event.text = decoder.Finish();
-    result.stop_string = decoder.stop_string();
+    event.token.text = decoders_[i]->Finish();
+    stop_string = decoders_[i]->stop_string();
+  }
+  if (statistics.finish_reason == FinishReason::kStop) {
+    if (stop_string.empty())
+      statistics.stop_token = last_tokens_[i];
+    else
+      statistics.stop_string = std::move(stop_string);
   }
   Push(std::move(event), [&] {
-    results_[static_cast<size_t>(choice)] = std::move(result);
+    statistics_[i] = std::move(statistics);
     --unfinished_;
   });
 }

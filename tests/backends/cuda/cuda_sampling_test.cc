@@ -160,7 +160,7 @@ TEST_F(CudaSampling, LogprobsAreThoseOfTheRawSoftmax) {
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return logits_[static_cast<size_t>(a)] > logits_[static_cast<size_t>(b)];
   });
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(decision.top[i].token, order[i]);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(decision.top[i].id, order[i]);
 }
 
 // Drafts at depths 1 and 2, verified at depth 3, against the shared cascade code on the CPU.

@@ -112,10 +112,10 @@ class Comparison {
         if (!same) Note(*set, at, "other bits in the verifying logits");
       });
     }});
-    const RequestResult generated = RunRequest(*scheduler_, request);
+    const Choice generated = RunRequest(*scheduler_, request);
     scheduler_->set_hooks({});
-    for (const CommittedToken& token : generated.tokens) record.tokens.push_back(token.token);
-    record.steps = generated.statistics.steps;
+    for (const Token& token : generated.tokens) record.tokens.push_back(token.id);
+    record.steps = generated.statistics.recurrences;
     return record;
   }
 

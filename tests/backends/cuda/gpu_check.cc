@@ -185,23 +185,22 @@ struct Timing {
 Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
                     const ResolvedRequest& request, double bandwidth, Timing best) {
   Scheduler scheduler(backend, OneAtATime(cost));
-  const RequestResult run = RunRequest(scheduler, request);
-  if (run.tokens_per_second() <= best.tokens_per_second) return best;
-  const RequestTimes& t = run.times;
-  const DecodeStatistics& s = run.statistics;
-  const double steps = t.decode;
-  best.tokens_per_second = run.tokens_per_second();
-  best.step_ms = steps / static_cast<double>(s.steps) * 1e3;
+  const Choice run = RunRequest(scheduler, request);
+  const Statistics& s = run.statistics;
+  if (s.tokens_per_second <= best.tokens_per_second) return best;
+  const auto recurrences = static_cast<double>(s.recurrences);
+  best.tokens_per_second = s.tokens_per_second;
+  best.step_ms = s.decode_seconds / recurrences * 1e3;
   best.floor_share =
-      bandwidth > 0 ? BytesRead(model, backend.options(), s) / bandwidth / steps : 0.0;
-  best.prelude_ms = t.prelude / static_cast<double>(s.steps) * 1e3;
-  best.core_ms = t.recur / static_cast<double>(s.steps) * 1e3;
-  best.readout_ms = t.readout / static_cast<double>(s.steps) * 1e3;
-  best.gap_share = 1.0 - (t.prelude + t.recur + t.readout) / steps;
-  best.gamma = Gamma(s.accepted, s.fallback, request.depths, model.spec.recurrence);
-  best.per_pass =
-      static_cast<double>(run.tokens.size()) * model.spec.recurrence / static_cast<double>(s.steps);
-  best.rows = s.rows_mean();
+      bandwidth > 0 ? BytesRead(model, backend.options(), s) / bandwidth / s.decode_seconds : 0.0;
+  best.prelude_ms = s.prelude_seconds / recurrences * 1e3;
+  best.core_ms = s.recur_seconds / recurrences * 1e3;
+  best.readout_ms = s.readout_seconds / recurrences * 1e3;
+  best.gap_share =
+      1.0 - (s.prelude_seconds + s.recur_seconds + s.readout_seconds) / s.decode_seconds;
+  best.gamma = s.gamma;
+  best.per_pass = s.tokens_per_pass;
+  best.rows = s.rows_mean;
   return best;
 }
 

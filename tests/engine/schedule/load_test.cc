@@ -79,7 +79,7 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
   Scheduler scheduler(*backend, options);
   scheduler.Start();
   std::vector<std::vector<int32_t>> texts(count);
-  std::vector<ChoiceResult> results(count);
+  std::vector<Statistics> results(count);
   std::vector<std::thread> clients;
   for (uint32_t client = 0; client < 8; ++client) {
     clients.emplace_back([&, client] {
@@ -93,11 +93,11 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
       for (size_t s = 0; s < streams.size(); ++s) {
         StreamEvent event;
         std::vector<int32_t>& ids = texts[mine[s]];
-        while (streams[s]->Next(event) == TokenStream::Status::kEvent) {
-          if (event.kind == StreamEvent::Kind::kToken) ids.push_back(event.token.token);
+        while (IsEvent(streams[s]->Next(event))) {
+          if (event.status == Stream::Status::kToken) ids.push_back(event.token.id);
           if (mine[s] % 6 == 1 && ids.size() == 3) streams[s]->Cancel();
         }
-        results[mine[s]] = streams[s]->result(0);
+        results[mine[s]] = streams[s]->statistics(0);
       }
     });
   }
@@ -105,9 +105,9 @@ void ExactUnderLoad(const std::string& name, How how, uint32_t count, int longes
   int64_t cached = 0;
   for (uint32_t i = 0; i < count; ++i) {
     std::vector<int32_t> expected;
-    for (const CommittedToken& token :
+    for (const Token& token :
          RunRequest(alone, MakeRequest(model, prompts, how, i, longest)).tokens)
-      expected.push_back(token.token);
+      expected.push_back(token.id);
     ASSERT_NE(results[i].finish_reason, FinishReason::kError) << results[i].error;
     if (results[i].finish_reason == FinishReason::kCancelled) {
       ASSERT_LE(texts[i].size(), expected.size());
@@ -208,9 +208,10 @@ Left RunRounds(const Model& model, const std::vector<std::vector<int32_t>>& prom
       if (random() % 10 == 0) stream->Cancel();
       if (random() % 20 == 0) return;
       StreamEvent event;
-      while (stream->Next(event) == TokenStream::Status::kEvent) {
+      while (IsEvent(stream->Next(event))) {
       }
-      EXPECT_NE(stream->result(0).finish_reason, FinishReason::kError) << stream->result(0).error;
+      EXPECT_NE(stream->statistics(0).finish_reason, FinishReason::kError)
+          << stream->statistics(0).error;
     };
     for (int round = 0; round < rounds; ++round) {
       for (int i = 0; i < per_round; ++i) {
@@ -227,9 +228,9 @@ Left RunRounds(const Model& model, const std::vector<std::vector<int32_t>>& prom
       while (!streams.empty()) finish_one();
       streams.push_back(scheduler.Submit(FillsAllPages(model, *backend)));
       StreamEvent event;
-      while (streams.front()->Next(event) == TokenStream::Status::kEvent) {
+      while (IsEvent(streams.front()->Next(event))) {
       }
-      EXPECT_EQ(streams.front()->result(0).finish_reason, FinishReason::kLength);
+      EXPECT_EQ(streams.front()->statistics(0).finish_reason, FinishReason::kLength);
       streams.clear();
       left.state = scheduler.state();
       for (int i = 0; i < 10'000 && Busy(left.state); ++i) {

@@ -63,17 +63,18 @@ class WatchedBackend : public FakeBackend {
 
 struct Outcome {
   std::vector<int32_t> ids;
-  ChoiceResult result;
+  Statistics result;
 };
 
 // Everything that a stream has, without waiting for more.
 std::vector<Outcome> Read(TokenStream& stream) {
   std::vector<Outcome> outcomes(static_cast<size_t>(stream.choices()));
   StreamEvent event;
-  while (stream.Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
-    Outcome& outcome = outcomes[static_cast<size_t>(event.choice)];
-    if (event.kind == StreamEvent::Kind::kToken) outcome.ids.push_back(event.token.token);
-    if (event.kind == StreamEvent::Kind::kEnd) outcome.result = stream.result(event.choice);
+  while (IsEvent(stream.Next(event, std::chrono::milliseconds(0)))) {
+    Outcome& outcome = outcomes[static_cast<size_t>(event.token.choice)];
+    if (event.status == Stream::Status::kToken) outcome.ids.push_back(event.token.id);
+    if (event.status == Stream::Status::kEnd)
+      outcome.result = stream.statistics(event.token.choice);
   }
   return outcomes;
 }
@@ -83,11 +84,12 @@ std::vector<int32_t> Alone(FakeModel& model, const ResolvedRequest& request, int
   backend.set_decider(DecideLikeTheCpu());
   KvLedger ledger(backend.pages(), 64);
   LoopSpec decoder(Share(request, model.spec()), choice, model.spec(), backend.options(), ledger,
-                   SequencePages(ledger, std::ssize(request.prompt) + int64_t{request.max_tokens}));
+                   SequencePages(ledger, std::ssize(request.prompt) + int64_t{request.max_tokens}),
+                   nullptr);
   StepPlan plan;
   Drive(backend, decoder, plan);
   std::vector<int32_t> ids;
-  for (const CommittedToken& token : decoder.output()) ids.push_back(token.token);
+  for (const Token& token : decoder.output()) ids.push_back(token.id);
   return ids;
 }
 
@@ -178,7 +180,7 @@ TEST(Scheduler, ManyStreamsGetWhatEachGetsAlone) {
       std::mt19937 random(9);
       std::vector<std::shared_ptr<TokenStream>> streams;
       std::vector<std::vector<int32_t>> got(64);
-      std::vector<ChoiceResult> results(64);
+      std::vector<Statistics> results(64);
       const auto read = [&](size_t i) {
         const Outcome more = Read(*streams[i])[0];
         got[i].insert(got[i].end(), more.ids.begin(), more.ids.end());
@@ -377,7 +379,7 @@ TEST(Scheduler, SpeculationFadesUnderLoadAndComesBack) {
     for (uint32_t i = 0; i < streams; ++i) {
       const Outcome outcome = Read(*all[i])[0];
       EXPECT_EQ(outcome.ids, Alone(model, request(i)));
-      for (const int64_t accepted : outcome.result.statistics.accepted) seen.drafted += accepted;
+      for (const int64_t accepted : outcome.result.accepted) seen.drafted += accepted;
     }
     return seen;
   };
@@ -412,7 +414,7 @@ TEST(Scheduler, DraftsComeBackWhenTheLoadFalls) {
   for (uint32_t i = 0; i < 12; ++i) {
     const Outcome outcome = Read(*streams[i])[0];
     EXPECT_EQ(outcome.ids, Alone(model, request(i))) << i;
-    drafted.push_back(outcome.result.statistics.accepted[0]);
+    drafted.push_back(outcome.result.accepted[0]);
   }
   // The last runs alone for a while, the first never did.
   EXPECT_LE(drafted[0], 10);
@@ -637,7 +639,7 @@ TEST(Scheduler, TheClockOfDecodingStartsAfterTheQueue) {
   }
   const double elapsed = since_submission.Seconds();
   for (const Outcome& outcome : Read(*stream)) {
-    EXPECT_LE(outcome.result.queue_seconds + outcome.result.times.decode, elapsed);
+    EXPECT_LE(outcome.result.queue_seconds + outcome.result.decode_seconds, elapsed);
   }
 }
 
@@ -840,12 +842,12 @@ TEST(Scheduler, ManyThreads) {
           if (i % 3 == 0) stream->OnReady([&] { ++notified; });
           std::vector<int32_t> ids;
           StreamEvent event;
-          while (stream->Next(event) == TokenStream::Status::kEvent) {
-            if (event.kind == StreamEvent::Kind::kToken) ids.push_back(event.token.token);
+          while (IsEvent(stream->Next(event))) {
+            if (event.status == Stream::Status::kToken) ids.push_back(event.token.id);
             if (i % 7 == 3 && ids.size() == 3) stream->Cancel();
           }
           std::vector<int32_t> expected = alone.at(i);
-          if (stream->result(0).finish_reason == FinishReason::kCancelled)
+          if (stream->statistics(0).finish_reason == FinishReason::kCancelled)
             expected.resize(std::min(expected.size(), ids.size()));
           wrong += ids == expected ? 0 : 1;
           (void)scheduler.state();
@@ -859,9 +861,9 @@ TEST(Scheduler, ManyThreads) {
   EXPECT_GT(notified, 0);
   // A stream outlives its engine, and is told.
   StreamEvent event;
-  while (left->Next(event) == TokenStream::Status::kEvent) {
+  while (IsEvent(left->Next(event))) {
   }
-  EXPECT_EQ(left->result(0).finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(left->statistics(0).finish_reason, FinishReason::kCancelled);
   left->Cancel();
 }
 
@@ -957,13 +959,13 @@ TEST(Scheduler, SharesGetTheirPart) {
     done = 0;
     for (auto& stream : modest) {
       StreamEvent event;
-      while (stream->Next(event, std::chrono::milliseconds(0)) == TokenStream::Status::kEvent) {
+      while (IsEvent(stream->Next(event, std::chrono::milliseconds(0)))) {
       }
-      if (stream->result(0).finish_reason != FinishReason::kNone) ++done;
+      if (stream->statistics(0).finish_reason != FinishReason::kNone) ++done;
     }
   }
   for (auto& stream : greedy)
-    ended_before += stream->result(0).finish_reason != FinishReason::kNone ? 1 : 0;
+    ended_before += stream->statistics(0).finish_reason != FinishReason::kNone ? 1 : 0;
   EXPECT_LE(ended_before, 12u);
   while (scheduler.Step()) {
   }
