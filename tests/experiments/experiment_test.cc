@@ -161,7 +161,7 @@ TEST(Experiments, RefuseWhatIsWrong) {
   expect("/tasks/0/max_length", 11, "leaves no room");
   expect("/tasks/0/thinking", true, "needs \"chat\"");
   expect("/tasks/0/models", {"b"}, "not declared");
-  expect("/decodes/1/depths", {1, 4}, "depths 1,4");
+  expect("/decodes/1/depths", {1, 4}, "depths is 1,4");
   expect("/decodes/1/later", "open", "expected one of gated");
   expect("/decodes/1/schedule", "mine", "expected one of paper");
   expect("/decodes/1/lookup", true, "has no depths");
