@@ -105,8 +105,18 @@ HWY_INLINE void StepTile(const std::byte* const* w, const float* x, int64_t x_st
   }
 }
 
+// A tile's millions of loads would take ThreadSanitizer 20 times as long as everything else it
+// watches, and weights are never written: a whole call is shown to it once (ShowToThreadSanitizer).
+#if HWY_IS_TSAN || defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#define LOOPSPEC_TILE __attribute__((no_sanitize("thread")))
+#else
+constexpr bool kThreadSanitizer = false;
+#define LOOPSPEC_TILE
+#endif
+
 template <class Weights, int kN, int kRows>
-void Tile(const MatMulCall& call, int64_t n, int first_row) {
+LOOPSPEC_TILE void Tile(const MatMulCall& call, int64_t n, int first_row) {
   const int64_t row_bytes = call.k * Weights::kBytes;
   const int64_t x_stride = (call.k + kStep - 1) / kStep * kStep;
   const float* x = reinterpret_cast<const float*>(call.packed) + first_row * x_stride;
@@ -163,6 +173,17 @@ void RowBlock(const MatMulCall& call, int64_t n, int64_t n_end, int first_row) {
   Outputs<Weights, 1, kRows>(part, first_row, n);
 }
 
+// Reads and writes what the call's tiles have read and written, outside of them.
+void ShowToThreadSanitizer(const MatMulCall& call) {
+  const int64_t padded = (call.k + kStep - 1) / kStep * kStep;
+  const volatile float* x = reinterpret_cast<const float*>(call.packed);
+  for (int64_t i = 0; i < call.rows * padded; ++i) (void)x[i];
+  for (int row = 0; row < call.rows; ++row) {
+    volatile float* out = call.out + row * call.out_stride;
+    for (int64_t i = 0; i < call.count; ++i) out[i] = out[i];
+  }
+}
+
 template <class Weights>
 void Multiply(const MatMulCall& call) {
   // A band of weights small enough for the first-level cache, against all rows, then the next band.
@@ -190,6 +211,7 @@ void Multiply(const MatMulCall& call) {
       }
     }
   }
+  if constexpr (kThreadSanitizer) ShowToThreadSanitizer(call);
 }
 
 const MatMulKernel* Kernel(DType weights, bool round) {
@@ -206,6 +228,7 @@ const MatMulKernel* Kernel(DType weights, bool round) {
   return round ? &rounded : &bf16;
 }
 
+#undef LOOPSPEC_TILE
 }  // namespace HWY_NAMESPACE
 }  // namespace loopspec::cpu
 HWY_AFTER_NAMESPACE();
