@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "calibrate/assumed_backend.h"
+#include "decode/assumed.h"
 
 namespace loopspec::tools {
 

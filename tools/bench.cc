@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/laboratory.h"
 #include "engine/load/device.h"
 #include "engine/load/loaded_model.h"
 #include "engine/load/model_path.h"
 #include "engine/load/step_cost.h"
-#include "engine/run_request.h"
 #include "experiments/bench_report.h"
 #include "experiments/checkpoint_hash.h"
 #include "experiments/record_log.h"
@@ -51,25 +51,28 @@ std::string LaterName(LaterProposal later) {
 // The ways of decoding that were asked for, each with its request.
 struct Ways {
   std::vector<DecodeWay> parsed;
-  std::vector<ResolvedRequest> requests;
+  std::vector<Request> requests;
   std::vector<int> depths;  // of all of them
 };
 
-Ways MakeWays(const BenchOptions& options, const ResolvedRequest& request, const Model& model,
+Ways MakeWays(const BenchOptions& options, const Request& request, const Model& model,
               const AssumedGuesses& guesses) {
   Ways ways;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
   for (const std::string& text : options.decode) {
     const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode",
-                                         chosen.For(request.sampling.greedy()));
+                                         chosen.For(request.sampling->greedy()));
     for (const DecodeWay& other : ways.parsed) {
       if (other.name == way.name) Fail("--decode {} is given twice", text);
     }
-    ResolvedRequest own = request;
+    Request own = request;
     way.Apply(own);
-    if (options.assume.empty())
-      own.prior = chosen.calibration.Prior(own.depths, own.sampling.greedy());
-    if (!options.assume.empty() && !way.depths.empty()) own.laboratory.guess_source = &guesses;
+    ChangeLaboratory(own, [&](Laboratory& laboratory) {
+      if (options.assume.empty())
+        laboratory.prior = chosen.calibration.Prior(way.depths, own.sampling->greedy());
+      else if (!way.depths.empty())
+        laboratory.guess_source = &guesses;
+    });
     ways.requests.push_back(own);
     ways.depths.insert(ways.depths.end(), way.depths.begin(), way.depths.end());
     ways.parsed.push_back(way);
@@ -79,21 +82,21 @@ Ways MakeWays(const BenchOptions& options, const ResolvedRequest& request, const
 
 // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same
 // distribution.
-bool Comparable(const BenchOptions& options, const ResolvedRequest& request) {
-  return options.assume.empty() && !request.sampling.needs_distributions();
+bool Comparable(const BenchOptions& options, const Request& request) {
+  return options.assume.empty() && !request.sampling->needs_distributions();
 }
 
 experiments::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways,
-                                       const BenchJobs& jobs, Scheduler& scheduler) {
+                                       const BenchJobs& jobs, Engine& engine) {
   experiments::Measurement m;
   m.jobs = jobs.jobs;
   m.stop = jobs.stop;
   m.repeats = options.repeat;
   for (size_t i = 0; i < ways.parsed.size(); ++i) {
-    const ResolvedRequest& request = ways.requests[i];
+    const Request& request = ways.requests[i];
     const bool same = Comparable(options, request);
     m.ways.push_back(
-        {ways.parsed[i].name, request, &scheduler, same ? SamplerName(request.sampling) : ""});
+        {ways.parsed[i].name, request, &engine, same ? SamplerName(*request.sampling) : ""});
   }
   return m;
 }
@@ -116,7 +119,7 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
       {"ignore_eos", options.ignore_eos},
       {"assume", options.assume},
       {"seed", options.seed},
-      {"sampling", ToJson(ways.requests[0].sampling, [](const SamplingField&) { return true; })},
+      {"sampling", ToJson(*ways.requests[0].sampling, [](const SamplingField&) { return true; })},
       {"logit_bias", options.sampling.bias},
       {"second_proposal", options.sampling.later},
       {"sampler", options.sampling.sampler},
@@ -131,16 +134,17 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
 
 // Runs everything that the records do not have. Ctrl-C ends it between two runs.
 std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const Ways& ways,
-                                           const BenchJobs& jobs, const LoadedModel& loaded,
-                                           Backend& backend) {
-  SchedulerOptions one = OneAtATime(LoadStepCost(backend));
-  if (loaded.has_tokenizer()) one.tokenizer = &loaded.tokenizer();
-  Scheduler scheduler(backend, one);
-  const experiments::Measurement m = MeasurementOf(options, ways, jobs, scheduler);
+                                           const BenchJobs& jobs,
+                                           const std::shared_ptr<const LoadedModel>& loaded,
+                                           const std::shared_ptr<Backend>& backend) {
+  std::vector<std::vector<int>> sets;
+  for (const DecodeWay& way : ways.parsed) sets.push_back(way.depths);
+  Engine engine = MakeLaboratoryEngine(loaded, backend, LoadStepCost(*backend), std::move(sets));
+  const experiments::Measurement m = MeasurementOf(options, ways, jobs, engine);
   std::unique_ptr<experiments::RecordLog> log;
   if (!options.records.empty())
     log = std::make_unique<experiments::RecordLog>(options.records,
-                                                   Settings(options, jobs, ways, backend));
+                                                   Settings(options, jobs, ways, *backend));
   experiments::Records records([&](const experiments::RunRecord& record) {
     if (log) log->Append(ToJson(record));
   });
@@ -155,7 +159,7 @@ std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const Wa
     // Nothing is said before something is done: who sees the line and stops has something to show.
     if (done > 0) progress.Show("bench", done, total, "runs");
   };
-  RunMeasurement(m, loaded.model(), backend, hooks, records);
+  RunMeasurement(m, hooks, records);
   return records.all();
 }
 
@@ -186,7 +190,7 @@ experiments::BenchResult Summarise(const BenchOptions& options, const Ways& ways
   result.repeats = options.repeat;
   result.interrupted = Interrupted();
   for (size_t i = 0; i < ways.parsed.size(); ++i) {
-    const SamplingParams& sampling = ways.requests[i].sampling;
+    const SamplingParams& sampling = *ways.requests[i].sampling;
     experiments::BenchWay way{ways.parsed[i].name,
                               ways.parsed[i].depths,
                               SamplerName(sampling),
@@ -201,31 +205,24 @@ experiments::BenchResult Summarise(const BenchOptions& options, const Ways& ways
   return result;
 }
 
-// The backend that all ways share; what drafts come to is drawn where that was asked for.
-std::unique_ptr<Backend> MakeBenchBackend(const BenchOptions& options, const Model& model,
-                                          const EngineOptions& engine, const Ways& ways,
-                                          const AssumedAcceptance& assumed) {
-  auto backend = MakeBackend(model, engine, ways.depths);
-  return options.assume.empty() ? std::move(backend) : AssumeOutcomes(std::move(backend), assumed);
-}
-
 // Several requests at a time.
 void RunConcurrently(const BenchOptions& options, const std::shared_ptr<const LoadedModel>& loaded,
-                     const Ways& ways, const ResolvedRequest& request, const BenchJobs& jobs,
-                     const AssumedAcceptance& assumed, const AssumedGuesses& guesses) {
+                     const Ways& ways, const Request& request, const BenchJobs& jobs) {
   ConcurrencyBench bench;
   bench.model = options.model.model;
   bench.loaded = loaded;
   bench.concurrency = ParseConcurrency(options.concurrency);
   for (const experiments::MeasuredJob& job : jobs.jobs) bench.prompts.push_back(job.tokens);
   bench.ways = ways.parsed;
-  bench.request = request;
-  if (!options.assume.empty()) bench.assumed_guesses = &guesses;
+  bench.requests = ways.requests;
+  bench.max_tokens = jobs.max_tokens;
+  bench.comparable = Comparable(options, request);
+  bench.assumed = !options.assume.empty();
   bench.repeat = options.repeat;
   bench.json = options.json;
   EngineOptions engine = options.model.ToEngineOptions();
   engine.kv_positions = PositionsFor(bench, loaded->spec().max_positions);
-  RunConcurrencyBench(bench, MakeBenchBackend(options, loaded->model(), engine, ways, assumed));
+  RunConcurrencyBench(bench, MakeBackend(loaded->model(), engine, ways.depths));
 }
 
 void RunBench(const BenchOptions& options) {
@@ -241,24 +238,25 @@ void RunBench(const BenchOptions& options) {
   if (!options.source.stop.empty()) loaded.tokenizer();
   AssumedAcceptance assumed;
   if (!options.assume.empty()) assumed = ParseAssumedRates(options.assume, model.spec.recurrence);
-  ResolvedRequest request;
+  Request request;
   request.sampling = options.sampling.Get();
-  CheckSamplingParams(request.sampling, model.spec.vocab);
+  CheckSamplingParams(*request.sampling, model.spec.vocab);
   request.seed = options.seed;
-  if (!options.ignore_eos && options.assume.empty()) request.stop_tokens = loaded.special().eos;
+  request.ignore_eos = options.ignore_eos || !options.assume.empty();
+  if (!options.assume.empty())
+    ChangeLaboratory(request, [&](Laboratory& laboratory) { laboratory.assumed = assumed; });
   // Ways first: a mistake in one of them needs no prompts to be read.
   const AssumedGuesses guesses(assumed, model.spec.vocab);
   MakeWays(options, request, model, guesses);
   const BenchJobs jobs = MakeBenchJobs(options.source, loaded);
   request.max_tokens = jobs.max_tokens;
   const Ways ways = MakeWays(options, request, model, guesses);
-  if (!options.concurrency.empty())
-    return RunConcurrently(options, shared, ways, request, jobs, assumed, guesses);
+  if (!options.concurrency.empty()) return RunConcurrently(options, shared, ways, request, jobs);
   engine.kv_positions = std::min<int64_t>(
       static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens, model.spec.max_positions);
-  const auto backend = MakeBenchBackend(options, model, engine, ways, assumed);
+  const std::shared_ptr<Backend> backend = MakeBackend(model, engine, ways.depths);
   const double bandwidth = backend->ReadBandwidth();
-  const std::vector<experiments::RunRecord> records = RunAll(options, ways, jobs, loaded, *backend);
+  const std::vector<experiments::RunRecord> records = RunAll(options, ways, jobs, shared, backend);
   const experiments::BenchResult result =
       Summarise(options, ways, jobs, loaded, *backend, bandwidth, records, assumed);
   if (!options.csv.empty()) WriteTextFile(options.csv, BenchCsv(result));

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/timer.h"
+#include "engine/laboratory.h"
 #include "engine/load/step_cost.h"
 #include "engine/session.h"
 #include "loopspec/engine.h"
@@ -68,10 +69,10 @@ int64_t Total(const ConcurrencyBench& bench, int n) {
 class Clients {
  public:
   Clients(const ConcurrencyBench& bench, const std::shared_ptr<Backend>& backend,
-          const StepCost& cost, const DecodeWay& way, int n)
-      : bench_(bench), n_(n), total_(Total(bench, n)), engine_([&] {
+          const StepCost& cost, size_t way, int n)
+      : bench_(bench), n_(n), total_(Total(bench, n)), request_(bench.requests[way]), engine_([&] {
           EngineOptions options;
-          options.depths = {way.depths};
+          options.depths = {bench.ways[way].depths};
           options.max_running = n;
           options.max_queued = n + 1;
           options.cache_bytes = 0;  // every prompt is computed
@@ -79,16 +80,10 @@ class Clients {
           SessionParts parts;
           parts.backend = backend;
           parts.cost = cost;
-          parts.adjust = [&bench, &way](ResolvedRequest& request) {
-            std::vector<int32_t> prompt = std::move(request.prompt);
-            request = bench.request;
-            request.laboratory.ids_alone = true;
-            request.prompt = std::move(prompt);
-            way.Apply(request);
-            if (!way.depths.empty()) request.laboratory.guess_source = bench.assumed_guesses;
-          };
           return std::make_unique<Session>(options, bench.loaded, std::move(parts));
-        }()) {}
+        }()) {
+    ChangeLaboratory(request_, [](Laboratory& laboratory) { laboratory.ids_alone = true; });
+  }
 
   Measured Run() {
     Measured out;
@@ -134,9 +129,8 @@ class Clients {
   }
 
   void Submit() {
-    Request request;
-    request.tokens = bench_.prompts[static_cast<size_t>(submitted_) % bench_.prompts.size()];
-    streams_.push_back(engine_.Submit(request));
+    request_.tokens = bench_.prompts[static_cast<size_t>(submitted_) % bench_.prompts.size()];
+    streams_.push_back(engine_.Submit(request_));
     ++submitted_;
   }
 
@@ -160,6 +154,7 @@ class Clients {
   const ConcurrencyBench& bench_;
   const int n_;
   const int64_t total_;
+  Request request_;
   Engine engine_;
   std::vector<Stream> streams_;
   int64_t submitted_ = 0;
@@ -181,7 +176,7 @@ OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeWay& way, c
                      {"step_seconds", Median(line.step)},
                      {"step_with_chunk_seconds", Median(line.chunk)},
                      {"longest_gap_seconds", line.gap}};
-  if (comparable && bench.assumed_guesses == nullptr) out["equal"] = line.equal;
+  if (comparable && !bench.assumed) out["equal"] = line.equal;
   return out;
 }
 
@@ -240,7 +235,7 @@ int64_t PositionsFor(const ConcurrencyBench& bench, int64_t context) {
   const int most = *std::max_element(bench.concurrency.begin(), bench.concurrency.end());
   // A page more each: a new one is admitted only where everybody else can grow.
   const int64_t each =
-      int64_t{PagesFor(static_cast<int64_t>(longest) + bench.request.max_tokens) + 1} * kPageSize;
+      int64_t{PagesFor(static_cast<int64_t>(longest) + bench.max_tokens) + 1} * kPageSize;
   return std::min(each, 2 * context) * most;
 }
 
@@ -252,11 +247,10 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
     Fail("{} requests at a time need {} cells, there are {}", most, 2 * most,
          backend.options().cells);
   const StepCost cost = LoadStepCost(backend);
-  const bool comparable =
-      bench.assumed_guesses == nullptr && !bench.request.sampling.needs_distributions();
+  const bool comparable = bench.comparable;
   OrderedJson list = OrderedJson::array();
   if (!bench.json) {
-    if (bench.assumed_guesses != nullptr) {
+    if (bench.assumed) {
       fmt::print(
           "TIMING SIMULATION: verification outcomes are drawn at given rates, not decided by the "
           "model\n");
@@ -274,7 +268,7 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
     for (int repeat = 0; repeat < bench.repeat && !Interrupted(); ++repeat) {
       for (size_t i = 0; i < bench.ways.size() && !Interrupted(); ++i) {
         const size_t which = (i + static_cast<size_t>(repeat)) % bench.ways.size();
-        const Measured run = Clients(bench, shared_backend, cost, bench.ways[which], n).Run();
+        const Measured run = Clients(bench, shared_backend, cost, which, n).Run();
         if (Interrupted()) break;
         progress.Show("bench", ++done, total, "runs");
         lines[which].Add(run);
@@ -300,7 +294,7 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
                      {"repeat", bench.repeat},
                      {"results", list}};
   if (Interrupted()) out["interrupted"] = true;
-  if (bench.assumed_guesses != nullptr)
+  if (bench.assumed)
     out["timing_simulation"] = "verification outcomes drawn at given rates, not decided";
   fmt::print("{}\n", out.dump(2));
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "decode/request.h"
 #include "engine/load/loaded_model.h"
+#include "loopspec/request.h"
 #include "tools/decode_way.h"
 
 namespace loopspec::tools {
@@ -25,9 +25,10 @@ struct ConcurrencyBench {
   std::vector<int> concurrency;               // numbers of requests to try
   std::vector<std::vector<int32_t>> prompts;  // taken one after the other, again and again
   std::vector<DecodeWay> ways;                // the first is the baseline
-  ResolvedRequest request;                    // all but prompt and way
-  // For ways with drafts, when the backend's outcomes are assumed.
-  const GuessSource* assumed_guesses = nullptr;
+  std::vector<Request> requests;              // of each way, all but the prompt
+  int max_tokens = 0;                         // of an answer
+  bool comparable = true;                     // all ways must write the same texts
+  bool assumed = false;                       // outcomes are drawn, not decided
   int repeat = 1;
   bool json = false;
 };

@@ -199,7 +199,8 @@ void RunCalibrate(CommandOptions options) {
   CatchInterrupt();
   if (!options.output.empty()) CheckOutputFolder(options.output);
   EngineOptions engine = options.model.ToEngineOptions();
-  const LoadedModel loaded(engine);
+  const auto shared = std::make_shared<const LoadedModel>(engine);
+  const LoadedModel& loaded = *shared;
   const Model& model = loaded.model();
   const int recurrence = model.spec.recurrence;
   CalibrationOptions& run = options.run;
@@ -216,7 +217,7 @@ void RunCalibrate(CommandOptions options) {
   std::iota(every.begin(), every.end(), 1);
   engine.kv_positions =
       static_cast<int64_t>(longest) + std::max(run.max_tokens, run.measure_tokens);
-  const auto backend = MakeBackend(model, engine, every);
+  const std::shared_ptr<Backend> backend = MakeBackend(model, engine, every);
   // After made prompts an end of the text means nothing either.
   if (options.prompt_tokens == 0) run.stop_tokens = loaded.special().eos;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
@@ -234,7 +235,7 @@ void RunCalibrate(CommandOptions options) {
       progress.Show(what, done, total, unit);
     };
     reports.push_back(NewReport(options, *backend, view));
-    RunCalibration(run, model, prompts, *backend, hooks, reports.back());
+    RunCalibration(run, shared, prompts, backend, hooks, reports.back());
     spread = std::max(spread, reports.back().spread);
   }
   const bool busy = spread > kSteadySpread && !options.force;

@@ -9,11 +9,9 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "engine/load/device.h"
-#include "engine/session.h"
 #include "loopspec/engine.h"
 #include "text/reasoning.h"
 #include "tools/commands.h"
-#include "tools/follow.h"
 #include "tools/line_input.h"
 #include "tools/options.h"
 #include "tools/progress.h"
@@ -98,13 +96,13 @@ Engine EngineFor(const ChatOptions& options) {
   EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
   // A GPU takes its memory at once: no more of it than one text can use.
   if (!IsCpu(engine)) engine.kv_positions = model.spec.max_positions;
-  auto session = std::make_unique<Session>(engine, loaded);
-  if (session->longest() < model.spec.max_positions)
-    LogWarning("memory holds {} tokens of the model's context of {}", session->longest(),
-               model.spec.max_positions);
   loaded->tokenizer();  // who has none is told now
   loaded->chat_template();
-  return Engine(std::move(session));
+  Engine made(engine, loaded);
+  if (made.facts().context < model.spec.max_positions)
+    LogWarning("memory holds {} tokens of the model's context of {}", made.facts().context,
+               model.spec.max_positions);
+  return made;
 }
 
 class Conversation {
@@ -173,20 +171,21 @@ class Conversation {
   std::string Answer() {
     bool thinking = false;
     const Request request = MakeRequest(thinking);
-    Stream stream = engine_.Submit(request);
     AnswerPrinter printer(thinking);
     ForgetChatInterrupt();
     const auto go_on = [] { return !ChatInterrupted(); };
     ProgressLine progress(kQuietSeconds);
-    last_ = Follow(stream, [&](Stream::Status status, const Token& token) {
-      if (status == Stream::Status::kProgress) {
-        const auto [done, total] = stream.progress();
-        progress.Show("reading the conversation", done, total, "tokens");
-        return go_on();
-      }
-      progress.Clear();
-      return printer.Show(token.text) && go_on();
-    });
+    Result result = engine_.Generate(
+        request,
+        [&](const Token& token) {
+          progress.Clear();
+          return printer.Show(token.text) && go_on();
+        },
+        [&](const Stream::Progress& prompt) {
+          progress.Show("reading the conversation", prompt.done, prompt.total, "tokens");
+          return go_on();
+        });
+    last_ = std::move(result.choices[0]);
     progress.Clear();
     printer.Finish(last_.text);
     if (last_.statistics.finish_reason == FinishReason::kLength)
@@ -199,7 +198,7 @@ class Conversation {
   Engine engine_;
   const int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
   OrderedJson messages_;
-  Followed last_;
+  Choice last_;
 };
 
 void RunChat(const ChatOptions& options) {

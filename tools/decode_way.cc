@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "decode/depths.h"
 #include "decode/row_choice.h"
+#include "engine/laboratory.h"
 
 namespace loopspec::tools {
 namespace {
@@ -35,14 +36,14 @@ bool SetSampling(const std::string& part, DecodeWay& way) {
 
 }  // namespace
 
-void DecodeWay::Apply(ResolvedRequest& request) const {
-  request.depths = depths;
+void DecodeWay::Apply(Request& request) const {
+  SetDecoding(depths, guesses, request);
   request.max_rows = max_rows;
   request.group = group;
-  request.guesses = guesses;
-  request.laboratory.every_branch = every_branch;
-  if (later) request.sampling.later = *later;
-  if (sampler) request.sampling.sampler = *sampler;
+  ChangeLaboratory(request,
+                   [&](Laboratory& laboratory) { laboratory.every_branch = every_branch; });
+  if (later) request.sampling->later = *later;
+  if (sampler) request.sampling->sampler = *sampler;
 }
 
 DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,

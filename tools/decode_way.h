@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "decode/request.h"
+#include "loopspec/request.h"
 
 namespace loopspec::tools {
 
@@ -26,7 +26,8 @@ struct DecodeWay {
   std::optional<LaterProposal> later = {};
   std::optional<Sampler> sampler = {};
 
-  void Apply(ResolvedRequest& request) const;
+  // `request` names its sampling.
+  void Apply(Request& request) const;
 };
 
 // Throws Error. `option` names where the text came from.

@@ -78,9 +78,8 @@ void RunDemo(const ModelOptions& options) {
   engine_options.max_running = 1;
   engine_options.cache_bytes = 0;  // both ways read the prompt
   engine_options.background = false;
-  auto session = std::make_unique<Session>(engine_options, loaded);
-  const double bandwidth = session->backend().ReadBandwidth();
-  Engine engine(std::move(session));
+  Engine engine(engine_options, loaded);
+  const double bandwidth = engine.session().backend().ReadBandwidth();
   const ModelFacts& facts = engine.facts();
   fmt::print("{}: {} parameters, {} recurrences per token, on {} ({} reads {:.1f} GB/s)\n\n",
              options.model, HumanCount(static_cast<double>(facts.parameters)), facts.recurrence,

@@ -126,15 +126,11 @@ void RunExperiments(const RunOptions& options) {
   if (!options.benchmarks.empty() && !fs::is_directory(options.benchmarks))
     Fail("--benchmarks {}: no such folder", options.benchmarks);
   EngineOptions engine = options.model.ToEngineOptions();
-  const LoadedModel loaded(engine);
-  const Model& model = loaded.model();
+  const auto loaded = std::make_shared<const LoadedModel>(engine);
+  loaded->tokenizer();  // who has none is told now
+  const Model& model = loaded->model();
   const experiments::ExperimentSubject subject{
-      options.model.model,
-      fs::weakly_canonical(loaded.folder()),
-      model,
-      loaded.tokenizer(),
-      loaded.has_chat_template() ? &loaded.chat_template() : nullptr,
-      loaded.special(),
+      options.model.model, fs::weakly_canonical(loaded->folder()), loaded,
       [&](std::span<const int> depths, int64_t positions) {
         engine.kv_positions = std::min<int64_t>(positions, model.spec.max_positions);
         return MakeBackend(model, engine, depths);

@@ -11,7 +11,6 @@
 #include "engine/session.h"
 #include "loopspec/engine.h"
 #include "tools/commands.h"
-#include "tools/follow.h"
 #include "tools/input_file.h"
 #include "tools/interrupt.h"
 #include "tools/options.h"
@@ -60,7 +59,7 @@ std::vector<int32_t> PromptTokens(const GenerateOptions& options, const LoadedMo
   return loaded.EncodeMessages(messages, ParseTemplateArguments(options.template_args));
 }
 
-OrderedJson LogprobsJson(const Followed& result) {
+OrderedJson LogprobsJson(const Choice& result) {
   OrderedJson list = OrderedJson::array();
   for (const Token& token : result.tokens) {
     OrderedJson top = OrderedJson::array();
@@ -102,7 +101,7 @@ Engine EngineFor(const GenerateOptions& options, const Request& request,
   engine.kv_positions =
       std::min<int64_t>(std::ssize(request.tokens) + request.max_tokens.value_or(kDefaultTokens),
                         loaded->spec().max_positions);  // longer texts are refused anyway
-  return Engine(std::make_unique<Session>(engine, loaded));
+  return Engine(engine, loaded);
 }
 
 // Tokens to standard output as they come.
@@ -120,7 +119,7 @@ class Printer {
     return true;
   }
   // What was held back, if the text ended before its time.
-  void Finish(const Followed& result) {
+  void Finish(const Choice& result) {
     Show(result.text.substr(shown_), result.tokens.empty() ? Token{} : result.tokens.back());
     if (printed_) fmt::print("\n");
     std::fflush(stdout);
@@ -142,8 +141,8 @@ class Printer {
   int count_ = 0;
 };
 
-void PrintJson(const GenerateOptions& options, const ModelFacts& facts, const Stream& stream,
-               const Followed& result) {
+void PrintJson(const GenerateOptions& options, const ModelFacts& facts,
+               const std::vector<int>& depths, const Choice& result) {
   std::vector<int32_t> ids;
   for (const Token& token : result.tokens) ids.push_back(token.id);
   OrderedJson out = {
@@ -151,7 +150,7 @@ void PrintJson(const GenerateOptions& options, const ModelFacts& facts, const St
       {"token_ids", ids},
       {"prompt_tokens", result.statistics.prompt_tokens},
       {"finish_reason", NameOf(result.statistics.finish_reason)},
-      {"stats", StatsJson(facts, stream.depths(), result)}};
+      {"stats", StatsJson(facts, depths, result)}};
   if (options.logprobs) out["logprobs"] = LogprobsJson(result);
   fmt::print("{}\n", out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
@@ -172,24 +171,25 @@ void RunGenerate(const GenerateOptions& options) {
   const Request request = MakeRequest(options, *loaded);
   Engine engine = EngineFor(options, request, loaded);
   const ModelFacts& facts = engine.facts();
-  Stream stream = engine.Submit(request);
   Printer printer(options, facts.has_tokenizer);
   ProgressLine progress(kQuietSeconds);
-  Followed result = Follow(stream, [&](Stream::Status status, const Token& token) {
-    if (status == Stream::Status::kProgress) {
-      const auto [done, total] = stream.progress();
-      progress.Show("reading the prompt", done, total, "tokens");
-      return !Interrupted();
-    }
-    progress.Clear();
-    return printer.Push(token) && !Interrupted();
-  });
+  Result generated = engine.Generate(
+      request,
+      [&](const Token& token) {
+        progress.Clear();
+        return printer.Push(token) && !Interrupted();
+      },
+      [&](const Stream::Progress& prompt) {
+        progress.Show("reading the prompt", prompt.done, prompt.total, "tokens");
+        return !Interrupted();
+      });
+  Choice& result = generated.choices[0];
   progress.Clear();
   Statistics& s = result.statistics;
   if (Interrupted()) s.finish_reason = FinishReason::kCancelled;
   printer.Finish(result);
-  if (request.trace) WriteTrace(options.trace, engine, stream.depths(), result);
-  if (options.json) return PrintJson(options, facts, stream, result);
+  if (request.trace) WriteTrace(options.trace, engine, generated.depths, result);
+  if (options.json) return PrintJson(options, facts, generated.depths, result);
   if (s.finish_reason == FinishReason::kLength)
     NoteCut(result.tokens.size(), options.max_tokens.has_value());
   PrintSummary(s);

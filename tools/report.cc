@@ -13,7 +13,7 @@
 namespace loopspec::tools {
 
 OrderedJson StatsJson(const ModelFacts& facts, const std::vector<int>& depths,
-                      const Followed& result) {
+                      const Choice& result) {
   const Statistics& s = result.statistics;
   OrderedJson sources = OrderedJson::array(), early = OrderedJson::array();
   for (const Token& token : result.tokens) {

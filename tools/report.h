@@ -6,13 +6,12 @@
 
 #include "base/json_fwd.h"
 #include "loopspec/engine.h"
-#include "tools/follow.h"
 
 namespace loopspec::tools {
 
 // The `stats` object of --json.
 OrderedJson StatsJson(const ModelFacts& facts, const std::vector<int>& depths,
-                      const Followed& result);
+                      const Choice& result);
 
 // 12.3 tokens/s, 1.2 ms, 27.5 MB ...
 std::string HumanBytes(double bytes);

@@ -6,7 +6,7 @@
 namespace loopspec::tools {
 
 void WriteTrace(const std::string& path, const Engine& engine, const std::vector<int>& depths,
-                const Followed& result) {
+                const Choice& result) {
   OrderedJson tokens = OrderedJson::array();
   for (const Token& token : result.tokens) tokens.push_back(token.id);
   OrderedJson events = OrderedJson::array();

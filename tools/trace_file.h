@@ -5,13 +5,12 @@
 #include <vector>
 
 #include "loopspec/engine.h"
-#include "tools/follow.h"
 
 namespace loopspec::tools {
 
 // {"recurrence", "depths", "tokens": [...], "events": [{kind, step, branch, parent, token, text,
 // position, depth, proposal}]}
 void WriteTrace(const std::string& path, const Engine& engine, const std::vector<int>& depths,
-                const Followed& result);
+                const Choice& result);
 
 }  // namespace loopspec::tools

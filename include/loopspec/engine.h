@@ -84,20 +84,25 @@ struct Choice {
   std::string text;
   std::vector<Token> tokens;
   Statistics statistics;
+  std::vector<TraceEvent> trace;  // where asked for
 };
 
 struct Result {
   std::vector<Choice> choices;
   uint64_t seed = 0;
+  std::vector<int> depths;             // of its proposals; none: without drafts
   std::vector<Token> prompt_logprobs;  // where asked for
 
   const std::string& text() const { return choices[0].text; }
   const Statistics& statistics() const { return choices[0].statistics; }
 };
 
-// Called for every token; return false to stop. It is not called again then.
+// Called for every token, and with Request::progress while the prompt is read. Return false to stop
+// there: neither is called again then, and what was decided beyond is no part of the result.
 using OnToken = std::function<bool(const Token&)>;
+using OnProgress = std::function<bool(const Stream::Progress&)>;
 
+class LoadedModel;
 class Session;
 
 class Engine {
@@ -110,7 +115,8 @@ class Engine {
 
   Stream Submit(const Request& request);
   // Submits and waits. Throws what the request fails of.
-  Result Generate(const Request& request, const OnToken& on_token = {});
+  Result Generate(const Request& request, const OnToken& on_token = {},
+                  const OnProgress& on_progress = {});
   // With EngineOptions::background off: one scheduling step for all requests; false when there was
   // nothing to do.
   bool Step();
@@ -134,7 +140,9 @@ class Engine {
                                   std::string* text = nullptr,
                                   const EncodeLimits& limits = {}) const;
 
-  // For this repository: a session is no part of the library's interface.
+  // For this repository: loaded models and sessions are no part of the library's interface. With a
+  // model that is loaded already, what generation_config.json says is left out.
+  Engine(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded);
   explicit Engine(std::unique_ptr<Session> session);
   Session& session();
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,8 @@ enum class Decoding {
   kAutoregressive,  // the same text, more slowly
   kLookup,          // the same text, with guesses from what the text repeats instead of drafts
 };
+
+struct Laboratory;
 
 struct Request {
   // The text to go on from, in one of these forms.
@@ -76,6 +79,9 @@ struct Request {
   int max_rows = 0;
   int group = 0;        // tokens that pass the later depths together; 0: chosen by cost
   bool guesses = true;  // begin tokens before they are drafted, on what the text repeats
+
+  // Not stable: what this repository's measurements ask for (src/decode/laboratory.h).
+  std::shared_ptr<const Laboratory> laboratory = {};
 };
 
 }  // namespace loopspec

@@ -179,7 +179,7 @@ std::unique_ptr<CalibrationResult> Calibrate(const EngineHandle& handle, Asked a
     result->reports.push_back(
         NewReport(asked, handle, *result->backend,
                   view == "greedy" ? RatesView::kGreedy : RatesView::kSampled));
-    RunCalibration(run, model, prompts, *result->backend, hooks, result->reports.back());
+    RunCalibration(run, result->loaded, prompts, result->backend, hooks, result->reports.back());
   }
   return result;
 }

@@ -6,9 +6,8 @@
 #include "base/error.h"
 #include "calibrate/cost_pace.h"
 #include "calibrate/exit_gate.h"
+#include "engine/laboratory.h"
 #include "engine/load/step_cost.h"
-#include "engine/memory_bound.h"
-#include "engine/run_request.h"
 
 namespace loopspec {
 namespace {
@@ -19,15 +18,16 @@ void StopIfInterrupted(const CalibrationHooks& hooks) {
   if (hooks.interrupted()) Fail("interrupted: nothing was written");
 }
 
-ResolvedRequest BaseRequest(const CalibrationOptions& options, RatesView view) {
-  ResolvedRequest request;
-  if (view == RatesView::kSampled) request.sampling = options.sampling;
+Request BaseRequest(const CalibrationOptions& options, RatesView view) {
+  Request request;
+  request.sampling = view == RatesView::kSampled ? options.sampling : SamplingParams{};
   request.max_tokens = options.max_tokens;
+  request.ignore_eos = true;  // but for these:
   request.stop_tokens = options.stop_tokens;
   request.seed = options.seed;
-  request.group = 0;
-  request.guesses = true;
-  request.depths = view == RatesView::kSampled ? options.sampled_depths : options.greedy_depths;
+  SetDecoding(view == RatesView::kSampled ? options.sampled_depths : options.greedy_depths, true,
+              request);
+  ChangeLaboratory(request, [](Laboratory& laboratory) { laboratory.ids_alone = true; });
   return request;
 }
 
@@ -49,40 +49,43 @@ CalibrationText MakeText(const CalibrationOptions& options, const CalibrationPro
 // The texts of all prompts, until there are as many positions as asked. `pace` follows their steps.
 std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
                                         const std::vector<CalibrationPrompt>& prompts,
-                                        ResolvedRequest request, Scheduler& scheduler,
-                                        CostPace& pace, const CalibrationHooks& hooks) {
+                                        Request request, Engine& engine, CostPace& pace,
+                                        const CalibrationHooks& hooks) {
   std::vector<CalibrationText> texts;
   int64_t written = 0;
   const int64_t all = (std::ssize(prompts) + 1) * options.max_tokens;
   request.progress = true;  // so that a long prompt can be broken off
-  const auto run = [&](const ResolvedRequest& what) {
-    Choice result = RunRequest(scheduler, what, [&](const StreamEvent& event) {
-      written += event.status == Stream::Status::kToken ? 1 : 0;
+  ChangeLaboratory(request, [&](Laboratory& laboratory) {
+    laboratory.after_step = [&](const StepPlan& plan, const StepResult& result) {
+      pace.Observe(plan, result);
+    };
+  });
+  const auto run = [&](const Request& what) {
+    const auto tell = [&](int tokens) {
+      written += tokens;
       hooks.progress("writing texts", written, all, "tokens at most");
       return !hooks.interrupted();
-    });
+    };
+    Result result = engine.Generate(
+        what, [&](const Token&) { return tell(1); },
+        [&](const Stream::Progress&) { return tell(0); });
     StopIfInterrupted(hooks);
-    pace.ObserveText(result.statistics);
-    return result;
+    pace.ObserveText(result.statistics());
+    return std::move(result.choices[0]);
   };
-  scheduler.set_hooks({.after_step = [&](const StepPlan& plan, const StepResult& result) {
-    pace.Observe(plan, result);
-  }});
   // Steps of one row are rare otherwise.
-  ResolvedRequest plain = request;
-  plain.prompt = prompts.front().tokens;
-  plain.depths.clear();
-  plain.guesses = false;
+  Request plain = request;
+  plain.tokens = prompts.front().tokens;
+  SetDecoding({}, false, plain);
   run(plain);
   int64_t positions = 0;
   for (const CalibrationPrompt& prompt : prompts) {
     if (positions >= options.positions) break;
-    request.prompt = prompt.tokens;
+    request.tokens = prompt.tokens;
     const Choice result = run(request);
     texts.push_back(MakeText(options, prompt, result.tokens, options.positions - positions));
     positions += std::ssize(texts.back().tokens) - texts.back().first;
   }
-  scheduler.set_hooks({});
   return texts;
 }
 
@@ -177,14 +180,16 @@ std::vector<MeasuredSpeed> ToMeasure(const CalibrationOptions& options,
   return list;
 }
 
-void Measure(const CalibrationOptions& options, const Model& model,
-             const std::vector<CalibrationPrompt>& prompts, ResolvedRequest request,
-             Backend& backend, const CalibrationHooks& hooks, CalibrationReport& report) {
+void Measure(const CalibrationOptions& options, const std::shared_ptr<const LoadedModel>& loaded,
+             const std::vector<CalibrationPrompt>& prompts, Request request,
+             const std::shared_ptr<Backend>& backend, const CalibrationHooks& hooks,
+             CalibrationReport& report) {
   report.measured = ToMeasure(options, report);
   if (report.measured.empty()) return;
-  SchedulerOptions one = OneAtATime(report.step_cost);
-  one.cache_bytes = -1;  // only decoding is timed: one reading of a prompt serves all sets
-  Scheduler scheduler(backend, one);
+  std::vector<std::vector<int>> sets;
+  for (const MeasuredSpeed& measured : report.measured) sets.push_back(measured.depths);
+  // Only decoding is timed: one reading of a prompt serves all sets.
+  Engine engine = MakeLaboratoryEngine(loaded, backend, report.step_cost, std::move(sets), -1);
   if (options.measure_tokens > 0) request.max_tokens = options.measure_tokens;
   const size_t used =
       std::min<size_t>(prompts.size(), static_cast<size_t>(options.measure_prompts));
@@ -199,17 +204,19 @@ void Measure(const CalibrationOptions& options, const Model& model,
       // Another one begins each time, so that a slow moment does not meet always the same.
       const size_t way = (i + static_cast<size_t>(repeat) + j) % ways;
       MeasuredSpeed& measured = report.measured[way];
-      request.prompt = prompts[j].tokens;
-      request.depths = measured.depths;
-      request.guesses = !measured.depths.empty();
-      request.prior = PriorOf(report.Find(measured.depths)->rates);
-      const Choice result =
-          RunRequest(scheduler, request, [&](const StreamEvent&) { return !hooks.interrupted(); });
+      request.tokens = prompts[j].tokens;
+      SetDecoding(measured.depths, !measured.depths.empty(), request);
+      ChangeLaboratory(request, [&](Laboratory& laboratory) {
+        laboratory.prior = PriorOf(report.Find(measured.depths)->rates);
+      });
+      const Result result =
+          engine.Generate(request, [&](const Token&) { return !hooks.interrupted(); });
       StopIfInterrupted(hooks);
-      seconds[way] += result.statistics.decode_seconds;
-      tokens[way] += static_cast<double>(result.tokens.size());
-      busy[way] += result.statistics.busy_seconds();
-      bytes[way] += BytesRead(model, backend.options(), result.statistics);
+      const Statistics& statistics = result.statistics();
+      seconds[way] += statistics.decode_seconds;
+      tokens[way] += static_cast<double>(statistics.decoded_tokens);
+      busy[way] += statistics.busy_seconds();
+      bytes[way] += statistics.bytes_read;
       hooks.progress("measuring", ++done, total, "runs");
     }
     for (size_t way = 0; way < ways; ++way) {
@@ -272,20 +279,25 @@ std::vector<int> ChooseFastest(const CalibrationReport& report) {
   return best == nullptr ? std::vector<int>{} : best->depths;
 }
 
-void RunCalibration(const CalibrationOptions& options, const Model& model,
-                    const std::vector<CalibrationPrompt>& prompts, Backend& backend,
-                    const CalibrationHooks& hooks, CalibrationReport& report) {
+void RunCalibration(const CalibrationOptions& options,
+                    const std::shared_ptr<const LoadedModel>& loaded,
+                    const std::vector<CalibrationPrompt>& prompts,
+                    const std::shared_ptr<Backend>& shared_backend, const CalibrationHooks& hooks,
+                    CalibrationReport& report) {
+  const Model& model = loaded->model();
+  Backend& backend = *shared_backend;
   report.sampling = options.sampling;
   report.triples_thinned = options.proposals > 2 && TriplesAreThinned(model.spec.recurrence);
   report.request.bytes = BytesOf(model, backend.options().compute);
   report.request.bandwidth = backend.ReadBandwidth();
   report.step_cost = MeasureStepCost(backend);
 
-  const ResolvedRequest request = BaseRequest(options, report.view);
-  Scheduler scheduler(backend, OneAtATime(report.step_cost));
+  const Request request = BaseRequest(options, report.view);
+  Engine engine = MakeLaboratoryEngine(loaded, shared_backend, report.step_cost,
+                                       {options.greedy_depths, options.sampled_depths});
   CostPace pace(report.step_cost);
   const std::vector<CalibrationText> texts =
-      WriteTexts(options, prompts, request, scheduler, pace, hooks);
+      WriteTexts(options, prompts, request, engine, pace, hooks);
   report.profile = Profile(options, texts, backend, hooks);
   report.exit_gate = ExitGateOf(model, texts, backend);
   report.texts = static_cast<int>(texts.size());
@@ -297,7 +309,7 @@ void RunCalibration(const CalibrationOptions& options, const Model& model,
   report.request.guess_offered = report.profile.guess_offered;
   report.request.guess_right = report.profile.guess_right;
   Predict(options.threads, hooks, report);
-  Measure(options, model, prompts, request, backend, hooks, report);
+  Measure(options, loaded, prompts, request, shared_backend, hooks, report);
   report.chosen_depths = ChooseFastest(report);
   report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(backend)),
                            LargestSpread(report.measured));

@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "calibrate/calibration_report.h"
-#include "decode/request.h"
+#include "engine/load/loaded_model.h"
 
 namespace loopspec {
 
@@ -48,9 +49,11 @@ void CheckPrompt(const CalibrationOptions& options, const CalibrationPrompt& pro
 // One view. `report` says on what and when; the rest of it is filled in. The backend reads out
 // every depth and holds the longest text. Throws Error when nothing can be calibrated by, or when
 // interrupted: there is nothing to show for half a calibration.
-void RunCalibration(const CalibrationOptions& options, const Model& model,
-                    const std::vector<CalibrationPrompt>& prompts, Backend& backend,
-                    const CalibrationHooks& hooks, CalibrationReport& report);
+void RunCalibration(const CalibrationOptions& options,
+                    const std::shared_ptr<const LoadedModel>& loaded,
+                    const std::vector<CalibrationPrompt>& prompts,
+                    const std::shared_ptr<Backend>& backend, const CalibrationHooks& hooks,
+                    CalibrationReport& report);
 
 // The set of depths to use: where sets were timed the fastest of them, autoregressive decoding
 // included, else the fastest predicted; among those within 3 % of it the one with the fewest

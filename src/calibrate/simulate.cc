@@ -50,7 +50,7 @@ class CountingRun {
       Decision plain;  // of a readout whose outcome is not assumed
       plain.token = 0;
       decisions_.assign(plan_.readouts.size(), plain);
-      AssumeOutcomes(request_.assumed, plan_, kVocab, decisions_);
+      AssumeOutcomes(request_.assumed, plan_.readouts, kVocab, decisions_);
       decoder.Absorb(decisions_);
     }
     Add(decoder, seconds, sum);

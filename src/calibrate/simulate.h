@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "calibrate/assumed_backend.h"
+#include "decode/assumed.h"
 #include "decode/step_cost.h"
 #include "model/model.h"
 

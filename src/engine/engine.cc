@@ -1,11 +1,12 @@
 // The public API over session and scheduler.
 #include "loopspec/engine.h"
 
+#include <iterator>
 #include <mutex>
-#include <stdexcept>
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "engine/memory_bound.h"
 #include "engine/schedule/scheduler.h"
@@ -158,6 +159,8 @@ struct Engine::Parts {
 };
 
 Engine::Engine(const EngineOptions& options) : Engine(std::make_unique<Session>(options)) {}
+Engine::Engine(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded)
+    : Engine(std::make_unique<Session>(options, std::move(loaded))) {}
 Engine::Engine(std::unique_ptr<Session> session)
     : parts_(std::make_unique<Parts>(std::move(session))) {}
 Engine::~Engine() = default;
@@ -183,31 +186,52 @@ bool Engine::Step() {
   return parts_->driver->Step();
 }
 
-Result Engine::Generate(const Request& request, const OnToken& on_token) {
+Result Engine::Generate(const Request& request, const OnToken& on_token,
+                        const OnProgress& on_progress) {
   Stream stream = Submit(request);
   Result result;
   result.seed = stream.seed();
+  result.depths = stream.depths();
   result.choices.resize(static_cast<size_t>(stream.choices()));
-  bool stopped = false;  // by the callback
+  for (Choice& choice : result.choices)
+    choice.tokens.reserve(static_cast<size_t>(request.max_tokens.value_or(0)));
+  bool stopped = false;  // by a callback
   bool dropped = false;  // tokens that came after that: what a step had decided beyond
+  const auto stop_unless = [&](bool going_on) {
+    if (going_on) return;
+    stopped = true;
+    stream.Cancel();
+  };
   Token token;
   for (Stream::Status status; (status = stream.Next(token)) != Stream::Status::kDone;) {
     Choice& choice = result.choices[static_cast<size_t>(token.choice)];
-    if (status == Stream::Status::kPrompt) {
-      result.prompt_logprobs = stream.prompt_logprobs();
-    } else if (status == Stream::Status::kEnd) {
-      choice.statistics = stream.statistics(token.choice);
-      if (!choice.statistics.error.empty()) throw std::runtime_error(choice.statistics.error);
-      if (!dropped) choice.text += token.text;
-    } else if (status == Stream::Status::kToken && stopped) {
-      dropped = true;
-    } else if (status == Stream::Status::kToken) {
-      if (on_token && !on_token(token)) {
-        stopped = true;
-        stream.Cancel();
-      }
-      choice.text += token.text;
-      choice.tokens.push_back(std::move(token));
+    switch (status) {
+      case Stream::Status::kPrompt:
+        result.prompt_logprobs = stream.prompt_logprobs();
+        break;
+      case Stream::Status::kProgress:
+        if (on_progress && !stopped) stop_unless(on_progress(stream.progress()));
+        break;
+      case Stream::Status::kTrace:
+        choice.trace.insert(choice.trace.end(), stream.trace().begin(), stream.trace().end());
+        break;
+      case Stream::Status::kToken:
+        dropped = dropped || stopped;
+        if (dropped) break;
+        if (on_token) stop_unless(on_token(token));
+        choice.text += token.text;
+        choice.tokens.push_back(std::move(token));
+        break;
+      case Stream::Status::kEnd:
+        choice.statistics = stream.statistics(token.choice);
+        if (choice.statistics.finish_reason == FinishReason::kError)
+          throw Error(choice.statistics.error);
+        if (!dropped) choice.text += token.text;
+        choice.statistics.decoded_tokens = std::ssize(choice.tokens);
+        break;
+      case Stream::Status::kTimeout:
+      case Stream::Status::kDone:
+        break;
     }
   }
   return result;

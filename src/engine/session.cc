@@ -59,8 +59,7 @@ Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel
       loaded_(std::move(loaded)),
       depths_(options.depths),
       backend_(std::move(parts.backend)),
-      cost_(parts.cost),
-      adjust_(std::move(parts.adjust)) {
+      cost_(parts.cost) {
   defaults_.sampling = std::move(parts.sampling);
 }
 
@@ -146,6 +145,8 @@ ResolvedRequest Session::Resolve(const Request& request) const {
   // How often a draft is what depth R says; of other depths nothing is known.
   if (out.recurrence == spec().recurrence)
     out.prior = calibration_.Prior(out.depths, out.sampling.greedy());
+  if (request.laboratory) out.laboratory = *request.laboratory;
+  if (out.laboratory.prior) out.prior = *out.laboratory.prior;
   out.max_rows = request.max_rows;
   out.group = request.group;
   if (request.decoding == Decoding::kLookup && !request.guesses)
@@ -179,7 +180,6 @@ ResolvedRequest Session::Resolve(const Request& request) const {
   out.share = request.share;
   out.weight = request.weight;
   out.priority = request.priority;
-  if (adjust_) adjust_(out);
   return out;
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -23,8 +22,6 @@ struct SessionParts {
   std::shared_ptr<Backend> backend;
   StepCost cost = {};  // of the backend's steps; default: rows are free
   SamplingParams sampling = {};
-  // Has the last word on every request.
-  std::function<void(ResolvedRequest& request)> adjust = {};
 };
 
 class Session {
@@ -73,7 +70,6 @@ class Session {
   GenerationDefaults defaults_;
   std::shared_ptr<Backend> backend_;
   std::optional<StepCost> cost_;  // none: to be measured
-  std::function<void(ResolvedRequest& request)> adjust_;
 };
 
 }  // namespace loopspec

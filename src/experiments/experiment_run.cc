@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "decode/depths.h"
+#include "engine/laboratory.h"
 #include "engine/load/step_cost.h"
-#include "engine/run_request.h"
 #include "experiments/checkpoint_hash.h"
 #include "experiments/record_log.h"
 #include "kv/planes.h"
@@ -35,7 +35,7 @@ bool NeedsDistance(const Experiment& experiment) {
 
 PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& subject,
                      const ExperimentOptions& options) {
-  const int context = subject.model.spec.max_positions;
+  const int context = subject.loaded->model().spec.max_positions;
   const bool shortened = options.max_tokens > 0;
   if (declared.max_length > context && !shortened) {
     Fail(
@@ -63,9 +63,10 @@ PreparedTask Prepare(const ExperimentTask& declared, const ExperimentSubject& su
   OrderedJson arguments = OrderedJson::object();
   if (declared.thinking) arguments["enable_thinking"] = true;
   for (const TaskItem& item : task.items) {
-    MeasuredJob job{
-        item.id, TaskPromptTokens(task, item, subject.tokenizer, subject.chat_template, arguments),
-        prepared.jobs.size(), item.answer};
+    MeasuredJob job{item.id,
+                    TaskPromptTokens(task, item, subject.loaded->tokenizer(),
+                                     subject.chat_template(), arguments),
+                    prepared.jobs.size(), item.answer};
     prepared.jobs.push_back(std::move(job));
   }
   if (prepared.jobs.empty()) Fail("task {} has no items", declared.name);
@@ -93,18 +94,19 @@ SamplingParams SamplingOf(const ExperimentSampling& sampling, const ExperimentDe
   return params;
 }
 
-ResolvedRequest RequestOf(const ExperimentDecode& decode, const ExperimentSampling& sampling,
-                          const Task& task, const std::vector<int32_t>& eos, uint64_t seed) {
-  ResolvedRequest request;
+Request RequestOf(const ExperimentDecode& decode, const ExperimentSampling& sampling,
+                  const Task& task, uint64_t seed) {
+  Request request;
   request.sampling = SamplingOf(sampling, decode);
-  request.depths = decode.depths;
   request.max_tokens = task.max_tokens;
-  request.stop_tokens = eos;
   request.seed = seed;
-  request.laboratory.every_branch = decode.schedule == Schedule::kPaper;
-  if (decode.schedule >= Schedule::kGroups) request.group = 0;
-  if (decode.lookup || (!decode.depths.empty() && decode.schedule == Schedule::kChosen))
-    request.guesses = true;
+  request.group = decode.schedule >= Schedule::kGroups ? 0 : 1;
+  SetDecoding(decode.depths,
+              decode.lookup || (!decode.depths.empty() && decode.schedule == Schedule::kChosen),
+              request);
+  ChangeLaboratory(request, [&](Laboratory& laboratory) {
+    laboratory.every_branch = decode.schedule == Schedule::kPaper;
+  });
   return request;
 }
 
@@ -115,18 +117,18 @@ class TextRuns {
            std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& ways, int repeats)
       : experiment_(experiment), subject_(subject), tasks_(tasks), ways_(ways), repeats_(repeats) {}
 
-  std::vector<Measurement> Measurements(Scheduler& scheduler) {
+  std::vector<Measurement> Measurements(Engine& engine) {
     std::vector<Measurement> all;
     for (PreparedTask& task : tasks_) {
       for (const ExperimentSampling& sampling : experiment_.samplings)
-        all.push_back(MeasurementOf(task, sampling, scheduler));
+        all.push_back(MeasurementOf(task, sampling, engine));
     }
     return all;
   }
 
  private:
   Measurement MeasurementOf(PreparedTask& prepared, const ExperimentSampling& sampling,
-                            Scheduler& scheduler) {
+                            Engine& engine) {
     Measurement m;
     // What is counted and not timed is the same every time.
     const bool timed =
@@ -137,10 +139,9 @@ class TextRuns {
     const bool greedy = sampling.temperature == 0;
     for (const ExperimentDecode& decode : ways_) {
       if (decode.depths.empty() && !decode.lookup && !greedy && !NeedsBaseline()) continue;
-      m.ways.push_back(
-          {WayName(decode),
-           RequestOf(decode, sampling, prepared.task, subject_.special.eos, experiment_.seed),
-           &scheduler, greedy ? "greedy" : ""});
+      m.ways.push_back({WayName(decode),
+                        RequestOf(decode, sampling, prepared.task, experiment_.seed), &engine,
+                        greedy ? "greedy" : ""});
     }
     m.jobs = prepared.jobs;
     return m;
@@ -184,25 +185,26 @@ OrderedJson SettingsOf(const Experiment& experiment, const Experiment* paper,
                        const std::vector<PreparedTask>& tasks, Backend& backend, double bandwidth,
                        const ExperimentOptions& options) {
   const BackendOptions& granted = backend.options();
-  OrderedJson settings = {{"experiment", OrderedJson::parse(experiment.declaration)},
-                          {"model", as.name},
-                          {"checkpoint", CheckpointName(subject)},
-                          {"as", options.as},
-                          {"parameters", subject.model.weights.parameters},
-                          {"dtype", std::string(subject.model.weights.head.parts[0].type_name())},
-                          {"weights_sha256", HashWeights(subject.folder)},
-                          {"clock", kPromptClock},
-                          {"recurrence", subject.model.spec.recurrence},
-                          {"device", backend.device()},
-                          {"chip", backend.chip()},
-                          {"compute", granted.compute == ComputeMode::kF32 ? "f32" : "bf16"},
-                          {"threads", granted.threads},
-                          {"version", options.version},
-                          {"date", options.date},
-                          {"command", options.command},
-                          {"kv_bytes_per_token", KvBytes(subject.model.spec, granted)},
-                          {"bandwidth", bandwidth},
-                          {"paper", nullptr}};
+  OrderedJson settings = {
+      {"experiment", OrderedJson::parse(experiment.declaration)},
+      {"model", as.name},
+      {"checkpoint", CheckpointName(subject)},
+      {"as", options.as},
+      {"parameters", subject.loaded->model().weights.parameters},
+      {"dtype", std::string(subject.loaded->model().weights.head.parts[0].type_name())},
+      {"weights_sha256", HashWeights(subject.folder)},
+      {"clock", kPromptClock},
+      {"recurrence", subject.loaded->model().spec.recurrence},
+      {"device", backend.device()},
+      {"chip", backend.chip()},
+      {"compute", granted.compute == ComputeMode::kF32 ? "f32" : "bf16"},
+      {"threads", granted.threads},
+      {"version", options.version},
+      {"date", options.date},
+      {"command", options.command},
+      {"kv_bytes_per_token", KvBytes(subject.loaded->model().spec, granted)},
+      {"bandwidth", bandwidth},
+      {"paper", nullptr}};
   OrderedJson notes = OrderedJson::array();
   for (const PreparedTask& task : tasks) {
     if (!task.task.note.empty()) notes.push_back(task.task.note);
@@ -249,7 +251,7 @@ bool MeasureDistances(const Experiment& experiment, const ExperimentSubject& sub
                       std::set<std::string>& done, RecordLog& log, const ExperimentHooks& hooks,
                       int64_t before, int64_t total) {
   const auto backend = subject.make_backend(
-      DistanceDepths(experiment, subject.model.spec.recurrence), LongestText(tasks));
+      DistanceDepths(experiment, subject.loaded->model().spec.recurrence), LongestText(tasks));
   for (const PreparedTask& task : tasks) {
     for (const ExperimentSampling& sampling : experiment.samplings) {
       const std::string group = GroupOf(task.declared->name, sampling.name);
@@ -312,7 +314,7 @@ std::filesystem::path RecordPath(const ExperimentOptions& options, const Experim
 
 ExperimentModel ModelOf(const Experiment& experiment, const ExperimentSubject& subject,
                         const std::string& as) {
-  const int recurrence = subject.model.spec.recurrence;
+  const int recurrence = subject.loaded->model().spec.recurrence;
   if (!as.empty()) {
     const ExperimentModel* model = experiment.FindModel(as);
     std::vector<std::string> names;
@@ -427,12 +429,12 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
                                 const ExperimentSubject& subject, const ExperimentOptions& options,
                                 const ExperimentHooks& hooks) {
   const ExperimentModel as = ModelOf(experiment, subject, options.as);
-  const int recurrence = subject.model.spec.recurrence;
+  const int recurrence = subject.loaded->model().spec.recurrence;
   const std::vector<ExperimentDecode> ways = WaysOf(experiment, recurrence);
   std::vector<PreparedTask> tasks = PrepareAll(experiment, as, subject, options);
 
   ExperimentOutcome outcome;
-  auto backend = subject.make_backend(DepthsOf(ways), LongestText(tasks));
+  std::shared_ptr<Backend> backend = subject.make_backend(DepthsOf(ways), LongestText(tasks));
   outcome.file = RecordPath(options, experiment, as, backend->options().compute);
   const OrderedJson settings = SettingsOf(experiment, paper, as, subject, tasks, *backend,
                                           backend->ReadBandwidth(), options);
@@ -440,11 +442,12 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   Records records([&](const RunRecord& record) { log.Append(ToJson(record)); });
   std::set<std::string> distances = Restore(log, outcome.file.string(), records);
 
-  SchedulerOptions one = OneAtATime(LoadStepCost(*backend));
-  one.tokenizer = &subject.tokenizer;
-  Scheduler scheduler(*backend, one);
+  std::vector<std::vector<int>> sets;
+  for (const ExperimentDecode& way : ways) sets.push_back(way.depths);
+  std::optional<Engine> engine =
+      MakeLaboratoryEngine(subject.loaded, backend, LoadStepCost(*backend), std::move(sets));
   TextRuns runs(experiment, subject, tasks, ways, options.repeats);
-  const std::vector<Measurement> measurements = runs.Measurements(scheduler);
+  const std::vector<Measurement> measurements = runs.Measurements(*engine);
   int64_t total = 0, before = 0;
   for (const Measurement& m : measurements)
     total += CountRuns(m) + (NeedsDistance(experiment) ? static_cast<int64_t>(m.jobs.size()) : 0);
@@ -452,13 +455,14 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   for (const Measurement& m : measurements) {
     MeasureHooks inner{hooks.interrupted,
                        [&](int64_t done, int64_t) { hooks.progress(before + done, total); }};
-    going = RunMeasurement(m, subject.model, *backend, inner, records);
+    going = RunMeasurement(m, inner, records);
     if (!going) break;
     before += CountRuns(m);
     hooks.finished(m.group, records);
   }
   if (going) log.Append({{kPeakMemory, PeakMemory()}});
   if (going && NeedsDistance(experiment)) {
+    engine.reset();
     backend.reset();
     going =
         MeasureDistances(experiment, subject, tasks, records, distances, log, hooks, before, total);

@@ -11,11 +11,9 @@
 
 #include "backends/backend.h"
 #include "calibrate/distance.h"
+#include "engine/load/loaded_model.h"
 #include "experiments/experiment.h"
 #include "experiments/measurement.h"
-#include "text/chat_template.h"
-#include "text/special_tokens.h"
-#include "text/tokenizer.h"
 
 namespace loopspec::experiments {
 
@@ -29,13 +27,14 @@ inline constexpr const char* kPeakMemory = "peak_memory";
 struct ExperimentSubject {
   std::string name;  // as --model gave it: a folder, or a name in the Hugging Face cache
   std::filesystem::path folder;
-  const Model& model;
-  const Tokenizer& tokenizer;
-  const ChatTemplate* chat_template;  // nullptr: it has none
-  const SpecialTokens& special;
+  std::shared_ptr<const LoadedModel> loaded;
   // A backend that reads out at `depths` and holds `positions`.
   std::function<std::unique_ptr<Backend>(std::span<const int> depths, int64_t positions)>
       make_backend;
+
+  const ChatTemplate* chat_template() const {  // nullptr: it has none
+    return loaded->has_chat_template() ? &loaded->chat_template() : nullptr;
+  }
 };
 
 struct ExperimentOptions {

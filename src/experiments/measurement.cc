@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/memory_bound.h"
-#include "engine/run_request.h"
 
 namespace loopspec::experiments {
 namespace {
@@ -47,16 +45,17 @@ std::vector<size_t> Order(const Measurement& m, size_t job, int repeat) {
 
 // Decodes one text; nothing when interrupted.
 std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
-                                const MeasuredJob& job, const Model& model, const Backend& backend,
-                                const MeasureHooks& hooks) {
-  ResolvedRequest request = way.request;
-  request.prompt = job.tokens;
-  request.seed += job.seed;
+                                const MeasuredJob& job, const MeasureHooks& hooks) {
+  Request request = way.request;
+  request.tokens = job.tokens;
+  request.seed = request.seed.value_or(0) + job.seed;
   request.stop = m.stop;
   request.progress = true;  // so that a long prompt can be broken off
-  const Choice result =
-      RunRequest(*way.scheduler, request, [&](const StreamEvent&) { return !hooks.interrupted(); });
+  const Result run = way.engine->Generate(
+      request, [&](const Token&) { return !hooks.interrupted(); },
+      [&](const Stream::Progress&) { return !hooks.interrupted(); });
   if (hooks.interrupted()) return std::nullopt;
+  const Choice& result = run.choices[0];
   RunRecord record;
   record.text = result.text;
   record.group = m.group;
@@ -66,7 +65,6 @@ std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
   for (const Token& token : result.tokens) record.tokens.push_back(token.id);
   record.finish = NameOf(result.statistics.finish_reason);
   record.statistics = result.statistics;
-  record.statistics.bytes_read = BytesRead(model, backend.options(), result.statistics);
   if (job.answer) record.correct = FinalAnswer(record.text) == job.answer;
   return record;
 }
@@ -104,23 +102,22 @@ int64_t CountDone(const Measurement& m, const Records& records) {
   return done;
 }
 
-bool RunMeasurement(const Measurement& m, const Model& model, const Backend& backend,
-                    const MeasureHooks& hooks, Records& records) {
+bool RunMeasurement(const Measurement& m, const MeasureHooks& hooks, Records& records) {
   const int64_t total = CountRuns(m);
   int64_t done = CountDone(m, records);
   if (done == total) return true;
   // Once for nothing: the first run meets cold caches, and it would always be the same way's.
   MeasuredWay warm_up = m.ways[0];
-  warm_up.request.max_tokens = std::min(warm_up.request.max_tokens, kWarmUpTokens);
-  RunOne(m, warm_up, {"", m.jobs[0].tokens}, model, backend, hooks);
+  warm_up.request.max_tokens =
+      std::min(warm_up.request.max_tokens.value_or(kWarmUpTokens), kWarmUpTokens);
+  RunOne(m, warm_up, {"", m.jobs[0].tokens}, hooks);
   for (int repeat = 0; repeat < m.repeats; ++repeat) {
     for (size_t job = 0; job < m.jobs.size(); ++job) {
       for (const size_t way : Order(m, job, repeat)) {
         if (records.Find(KeyOf(m, way, job, repeat)) != nullptr) continue;
         hooks.progress(done, total);
         std::optional<RunRecord> record =
-            hooks.interrupted() ? std::nullopt
-                                : RunOne(m, m.ways[way], m.jobs[job], model, backend, hooks);
+            hooks.interrupted() ? std::nullopt : RunOne(m, m.ways[way], m.jobs[job], hooks);
         if (!record) return false;
         record->repeat = repeat;
         if (const auto reference = ReferenceOf(m, way);

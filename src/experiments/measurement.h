@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "engine/schedule/scheduler.h"
 #include "experiments/run_record.h"
 #include "experiments/tasks/tasks.h"
+#include "loopspec/engine.h"
 
 namespace loopspec::experiments {
 
 // One way of decoding.
 struct MeasuredWay {
   std::string name;
-  ResolvedRequest request;         // all but the prompt
-  Scheduler* scheduler = nullptr;  // that runs it, with a tokenizer where there are texts
+  Request request;           // all but the prompt
+  Engine* engine = nullptr;  // that runs it
   // Ways of the same non-empty word must decode the same tokens: the first of them is run first and
   // the others are compared with it.
   std::string same_text = {};
@@ -70,8 +70,7 @@ int64_t CountDone(const Measurement& measurement, const Records& records);
 
 // Runs what is missing. False when interrupted: the text in work is dropped, the others are kept.
 // Throws Error.
-bool RunMeasurement(const Measurement& measurement, const Model& model, const Backend& backend,
-                    const MeasureHooks& hooks, Records& records);
+bool RunMeasurement(const Measurement& measurement, const MeasureHooks& hooks, Records& records);
 
 // Prompts longer than max_length - 1 - max_tokens lose their beginning, as the paper's authors cut
 // them.

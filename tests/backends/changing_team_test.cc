@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "backends/cpu/cpu_backend.h"
-#include "engine/run_request.h"
 #include "tests/support/models.h"
+#include "tests/support/run_request.h"
 
 namespace loopspec {
 namespace {

@@ -140,7 +140,7 @@ TEST(AssumedOutcomes, ComeAtTheirRates) {
     plan.readouts = {Readout(ReadoutPurpose::kPropose, 0, position),
                      Readout(ReadoutPurpose::kPropose, 1, position)};
     std::vector<Decision> drafts(2);
-    AssumeOutcomes(assumed, plan, kTokens, drafts);
+    AssumeOutcomes(assumed, plan.readouts, kTokens, drafts);
     ASSERT_GE(drafts[0].token, 0);  // the first proposal is always there
     opened += drafts[1].gate_open ? 1 : 0;
     ASSERT_EQ(drafts[1].gate_open, drafts[1].token >= 0);
@@ -151,7 +151,7 @@ TEST(AssumedOutcomes, ComeAtTheirRates) {
       verify.recorded[verify.recorded_count++] = {i, drafts[static_cast<size_t>(i)].token};
     }
     std::vector<Decision> verdict(1);
-    AssumeOutcomes(assumed, plan, kTokens, verdict);
+    AssumeOutcomes(assumed, plan.readouts, kTokens, verdict);
     const int winner = verdict[0].accepted;
     ++accepted[winner < 0 ? 2 : verify.recorded[winner].proposal];
     ASSERT_TRUE(winner < 0 || verdict[0].token == verify.recorded[winner].token);
@@ -169,7 +169,7 @@ TEST(AssumedOutcomes, AVerdictOverNoDraftsIsTheModelsOwn) {
   plan.readouts = {Readout(ReadoutPurpose::kVerify, -1, 7)};
   std::vector<Decision> verdict(1);
   verdict[0].token = 123;
-  AssumeOutcomes({{0.9}, 0}, plan, 1000, verdict);
+  AssumeOutcomes({{0.9}, 0}, plan.readouts, 1000, verdict);
   EXPECT_EQ(verdict[0].token, 123);
   EXPECT_EQ(verdict[0].accepted, -1);
 }

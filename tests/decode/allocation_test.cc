@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/run_request.h"
 #include "tests/support/counted_new.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
+#include "tests/support/run_request.h"
 
 namespace loopspec {
 namespace {

@@ -19,9 +19,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/run_request.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
+#include "tests/support/run_request.h"
 #include "tests/support/verdicts.h"
 #include "text/tokenizer.h"
 

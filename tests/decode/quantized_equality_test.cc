@@ -12,9 +12,9 @@
 #include <set>
 
 #include "base/check.h"
-#include "engine/run_request.h"
 #include "tests/support/driver.h"
 #include "tests/support/quantized_model.h"
+#include "tests/support/run_request.h"
 #include "tests/support/verdicts.h"
 
 namespace loopspec {

@@ -12,10 +12,10 @@
 
 #include "base/error.h"
 #include "engine/load/generation_defaults.h"
-#include "engine/run_request.h"
 #include "engine/schedule/scheduler.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
+#include "tests/support/run_request.h"
 #include "tests/support/sanitized.h"
 
 namespace loopspec {

@@ -11,7 +11,8 @@
 #include "calibrate/byte_tokenizer.h"
 #include "calibrate/distance.h"
 #include "decode/depths.h"
-#include "engine/run_request.h"
+#include "engine/laboratory.h"
+#include "engine/session.h"
 #include "experiments/record_log.h"
 #include "sampling/filters.h"
 #include "tests/support/temporary_folder.h"
@@ -133,37 +134,38 @@ TEST(ByteTokenizer, HasEveryByte) {
 class DemoMeasurement : public testing::Test {
  protected:
   DemoMeasurement()
-      : model_(Model::Load(kProject / "models/ouro-demo")),
-        tokenizer_(Tokenizer::FromFolder(kProject / "models/ouro-demo")) {
-    BackendOptions options;
-    options.readout_depths = {1, 2, 4};
-    options.kv_positions = 256;
-    options.threads = 1;
-    backend_ = MakeCpuBackend(model_, options);
-    SchedulerOptions one = OneAtATime();
-    one.tokenizer = &tokenizer_;
-    scheduler_ = std::make_unique<Scheduler>(*backend_, one);
+      : loaded_(std::make_shared<const LoadedModel>(
+            EngineOptions{.model = (kProject / "models/ouro-demo").string()})),
+        engine_([&] {
+          BackendOptions options;
+          options.readout_depths = {1, 2, 4};
+          options.kv_positions = 256;
+          options.threads = 1;
+          return MakeLaboratoryEngine(loaded_, MakeCpuBackend(loaded_->model(), options), {},
+                                      {{1}, {1, 2}});
+        }()) {
     m_.group = "g";
     for (const std::vector<int>& depths : {std::vector<int>{}, {1}, {1, 2}}) {
-      ResolvedRequest request;
-      request.depths = depths;
+      Request request;
+      request.sampling = SamplingParams{};
       request.max_tokens = 12;
-      m_.ways.push_back({fmt::format("way{}", depths.size()), request, scheduler_.get(), "greedy"});
+      request.ignore_eos = true;
+      request.group = 1;
+      SetDecoding(depths, false, request);
+      m_.ways.push_back({fmt::format("way{}", depths.size()), request, &engine_, "greedy"});
     }
     for (const char* text : {"Once upon a time", "The little bear could"})
-      m_.jobs.push_back({text, tokenizer_.Encode(text, false), 0, {}});
+      m_.jobs.push_back({text, loaded_->tokenizer().Encode(text, false), 0, {}});
   }
 
-  Model model_;
-  Tokenizer tokenizer_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::shared_ptr<const LoadedModel> loaded_;
+  Engine engine_;
   Measurement m_;
 };
 
 TEST_F(DemoMeasurement, ComparesWithTheFirstWay) {
   Records records;
-  EXPECT_TRUE(RunMeasurement(m_, model_, *backend_, {}, records));
+  EXPECT_TRUE(RunMeasurement(m_, {}, records));
   ASSERT_EQ(records.all().size(), 6u);
   for (const RunRecord& record : records.all()) {
     EXPECT_EQ(record.equal.has_value(), record.way != "way0");
@@ -178,9 +180,9 @@ TEST_F(DemoMeasurement, ComparesWithTheFirstWay) {
 }
 
 TEST_F(DemoMeasurement, SaysWhenTextsDiffer) {
-  m_.ways[2].request.sampling.bias = {{0, 100.0f}};
+  m_.ways[2].request.sampling->bias = {{0, 100.0f}};
   Records records;
-  RunMeasurement(m_, model_, *backend_, {}, records);
+  RunMeasurement(m_, {}, records);
   for (const RunRecord& record : records.all()) {
     if (record.way == "way2") {
       EXPECT_EQ(record.equal, false);
@@ -197,14 +199,14 @@ TEST_F(DemoMeasurement, GoesOnWhereItWasInterrupted) {
   int64_t seen = 0;
   hooks.progress = [&](int64_t done, int64_t) { seen = done; };
   hooks.interrupted = [&] { return seen >= 2; };
-  EXPECT_FALSE(RunMeasurement(m_, model_, *backend_, hooks, records));
+  EXPECT_FALSE(RunMeasurement(m_, hooks, records));
   ASSERT_EQ(records.all().size(), 2u);
 
   std::vector<std::string> written;
   Records second([&](const RunRecord& record) { written.push_back(record.Key()); });
   for (const RunRecord& record : records.all()) second.Restore(record);
   EXPECT_EQ(CountDone(m_, second), 2);
-  EXPECT_TRUE(RunMeasurement(m_, model_, *backend_, {}, second));
+  EXPECT_TRUE(RunMeasurement(m_, {}, second));
   EXPECT_EQ(written.size(), 4u);
   EXPECT_EQ(second.all().size(), 6u);
   for (const std::string& key : written) EXPECT_EQ(records.Find(key), nullptr);
@@ -215,7 +217,7 @@ TEST_F(DemoMeasurement, StopsAtStringsAndChecksMarkedAnswers) {
   m_.stop = {" a"};
   m_.jobs[0].answer = "a number that the text does not end with";
   Records records;
-  RunMeasurement(m_, model_, *backend_, {}, records);
+  RunMeasurement(m_, {}, records);
   bool stopped = false;
   for (const RunRecord& record : records.all()) {
     stopped = stopped || record.finish == "stop";
@@ -230,26 +232,28 @@ TEST_F(DemoMeasurement, StopsAtStringsAndChecksMarkedAnswers) {
 // Against a plain computation in double precision from the logits.
 TEST_F(DemoMeasurement, DistancesAreThoseOfTheLogits) {
   const std::vector<int32_t> tokens =
-      tokenizer_.Encode("Tom and his sister went to the river", false);
+      loaded_->tokenizer().Encode("Tom and his sister went to the river", false);
   SamplingParams sampling;
   sampling.temperature = 0.8f;
-  const DistanceSums sums = MeasureDistance(*backend_, tokens, 2, sampling, [] { return false; });
+  const DistanceSums sums =
+      MeasureDistance(engine_.session().backend(), tokens, 2, sampling, [] { return false; });
   EXPECT_EQ(sums.depths, (std::vector<int>{1, 2}));
   EXPECT_EQ(sums.positions, static_cast<int64_t>(tokens.size()) - 2);
 
   std::map<std::pair<int, int>, std::vector<double>> p;
   std::vector<int32_t> pages = {0, 1, 2, 3};
-  backend_->Score({{pages.data()}, 0, tokens},
-                  [&](int32_t position, int32_t readout, std::span<const float> logits) {
-                    std::vector<double>& out = p[{position, readout}];
-                    double sum = 0;
-                    const double top = *std::max_element(logits.begin(), logits.end());
-                    for (const float logit : logits) {
-                      out.push_back(std::exp((static_cast<double>(logit) - top) / 0.8));
-                      sum += out.back();
-                    }
-                    for (double& value : out) value /= sum;
-                  });
+  engine_.session().backend().Score(
+      {{pages.data()}, 0, tokens},
+      [&](int32_t position, int32_t readout, std::span<const float> logits) {
+        std::vector<double>& out = p[{position, readout}];
+        double sum = 0;
+        const double top = *std::max_element(logits.begin(), logits.end());
+        for (const float logit : logits) {
+          out.push_back(std::exp((static_cast<double>(logit) - top) / 0.8));
+          sum += out.back();
+        }
+        for (double& value : out) value /= sum;
+      });
   for (int readout = 0; readout < 2; ++readout) {
     double distance = 0, agreed = 0;
     for (int position = 2; position < static_cast<int>(tokens.size()); ++position) {

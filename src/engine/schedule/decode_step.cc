@@ -34,6 +34,10 @@ void DecodeStep::Run(std::span<Sequence* const> sequences, const SchedulerHooks&
   planning_ = host.Seconds();
   result_ = &backend_.Wait(backend_.Submit(plan_));
   if (hooks.after_step) hooks.after_step(plan_, *result_);
+  for (const Sequence* sequence : sequences_) {
+    if (const auto& after_step = sequence->request->laboratory.after_step)
+      after_step(plan_, *result_);
+  }
   Observe(planes);
 }
 
@@ -105,6 +109,17 @@ void DecodeStep::Observe(int64_t planes) {
                 context / rows, result_->recur_seconds / plan_.recurrences);
 }
 
+std::span<const Decision> DecodeStep::DecisionsOf(const Sequence& sequence, size_t begin,
+                                                  size_t end) {
+  const auto decisions = std::span(result_->decisions).subspan(begin, end - begin);
+  const std::optional<AssumedAcceptance>& assumed = sequence.request->laboratory.assumed;
+  if (!assumed) return decisions;
+  assumed_.assign(decisions.begin(), decisions.end());
+  AssumeOutcomes(*assumed, std::span(plan_.readouts).subspan(begin, end - begin),
+                 backend_.spec().vocab, assumed_);
+  return assumed_;
+}
+
 void DecodeStep::Absorb(size_t i) {
   Sequence& sequence = *sequences_[i];
   const size_t begin = sequence.first_readout;
@@ -115,7 +130,7 @@ void DecodeStep::Absorb(size_t i) {
   statistics.recur_seconds += result_->recur_seconds;
   statistics.readout_seconds += result_->readout_seconds;
   const Timer host;
-  sequence.decoder->Absorb(std::span(result_->decisions).subspan(begin, end - begin));
+  sequence.decoder->Absorb(DecisionsOf(sequence, begin, end));
   statistics.host_seconds += planning_ + host.Seconds();
 }
 

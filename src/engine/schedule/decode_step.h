@@ -14,7 +14,7 @@
 
 namespace loopspec {
 
-// For tests and calibrations, which look at steps and meddle with them.
+// For tests, which look at steps and meddle with them.
 struct SchedulerHooks {
   // Before each step is planned, for every decoder in it: may choose other rows or evict branches.
   std::function<void(LoopSpec& decoder)> before_step = {};
@@ -39,6 +39,7 @@ class DecodeStep {
   void AwaitEachOther();
   int64_t Plan();
   void Observe(int64_t planes);
+  std::span<const Decision> DecisionsOf(const Sequence& sequence, size_t begin, size_t end);
 
   Backend& backend_;
   const int max_rows_;
@@ -51,7 +52,8 @@ class DecodeStep {
   std::vector<char> advance_;
   StepPlan plan_;
   const StepResult* result_ = nullptr;
-  double planning_ = 0;  // seconds
+  std::vector<Decision> assumed_;  // of a timing simulation
+  double planning_ = 0;            // seconds
 };
 
 }  // namespace loopspec

@@ -9,8 +9,8 @@
 
 #include "base/timer.h"
 #include "decode/depths.h"
-#include "engine/run_request.h"
 #include "prompts.h"
+#include "tests/support/run_request.h"
 #include "tests/support/verdicts.h"
 
 namespace loopspec {

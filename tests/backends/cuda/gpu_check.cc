@@ -15,12 +15,12 @@
 #include "base/error.h"
 #include "base/timer.h"
 #include "calibrate/agreement.h"
-#include "calibrate/assumed_backend.h"
+#include "decode/assumed.h"
 #include "decode/depths.h"
 #include "engine/memory_bound.h"
-#include "engine/run_request.h"
 #include "equality.h"
 #include "prompts.h"
+#include "tests/support/run_request.h"
 
 namespace loopspec {
 namespace {
@@ -243,8 +243,7 @@ int Time(const Arguments& arguments) {
   double bandwidth = 0;
   for (const std::string& name : Split(arguments.Text("kv-type", "bf16"), ',')) {
     options.kv_type = ParseKvType(name);
-    timed.push_back(
-        {name, AssumeOutcomes(MakerFor(arguments)(model, options), assume), {}, {}, {}});
+    timed.push_back({name, MakerFor(arguments)(model, options), {}, {}, {}});
     if (bandwidth == 0) bandwidth = timed.back().backend->ReadBandwidth();
     timed.back().cost = MeasureStepCost(*timed.back().backend);
     timed.back().ours.resize(groups.size());
@@ -259,6 +258,7 @@ int Time(const Arguments& arguments) {
       keys.plain = TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth, keys.plain);
       request.depths = depths;
       request.laboratory.guess_source = &guesses;
+      request.laboratory.assumed = assume;
       for (size_t i = 0; i < groups.size(); ++i) {
         request.group = groups[i];
         keys.ours[i] =

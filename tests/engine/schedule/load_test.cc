@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "engine/run_request.h"
 #include "engine/schedule/scheduler.h"
 #include "tests/support/counted_new.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
+#include "tests/support/run_request.h"
 #include "tests/support/sanitized.h"
 
 namespace loopspec {

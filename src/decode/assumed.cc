@@ -1,7 +1,6 @@
-#include "calibrate/assumed_backend.h"
+#include "decode/assumed.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace loopspec {
 namespace {
@@ -64,71 +63,12 @@ void AssumeOutcome(const AssumedAcceptance& assumed, const ReadoutPlan& readout,
   }
 }
 
-class AssumedBackend : public Backend {
- public:
-  AssumedBackend(std::unique_ptr<Backend> backend, const AssumedAcceptance& assumed)
-      : backend_(std::move(backend)), assumed_(assumed) {}
-
-  Ticket Submit(const StepPlan& plan) override {
-    plan_ = &plan;
-    return backend_->Submit(plan);
-  }
-  const StepResult& Wait(Ticket ticket) override {
-    result_ = backend_->Wait(ticket);
-    AssumeOutcomes(assumed_, *plan_, spec().vocab, result_.decisions);
-    return result_;
-  }
-
-  // All else is the backend's own.
-  const ModelSpec& spec() const override { return backend_->spec(); }
-  const BackendOptions& options() const override { return backend_->options(); }
-  BackendLimits limits() const override { return backend_->limits(); }
-  std::string device() const override { return backend_->device(); }
-  std::string chip() const override { return backend_->chip(); }
-  int pages() const override { return backend_->pages(); }
-  int64_t page_bytes() const override { return backend_->page_bytes(); }
-  int64_t device_bytes() const override { return backend_->device_bytes(); }
-  int PrefillChunk() const override { return backend_->PrefillChunk(); }
-  bool rows_share_planes() const override { return backend_->rows_share_planes(); }
-  Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
-    return backend_->SubmitPrefill(parts);
-  }
-  bool PrefillDone(Ticket ticket) override { return backend_->PrefillDone(ticket); }
-  void WaitPrefill(Ticket ticket) override { backend_->WaitPrefill(ticket); }
-  bool prefill_equals_decode() const override { return backend_->prefill_equals_decode(); }
-  void Score(const PrefillPlan& plan, const LogitsSink& sink) override {
-    backend_->Score(plan, sink);
-  }
-  void SavePages(std::span<const int32_t> pages, std::byte* to) override {
-    backend_->SavePages(pages, to);
-  }
-  void LoadPages(std::span<const int32_t> pages, const std::byte* from) override {
-    backend_->LoadPages(pages, from);
-  }
-  void CopyPage(int32_t from, int32_t to) override { backend_->CopyPage(from, to); }
-  double ReadBandwidth() override { return backend_->ReadBandwidth(); }
-  void ReadLogits(int readout, std::span<float> out) override {
-    backend_->ReadLogits(readout, out);
-  }
-
- private:
-  const std::unique_ptr<Backend> backend_;
-  const AssumedAcceptance assumed_;
-  const StepPlan* plan_ = nullptr;
-  StepResult result_;
-};
-
 }  // namespace
 
-void AssumeOutcomes(const AssumedAcceptance& assumed, const StepPlan& plan, int vocab,
-                    std::span<Decision> decisions) {
+void AssumeOutcomes(const AssumedAcceptance& assumed, std::span<const ReadoutPlan> readouts,
+                    int vocab, std::span<Decision> decisions) {
   for (size_t i = 0; i < decisions.size(); ++i)
-    AssumeOutcome(assumed, plan.readouts[i], vocab, decisions[i]);
-}
-
-std::unique_ptr<Backend> AssumeOutcomes(std::unique_ptr<Backend> backend,
-                                        const AssumedAcceptance& assumed) {
-  return std::make_unique<AssumedBackend>(std::move(backend), assumed);
+    AssumeOutcome(assumed, readouts[i], vocab, decisions[i]);
 }
 
 Guess AssumedGuesses::At(const DrawKey& token) const {

@@ -3,7 +3,6 @@
 // weights, or counted without any. Never part of real decoding.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,16 +18,12 @@ struct AssumedAcceptance {
   double guess_right = 0;     // ... and how often it is the first draft
 };
 
-// Rewrites the decisions of a step, one for each readout of `plan`. A later proposal appears where
+// Rewrites the decisions of a step, one for each of its readouts. A later proposal appears where
 // the draw says that it will be accepted, at half of the positions where none before it will be,
 // and at others just so often that the gate opens at the assumed rate in all. A verdict over no
 // drafts stays as it is.
-void AssumeOutcomes(const AssumedAcceptance& assumed, const StepPlan& plan, int vocab,
-                    std::span<Decision> decisions);
-
-// The same as a backend: computes what `backend` computes, and decides as assumed.
-std::unique_ptr<Backend> AssumeOutcomes(std::unique_ptr<Backend> backend,
-                                        const AssumedAcceptance& assumed);
+void AssumeOutcomes(const AssumedAcceptance& assumed, std::span<const ReadoutPlan> readouts,
+                    int vocab, std::span<Decision> decisions);
 
 // Guesses that are offered and right at the assumed rates, where outcomes are assumed too.
 class AssumedGuesses : public GuessSource {
