@@ -1,4 +1,4 @@
-# Draws the table of scripts/gpu-check.sh from lines "key value": what was measured, the peer, what is asked and aimed at.
+# Draws the table of scripts/gpu-check.py from lines "key value": what was measured, the peer, what is asked and aimed at.
 # The last value of a key counts. -v names="twin names".
 { value[$1] = $2 }
 

@@ -37,7 +37,7 @@ struct Rows {
 class Bench {
  public:
   // `requests`: at most so many, each with a context of its own. `results`: takes a line "key
-  // value" for every figure that the table of scripts/gpu-check.sh needs.
+  // value" for every figure that the table of scripts/gpu-check.py needs.
   Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, int requests,
         double bandwidth, std::ostream& results, KvType kv_type = KvType::kCompute)
       : name_(name), context_(context), bandwidth_(bandwidth), results_(results) {
@@ -308,7 +308,7 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
-// What the table of scripts/gpu-check.sh has.
+// What the table of scripts/gpu-check.py has.
 void RunOuro(double bandwidth, std::ostream& results) {
   const auto bench = [&](int context, int requests) {
     return Bench("ouro-1.4b", Ouro14(), {1, 2, 4}, context, requests, bandwidth, results);

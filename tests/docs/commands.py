@@ -44,7 +44,7 @@ NOT_RUN = {
     "cmake": "install_test does it",
     "cpack": "makes packages",
     "scripts/fuzz.sh": "takes hours",
-    "scripts/gpu-check.sh": "needs a GPU",
+    "scripts/gpu-check.py": "needs a GPU",
     "scripts/gpu-neighbours.py": "needs a GPU",
     "scripts/fetch-benchmarks.py": "downloads",
     "scripts/python-venv.sh": "downloads",

@@ -1,5 +1,5 @@
 // LoopSpec, greedy and coupled, is autoregressive decoding on the GPU too, ids and logits bit for
-// bit; many more tokens, and full-size twins, through gpu_check (scripts/gpu-check.sh).
+// bit; many more tokens, and full-size twins, through gpu_check (scripts/gpu-check.py).
 #include <gtest/gtest.h>
 
 #include "cuda_driver.h"

@@ -1,4 +1,4 @@
-// What scripts/gpu-check.sh runs on checkpoints, demo models and full-size twins:
+// What scripts/gpu-check.py runs on checkpoints, demo models and full-size twins:
 //   gpu_check synth NAME FOLDER [--agreement A]
 //   gpu_check equal FOLDER [--tokens N] [--text N] [--seconds S] [--depths "1;1,2"]
 //   gpu_check time FOLDER --context N --assume 0.90,0.075 [--depths 1,2] [--tokens N] [--repeat N]
