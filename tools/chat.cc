@@ -10,6 +10,7 @@
 #include "base/printable.h"
 #include "engine/load/device.h"
 #include "loopspec/engine.h"
+#include "text/chat_json.h"
 #include "text/reasoning.h"
 #include "tools/commands.h"
 #include "tools/line_input.h"
@@ -148,7 +149,7 @@ class Conversation {
   Request MakeRequest(bool& thinking) const {
     Request request;
     const OrderedJson arguments = ParseTemplateArguments(options_.template_args);
-    const std::string prompt = engine_.Render(messages_.dump(), arguments.dump());
+    const std::string prompt = engine_.Render(ChatJson{messages_, arguments});
     thinking = EndsInThink(prompt);
     request.tokens = engine_.Encode(prompt, false);
     const int64_t length = std::ssize(request.tokens);

@@ -102,6 +102,7 @@ struct Result {
 using OnToken = std::function<bool(const Token&)>;
 using OnProgress = std::function<bool(const Stream::Progress&)>;
 
+struct ChatJson;
 class LoadedModel;
 class Session;
 
@@ -140,11 +141,14 @@ class Engine {
                                   std::string* text = nullptr,
                                   const EncodeLimits& limits = {}) const;
 
-  // For this repository: loaded models and sessions are no part of the library's interface. With a
-  // model that is loaded already, what generation_config.json says is left out.
+  // For this repository: these types are no part of the library's interface. With a model that is
+  // loaded already, what generation_config.json says is left out.
   Engine(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded);
   explicit Engine(std::unique_ptr<Session> session);
   Session& session();
+  std::string Render(const ChatJson& chat) const;
+  std::vector<int32_t> EncodeChat(const ChatJson& chat, std::string* text = nullptr,
+                                  const EncodeLimits& limits = {}) const;
 
  private:
   struct Parts;

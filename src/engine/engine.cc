@@ -12,6 +12,7 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/token_stream.h"
 #include "engine/session.h"
+#include "text/chat_json.h"
 
 namespace loopspec {
 namespace {
@@ -260,22 +261,27 @@ std::string_view Engine::Piece(int32_t id) const {
   return parts_->session->loaded().TokenPiece(id);
 }
 
+std::string Engine::Render(const ChatJson& chat) const {
+  return parts_->session->loaded().Render(chat.messages, chat.arguments);
+}
+
+std::vector<int32_t> Engine::EncodeChat(const ChatJson& chat, std::string* text,
+                                        const EncodeLimits& limits) const {
+  return parts_->session->loaded().EncodeMessages(chat.messages, chat.arguments, text, limits);
+}
+
 std::string Engine::Render(std::string_view messages_json,
                            std::string_view template_arguments) const {
-  return parts_->session->loaded().Render(
-      ParseOrderedJson(messages_json, "messages"),
-      template_arguments.empty() ? OrderedJson::object()
-                                 : ParseOrderedJson(template_arguments, "template arguments"));
+  return Render(ChatJson{ParseOrderedJson(messages_json, "messages"),
+                         ParseArgumentObject(template_arguments)});
 }
 
 std::vector<int32_t> Engine::EncodeChat(std::string_view messages_json,
                                         std::string_view template_arguments, std::string* text,
                                         const EncodeLimits& limits) const {
-  return parts_->session->loaded().EncodeMessages(
-      ParseOrderedJson(messages_json, "messages"),
-      template_arguments.empty() ? OrderedJson::object()
-                                 : ParseOrderedJson(template_arguments, "template arguments"),
-      text, limits);
+  return EncodeChat(ChatJson{ParseOrderedJson(messages_json, "messages"),
+                             ParseArgumentObject(template_arguments)},
+                    text, limits);
 }
 
 }  // namespace loopspec

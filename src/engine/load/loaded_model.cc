@@ -70,6 +70,10 @@ ChatTemplate::Options Checked(const OrderedJson& messages, const OrderedJson& ar
 
 }  // namespace
 
+OrderedJson ParseArgumentObject(std::string_view text) {
+  return text.empty() ? OrderedJson::object() : ParseOrderedJson(text, "template arguments");
+}
+
 Model LoadModel(const EngineOptions& options) {
   return Model::Load(ResolveModel(options.model), Overrides(options), options.recurrence);
 }
@@ -130,9 +134,7 @@ std::vector<int32_t> LoadedModel::EncodePrompt(const Request& request) const {
   return EncodeMessages(request.messages.empty()
                             ? ParseOrderedJson(request.messages_json, "messages")
                             : ToJson(request.messages),
-                        request.template_arguments.empty()
-                            ? OrderedJson::object()
-                            : ParseOrderedJson(request.template_arguments, "template arguments"));
+                        ParseArgumentObject(request.template_arguments));
 }
 
 std::string_view LoadedModel::TokenPiece(int32_t id) const {

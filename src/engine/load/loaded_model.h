@@ -22,6 +22,9 @@ namespace loopspec {
 // The model alone that the options name, with their overrides. Throws Error.
 Model LoadModel(const EngineOptions& options);
 
+// Variables for a chat template from the text of a JSON object; an empty text is an empty object.
+OrderedJson ParseArgumentObject(std::string_view text);
+
 class LoadedModel {
  public:
   // `text`: a folder to take tokenizer and chat template from; empty: the model's own. Throws Error

@@ -10,6 +10,7 @@
 #include "fields/max_tokens.h"
 #include "serve/openai/answer.h"
 #include "serve/openai/text.h"
+#include "text/chat_json.h"
 
 namespace loopspec::serve {
 namespace {
@@ -136,7 +137,7 @@ std::vector<int32_t> Conversation(const CompletionRequest& request, const CallCo
                                   std::string& text) {
   try {
     return Limited("messages", context, [&](const EncodeLimits& limits) {
-      return context.engine->EncodeChat(request.messages.dump(), request.template_arguments.dump(),
+      return context.engine->EncodeChat(ChatJson{request.messages, request.template_arguments},
                                         &text, limits);
     });
   } catch (const Error& error) {

@@ -14,6 +14,7 @@
 #include "serve/openai/text.h"
 #include "serve/openai/write.h"
 #include "serve/server/transport.h"
+#include "text/chat_json.h"
 
 namespace loopspec::serve {
 namespace {
@@ -558,10 +559,10 @@ void Service::Tokenize(Call& call) {
       ids = engine->Encode(*request.prompt, request.add_special_tokens.value_or(true), limits);
     } else if (request.add_special_tokens.value_or(false)) {
       // As vLLM has it: what the tokenizer puts around a text, around what the template gives.
-      ids = engine->Encode(
-          engine->Render(request.messages.dump(), request.template_arguments.dump()), true, limits);
+      ids = engine->Encode(engine->Render(ChatJson{request.messages, request.template_arguments}),
+                           true, limits);
     } else {
-      ids = engine->EncodeChat(request.messages.dump(), request.template_arguments.dump(), nullptr,
+      ids = engine->EncodeChat(ChatJson{request.messages, request.template_arguments}, nullptr,
                                limits);
     }
   } catch (const TooManyTokens& error) {
