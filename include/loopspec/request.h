@@ -59,11 +59,11 @@ struct Request {
   bool progress = false;  // tell how far a long prompt is
   bool trace = false;     // tell what becomes of the branches
 
-  // Who asks, where many share an engine. It is divided between shares by weight, whatever each
-  // asks for; within a share the oldest request comes first.
-  uint64_t share = 0;
-  double weight = 1;  // of the share
-  int priority = 0;   // within the share: a lower one comes first
+  // Who asks, where many share an engine. It is divided between tenants by weight, whatever each
+  // asks for; within a tenant the oldest request comes first.
+  uint64_t tenant = 0;
+  double weight = 1;  // of the tenant
+  int priority = 0;   // within the tenant: a lower one comes first
 
   // Recurrences of a token, among ModelFacts::recurrences; none: R. Fewer are quicker, and another
   // text: that of the model with so many recurrences.

@@ -44,7 +44,7 @@ class CountingRun {
     double seconds = 0;
     while (!decoder.finished()) {
       plan_.Clear();
-      plan_.recurrences = decoder.StepsToReadout();
+      plan_.recurrences = decoder.RecurrencesToReadout();
       decoder.Plan(plan_.recurrences, plan_);
       seconds += SecondsOf(plan_, cost_, context, seen_).total();
       Decision plain;  // of a readout whose outcome is not assumed

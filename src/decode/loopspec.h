@@ -59,8 +59,8 @@ class LoopSpec {
   void ListRows(int32_t sequence, std::vector<RowState>& rows);
   void Choose(std::span<const char> advance);
   // Recurrences until a branch that advances must be read out or would pass its parent.
-  int StepsToReadout() const;
-  // Adds this decoder's rows, commits and readouts of a step of `recurrences` <= StepsToReadout().
+  int RecurrencesToReadout() const;
+  // Adds this decoder's rows, commits and readouts of a step of `recurrences` <= RecurrencesToReadout().
   void Plan(int recurrences, StepPlan& plan);
   // The decisions of the readouts that Plan added, in order.
   void Absorb(std::span<const Decision> decisions);

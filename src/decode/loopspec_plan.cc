@@ -31,7 +31,7 @@ bool LoopSpec::PassesDraft(int depth, int recurrences) const {
   return next != request_->depths.end() && *next <= depth + recurrences;
 }
 
-int LoopSpec::StepsToReadout() const {
+int LoopSpec::RecurrencesToReadout() const {
   int steps = recurrence_;
   for (const int32_t b : tree_.active()) {
     const Branch& branch = tree_[b];

@@ -44,8 +44,8 @@ struct ResolvedRequest {
   bool show_special = false;           // special tokens as text
 
   // Who asks: see engine/schedule/schedule.h.
-  uint64_t share = 0;
-  double weight = 1;  // of the share
+  uint64_t tenant = 0;
+  double weight = 1;  // of the tenant
   int priority = 0;
 
   // Which branches advance in a step: none of these changes the text.

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "engine/memory_bound.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/token_stream.h"
+#include "engine/token_stream.h"
 #include "engine/session.h"
 #include "text/chat_json.h"
 

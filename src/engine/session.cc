@@ -176,8 +176,8 @@ ResolvedRequest Session::Resolve(const Request& request) const {
   if (request.hide_stop_tokens) out.hidden_tokens = request.stop_tokens;
   out.show_special = request.show_special;
   if (!(request.weight > 0))
-    Fail("the weight of a share is {}, expected more than 0", request.weight);
-  out.share = request.share;
+    Fail("the weight of a tenant is {}, expected more than 0", request.weight);
+  out.tenant = request.tenant;
   out.weight = request.weight;
   out.priority = request.priority;
   return out;

@@ -23,10 +23,10 @@ constexpr Names<ExperimentKind, 6> kKinds = {{{"speedup", ExperimentKind::kSpeed
                                               {"sources", ExperimentKind::kSources},
                                               {"distance", ExperimentKind::kDistance},
                                               {"depths", ExperimentKind::kDepths}}};
-constexpr Names<Schedule, 4> kSchedules = {{{"paper", Schedule::kPaper},
-                                            {"rows", Schedule::kRows},
-                                            {"groups", Schedule::kGroups},
-                                            {"chosen", Schedule::kChosen}}};
+constexpr Names<DecodeSchedule, 4> kSchedules = {{{"paper", DecodeSchedule::kPaper},
+                                            {"rows", DecodeSchedule::kRows},
+                                            {"groups", DecodeSchedule::kGroups},
+                                            {"chosen", DecodeSchedule::kChosen}}};
 constexpr Names<LaterProposal, 3> kLater = {{{"gated", LaterProposal::kGatedResidual},
                                              {"residual", LaterProposal::kResidual},
                                              {"non-residual", LaterProposal::kNonResidual}}};
@@ -260,27 +260,27 @@ std::string WayName(const ExperimentDecode& decode) {
       name += fmt::format("/{}", text);
   }
   switch (decode.schedule) {
-    case Schedule::kPaper:
+    case DecodeSchedule::kPaper:
       return name + "/paper";
-    case Schedule::kRows:
+    case DecodeSchedule::kRows:
       return name + "/g1/noearly";
-    case Schedule::kGroups:
+    case DecodeSchedule::kGroups:
       return name + "/noearly";
-    case Schedule::kChosen:
+    case DecodeSchedule::kChosen:
       return name;
   }
   return name;
 }
 
-std::string NameOf(Schedule schedule) {
+std::string NameOf(DecodeSchedule schedule) {
   switch (schedule) {
-    case Schedule::kPaper:
+    case DecodeSchedule::kPaper:
       return "the paper's";
-    case Schedule::kRows:
+    case DecodeSchedule::kRows:
       return "+ rows by cost";
-    case Schedule::kGroups:
+    case DecodeSchedule::kGroups:
       return "+ groups";
-    case Schedule::kChosen:
+    case DecodeSchedule::kChosen:
       return "+ early children";
   }
   return "";

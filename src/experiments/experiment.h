@@ -45,7 +45,7 @@ struct ExperimentSampling {
 };
 
 // Which branches advance in a step. Each of ours adds to the one before it; none changes the text.
-enum class Schedule {
+enum class DecodeSchedule {
   kPaper,  // the paper's algorithm: every draft has a branch, every live branch a row of every step
   kRows,   // + rows by cost
   kGroups,  // + groups
@@ -58,7 +58,7 @@ struct ExperimentDecode {
   LaterProposal later = LaterProposal::kGatedResidual;
   int recurrence = 0;   // only for models of this depth
   bool lookup = false;  // n-gram speculation over autoregressive decoding; has no depths
-  Schedule schedule = Schedule::kChosen;
+  DecodeSchedule schedule = DecodeSchedule::kChosen;
 
   bool operator==(const ExperimentDecode&) const = default;
 };
@@ -67,7 +67,7 @@ struct ExperimentDecode {
 // different specs, and as commands name them.
 std::string WayName(const ExperimentDecode& decode);
 // "the paper's", "+ rows by cost", "+ groups", "+ early children"
-std::string NameOf(Schedule schedule);
+std::string NameOf(DecodeSchedule schedule);
 
 // Figures that the paper gives for one cell: "speedup", "gamma", "gate_opening", ...
 struct PaperFigure {

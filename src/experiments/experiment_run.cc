@@ -100,12 +100,12 @@ Request RequestOf(const ExperimentDecode& decode, const ExperimentSampling& samp
   request.sampling = SamplingOf(sampling, decode);
   request.max_tokens = task.max_tokens;
   request.seed = seed;
-  request.group = decode.schedule >= Schedule::kGroups ? 0 : 1;
+  request.group = decode.schedule >= DecodeSchedule::kGroups ? 0 : 1;
   SetDecoding(decode.depths,
-              decode.lookup || (!decode.depths.empty() && decode.schedule == Schedule::kChosen),
+              decode.lookup || (!decode.depths.empty() && decode.schedule == DecodeSchedule::kChosen),
               request);
   ChangeLaboratory(request, [&](Laboratory& laboratory) {
-    laboratory.every_branch = decode.schedule == Schedule::kPaper;
+    laboratory.every_branch = decode.schedule == DecodeSchedule::kPaper;
   });
   return request;
 }

@@ -114,10 +114,10 @@ void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& samp
   for (const std::string& task : tasks) plot.categories.push_back(TaskTitle(task));
   for (const ExperimentDecode& decode : Compared(result)) {
     // The steps between the paper's schedule and ours are in the table.
-    if (decode.schedule == Schedule::kRows || decode.schedule == Schedule::kGroups) continue;
+    if (decode.schedule == DecodeSchedule::kRows || decode.schedule == DecodeSchedule::kGroups) continue;
     BarSeries series;
     series.name = RowName(decode);
-    if (decode.schedule == Schedule::kPaper) series.name += ", the paper's schedule";
+    if (decode.schedule == DecodeSchedule::kPaper) series.name += ", the paper's schedule";
     bool any = false;
     for (const std::string& task : tasks) {
       const WayFigures f = result.Figures(task, sampling.name, decode);
@@ -509,9 +509,9 @@ std::string RowName(const ExperimentDecode& decode) {
 std::optional<double> PaperValue(const Experiment& experiment, const std::string& model,
                                  const std::string& task, const std::string& sampling,
                                  const ExperimentDecode* decode, const std::string& key) {
-  if (decode != nullptr && decode->schedule != Schedule::kPaper) {
+  if (decode != nullptr && decode->schedule != DecodeSchedule::kPaper) {
     ExperimentDecode same = *decode;
-    same.schedule = Schedule::kPaper;
+    same.schedule = DecodeSchedule::kPaper;
     for (const ExperimentDecode& other : experiment.decodes) {
       if (WayName(other) == WayName(same)) return std::nullopt;
     }

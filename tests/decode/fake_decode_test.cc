@@ -204,7 +204,7 @@ TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
     for (int turn = 0; !a.finished() || !b.finished(); ++turn) {
       LoopSpec& decoder = (turn % 2 == 0 && !a.finished()) || b.finished() ? a : b;
       plan.Clear();
-      plan.recurrences = decoder.StepsToReadout();
+      plan.recurrences = decoder.RecurrencesToReadout();
       decoder.Plan(plan.recurrences, plan);
       decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
     }

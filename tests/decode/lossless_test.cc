@@ -286,7 +286,7 @@ void DriveCounting(const Setting& s, FakeBackend& backend, LoopSpec& decoder, St
   while (!decoder.finished() && alive) {
     if (s.pauses != 0) ChooseByState(decoder, s.pauses, run);
     plan.Clear();
-    plan.recurrences = decoder.StepsToReadout();
+    plan.recurrences = decoder.RecurrencesToReadout();
     decoder.Plan(plan.recurrences, plan);
     run.paused += static_cast<int>(plan.rows.size()) < decoder.tree().size() ? 1 : 0;
     const size_t before = decoder.output().size();

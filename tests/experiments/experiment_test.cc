@@ -99,7 +99,7 @@ TEST(Experiments, RunWhatSuitsTheModel) {
   // Rows and gates are counted under the paper's schedule.
   for (const char* name : {"rows", "gate-opening"}) {
     for (const ExperimentDecode& decode : WaysOf(experiments.at(name), 32))
-      EXPECT_EQ(decode.schedule == Schedule::kPaper, !decode.depths.empty()) << name;
+      EXPECT_EQ(decode.schedule == DecodeSchedule::kPaper, !decode.depths.empty()) << name;
   }
 }
 
@@ -116,12 +116,12 @@ TEST(Experiments, WaysOfDifferentSchedulesHaveDifferentNames) {
 // The paper's figures are of its own algorithm.
 TEST(Experiments, ThePapersFiguresStandBesideThePapersSchedule) {
   const Experiment base = ReadExperiments(kSource / "experiments").at("base-models");
-  ExperimentDecode decode{.depths = {2, 8}, .schedule = Schedule::kPaper};
+  ExperimentDecode decode{.depths = {2, 8}, .schedule = DecodeSchedule::kPaper};
   const auto value = [&] {
     return PaperValue(base, "Raven-Llama-3.2", "minerva_math500", "greedy", &decode, "speedup");
   };
   EXPECT_EQ(value(), 5.82);
-  decode.schedule = Schedule::kChosen;
+  decode.schedule = DecodeSchedule::kChosen;
   EXPECT_EQ(value(), std::nullopt);
 }
 

@@ -198,7 +198,7 @@ inline void Drive(FakeBackend& backend, LoopSpec& decoder, StepPlan& plan, bool 
   backend.Prefill(decoder.Prefill());
   while (!decoder.finished() && (alive == nullptr || *alive)) {
     plan.Clear();
-    plan.recurrences = single ? 1 : decoder.StepsToReadout();
+    plan.recurrences = single ? 1 : decoder.RecurrencesToReadout();
     decoder.Plan(plan.recurrences, plan);
     decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
   }

@@ -86,7 +86,7 @@ int64_t DecodeStep::Plan() {
   plan_.Clear();
   plan_.recurrences = backend_.spec().recurrence;
   for (const Sequence* sequence : sequences_)
-    plan_.recurrences = std::min(plan_.recurrences, sequence->decoder->StepsToReadout());
+    plan_.recurrences = std::min(plan_.recurrences, sequence->decoder->RecurrencesToReadout());
   int64_t planes = 0;
   for (Sequence* sequence : sequences_) {
     LoopSpec& decoder = *sequence->decoder;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/schedule/prompt_scores.h"
+#include "engine/prompt_scores.h"
 
 namespace loopspec {
 namespace {

@@ -196,14 +196,14 @@ void Scheduler::TakeIn() {
 void Scheduler::Tenants::Enter(const Sequence& sequence) {
   double least = by_id.empty() ? 0 : INFINITY;
   for (const auto& [id, tenant] : by_id) least = std::min(least, tenant.view.prefilled);
-  const auto [place, is_new] = by_id.try_emplace(sequence.request->share);
+  const auto [place, is_new] = by_id.try_emplace(sequence.request->tenant);
   if (is_new) place->second.view.prefilled = least;
   place->second.view.weight = sequence.request->weight;
   ++place->second.sequences;
 }
 
 void Scheduler::Tenants::Leave(const Sequence& sequence) {
-  if (--Of(sequence).sequences == 0) by_id.erase(sequence.request->share);
+  if (--Of(sequence).sequences == 0) by_id.erase(sequence.request->tenant);
 }
 
 void Scheduler::DropCancelled() {

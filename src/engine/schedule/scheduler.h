@@ -8,7 +8,7 @@
 //   prefill.h      chunked prefill of one prompt at a time
 //   decode_step.h  one step with rows of all sequences that decode
 //   kv_pages.h     KV pages of sequences, and prefix hits (prefix_cache.h)
-//   token_stream.h what a reader gets
+//   ../token_stream.h  what a reader gets
 //
 // A scheduling step (Step) takes in what was submitted or cancelled, asks the policy for a plan and
 // carries it out: those are resumed and admitted that fit, a chunk of one prompt is begun,
@@ -40,7 +40,7 @@
 #include "engine/schedule/prefill.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"
-#include "engine/schedule/token_stream.h"
+#include "engine/token_stream.h"
 #include "kv/ledger.h"
 #include "loopspec/metrics.h"
 #include "loopspec/queue_full.h"
@@ -88,7 +88,7 @@ class Scheduler {
     std::unordered_map<uint64_t, Tenant> by_id;
     std::vector<TenantView> views;  // for the plan at hand
 
-    Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.request->share); }
+    Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.request->tenant); }
     void Enter(const Sequence& sequence);
     void Leave(const Sequence& sequence);
   };

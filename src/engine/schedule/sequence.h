@@ -13,7 +13,7 @@
 #include "decode/loopspec.h"
 #include "engine/schedule/prefix_cache.h"
 #include "engine/schedule/schedule.h"
-#include "engine/schedule/token_stream.h"
+#include "engine/token_stream.h"
 
 namespace loopspec {
 

@@ -472,7 +472,7 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
     context.cancelled = call.Cancelled(core_->options.request_timeout);
     setup.call = resolve(context);
     for (Request& request : setup.call.requests) {
-      request.share = std::hash<std::string>{}(call.request.share);
+      request.tenant = std::hash<std::string>{}(call.request.share);
       request.weight = call.weight;
     }
     setup.writer = call.writer;

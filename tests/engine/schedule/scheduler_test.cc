@@ -140,8 +140,8 @@ ResolvedRequest Scored(ResolvedRequest request, int prompt_logprobs) {
   return request;
 }
 
-ResolvedRequest OfShare(ResolvedRequest request, uint64_t share, double weight = 1) {
-  request.share = share;
+ResolvedRequest OfTenant(ResolvedRequest request, uint64_t tenant, double weight = 1) {
+  request.tenant = tenant;
   request.weight = weight;
   return request;
 }
@@ -269,9 +269,9 @@ TEST(Scheduler, ASequenceThatIsAloneAndShortOfPagesGivesItsOwnUp) {
   options.first_tokens = 0;
   Scheduler scheduler(backend, options);
   ResolvedRequest second = Plain(64 * 4 + 1, 64 * (kPages - 4) - 1, 1);
-  second.share = 2;
+  second.tenant = 2;
   ResolvedRequest first = second;
-  first.share = 1;
+  first.tenant = 1;
   first.prompt.resize(64 * 3 + 1);
   first.max_tokens = 1;
   const auto before = scheduler.Submit(first);
@@ -947,10 +947,10 @@ TEST(Scheduler, SharesGetTheirPart) {
     return made;
   };
   std::vector<std::shared_ptr<TokenStream>> greedy, modest;
-  for (uint32_t i = 0; i < 32; ++i) greedy.push_back(scheduler.Submit(OfShare(request(i), 1)));
+  for (uint32_t i = 0; i < 32; ++i) greedy.push_back(scheduler.Submit(OfTenant(request(i), 1)));
   while (scheduler.state().decoding < 8) scheduler.Step();
   for (uint32_t i = 0; i < 6; ++i)
-    modest.push_back(scheduler.Submit(OfShare(request(100 + i), 2, 1)));
+    modest.push_back(scheduler.Submit(OfTenant(request(100 + i), 2, 1)));
   scheduler.Step();
   EXPECT_EQ(scheduler.state().preemptions, 4);  // half of the places
   size_t ended_before = 0;                      // of the greedy, when the modest have all
@@ -974,8 +974,8 @@ TEST(Scheduler, SharesGetTheirPart) {
   ExpectNothingHeld(scheduler);
 
   // Prompts of one that weighs three times as much come on three times as fast.
-  const auto light = scheduler.Submit(OfShare(Plain(32 * 30 + 1, 1, 1), 1));
-  const auto heavy = scheduler.Submit(OfShare(Plain(32 * 30 + 1, 1, 2), 2, 3));
+  const auto light = scheduler.Submit(OfTenant(Plain(32 * 30 + 1, 1, 1), 1));
+  const auto heavy = scheduler.Submit(OfTenant(Plain(32 * 30 + 1, 1, 2), 2, 3));
   int turns = 0;
   for (; Read(*heavy)[0].ids.empty(); ++turns) scheduler.Step();
   EXPECT_NEAR(turns, 40, 4);
@@ -1002,7 +1002,7 @@ TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
       if (streams.size() < 60 && random() % 3 == 0) {
         const auto i = static_cast<uint32_t>(streams.size());
         ResolvedRequest request =
-            OfShare(Choices(Mixed(i), 1 + static_cast<int>(i % 3)), i % 3, 1.0 + i % 3);
+            OfTenant(Choices(Mixed(i), 1 + static_cast<int>(i % 3)), i % 3, 1.0 + i % 3);
         request.priority = static_cast<int>(i % 2);
         streams.push_back(scheduler.Submit(std::move(request)));
       }

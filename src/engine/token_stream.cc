@@ -1,4 +1,4 @@
-#include "engine/schedule/token_stream.h"
+#include "engine/token_stream.h"
 
 #include <utility>
 

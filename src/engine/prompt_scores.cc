@@ -1,4 +1,4 @@
-#include "engine/schedule/prompt_scores.h"
+#include "engine/prompt_scores.h"
 
 #include <algorithm>
 #include <numeric>
