@@ -16,7 +16,7 @@
 #include "tools/bench_concurrency.h"
 #include "tools/bench_jobs.h"
 #include "tools/commands.h"
-#include "tools/decode_way.h"
+#include "tools/decode_spec.h"
 #include "tools/interrupt.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
@@ -49,35 +49,35 @@ std::string LaterName(LaterProposal later) {
 }
 
 // The ways of decoding that were asked for, each with its request.
-struct Ways {
-  std::vector<DecodeWay> parsed;
+struct BenchSpecs {
+  std::vector<DecodeSpec> parsed;
   std::vector<Request> requests;
   std::vector<int> depths;  // of all of them
 };
 
-Ways MakeWays(const BenchOptions& options, const Request& request, const Model& model,
-              const AssumedGuesses& guesses) {
-  Ways ways;
+BenchSpecs MakeSpecs(const BenchOptions& options, const Request& request, const Model& model,
+                     const AssumedGuesses& guesses) {
+  BenchSpecs specs;
   const ChosenDepths chosen = options.model.ChooseDepths(model);
   for (const std::string& text : options.decode) {
-    const DecodeWay way = ParseDecodeWay(text, model.spec.recurrence, "--decode",
-                                         chosen.For(request.sampling->greedy()));
-    for (const DecodeWay& other : ways.parsed) {
-      if (other.name == way.name) Fail("--decode {} is given twice", text);
+    const DecodeSpec spec = ParseDecodeSpec(text, model.spec.recurrence, "--decode",
+                                            chosen.For(request.sampling->greedy()));
+    for (const DecodeSpec& other : specs.parsed) {
+      if (other.name == spec.name) Fail("--decode {} is given twice", text);
     }
     Request own = request;
-    way.Apply(own);
+    spec.Apply(own);
     ChangeLaboratory(own, [&](Laboratory& laboratory) {
       if (options.assume.empty())
-        laboratory.prior = chosen.calibration.Prior(way.depths, own.sampling->greedy());
-      else if (!way.depths.empty())
+        laboratory.prior = chosen.calibration.Prior(spec.depths, own.sampling->greedy());
+      else if (!spec.depths.empty())
         laboratory.guess_source = &guesses;
     });
-    ways.requests.push_back(own);
-    ways.depths.insert(ways.depths.end(), way.depths.begin(), way.depths.end());
-    ways.parsed.push_back(way);
+    specs.requests.push_back(own);
+    specs.depths.insert(specs.depths.end(), spec.depths.begin(), spec.depths.end());
+    specs.parsed.push_back(spec);
   }
-  return ways;
+  return specs;
 }
 
 // Greedy and coupled text does not depend on the decoder; cascade sampling only has the same
@@ -86,23 +86,23 @@ bool Comparable(const BenchOptions& options, const Request& request) {
   return options.assume.empty() && !request.sampling->needs_distributions();
 }
 
-experiments::Measurement MeasurementOf(const BenchOptions& options, const Ways& ways,
+experiments::Measurement MeasurementOf(const BenchOptions& options, const BenchSpecs& specs,
                                        const BenchJobs& jobs, Engine& engine) {
   experiments::Measurement m;
   m.jobs = jobs.jobs;
   m.stop = jobs.stop;
   m.repeats = options.repeat;
-  for (size_t i = 0; i < ways.parsed.size(); ++i) {
-    const Request& request = ways.requests[i];
+  for (size_t i = 0; i < specs.parsed.size(); ++i) {
+    const Request& request = specs.requests[i];
     const bool same = Comparable(options, request);
-    m.ways.push_back(
-        {ways.parsed[i].name, request, &engine, same ? SamplerName(*request.sampling) : ""});
+    m.specs.push_back(
+        {specs.parsed[i].name, request, &engine, same ? SamplerName(*request.sampling) : ""});
   }
   return m;
 }
 
 // What must not change between the two halves of a run that is taken up again.
-OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const Ways& ways,
+OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const BenchSpecs& specs,
                      const Backend& backend) {
   OrderedJson prompts = OrderedJson::array();
   for (const experiments::MeasuredJob& job : jobs.jobs) prompts.push_back(job.tokens);
@@ -119,7 +119,7 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
       {"ignore_eos", options.ignore_eos},
       {"assume", options.assume},
       {"seed", options.seed},
-      {"sampling", ToJson(*ways.requests[0].sampling, [](const SamplingField&) { return true; })},
+      {"sampling", ToJson(*specs.requests[0].sampling, [](const SamplingField&) { return true; })},
       {"logit_bias", options.sampling.bias},
       {"second_proposal", options.sampling.later},
       {"sampler", options.sampling.sampler},
@@ -133,18 +133,18 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const W
 }
 
 // Runs everything that the records do not have. Ctrl-C ends it between two runs.
-std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const Ways& ways,
+std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const BenchSpecs& specs,
                                            const BenchJobs& jobs,
                                            const std::shared_ptr<const LoadedModel>& loaded,
                                            const std::shared_ptr<Backend>& backend) {
   std::vector<std::vector<int>> sets;
-  for (const DecodeWay& way : ways.parsed) sets.push_back(way.depths);
+  for (const DecodeSpec& spec : specs.parsed) sets.push_back(spec.depths);
   Engine engine = MakeLaboratoryEngine(loaded, backend, LoadStepCost(*backend), std::move(sets));
-  const experiments::Measurement m = MeasurementOf(options, ways, jobs, engine);
+  const experiments::Measurement m = MeasurementOf(options, specs, jobs, engine);
   std::unique_ptr<experiments::RecordLog> log;
   if (!options.records.empty())
     log = std::make_unique<experiments::RecordLog>(options.records,
-                                                   Settings(options, jobs, ways, *backend));
+                                                   Settings(options, jobs, specs, *backend));
   experiments::Records records([&](const experiments::RunRecord& record) {
     if (log) log->Append(ToJson(record));
   });
@@ -163,7 +163,7 @@ std::vector<experiments::RunRecord> RunAll(const BenchOptions& options, const Wa
   return records.all();
 }
 
-experiments::BenchResult Summarise(const BenchOptions& options, const Ways& ways,
+experiments::BenchResult Summarise(const BenchOptions& options, const BenchSpecs& specs,
                                    const BenchJobs& jobs, const LoadedModel& loaded,
                                    Backend& backend, double bandwidth,
                                    const std::vector<experiments::RunRecord>& records,
@@ -189,32 +189,32 @@ experiments::BenchResult Summarise(const BenchOptions& options, const Ways& ways
   result.prompts = jobs.jobs.size();
   result.repeats = options.repeat;
   result.interrupted = Interrupted();
-  for (size_t i = 0; i < ways.parsed.size(); ++i) {
-    const SamplingParams& sampling = *ways.requests[i].sampling;
-    experiments::BenchWay way{ways.parsed[i].name,
-                              ways.parsed[i].depths,
-                              SamplerName(sampling),
-                              LaterName(sampling.later),
-                              Comparable(options, ways.requests[i]),
-                              {}};
+  for (size_t i = 0; i < specs.parsed.size(); ++i) {
+    const SamplingParams& sampling = *specs.requests[i].sampling;
+    experiments::BenchSpec spec{specs.parsed[i].name,
+                                specs.parsed[i].depths,
+                                SamplerName(sampling),
+                                LaterName(sampling.later),
+                                Comparable(options, specs.requests[i]),
+                                {}};
     for (const experiments::RunRecord& record : records) {
-      if (record.way == way.name && record.repeat < options.repeat) way.totals.Add(record);
+      if (record.way == spec.name && record.repeat < options.repeat) spec.totals.Add(record);
     }
-    if (way.totals.runs > 0) result.ways.push_back(std::move(way));
+    if (spec.totals.runs > 0) result.specs.push_back(std::move(spec));
   }
   return result;
 }
 
 // Several requests at a time.
 void RunConcurrently(const BenchOptions& options, const std::shared_ptr<const LoadedModel>& loaded,
-                     const Ways& ways, const Request& request, const BenchJobs& jobs) {
+                     const BenchSpecs& specs, const Request& request, const BenchJobs& jobs) {
   ConcurrencyBench bench;
   bench.model = options.model.model;
   bench.loaded = loaded;
   bench.concurrency = ParseConcurrency(options.concurrency);
   for (const experiments::MeasuredJob& job : jobs.jobs) bench.prompts.push_back(job.tokens);
-  bench.ways = ways.parsed;
-  bench.requests = ways.requests;
+  bench.specs = specs.parsed;
+  bench.requests = specs.requests;
   bench.max_tokens = jobs.max_tokens;
   bench.comparable = Comparable(options, request);
   bench.assumed = !options.assume.empty();
@@ -222,7 +222,7 @@ void RunConcurrently(const BenchOptions& options, const std::shared_ptr<const Lo
   bench.json = options.json;
   EngineOptions engine = options.model.ToEngineOptions();
   engine.kv_positions = PositionsFor(bench, loaded->spec().max_positions);
-  RunConcurrencyBench(bench, MakeBackend(loaded->model(), engine, ways.depths));
+  RunConcurrencyBench(bench, MakeBackend(loaded->model(), engine, specs.depths));
 }
 
 void RunBench(const BenchOptions& options) {
@@ -245,20 +245,20 @@ void RunBench(const BenchOptions& options) {
   request.ignore_eos = options.ignore_eos || !options.assume.empty();
   if (!options.assume.empty())
     ChangeLaboratory(request, [&](Laboratory& laboratory) { laboratory.assumed = assumed; });
-  // Ways first: a mistake in one of them needs no prompts to be read.
+  // Specs first: a mistake in one of them needs no prompts to be read.
   const AssumedGuesses guesses(assumed, model.spec.vocab);
-  MakeWays(options, request, model, guesses);
+  MakeSpecs(options, request, model, guesses);
   const BenchJobs jobs = MakeBenchJobs(options.source, loaded);
   request.max_tokens = jobs.max_tokens;
-  const Ways ways = MakeWays(options, request, model, guesses);
-  if (!options.concurrency.empty()) return RunConcurrently(options, shared, ways, request, jobs);
+  const BenchSpecs specs = MakeSpecs(options, request, model, guesses);
+  if (!options.concurrency.empty()) return RunConcurrently(options, shared, specs, request, jobs);
   engine.kv_positions = std::min<int64_t>(
       static_cast<int64_t>(jobs.longest_prompt()) + jobs.max_tokens, model.spec.max_positions);
-  const std::shared_ptr<Backend> backend = MakeBackend(model, engine, ways.depths);
+  const std::shared_ptr<Backend> backend = MakeBackend(model, engine, specs.depths);
   const double bandwidth = backend->ReadBandwidth();
-  const std::vector<experiments::RunRecord> records = RunAll(options, ways, jobs, shared, backend);
+  const std::vector<experiments::RunRecord> records = RunAll(options, specs, jobs, shared, backend);
   const experiments::BenchResult result =
-      Summarise(options, ways, jobs, loaded, *backend, bandwidth, records, assumed);
+      Summarise(options, specs, jobs, loaded, *backend, bandwidth, records, assumed);
   if (!options.csv.empty()) WriteTextFile(options.csv, BenchCsv(result));
   if (!options.html.empty()) WriteTextFile(options.html, BenchHtml(result));
   if (options.csv == "-" || options.html == "-") return;

@@ -69,10 +69,10 @@ int64_t Total(const ConcurrencyBench& bench, int n) {
 class Clients {
  public:
   Clients(const ConcurrencyBench& bench, const std::shared_ptr<Backend>& backend,
-          const StepCost& cost, size_t way, int n)
-      : bench_(bench), n_(n), total_(Total(bench, n)), request_(bench.requests[way]), engine_([&] {
+          const StepCost& cost, size_t spec, int n)
+      : bench_(bench), n_(n), total_(Total(bench, n)), request_(bench.requests[spec]), engine_([&] {
           EngineOptions options;
-          options.depths = {bench.ways[way].depths};
+          options.depths = {bench.specs[spec].depths};
           options.max_running = n;
           options.max_queued = n + 1;
           options.cache_bytes = 0;  // every prompt is computed
@@ -160,10 +160,10 @@ class Clients {
   int64_t submitted_ = 0;
 };
 
-OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeWay& way, const Line& line,
+OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeSpec& spec, const Line& line,
                    const Line& baseline, bool comparable) {
   OrderedJson out = {{"requests", n},
-                     {"decode", way.name},
+                     {"decode", spec.name},
                      {"tokens_per_second",
                       {{"median", Median(line.rates)},
                        {"min", *std::min_element(line.rates.begin(), line.rates.end())},
@@ -186,13 +186,13 @@ void PrintHeading(bool comparable) {
              "+ chunk ms", "gap ms", comparable ? "equal" : "");
 }
 
-void PrintLine(int n, const DecodeWay& way, const Line& line, const Line& baseline,
+void PrintLine(int n, const DecodeSpec& spec, const Line& line, const Line& baseline,
                bool comparable) {
   // Where the answers are so short that the first have ended before the last have begun.
   const bool counted = Median(line.rates) > 0 && Median(baseline.rates) > 0;
   const auto [least, most] = std::minmax_element(line.rates.begin(), line.rates.end());
   fmt::print("{:>8}  {:<18}{:>10}{:>18}{:>9}{:>7}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>7}\n", n,
-             way.name, counted ? fmt::format("{:.1f}", Median(line.rates)) : "-",
+             spec.name, counted ? fmt::format("{:.1f}", Median(line.rates)) : "-",
              counted ? fmt::format("({:.1f}-{:.1f})", *least, *most) : "-n is too small",
              counted ? fmt::format("{:.2f}x", Median(line.rates) / Median(baseline.rates)) : "-",
              counted ? fmt::format("{:.1f}", Median(line.rows)) : "-", 1e3 * Median(line.first),
@@ -260,14 +260,14 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
   }
   ProgressLine progress(0.5);
   const auto total =
-      static_cast<int64_t>(bench.concurrency.size() * bench.ways.size()) * bench.repeat;
+      static_cast<int64_t>(bench.concurrency.size() * bench.specs.size()) * bench.repeat;
   int64_t done = 0;
   for (const int n : bench.concurrency) {
-    std::vector<Line> lines(bench.ways.size());
+    std::vector<Line> lines(bench.specs.size());
     std::vector<std::vector<int32_t>> reference;
     for (int repeat = 0; repeat < bench.repeat && !Interrupted(); ++repeat) {
-      for (size_t i = 0; i < bench.ways.size() && !Interrupted(); ++i) {
-        const size_t which = (i + static_cast<size_t>(repeat)) % bench.ways.size();
+      for (size_t i = 0; i < bench.specs.size() && !Interrupted(); ++i) {
+        const size_t which = (i + static_cast<size_t>(repeat)) % bench.specs.size();
         const Measured run = Clients(bench, shared_backend, cost, which, n).Run();
         if (Interrupted()) break;
         progress.Show("bench", ++done, total, "runs");
@@ -280,9 +280,9 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
     for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].rates.empty() || lines[0].rates.empty()) continue;
       if (bench.json)
-        list.push_back(ToJson(bench, n, bench.ways[i], lines[i], lines[0], comparable));
+        list.push_back(ToJson(bench, n, bench.specs[i], lines[i], lines[0], comparable));
       else
-        PrintLine(n, bench.ways[i], lines[i], lines[0], comparable);
+        PrintLine(n, bench.specs[i], lines[i], lines[0], comparable);
     }
     std::fflush(stdout);
   }

@@ -9,7 +9,7 @@
 #include "backends/backend.h"
 #include "engine/load/loaded_model.h"
 #include "loopspec/request.h"
-#include "tools/decode_way.h"
+#include "tools/decode_spec.h"
 
 namespace loopspec::tools {
 
@@ -24,7 +24,7 @@ struct ConcurrencyBench {
   std::shared_ptr<const LoadedModel> loaded;  // that the backend has
   std::vector<int> concurrency;               // numbers of requests to try
   std::vector<std::vector<int32_t>> prompts;  // taken one after the other, again and again
-  std::vector<DecodeWay> ways;                // the first is the baseline
+  std::vector<DecodeSpec> specs;              // the first is the baseline
   std::vector<Request> requests;              // of each way, all but the prompt
   int max_tokens = 0;                         // of an answer
   bool comparable = true;                     // all ways must write the same texts

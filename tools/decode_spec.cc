@@ -1,4 +1,4 @@
-#include "tools/decode_way.h"
+#include "tools/decode_spec.h"
 
 #include <charconv>
 
@@ -20,15 +20,15 @@ int Number(const std::string& text, int low, int high, const std::string& what) 
 }
 
 // What the sampling of a way is, beside that of the others; false for other words.
-bool SetSampling(const std::string& part, DecodeWay& way) {
+bool SetSampling(const std::string& part, DecodeSpec& spec) {
   if (part == "cascade" || part == "coupled")
-    way.sampler = part == "coupled" ? Sampler::kCoupled : Sampler::kCascade;
+    spec.sampler = part == "coupled" ? Sampler::kCoupled : Sampler::kCascade;
   else if (part == "gated")
-    way.later = LaterProposal::kGatedResidual;
+    spec.later = LaterProposal::kGatedResidual;
   else if (part == "residual")
-    way.later = LaterProposal::kResidual;
+    spec.later = LaterProposal::kResidual;
   else if (part == "non-residual")
-    way.later = LaterProposal::kNonResidual;
+    spec.later = LaterProposal::kNonResidual;
   else
     return false;
   return true;
@@ -36,7 +36,7 @@ bool SetSampling(const std::string& part, DecodeWay& way) {
 
 }  // namespace
 
-void DecodeWay::Apply(Request& request) const {
+void DecodeSpec::Apply(Request& request) const {
   SetDecoding(depths, guesses, request);
   request.max_rows = max_rows;
   request.group = group;
@@ -46,43 +46,43 @@ void DecodeWay::Apply(Request& request) const {
   if (sampler) request.sampling->sampler = *sampler;
 }
 
-DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,
-                         const std::vector<int>& defaults) {
-  DecodeWay way;
-  way.name = text;
+DecodeSpec ParseDecodeSpec(const std::string& text, int recurrence, const std::string& option,
+                           const std::vector<int>& defaults) {
+  DecodeSpec spec;
+  spec.name = text;
   const size_t end = text.find_first_of("@/");
   const std::string kind = text.substr(0, end);
   const bool loopspec = kind == "loopspec" || kind.starts_with("loopspec:");
   if (kind == "loopspec") {
-    way.depths = defaults;
+    spec.depths = defaults;
   } else if (loopspec) {
-    way.depths = ParseDepths(kind.substr(9));
-    if (way.depths.empty())
+    spec.depths = ParseDepths(kind.substr(9));
+    if (spec.depths.empty())
       Fail("{} {}: expected depths after the colon, such as loopspec:1,2", option, text);
   } else if (kind != "ar" && kind != "lookup") {
     Fail("{} {}: expected ar, lookup, loopspec, loopspec:1,2 or loopspec:1,2@8", option, text);
   }
-  CheckDepths(way.depths, recurrence);
-  if (kind != "ar") way.guesses = true;
+  CheckDepths(spec.depths, recurrence);
+  if (kind != "ar") spec.guesses = true;
   for (size_t at = end; at != std::string::npos;) {
     const size_t next = text.find_first_of("@/", at + 1);
     const std::string part = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
-    const bool sampling = text[at] == '/' && SetSampling(part, way);
-    if (sampling && way.later && way.depths.size() < 2)
+    const bool sampling = text[at] == '/' && SetSampling(part, spec);
+    if (sampling && spec.later && spec.depths.size() < 2)
       Fail("{} {}: /{} is about later proposals, and it has none", option, text, part);
     if (kind == "ar" && !sampling)
       Fail("{} {}: ar runs one row and takes no settings but /cascade and /coupled", option, text);
     if (sampling) {
       // set above
     } else if (text[at] == '@') {
-      way.max_rows = Number(part, 1, 256, option + " " + text + ", rows after @");
+      spec.max_rows = Number(part, 1, 256, option + " " + text + ", rows after @");
     } else if (part == "early" || part == "noearly") {
       if (kind == "lookup") Fail("{} {}: lookup is early children alone", option, text);
-      way.guesses = part == "early";
+      spec.guesses = part == "early";
     } else if (part == "paper" && loopspec) {
-      way.every_branch = true;
+      spec.every_branch = true;
     } else if (part.starts_with("g") && loopspec) {
-      way.group =
+      spec.group =
           Number(part.substr(1), 1, kMaxGroup, option + " " + text + ", generations after g");
     } else {
       Fail(
@@ -92,14 +92,14 @@ DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::str
     }
     at = next;
   }
-  if (way.every_branch) {
-    if (way.max_rows > 0 || way.group > 1 || text.find("/early") != std::string::npos)
+  if (spec.every_branch) {
+    if (spec.max_rows > 0 || spec.group > 1 || text.find("/early") != std::string::npos)
       Fail("{} {}: /paper runs every live branch in every step, without @ROWS, /gN or /early",
            option, text);
-    way.group = 1;
-    way.guesses = false;
+    spec.group = 1;
+    spec.guesses = false;
   }
-  return way;
+  return spec;
 }
 
 }  // namespace loopspec::tools

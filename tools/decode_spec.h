@@ -16,7 +16,7 @@ namespace loopspec::tools {
 //   /gated /residual /non-residual        what later proposals are drawn from
 //   /cascade /coupled                     how sampled text is drawn
 // such as loopspec:2,8@16/g3. What is not said is chosen by cost, or as the other options say.
-struct DecodeWay {
+struct DecodeSpec {
   std::string name;
   std::vector<int> depths;
   int max_rows = 0;
@@ -32,7 +32,7 @@ struct DecodeWay {
 
 // Throws Error. `option` names where the text came from.
 // `defaults`: the depths of "loopspec" alone.
-DecodeWay ParseDecodeWay(const std::string& text, int recurrence, const std::string& option,
-                         const std::vector<int>& defaults);
+DecodeSpec ParseDecodeSpec(const std::string& text, int recurrence, const std::string& option,
+                           const std::vector<int>& defaults);
 
 }  // namespace loopspec::tools

@@ -100,13 +100,13 @@ void ShowGroup(const Experiment& experiment, const std::string& group,
     if (record.group == group) totals[record.way].Add(record);
   }
   fmt::print("  {}\n", group);
-  for (const experiments::ExperimentDecode& decode : experiments::WaysOf(experiment, recurrence)) {
-    const std::string way = experiments::WayName(decode);
-    if (!totals.contains(way)) continue;
-    const experiments::RunTotals& t = totals.at(way);
-    const experiments::WayFigures f =
+  for (const experiments::ExperimentDecode& decode : experiments::SpecsOf(experiment, recurrence)) {
+    const std::string spec = experiments::SpecName(decode);
+    if (!totals.contains(spec)) continue;
+    const experiments::RunTotals& t = totals.at(spec);
+    const experiments::SpecFigures f =
         experiments::FiguresOf(t, totals["ar"], decode.depths, recurrence, 0);
-    fmt::print("    {:<28}{:>9.1f} tokens/s", way, f.rate);
+    fmt::print("    {:<28}{:>9.1f} tokens/s", spec, f.rate);
     if (f.speedup > 0 && f.Enough()) fmt::print("  {:>5.2f}x", f.speedup);
     if (f.interval && f.Enough())
       fmt::print(" ({:.2f} to {:.2f})", f.interval->low, f.interval->high);

@@ -60,7 +60,8 @@ class LoopSpec {
   void Choose(std::span<const char> advance);
   // Recurrences until a branch that advances must be read out or would pass its parent.
   int RecurrencesToReadout() const;
-  // Adds this decoder's rows, commits and readouts of a step of `recurrences` <= RecurrencesToReadout().
+  // Adds this decoder's rows, commits and readouts of a step of `recurrences` <=
+  // RecurrencesToReadout().
   void Plan(int recurrences, StepPlan& plan);
   // The decisions of the readouts that Plan added, in order.
   void Absorb(std::span<const Decision> decisions);

@@ -10,8 +10,8 @@
 #include "base/json.h"
 #include "engine/memory_bound.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/token_stream.h"
 #include "engine/session.h"
+#include "engine/token_stream.h"
 #include "text/chat_json.h"
 
 namespace loopspec {

@@ -30,16 +30,16 @@ OrderedJson Maybe(std::optional<double> value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
-OrderedJson WayJson(const BenchResult& result, const BenchWay& way) {
-  const RunTotals& t = way.totals;
+OrderedJson SpecJson(const BenchResult& result, const BenchSpec& spec) {
+  const RunTotals& t = spec.totals;
   const Statistics& s = t.statistics;
-  const WayFigures f = result.Figures(way);
+  const SpecFigures f = result.Figures(spec);
   const TimeShares shares = SharesOf(t);
   OrderedJson out = {
-      {"decode", way.name},
-      {"depths", way.depths},
-      {"sampler", way.sampler},
-      {"second_proposal", way.second_proposal},
+      {"decode", spec.name},
+      {"depths", spec.depths},
+      {"sampler", spec.sampler},
+      {"second_proposal", spec.second_proposal},
       {"tokens_per_second", {{"median", f.rate}, {"min", f.rate_low}, {"max", f.rate_high}}},
       {"speedup", f.Enough() ? OrderedJson(f.speedup) : OrderedJson(nullptr)},
       {"speedup_interval", f.interval && f.Enough()
@@ -73,7 +73,7 @@ OrderedJson WayJson(const BenchResult& result, const BenchWay& way) {
         {"recur", shares.recur},
         {"readout", shares.readout},
         {"host", shares.host}}}};
-  if (way.comparable) out["equal"] = t.equal == t.compared;
+  if (spec.comparable) out["equal"] = t.equal == t.compared;
   if (t.answered > 0) {
     out["answered"] = t.answered;
     out["correct"] = t.correct;
@@ -94,24 +94,24 @@ std::string CsvNumber(std::optional<double> value) {
   return value ? fmt::format("{:.6g}", *value) : "";
 }
 
-std::string Sources(const WayFigures& f) {
+std::string Sources(const SpecFigures& f) {
   std::string text;
   for (const double share : f.accepted) text += fmt::format("{:.1f}/", 100 * share);
   return text + fmt::format("{:.1f}", 100 * f.fallback);
 }
 
-std::string Equal(const BenchWay& way) {
-  if (!way.comparable) return "";
-  return way.totals.equal == way.totals.compared ? "yes" : "NO";
+std::string Equal(const BenchSpec& spec) {
+  if (!spec.comparable) return "";
+  return spec.totals.equal == spec.totals.compared ? "yes" : "NO";
 }
 
 // Lines below a way's row: what does not fit into it.
-std::vector<std::string> Remarks(const BenchResult& result, const BenchWay& way) {
-  const WayFigures f = result.Figures(way);
-  const Statistics& s = way.totals.statistics;
+std::vector<std::string> Remarks(const BenchResult& result, const BenchSpec& spec) {
+  const SpecFigures f = result.Figures(spec);
+  const Statistics& s = spec.totals.statistics;
   std::vector<std::string> lines;
-  const bool baseline = &way == &result.ways[0] || (way.depths.empty() && s.guesses == 0);
-  if (const std::string verdict = f.Verdict(baseline ? "" : result.ways[0].name); !verdict.empty())
+  const bool baseline = &spec == &result.specs[0] || (spec.depths.empty() && s.guesses == 0);
+  if (const std::string verdict = f.Verdict(baseline ? "" : result.specs[0].name); !verdict.empty())
     lines.push_back(verdict);
   if (!baseline && f.interval && f.Enough())
     lines.push_back(fmt::format("95 % of a bootstrap over {} texts: {:.2f}x to {:.2f}x", f.texts,
@@ -125,11 +125,11 @@ std::vector<std::string> Remarks(const BenchResult& result, const BenchWay& way)
                     100 * f.early, 100 * *f.adopted, s.guesses));
   if (const std::string why = ExplainShare(f.floor_share.value_or(0)); !why.empty())
     lines.push_back("floor " + why);
-  if (way.totals.answered > 0)
-    lines.push_back(fmt::format("{} of {} answers right ({:.1f} %)", way.totals.correct,
-                                way.totals.answered,
-                                100.0 * static_cast<double>(way.totals.correct) /
-                                    static_cast<double>(way.totals.answered)));
+  if (spec.totals.answered > 0)
+    lines.push_back(fmt::format("{} of {} answers right ({:.1f} %)", spec.totals.correct,
+                                spec.totals.answered,
+                                100.0 * static_cast<double>(spec.totals.correct) /
+                                    static_cast<double>(spec.totals.answered)));
   return lines;
 }
 
@@ -151,7 +151,7 @@ std::string Heading(const BenchResult& result) {
 
 // ---- The page
 
-HtmlCell SpeedupCell(const WayFigures& f) {
+HtmlCell SpeedupCell(const SpecFigures& f) {
   HtmlCell cell(f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "too few tokens");
   cell.faint = !f.Enough();
   if (f.Enough() && f.interval)
@@ -196,10 +196,10 @@ HtmlTable PageTable(const BenchResult& result) {
   const auto percent = [](std::optional<double> share) {
     return share ? fmt::format("{:.1f} %", 100 * *share) : std::string("–");
   };
-  for (const BenchWay& way : result.ways) {
-    const WayFigures f = result.Figures(way);
-    const RunTotals& t = way.totals;
-    table.rows.push_back({way.name, way.sampler, way.comparable ? Equal(way) : "–",
+  for (const BenchSpec& spec : result.specs) {
+    const SpecFigures f = result.Figures(spec);
+    const RunTotals& t = spec.totals;
+    table.rows.push_back({spec.name, spec.sampler, spec.comparable ? Equal(spec) : "–",
                           HtmlCell(fmt::format("{:.1f}", f.rate),
                                    fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
                           SpeedupCell(f), f.Enough() ? fmt::format("{:.2f}x", f.paper_clock) : "–",
@@ -218,9 +218,9 @@ std::string SpeedBars(const BenchResult& result) {
   plot.title = "Tokens per second";
   plot.y.label = "tokens/s";
   BarSeries series{"median; the line is the spread over repeats", {}};
-  for (const BenchWay& way : result.ways) {
-    const WayFigures f = result.Figures(way);
-    plot.categories.push_back(way.name);
+  for (const BenchSpec& spec : result.specs) {
+    const SpecFigures f = result.Figures(spec);
+    plot.categories.push_back(spec.name);
     series.values.push_back(BarValue{f.rate, f.rate_low, f.rate_high});
   }
   plot.series = {series};
@@ -230,16 +230,17 @@ std::string SpeedBars(const BenchResult& result) {
 std::string RowsPlot(const BenchResult& result) {
   constexpr int kRowsOfBin = 10;  // as in the paper
   int most = 0;
-  for (const BenchWay& way : result.ways) most = std::max(most, way.totals.statistics.rows_peak);
+  for (const BenchSpec& spec : result.specs)
+    most = std::max(most, spec.totals.statistics.rows_peak);
   const int width = most > 2 * kRowsOfBin ? kRowsOfBin : 1;
   BarPlot plot;
   plot.title = "Rows of a recurrent pass";
   plot.x_label = width > 1 ? "rows, in bins of 10" : "rows";
   plot.y.label = "share of passes, %";
-  for (const BenchWay& way : result.ways) {
-    const Histogram histogram = BinCounts(way.totals.statistics.rows_histogram, width);
+  for (const BenchSpec& spec : result.specs) {
+    const Histogram histogram = BinCounts(spec.totals.statistics.rows_histogram, width);
     if (histogram.bins.size() > plot.categories.size()) plot.categories = histogram.bins;
-    BarSeries series{way.name, {}};
+    BarSeries series{spec.name, {}};
     for (const double percent : histogram.percent)
       series.values.push_back(BarValue{percent, {}, {}});
     plot.series.push_back(std::move(series));
@@ -251,9 +252,9 @@ std::string RowsPlot(const BenchResult& result) {
 
 }  // namespace
 
-WayFigures BenchResult::Figures(const BenchWay& way) const {
-  WayFigures figures = FiguresOf(way.totals, ways[0].totals, way.depths, recurrence, bandwidth);
-  if (way.second_proposal != "gated") figures.gate = std::nullopt;  // has none
+SpecFigures BenchResult::Figures(const BenchSpec& spec) const {
+  SpecFigures figures = FiguresOf(spec.totals, specs[0].totals, spec.depths, recurrence, bandwidth);
+  if (spec.second_proposal != "gated") figures.gate = std::nullopt;  // has none
   return figures;
 }
 
@@ -264,7 +265,7 @@ std::string ExplainShare(double share) {
 
 OrderedJson BenchJson(const BenchResult& result) {
   OrderedJson list = OrderedJson::array();
-  for (const BenchWay& way : result.ways) list.push_back(WayJson(result, way));
+  for (const BenchSpec& spec : result.specs) list.push_back(SpecJson(result, spec));
   OrderedJson out = {{"model", result.model},
                      {"device", result.device},
                      {"chip", result.chip},
@@ -298,15 +299,15 @@ std::string BenchCsv(const BenchResult& result) {
       "fallback,gate_rate,early,adoption_rate,rows_mean,rows_peak,floor_share,memory_allows,"
       "prelude_share,recur_share,readout_share,host_share,texts,decoded_tokens,equal,correct,"
       "answered,simulation\n";
-  for (const BenchWay& way : result.ways) {
-    const WayFigures f = result.Figures(way);
-    const RunTotals& t = way.totals;
+  for (const BenchSpec& spec : result.specs) {
+    const SpecFigures f = result.Figures(spec);
+    const RunTotals& t = spec.totals;
     const TimeShares shares = SharesOf(t);
     std::vector<std::string> fields = {
-        way.name,
-        way.sampler,
-        way.second_proposal,
-        fmt::format("{}", fmt::join(way.depths, " ")),
+        spec.name,
+        spec.sampler,
+        spec.second_proposal,
+        fmt::format("{}", fmt::join(spec.depths, " ")),
         CsvNumber(f.rate),
         CsvNumber(f.rate_low),
         CsvNumber(f.rate_high),
@@ -325,7 +326,7 @@ std::string BenchCsv(const BenchResult& result) {
       fields.push_back(CsvNumber(value));
     fields.push_back(std::to_string(t.texts));
     fields.push_back(std::to_string(t.tokens));
-    fields.push_back(way.comparable ? (t.equal == t.compared ? "true" : "false") : "");
+    fields.push_back(spec.comparable ? (t.equal == t.compared ? "true" : "false") : "");
     fields.push_back(t.answered > 0 ? std::to_string(t.correct) : "");
     fields.push_back(t.answered > 0 ? std::to_string(t.answered) : "");
     fields.push_back(result.simulation);
@@ -337,25 +338,25 @@ std::string BenchCsv(const BenchResult& result) {
 
 std::string BenchTable(const BenchResult& result) {
   std::string text = Heading(result);
-  if (result.ways.empty()) return text;
+  if (result.specs.empty()) return text;
   size_t width = 18;
-  for (const BenchWay& way : result.ways) width = std::max(width, way.name.size() + 2);
+  for (const BenchSpec& spec : result.specs) width = std::max(width, spec.name.size() + 2);
   text += fmt::format("{:<{}}{:>10}{:>18}{:>9}{:>9}{:>8}{:>10}{:>18}{:>8}{:>6}{:>14}{:>7}\n",
                       "decode", width, "tokens/s", "(min-max)", "speedup", "floor", "gamma",
                       "tok/pass", "1st/2nd/.../fall", "rows", "peak", "P/B/C/host %", "equal");
-  for (const BenchWay& way : result.ways) {
-    const WayFigures f = result.Figures(way);
-    const TimeShares shares = SharesOf(way.totals);
+  for (const BenchSpec& spec : result.specs) {
+    const SpecFigures f = result.Figures(spec);
+    const TimeShares shares = SharesOf(spec.totals);
     text += fmt::format(
         "{:<{}}{:>10.1f}{:>18}{:>9}{:>9}{:>8.2f}{:>10.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
-        way.name, width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high),
+        spec.name, width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high),
         f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "-",
         f.floor_share ? fmt::format("{:.1f} %", 100 * *f.floor_share) : "-", f.gamma,
         f.tokens_per_pass, Sources(f), f.rows_mean, f.rows_peak,
         fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * shares.prelude, 100 * shares.recur,
                     100 * shares.readout, 100 * shares.host),
-        Equal(way));
-    for (const std::string& line : Remarks(result, way))
+        Equal(spec));
+    for (const std::string& line : Remarks(result, spec))
       text += fmt::format("{:<{}}{}\n", "", width, line);
   }
   return text;
@@ -365,7 +366,7 @@ std::string BenchHtml(const BenchResult& result) {
   HtmlPage page(fmt::format("Decoding {} by several specs", result.model));
   page.AddParagraph(Heading(result));
   AddSource(result, page);
-  if (result.ways.empty()) return page.Text();
+  if (result.specs.empty()) return page.Text();
   page.BeginRow();
   page.AddFigure(SpeedBars(result), "All tokens, over the time from the read prompt to the last.");
   page.AddFigure(RowsPlot(result), "How many branches advance together in a pass.");
@@ -385,9 +386,9 @@ std::string BenchHtml(const BenchResult& result) {
       "the first line of the same sampler, where they must be.");
   HtmlTable limits;
   limits.columns = {{"decoding", false}, {"what holds it back", false}};
-  for (const BenchWay& way : result.ways) {
-    std::string name = way.name;  // on the first of its lines
-    for (const std::string& line : Remarks(result, way))
+  for (const BenchSpec& spec : result.specs) {
+    std::string name = spec.name;  // on the first of its lines
+    for (const std::string& line : Remarks(result, spec))
       limits.rows.push_back({std::exchange(name, ""), line});
   }
   if (!limits.rows.empty()) page.AddTable(limits);

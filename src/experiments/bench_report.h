@@ -10,7 +10,7 @@
 namespace loopspec::experiments {
 
 // One decoding spec.
-struct BenchWay {
+struct BenchSpec {
   std::string name;  // as it was given
   std::vector<int> depths;
   std::string sampler;          // "greedy", "cascade", "coupled"
@@ -34,9 +34,9 @@ struct BenchResult {
   size_t prompts = 0;
   int repeats = 1;
   bool interrupted = false;
-  std::vector<BenchWay> ways;  // that were run; the first is the baseline
+  std::vector<BenchSpec> specs;  // that were run; the first is the baseline
 
-  WayFigures Figures(const BenchWay& way) const;
+  SpecFigures Figures(const BenchSpec& spec) const;
 };
 
 OrderedJson BenchJson(const BenchResult& result);

@@ -60,9 +60,9 @@ std::string BestMeasured(const ExperimentResult& result) {
   for (const ExperimentDecode& decode : Compared(result)) {
     if (decode.lookup) continue;
     TextTime sum;
-    for (const auto& [group, ways] : result.runs) {
-      const auto found = ways.find(WayName(decode));
-      if (found == ways.end()) continue;
+    for (const auto& [group, specs] : result.runs) {
+      const auto found = specs.find(SpecName(decode));
+      if (found == specs.end()) continue;
       for (const auto& [text, repeats] : found->second.times_of_texts) {
         for (const auto& [repeat, time] : repeats) {
           sum.tokens += time.tokens;
@@ -238,7 +238,7 @@ void AddRestarts(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       for (const ExperimentSampling& sampling : result.experiment.samplings) {
         if (sampling.temperature == 0) continue;
         for (const ExperimentDecode& decode : Compared(result)) {
-          const RunTotals* t = result.Find(task.name, sampling.name, WayName(decode));
+          const RunTotals* t = result.Find(task.name, sampling.name, SpecName(decode));
           if (t == nullptr || decode.depths.size() != 2) continue;
           if (decode.later != LaterProposal::kGatedResidual) continue;
           const auto epsilon =

@@ -24,9 +24,9 @@ constexpr Names<ExperimentKind, 6> kKinds = {{{"speedup", ExperimentKind::kSpeed
                                               {"distance", ExperimentKind::kDistance},
                                               {"depths", ExperimentKind::kDepths}}};
 constexpr Names<DecodeSchedule, 4> kSchedules = {{{"paper", DecodeSchedule::kPaper},
-                                            {"rows", DecodeSchedule::kRows},
-                                            {"groups", DecodeSchedule::kGroups},
-                                            {"chosen", DecodeSchedule::kChosen}}};
+                                                  {"rows", DecodeSchedule::kRows},
+                                                  {"groups", DecodeSchedule::kGroups},
+                                                  {"chosen", DecodeSchedule::kChosen}}};
 constexpr Names<LaterProposal, 3> kLater = {{{"gated", LaterProposal::kGatedResidual},
                                              {"residual", LaterProposal::kResidual},
                                              {"non-residual", LaterProposal::kNonResidual}}};
@@ -252,7 +252,7 @@ void CheckExperiment(const Experiment& experiment, const std::string& what) {
 
 }  // namespace
 
-std::string WayName(const ExperimentDecode& decode) {
+std::string SpecName(const ExperimentDecode& decode) {
   if (decode.depths.empty()) return decode.lookup ? "lookup" : "ar";
   std::string name = fmt::format("loopspec:{}", fmt::join(decode.depths, ","));
   for (const auto& [text, value] : kLater) {

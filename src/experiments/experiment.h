@@ -65,7 +65,7 @@ struct ExperimentDecode {
 
 // "ar", "lookup", "loopspec:2,8", "loopspec:2,8/residual", "loopspec:2,8/paper": different for
 // different specs, and as commands name them.
-std::string WayName(const ExperimentDecode& decode);
+std::string SpecName(const ExperimentDecode& decode);
 // "the paper's", "+ rows by cost", "+ groups", "+ early children"
 std::string NameOf(DecodeSchedule schedule);
 

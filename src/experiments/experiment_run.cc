@@ -101,9 +101,10 @@ Request RequestOf(const ExperimentDecode& decode, const ExperimentSampling& samp
   request.max_tokens = task.max_tokens;
   request.seed = seed;
   request.group = decode.schedule >= DecodeSchedule::kGroups ? 0 : 1;
-  SetDecoding(decode.depths,
-              decode.lookup || (!decode.depths.empty() && decode.schedule == DecodeSchedule::kChosen),
-              request);
+  SetDecoding(
+      decode.depths,
+      decode.lookup || (!decode.depths.empty() && decode.schedule == DecodeSchedule::kChosen),
+      request);
   ChangeLaboratory(request, [&](Laboratory& laboratory) {
     laboratory.every_branch = decode.schedule == DecodeSchedule::kPaper;
   });
@@ -114,8 +115,13 @@ Request RequestOf(const ExperimentDecode& decode, const ExperimentSampling& samp
 class TextRuns {
  public:
   TextRuns(const Experiment& experiment, const ExperimentSubject& subject,
-           std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& ways, int repeats)
-      : experiment_(experiment), subject_(subject), tasks_(tasks), ways_(ways), repeats_(repeats) {}
+           std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& specs,
+           int repeats)
+      : experiment_(experiment),
+        subject_(subject),
+        tasks_(tasks),
+        specs_(specs),
+        repeats_(repeats) {}
 
   std::vector<Measurement> Measurements(Engine& engine) {
     std::vector<Measurement> all;
@@ -137,11 +143,11 @@ class TextRuns {
     m.group = GroupOf(prepared.declared->name, sampling.name);
     m.stop = prepared.task.stop;
     const bool greedy = sampling.temperature == 0;
-    for (const ExperimentDecode& decode : ways_) {
+    for (const ExperimentDecode& decode : specs_) {
       if (decode.depths.empty() && !decode.lookup && !greedy && !NeedsBaseline()) continue;
-      m.ways.push_back({WayName(decode),
-                        RequestOf(decode, sampling, prepared.task, experiment_.seed), &engine,
-                        greedy ? "greedy" : ""});
+      m.specs.push_back({SpecName(decode),
+                         RequestOf(decode, sampling, prepared.task, experiment_.seed), &engine,
+                         greedy ? "greedy" : ""});
     }
     m.jobs = prepared.jobs;
     return m;
@@ -155,7 +161,7 @@ class TextRuns {
   const Experiment& experiment_;
   const ExperimentSubject& subject_;
   std::vector<PreparedTask>& tasks_;
-  const std::vector<ExperimentDecode>& ways_;
+  const std::vector<ExperimentDecode>& specs_;
   const int repeats_;
 };
 
@@ -224,9 +230,9 @@ int64_t LongestText(const std::vector<PreparedTask>& tasks) {
   return static_cast<int64_t>(longest);
 }
 
-std::vector<int> DepthsOf(const std::vector<ExperimentDecode>& ways) {
+std::vector<int> DepthsOf(const std::vector<ExperimentDecode>& specs) {
   std::set<int> depths;
-  for (const ExperimentDecode& decode : ways)
+  for (const ExperimentDecode& decode : specs)
     depths.insert(decode.depths.begin(), decode.depths.end());
   return {depths.begin(), depths.end()};
 }
@@ -335,18 +341,18 @@ ExperimentModel ModelOf(const Experiment& experiment, const ExperimentSubject& s
   return {folder, subject.name, recurrence};
 }
 
-std::vector<ExperimentDecode> WaysOf(const Experiment& experiment, int recurrence) {
-  std::vector<ExperimentDecode> ways = {{.depths = {}}};  // autoregressive first
-  if (experiment.kind == ExperimentKind::kSpeedup) ways.push_back({.lookup = true});
+std::vector<ExperimentDecode> SpecsOf(const Experiment& experiment, int recurrence) {
+  std::vector<ExperimentDecode> specs = {{.depths = {}}};  // autoregressive first
+  if (experiment.kind == ExperimentKind::kSpeedup) specs.push_back({.lookup = true});
   bool any = experiment.decodes.empty();
   for (ExperimentDecode decode : experiment.decodes) {
     if (decode.recurrence != 0 && decode.recurrence != recurrence) continue;
     decode.recurrence = 0;
     if (!decode.depths.empty() && decode.depths.back() >= recurrence) continue;
     any = any || !decode.depths.empty();
-    if (std::find(ways.begin(), ways.end(), decode) == ways.end()) ways.push_back(decode);
+    if (std::find(specs.begin(), specs.end(), decode) == specs.end()) specs.push_back(decode);
   }
-  if (any || recurrence < 2) return ways;
+  if (any || recurrence < 2) return specs;
   // A model of another R than the paper's: depths that suit it in place of the declared ones.
   for (ExperimentDecode decode : experiment.decodes) {
     if (decode.depths.empty()) continue;
@@ -354,9 +360,9 @@ std::vector<ExperimentDecode> WaysOf(const Experiment& experiment, int recurrenc
     decode.depths = DefaultDepths(recurrence);
     decode.depths.resize(std::min(decode.depths.size(), proposals));
     decode.recurrence = 0;
-    if (std::find(ways.begin(), ways.end(), decode) == ways.end()) ways.push_back(decode);
+    if (std::find(specs.begin(), specs.end(), decode) == specs.end()) specs.push_back(decode);
   }
-  return ways;
+  return specs;
 }
 
 std::string GroupOf(const std::string& task, const std::string& sampling) {
@@ -430,11 +436,11 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
                                 const ExperimentHooks& hooks) {
   const ExperimentModel as = ModelOf(experiment, subject, options.as);
   const int recurrence = subject.loaded->model().spec.recurrence;
-  const std::vector<ExperimentDecode> ways = WaysOf(experiment, recurrence);
+  const std::vector<ExperimentDecode> specs = SpecsOf(experiment, recurrence);
   std::vector<PreparedTask> tasks = PrepareAll(experiment, as, subject, options);
 
   ExperimentOutcome outcome;
-  std::shared_ptr<Backend> backend = subject.make_backend(DepthsOf(ways), LongestText(tasks));
+  std::shared_ptr<Backend> backend = subject.make_backend(DepthsOf(specs), LongestText(tasks));
   outcome.file = RecordPath(options, experiment, as, backend->options().compute);
   const OrderedJson settings = SettingsOf(experiment, paper, as, subject, tasks, *backend,
                                           backend->ReadBandwidth(), options);
@@ -443,10 +449,10 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   std::set<std::string> distances = Restore(log, outcome.file.string(), records);
 
   std::vector<std::vector<int>> sets;
-  for (const ExperimentDecode& way : ways) sets.push_back(way.depths);
+  for (const ExperimentDecode& spec : specs) sets.push_back(spec.depths);
   std::optional<Engine> engine =
       MakeLaboratoryEngine(subject.loaded, backend, LoadStepCost(*backend), std::move(sets));
-  TextRuns runs(experiment, subject, tasks, ways, options.repeats);
+  TextRuns runs(experiment, subject, tasks, specs, options.repeats);
   const std::vector<Measurement> measurements = runs.Measurements(*engine);
   int64_t total = 0, before = 0;
   for (const Measurement& m : measurements)

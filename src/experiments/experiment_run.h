@@ -72,7 +72,7 @@ ExperimentModel ModelOf(const Experiment& experiment, const ExperimentSubject& s
 
 // The ways of decoding that are run for a model: the declared ones for its R, autoregressive
 // decoding where it is needed to compare with, and prompt lookup as the baseline without training.
-std::vector<ExperimentDecode> WaysOf(const Experiment& experiment, int recurrence);
+std::vector<ExperimentDecode> SpecsOf(const Experiment& experiment, int recurrence);
 
 // The group of a task and a sampling in records.
 std::string GroupOf(const std::string& task, const std::string& sampling);

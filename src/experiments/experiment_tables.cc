@@ -22,7 +22,7 @@ std::vector<std::string> TasksOf(const std::vector<ExperimentResult>& results) {
   return names;
 }
 
-std::string Counted(const WayFigures& f) {
+std::string Counted(const SpecFigures& f) {
   return fmt::format("{} text{}, {} tokens{}", f.texts, f.texts == 1 ? "" : "s", f.tokens,
                      f.repeats > 1 ? fmt::format(", {} times", f.repeats) : "");
 }
@@ -46,7 +46,7 @@ void MarkBest(HtmlTable& table, const std::vector<size_t>& rows) {
 // ---- Speed
 
 // A speedup with its interval and what it rests on; grey and without a number where that is little.
-HtmlCell SpeedupCell(const WayFigures& f) {
+HtmlCell SpeedupCell(const SpecFigures& f) {
   if (!f.Enough()) {
     HtmlCell cell("too few tokens", Counted(f));
     cell.faint = true;
@@ -80,8 +80,8 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
       std::vector<HtmlCell> paper = {"", "", "", "paper"};
       bool any = false;
       for (const std::string& task : tasks) {
-        const bool ran = result.Find(task, sampling.name, WayName(decode)) != nullptr;
-        const WayFigures f = result.Figures(task, sampling.name, decode);
+        const bool ran = result.Find(task, sampling.name, SpecName(decode)) != nullptr;
+        const SpecFigures f = result.Figures(task, sampling.name, decode);
         ours.push_back(ran ? SpeedupCell(f) : HtmlCell(kNone));
         ours.push_back(ran ? Number(decode.lookup ? f.tokens_per_pass : f.gamma) : kNone);
         for (const char* key : {"speedup", "gamma"}) {
@@ -114,15 +114,16 @@ void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& samp
   for (const std::string& task : tasks) plot.categories.push_back(TaskTitle(task));
   for (const ExperimentDecode& decode : Compared(result)) {
     // The steps between the paper's schedule and ours are in the table.
-    if (decode.schedule == DecodeSchedule::kRows || decode.schedule == DecodeSchedule::kGroups) continue;
+    if (decode.schedule == DecodeSchedule::kRows || decode.schedule == DecodeSchedule::kGroups)
+      continue;
     BarSeries series;
     series.name = RowName(decode);
     if (decode.schedule == DecodeSchedule::kPaper) series.name += ", the paper's schedule";
     bool any = false;
     for (const std::string& task : tasks) {
-      const WayFigures f = result.Figures(task, sampling.name, decode);
+      const SpecFigures f = result.Figures(task, sampling.name, decode);
       const bool enough =
-          result.Find(task, sampling.name, WayName(decode)) != nullptr && f.Enough();
+          result.Find(task, sampling.name, SpecName(decode)) != nullptr && f.Enough();
       any = any || enough;
       series.values.push_back(
           enough ? std::optional(BarValue{
@@ -167,10 +168,10 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
   for (const ExperimentResult& result : results) {
     for (const std::string& task : TasksOf(results)) {
       for (const ExperimentSampling& sampling : result.experiment.samplings) {
-        for (const ExperimentDecode& decode : WaysOf(result.experiment, result.recurrence)) {
-          const RunTotals* t = result.Find(task, sampling.name, WayName(decode));
+        for (const ExperimentDecode& decode : SpecsOf(result.experiment, result.recurrence)) {
+          const RunTotals* t = result.Find(task, sampling.name, SpecName(decode));
           if (t == nullptr) continue;
-          const WayFigures f = result.Figures(task, sampling.name, decode);
+          const SpecFigures f = result.Figures(task, sampling.name, decode);
           const auto source = [&](size_t i) {
             return i < f.accepted.size() ? Percent(f.accepted[i]) : std::string(kNone);
           };
@@ -181,7 +182,7 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
               {result.label,
                TaskTitle(task),
                sampling.name,
-               WayName(decode),
+               SpecName(decode),
                t->compared > 0 ? fmt::format("{} of {}", t->equal, t->compared) : kNone,
                HtmlCell(Number(f.rate, 1),
                         fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
@@ -268,8 +269,8 @@ void AddMemory(const std::vector<ExperimentResult>& results, HtmlPage& page) {
     const auto kv = static_cast<double>(result.kv_bytes_per_token);
     int64_t longest = 0;
     int peak = 0;
-    for (const auto& [group, ways] : result.runs) {
-      for (const auto& [way, totals] : ways) {
+    for (const auto& [group, specs] : result.runs) {
+      for (const auto& [spec, totals] : specs) {
         longest = std::max(longest, totals.longest);
         peak = std::max(peak, totals.statistics.rows_peak);
       }
@@ -297,7 +298,7 @@ void AddGate(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       std::vector<HtmlCell> paper = {"", "", "paper"};
       bool any = false;
       for (const std::string& task : tasks) {
-        const RunTotals* t = result.Find(task, sampling, WayName(decode));
+        const RunTotals* t = result.Find(task, sampling, SpecName(decode));
         ours.push_back(HtmlCell(Percent(result.Figures(task, sampling, decode).gate, 2),
                                 t != nullptr ? fmt::format("{} texts, {} readouts", t->texts,
                                                            t->statistics.gate_evaluated)
@@ -333,12 +334,12 @@ void AddRows(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       // A handful of rows needs no bins.
       size_t most = 0;
       for (const ExperimentDecode& decode : Compared(result)) {
-        const RunTotals* t = result.Find(task, sampling, WayName(decode));
+        const RunTotals* t = result.Find(task, sampling, SpecName(decode));
         if (t != nullptr) most = std::max(most, static_cast<size_t>(t->statistics.rows_peak));
       }
       const int width = most > 2 * kRowsOfBin ? kRowsOfBin : 1;
       for (const ExperimentDecode& decode : Compared(result)) {
-        const RunTotals* t = result.Find(task, sampling, WayName(decode));
+        const RunTotals* t = result.Find(task, sampling, SpecName(decode));
         if (t == nullptr) continue;
         const auto paper = [&](const char* key, int digits) {
           return Number(PaperValue(result.experiment, result.model, task, sampling, &decode, key),
@@ -396,9 +397,9 @@ void AddSources(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       plot.stacked = true;
       plot.series = {{"first draft", {}}, {"second draft", {}}, {"fallback", {}}};
       for (const std::string& task : TasksOf(results)) {
-        const RunTotals* t = result.Find(task, sampling, WayName(decode));
+        const RunTotals* t = result.Find(task, sampling, SpecName(decode));
         if (t == nullptr) continue;
-        const WayFigures f = result.Figures(task, sampling, decode);
+        const SpecFigures f = result.Figures(task, sampling, decode);
         const double shares[] = {f.accepted.empty() ? 0 : f.accepted[0],
                                  f.accepted.size() < 2 ? 0 : f.accepted[1], f.fallback};
         plot.categories.push_back(TaskTitle(task));
@@ -468,9 +469,9 @@ void AddAllDistancePlots(const std::vector<ExperimentResult>& results, HtmlPage&
 void AddEquality(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   int64_t compared = 0, equal = 0;
   for (const ExperimentResult& result : results) {
-    for (const auto& [group, ways] : result.runs) {
-      for (const auto& [way, totals] : ways) {
-        if (way == "ar") continue;
+    for (const auto& [group, specs] : result.runs) {
+      for (const auto& [spec, totals] : specs) {
+        if (spec == "ar") continue;
         compared += totals.compared;
         equal += totals.equal;
       }
@@ -493,9 +494,9 @@ std::string Percent(std::optional<double> share, int digits) {
 }
 
 std::vector<ExperimentDecode> Compared(const ExperimentResult& result) {
-  std::vector<ExperimentDecode> ways = WaysOf(result.experiment, result.recurrence);
-  std::erase_if(ways, [](const ExperimentDecode& d) { return d.depths.empty() && !d.lookup; });
-  return ways;
+  std::vector<ExperimentDecode> specs = SpecsOf(result.experiment, result.recurrence);
+  std::erase_if(specs, [](const ExperimentDecode& d) { return d.depths.empty() && !d.lookup; });
+  return specs;
 }
 
 std::string RowName(const ExperimentDecode& decode) {
@@ -513,7 +514,7 @@ std::optional<double> PaperValue(const Experiment& experiment, const std::string
     ExperimentDecode same = *decode;
     same.schedule = DecodeSchedule::kPaper;
     for (const ExperimentDecode& other : experiment.decodes) {
-      if (WayName(other) == WayName(same)) return std::nullopt;
+      if (SpecName(other) == SpecName(same)) return std::nullopt;
     }
   }
   for (const PaperFigure& figure : experiment.paper) {
@@ -529,19 +530,19 @@ std::optional<double> PaperValue(const Experiment& experiment, const std::string
 }
 
 const RunTotals* ExperimentResult::Find(const std::string& task, const std::string& sampling,
-                                        const std::string& way) const {
+                                        const std::string& spec) const {
   const auto group = runs.find(GroupOf(task, sampling));
   if (group == runs.end()) return nullptr;
-  const auto found = group->second.find(way);
+  const auto found = group->second.find(spec);
   return found == group->second.end() ? nullptr : &found->second;
 }
 
-WayFigures ExperimentResult::Figures(const std::string& task, const std::string& sampling,
-                                     const ExperimentDecode& decode) const {
-  const RunTotals* own = Find(task, sampling, WayName(decode));
+SpecFigures ExperimentResult::Figures(const std::string& task, const std::string& sampling,
+                                      const ExperimentDecode& decode) const {
+  const RunTotals* own = Find(task, sampling, SpecName(decode));
   const RunTotals* base = Find(task, sampling, "ar");
   if (own == nullptr) return {};
-  WayFigures figures =
+  SpecFigures figures =
       FiguresOf(*own, base != nullptr ? *base : RunTotals{}, decode.depths, recurrence, bandwidth);
   if (decode.later != LaterProposal::kGatedResidual) figures.gate = std::nullopt;  // has none
   return figures;

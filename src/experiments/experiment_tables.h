@@ -36,10 +36,10 @@ struct ExperimentResult {
 
   // Nothing when it was not run.
   const RunTotals* Find(const std::string& task, const std::string& sampling,
-                        const std::string& way) const;
+                        const std::string& spec) const;
   // Against autoregressive decoding of the same group.
-  WayFigures Figures(const std::string& task, const std::string& sampling,
-                     const ExperimentDecode& decode) const;
+  SpecFigures Figures(const std::string& task, const std::string& sampling,
+                      const ExperimentDecode& decode) const;
 };
 
 // A task's name as the paper has it: "GSM8K".

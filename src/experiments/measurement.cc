@@ -9,29 +9,29 @@ namespace {
 
 constexpr int kWarmUpTokens = 16;
 
-std::string KeyOf(const Measurement& m, size_t way, size_t job, int repeat) {
+std::string KeyOf(const Measurement& m, size_t spec, size_t job, int repeat) {
   RunRecord name;
   name.group = m.group;
-  name.way = m.ways[way].name;
+  name.way = m.specs[spec].name;
   name.item = m.jobs[job].item;
   name.repeat = repeat;
   return name.Key();
 }
 
 // The first way whose text `way` must have; nothing when it is free.
-std::optional<size_t> ReferenceOf(const Measurement& m, size_t way) {
-  if (m.ways[way].same_text.empty()) return std::nullopt;
-  for (size_t i = 0; i < m.ways.size(); ++i) {
-    if (m.ways[i].same_text == m.ways[way].same_text) return i;
+std::optional<size_t> ReferenceOf(const Measurement& m, size_t spec) {
+  if (m.specs[spec].same_text.empty()) return std::nullopt;
+  for (size_t i = 0; i < m.specs.size(); ++i) {
+    if (m.specs[i].same_text == m.specs[spec].same_text) return i;
   }
   return std::nullopt;
 }
 
-// Ways in the order in which they run for a prompt: those that others are compared with first, the
-// others beginning with another one each time.
+// Specs in the order in which they run for a prompt: those that others are compared with
+// first, the others beginning with another one each time.
 std::vector<size_t> Order(const Measurement& m, size_t job, int repeat) {
   std::vector<size_t> first, others;
-  for (size_t i = 0; i < m.ways.size(); ++i) {
+  for (size_t i = 0; i < m.specs.size(); ++i) {
     (repeat == 0 && ReferenceOf(m, i) == i ? first : others).push_back(i);
   }
   if (!others.empty()) {
@@ -44,14 +44,14 @@ std::vector<size_t> Order(const Measurement& m, size_t job, int repeat) {
 }
 
 // Decodes one text; nothing when interrupted.
-std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
+std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredSpec& spec,
                                 const MeasuredJob& job, const MeasureHooks& hooks) {
-  Request request = way.request;
+  Request request = spec.request;
   request.tokens = job.tokens;
   request.seed = request.seed.value_or(0) + job.seed;
   request.stop = m.stop;
   request.progress = true;  // so that a long prompt can be broken off
-  const Result run = way.engine->Generate(
+  const Result run = spec.engine->Generate(
       request, [&](const Token&) { return !hooks.interrupted(); },
       [&](const Stream::Progress&) { return !hooks.interrupted(); });
   if (hooks.interrupted()) return std::nullopt;
@@ -59,7 +59,7 @@ std::optional<RunRecord> RunOne(const Measurement& m, const MeasuredWay& way,
   RunRecord record;
   record.text = result.text;
   record.group = m.group;
-  record.way = way.name;
+  record.way = spec.name;
   record.item = job.item;
   record.prompt_tokens = static_cast<int64_t>(job.tokens.size());
   for (const Token& token : result.tokens) record.tokens.push_back(token.id);
@@ -88,15 +88,15 @@ const RunRecord* Records::Find(const std::string& key) const {
 }
 
 int64_t CountRuns(const Measurement& m) {
-  return static_cast<int64_t>(m.ways.size() * m.jobs.size()) * m.repeats;
+  return static_cast<int64_t>(m.specs.size() * m.jobs.size()) * m.repeats;
 }
 
 int64_t CountDone(const Measurement& m, const Records& records) {
   int64_t done = 0;
   for (int repeat = 0; repeat < m.repeats; ++repeat) {
     for (size_t job = 0; job < m.jobs.size(); ++job) {
-      for (size_t way = 0; way < m.ways.size(); ++way)
-        done += records.Find(KeyOf(m, way, job, repeat)) != nullptr ? 1 : 0;
+      for (size_t spec = 0; spec < m.specs.size(); ++spec)
+        done += records.Find(KeyOf(m, spec, job, repeat)) != nullptr ? 1 : 0;
     }
   }
   return done;
@@ -107,21 +107,21 @@ bool RunMeasurement(const Measurement& m, const MeasureHooks& hooks, Records& re
   int64_t done = CountDone(m, records);
   if (done == total) return true;
   // Once for nothing: the first run meets cold caches, and it would always be the same way's.
-  MeasuredWay warm_up = m.ways[0];
+  MeasuredSpec warm_up = m.specs[0];
   warm_up.request.max_tokens =
       std::min(warm_up.request.max_tokens.value_or(kWarmUpTokens), kWarmUpTokens);
   RunOne(m, warm_up, {"", m.jobs[0].tokens}, hooks);
   for (int repeat = 0; repeat < m.repeats; ++repeat) {
     for (size_t job = 0; job < m.jobs.size(); ++job) {
-      for (const size_t way : Order(m, job, repeat)) {
-        if (records.Find(KeyOf(m, way, job, repeat)) != nullptr) continue;
+      for (const size_t spec : Order(m, job, repeat)) {
+        if (records.Find(KeyOf(m, spec, job, repeat)) != nullptr) continue;
         hooks.progress(done, total);
         std::optional<RunRecord> record =
-            hooks.interrupted() ? std::nullopt : RunOne(m, m.ways[way], m.jobs[job], hooks);
+            hooks.interrupted() ? std::nullopt : RunOne(m, m.specs[spec], m.jobs[job], hooks);
         if (!record) return false;
         record->repeat = repeat;
-        if (const auto reference = ReferenceOf(m, way);
-            reference && !(reference == way && repeat == 0)) {
+        if (const auto reference = ReferenceOf(m, spec);
+            reference && !(reference == spec && repeat == 0)) {
           const RunRecord* other = records.Find(KeyOf(m, *reference, job, 0));
           record->equal = other != nullptr && other->tokens == record->tokens;
         }

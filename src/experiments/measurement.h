@@ -1,6 +1,6 @@
-// Several ways of decoding the same prompts, interleaved, so that a slow moment of the machine does
-// not always meet the same one. Every finished text is recorded at once; what is recorded already
-// is not run again.
+// Several decoding specs over the same prompts, interleaved, so that a slow moment of the machine
+// does not always meet the same one. Every finished text is recorded at once; what is recorded
+// already is not run again.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,13 @@
 
 namespace loopspec::experiments {
 
-// One way of decoding.
-struct MeasuredWay {
+// One decoding spec: how a text is decoded.
+struct MeasuredSpec {
   std::string name;
   Request request;           // all but the prompt
   Engine* engine = nullptr;  // that runs it
-  // Ways of the same non-empty word must decode the same tokens: the first of them is run first and
-  // the others are compared with it.
+  // Specs of the same non-empty word must decode the same tokens: the first of them is run
+  // first and the others are compared with it.
   std::string same_text = {};
 };
 
@@ -33,7 +33,7 @@ struct MeasuredJob {
 
 struct Measurement {
   std::string group;
-  std::vector<MeasuredWay> ways;
+  std::vector<MeasuredSpec> specs;
   std::vector<MeasuredJob> jobs;
   int repeats = 1;
   std::vector<std::string> stop;  // strings that end a text

@@ -49,9 +49,9 @@ int RunTotals::repeats() const {
   return static_cast<int>(most);
 }
 
-WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
-                     std::span<const int> depths, int recurrence, double bandwidth) {
-  WayFigures f;
+SpecFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
+                      std::span<const int> depths, int recurrence, double bandwidth) {
+  SpecFigures f;
   const std::vector<double> rates = RatesOf(totals.times_of_texts);
   if (rates.empty()) return f;
   const Statistics& s = totals.statistics;
@@ -85,7 +85,7 @@ WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
   return f;
 }
 
-std::string WayFigures::Verdict(const std::string& baseline_name) const {
+std::string SpecFigures::Verdict(const std::string& baseline_name) const {
   const double kernels = floor_share.value_or(1.0);
   if (baseline_name.empty()) {
     if (!floor_share) return "";

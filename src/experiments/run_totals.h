@@ -38,7 +38,7 @@ struct RunTotals {
 inline constexpr int64_t kLeastTokens = 200;
 
 // The figures of one way of decoding beside the baseline's.
-struct WayFigures {
+struct SpecFigures {
   double rate = 0, rate_low = 0, rate_high = 0;  // tokens per second: median, smallest, largest
   double speedup = 0;                            // over the baseline
   std::optional<Interval> interval;              // of the speedup, over texts
@@ -70,7 +70,7 @@ struct WayFigures {
   std::string Verdict(const std::string& baseline_name) const;
 };
 
-WayFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
-                     std::span<const int> depths, int recurrence, double bandwidth);
+SpecFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
+                      std::span<const int> depths, int recurrence, double bandwidth);
 
 }  // namespace loopspec::experiments

@@ -42,8 +42,8 @@ BenchResult Sample() {
   result.bandwidth = 1e9;
   result.prompts = 1;
   result.repeats = 3;
-  BenchWay ar{"ar", {}, "greedy", "gated", true, {}};
-  BenchWay spec{"loopspec:1,2", {1, 2}, "greedy", "gated", true, {}};
+  BenchSpec ar{"ar", {}, "greedy", "gated", true, {}};
+  BenchSpec spec{"loopspec:1,2", {1, 2}, "greedy", "gated", true, {}};
   for (int repeat = 0; repeat < 3; ++repeat) {
     ar.totals.Add(Record(repeat, 0.4 + 0.1 * repeat, 820, {}));
     RunRecord record = Record(repeat, 0.2, 300, {150, 30});
@@ -56,18 +56,18 @@ BenchResult Sample() {
     record.statistics.early = 2;
     spec.totals.Add(record);
   }
-  result.ways = {ar, spec};
+  result.specs = {ar, spec};
   return result;
 }
 
 TEST(BenchFigures, AreWhatTheRecordsSay) {
   const BenchResult result = Sample();
-  const WayFigures ar = result.Figures(result.ways[0]);
+  const SpecFigures ar = result.Figures(result.specs[0]);
   EXPECT_DOUBLE_EQ(ar.rate, kTokens / 0.5);  // the median repeat, every token counted
   EXPECT_DOUBLE_EQ(ar.rate_low, kTokens / 0.6);
   EXPECT_DOUBLE_EQ(ar.rate_high, kTokens / 0.4);
   EXPECT_DOUBLE_EQ(ar.tokens_per_pass, 1);
-  const WayFigures f = result.Figures(result.ways[1]);
+  const SpecFigures f = result.Figures(result.specs[1]);
   EXPECT_DOUBLE_EQ(f.speedup, 2.5);
   EXPECT_DOUBLE_EQ(f.tokens_per_pass, kTokens * 4 / 300.0);
   EXPECT_DOUBLE_EQ(f.gamma, kTokens * 4 / (150.0 * 1 + 30 * 2 + 25 * 4));  // the paper's formula
@@ -91,18 +91,18 @@ TEST(BenchFigures, AreWhatTheRecordsSay) {
 TEST(BenchFigures, TheVerdictNamesItsBaseline) {
   const BenchResult result = Sample();
   EXPECT_EQ(
-      result.Figures(result.ways[1]).Verdict("ar"),
+      result.Figures(result.specs[1]).Verdict("ar"),
       "2.50x as fast as ar; if reading memory were all that takes time it would be 2.73x; most "
       "of the rest is lost to drafts that are not accepted");
 }
 
 TEST(BenchFigures, FewTokensHaveNoRatio) {
   BenchResult result = Sample();
-  for (BenchWay& way : result.ways) {
-    way.totals = {};
+  for (BenchSpec& spec : result.specs) {
+    spec.totals = {};
     RunRecord record = Record(0, 0.2, 60, {});
     record.tokens.resize(kLeastTokens - 1);
-    way.totals.Add(record);
+    spec.totals.Add(record);
   }
   const std::string table = BenchTable(result), page = BenchHtml(result);
   EXPECT_NE(table.find("too few for a speedup"), std::string::npos) << table;
@@ -113,9 +113,9 @@ TEST(BenchFigures, FewTokensHaveNoRatio) {
 
 TEST(BenchFigures, WithoutAGateThereIsNoGateRate) {
   BenchResult result = Sample();
-  EXPECT_TRUE(result.Figures(result.ways[1]).gate.has_value());
-  result.ways[1].second_proposal = "residual";
-  EXPECT_FALSE(result.Figures(result.ways[1]).gate.has_value());
+  EXPECT_TRUE(result.Figures(result.specs[1]).gate.has_value());
+  result.specs[1].second_proposal = "residual";
+  EXPECT_FALSE(result.Figures(result.specs[1]).gate.has_value());
   EXPECT_TRUE(BenchJson(result)["results"][1]["gate_rate"].is_null());
 }
 
@@ -164,7 +164,7 @@ TEST(BenchFigures, CsvHasOneLineForEachWay) {
 TEST(BenchFigures, JsonHasBothGammasAndEverythingElse) {
   const OrderedJson json = BenchJson(Sample());
   ASSERT_EQ(json["results"].size(), 2u);
-  const OrderedJson& way = json["results"][1];
+  const OrderedJson& spec = json["results"][1];
   for (const char* key : {"decode",
                           "depths",
                           "sampler",
@@ -188,7 +188,7 @@ TEST(BenchFigures, JsonHasBothGammasAndEverythingElse) {
                           "time_shares",
                           "equal",
                           "accuracy"})
-    EXPECT_TRUE(way.contains(key)) << key;
+    EXPECT_TRUE(spec.contains(key)) << key;
   EXPECT_FALSE(json.contains("interrupted"));
 }
 
@@ -209,7 +209,7 @@ TEST(BenchFigures, UnequalTextsAreShown) {
   BenchResult result = Sample();
   RunRecord wrong = Record(0, 0.2, 300, {150, 30});
   wrong.equal = false;
-  result.ways[1].totals.Add(wrong);
+  result.specs[1].totals.Add(wrong);
   EXPECT_NE(BenchTable(result).find("NO\n"), std::string::npos);
   EXPECT_EQ(BenchJson(result)["results"][1]["equal"], false);
 }

@@ -70,8 +70,8 @@ TEST(Experiments, AgreeWithTheDemoTasks) {
 
 std::vector<std::string> WayNames(const Experiment& experiment, int recurrence) {
   std::vector<std::string> names;
-  for (const ExperimentDecode& decode : WaysOf(experiment, recurrence))
-    names.push_back(WayName(decode));
+  for (const ExperimentDecode& decode : SpecsOf(experiment, recurrence))
+    names.push_back(SpecName(decode));
   return names;
 }
 
@@ -98,7 +98,7 @@ TEST(Experiments, RunWhatSuitsTheModel) {
                    "loopspec:2,8/g1/noearly", "loopspec:2,8/noearly", "loopspec:2,8"}));
   // Rows and gates are counted under the paper's schedule.
   for (const char* name : {"rows", "gate-opening"}) {
-    for (const ExperimentDecode& decode : WaysOf(experiments.at(name), 32))
+    for (const ExperimentDecode& decode : SpecsOf(experiments.at(name), 32))
       EXPECT_EQ(decode.schedule == DecodeSchedule::kPaper, !decode.depths.empty()) << name;
   }
 }

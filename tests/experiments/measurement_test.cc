@@ -152,7 +152,7 @@ class DemoMeasurement : public testing::Test {
       request.ignore_eos = true;
       request.group = 1;
       SetDecoding(depths, false, request);
-      m_.ways.push_back({fmt::format("way{}", depths.size()), request, &engine_, "greedy"});
+      m_.specs.push_back({fmt::format("way{}", depths.size()), request, &engine_, "greedy"});
     }
     for (const char* text : {"Once upon a time", "The little bear could"})
       m_.jobs.push_back({text, loaded_->tokenizer().Encode(text, false), 0, {}});
@@ -180,7 +180,7 @@ TEST_F(DemoMeasurement, ComparesWithTheFirstWay) {
 }
 
 TEST_F(DemoMeasurement, SaysWhenTextsDiffer) {
-  m_.ways[2].request.sampling->bias = {{0, 100.0f}};
+  m_.specs[2].request.sampling->bias = {{0, 100.0f}};
   Records records;
   RunMeasurement(m_, {}, records);
   for (const RunRecord& record : records.all()) {

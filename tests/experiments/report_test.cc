@@ -52,11 +52,11 @@ class ExperimentPages : public testing::Test {
   }
 
   // `seconds` of decoding, the first token after a tenth of a second.
-  static RunRecord Record(const std::string& way, int item, int repeat, int tokens,
+  static RunRecord Record(const std::string& spec, int item, int repeat, int tokens,
                           double seconds) {
     RunRecord record;
     record.group = "stories/greedy";
-    record.way = way;
+    record.way = spec;
     record.item = std::to_string(item);
     record.repeat = repeat;
     record.prompt_tokens = 20;
@@ -65,7 +65,7 @@ class ExperimentPages : public testing::Test {
     record.statistics.decode_seconds = seconds;
     record.statistics.prefill_seconds = 1;
     record.statistics.first_token_seconds = 1.1;
-    record.statistics.accepted = way == "ar" ? std::vector<int64_t>{} : std::vector<int64_t>{9, 1};
+    record.statistics.accepted = spec == "ar" ? std::vector<int64_t>{} : std::vector<int64_t>{9, 1};
     record.statistics.recurrences = 10;
     record.statistics.rows_histogram = {0, 10};
     record.statistics.rows_peak = 1;

@@ -145,9 +145,9 @@ TEST(BenchTask, WritesEveryForm) {
   EXPECT_TRUE(json.at("results")[2].at("gate_rate").is_null());  // it has no gate
   EXPECT_EQ(json.at("results")[4].at("sampler"), "coupled");
   EXPECT_EQ(json.at("results")[4].at("equal"), true);
-  for (const Json& way : json.at("results")) {
-    EXPECT_GT(way.at("tokens_per_pass").get<double>(), 0);
-    EXPECT_EQ(way.at("accuracy"), 0);  // the answer stands behind the stop string
+  for (const Json& spec : json.at("results")) {
+    EXPECT_GT(spec.at("tokens_per_pass").get<double>(), 0);
+    EXPECT_EQ(spec.at("accuracy"), 0);  // the answer stands behind the stop string
   }
   EXPECT_EQ(Lines(scratch / "b.csv"), 6u);
   const std::string page = Slurp(scratch / "b.html");
