@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <memory>
 
 #include "base/error.h"
@@ -11,7 +12,7 @@
 #include "base/timer.h"
 #include "engine/laboratory.h"
 #include "engine/load/step_cost.h"
-#include "engine/session.h"
+#include "experiments/speed_interval.h"
 #include "loopspec/engine.h"
 #include "tools/interrupt.h"
 #include "tools/progress.h"
@@ -19,14 +20,9 @@
 namespace loopspec::tools {
 namespace {
 
-constexpr int kMostRequests = 1024;
+using experiments::Median;
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
+constexpr int kMostRequests = 1024;
 
 // One run of one way at one number of requests.
 struct Measured {
@@ -70,18 +66,12 @@ class Clients {
  public:
   Clients(const ConcurrencyBench& bench, const std::shared_ptr<Backend>& backend,
           const StepCost& cost, size_t spec, int n)
-      : bench_(bench), n_(n), total_(Total(bench, n)), request_(bench.requests[spec]), engine_([&] {
-          EngineOptions options;
-          options.depths = {bench.specs[spec].depths};
-          options.max_running = n;
-          options.max_queued = n + 1;
-          options.cache_bytes = 0;  // every prompt is computed
-          options.background = false;
-          SessionParts parts;
-          parts.backend = backend;
-          parts.cost = cost;
-          return std::make_unique<Session>(options, bench.loaded, std::move(parts));
-        }()) {
+      : bench_(bench),
+        n_(n),
+        total_(Total(bench, n)),
+        request_(bench.requests[spec]),
+        engine_(
+            MakeLaboratoryEngine(bench.loaded, backend, cost, {bench.specs[spec].depths}, 0, n)) {
     ChangeLaboratory(request_, [](Laboratory& laboratory) { laboratory.ids_alone = true; });
   }
 
@@ -160,8 +150,8 @@ class Clients {
   int64_t submitted_ = 0;
 };
 
-OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeSpec& spec, const Line& line,
-                   const Line& baseline, bool comparable) {
+OrderedJson ToJson(int n, const DecodeSpec& spec, const Line& line, const Line& baseline,
+                   bool comparable) {
   OrderedJson out = {{"requests", n},
                      {"decode", spec.name},
                      {"tokens_per_second",
@@ -176,7 +166,7 @@ OrderedJson ToJson(const ConcurrencyBench& bench, int n, const DecodeSpec& spec,
                      {"step_seconds", Median(line.step)},
                      {"step_with_chunk_seconds", Median(line.chunk)},
                      {"longest_gap_seconds", line.gap}};
-  if (comparable && !bench.assumed) out["equal"] = line.equal;
+  if (comparable) out["equal"] = line.equal;
   return out;
 }
 
@@ -280,7 +270,7 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
     for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].rates.empty() || lines[0].rates.empty()) continue;
       if (bench.json)
-        list.push_back(ToJson(bench, n, bench.specs[i], lines[i], lines[0], comparable));
+        list.push_back(ToJson(n, bench.specs[i], lines[i], lines[0], comparable));
       else
         PrintLine(n, bench.specs[i], lines[i], lines[0], comparable);
     }

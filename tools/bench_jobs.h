@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/load/loaded_model.h"
-#include "engine/session.h"
 #include "experiments/measurement.h"
+#include "fields/max_tokens.h"
 
 namespace loopspec::tools {
 

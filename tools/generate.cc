@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/session.h"
+#include "engine/load/loaded_model.h"
+#include "fields/max_tokens.h"
 #include "loopspec/engine.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
@@ -28,7 +29,6 @@ struct GenerateOptions {
   SamplingOptions sampling;
   DecodeOptions decode;
   std::string prompt, prompt_file, tokens, system, trace;
-  bool has_prompt = false;
   bool chat = false, ignore_eos = false, json = false, color = false, show_special = false;
   std::vector<std::string> stop, template_args;
   std::vector<int32_t> stop_tokens;

@@ -12,6 +12,8 @@
 
 namespace loopspec {
 
+class LoopSpec;
+
 struct Laboratory {
   // The paper's schedule: every draft gets a branch however unlikely it is, and every live branch
   // is a row of every step, whatever it costs. Goes with group 1 and no guesses.
@@ -22,7 +24,10 @@ struct Laboratory {
   // Outcomes of verification are drawn at given rates instead of decided: a timing simulation.
   std::optional<AssumedAcceptance> assumed = {};
   bool ids_alone = false;  // tokens do not become text
-  // After each step that the request has rows in, by the thread that takes the engine's steps.
+  // Before and after each step that the request has rows in, by the thread that takes the engine's
+  // steps. Before it is planned, other rows may be chosen or branches evicted; after it the backend
+  // still has its logits.
+  std::function<void(LoopSpec& decoder)> before_step = {};
   std::function<void(const StepPlan& plan, const StepResult& result)> after_step = {};
 };
 

@@ -8,10 +8,11 @@ namespace loopspec {
 
 Engine MakeLaboratoryEngine(std::shared_ptr<const LoadedModel> loaded,
                             std::shared_ptr<Backend> backend, const StepCost& cost,
-                            std::vector<std::vector<int>> depths, int64_t cache_bytes) {
+                            std::vector<std::vector<int>> depths, int64_t cache_bytes,
+                            int max_running) {
   EngineOptions options;
   options.depths = std::move(depths);
-  options.max_running = 1;
+  options.max_running = max_running;
   options.cache_bytes = cache_bytes;
   options.background = false;
   SessionParts parts;

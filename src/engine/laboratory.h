@@ -14,11 +14,12 @@
 
 namespace loopspec {
 
-// One text at a time, and by `cache_bytes` every prompt computed anew (0) or taken from the cache
-// (-1). `depths`: the sets that requests may choose from.
+// `depths`: the sets that requests may choose from. By `cache_bytes` every prompt is computed anew
+// (0) or taken from the cache (-1). `max_running`: texts at a time.
 Engine MakeLaboratoryEngine(std::shared_ptr<const LoadedModel> loaded,
                             std::shared_ptr<Backend> backend, const StepCost& cost,
-                            std::vector<std::vector<int>> depths, int64_t cache_bytes = 0);
+                            std::vector<std::vector<int>> depths, int64_t cache_bytes = 0,
+                            int max_running = 1);
 
 // LoopSpec with these depths and with or without guesses; without depths prompt lookup, or
 // autoregressive decoding.

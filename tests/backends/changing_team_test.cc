@@ -53,15 +53,15 @@ Written Write(const Model& model, ComputeMode compute, const std::vector<int>& d
   Scheduler scheduler(backend, OneAtATime());
   Written written;
   std::vector<float> logits(static_cast<size_t>(model.spec.vocab));
-  scheduler.set_hooks({.after_step = [&](const StepPlan& plan, const StepResult&) {
+  ResolvedRequest request;
+  request.laboratory.after_step = [&](const StepPlan& plan, const StepResult&) {
     for (size_t i = 0; i < plan.readouts.size(); ++i) {
       backend.ReadLogits(static_cast<int>(i), logits);
       const size_t end = written.logits.size();
       written.logits.resize(end + logits.size());
       std::memcpy(&written.logits[end], logits.data(), logits.size() * sizeof(float));
     }
-  }});
-  ResolvedRequest request;
+  };
   request.prompt = RandomTokens(model.spec, 100, 3);
   request.max_tokens = 12;
   request.depths = depths;

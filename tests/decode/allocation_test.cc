@@ -30,17 +30,16 @@ TEST(Allocation, TheCounterCounts) {
 // Allocations in steps after the first `warm` ones.
 void ExpectNone(Scheduler& scheduler, ResolvedRequest request, int warm, const char* what) {
   int64_t steps = 0, baseline = 0, worst = 0, last = 0;
-  scheduler.set_hooks({.after_step = [&](const StepPlan&, const StepResult&) {
+  request.laboratory.after_step = [&](const StepPlan&, const StepResult&) {
     const int64_t now = counted_allocations.load();
     if (steps == warm) baseline = last = now;
     if (steps > warm) worst = std::max(worst, now - last);
     last = now;
     ++steps;
-  }});
+  };
   RunRequest(scheduler, request);
   EXPECT_GT(steps, warm + 100) << what;
   EXPECT_EQ(last - baseline, 0) << what << ": at most " << worst << " in a step";
-  scheduler.set_hooks({});
 }
 
 class SteadyState : public testing::TestWithParam<const char*> {};

@@ -104,21 +104,20 @@ class Subject {
   }
 
   // `before_step` may choose other rows.
-  Written Run(const ResolvedRequest& request,
+  Written Run(ResolvedRequest request,
               const std::function<void(LoopSpec& decoder)>& before_step = {}) {
     std::vector<float> logits(static_cast<size_t>(vocab()));
     std::vector<std::vector<uint32_t>> recorded;
     VerdictLog log;
-    const auto after_step = [&](const StepPlan& plan, const StepResult&) {
+    request.laboratory.before_step = before_step;
+    request.laboratory.after_step = [&](const StepPlan& plan, const StepResult&) {
       log.Step(plan, [&](int readout) {
         backend_->ReadLogits(readout, logits);
         recorded.emplace_back(logits.size());
         std::memcpy(recorded.back().data(), logits.data(), logits.size() * sizeof(float));
       });
     };
-    scheduler_->set_hooks({before_step, after_step});
     const Choice result = RunRequest(*scheduler_, request);
-    scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
     for (const Token& token : result.tokens) written.tokens.push_back(token.id);

@@ -63,20 +63,18 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
   }
 
-  Written Run(const ResolvedRequest& request) {
+  Written Run(ResolvedRequest request) {
     std::vector<float> logits(static_cast<size_t>(model_->spec.vocab));
     std::vector<std::vector<uint32_t>> recorded;
     VerdictLog log;
-    scheduler_->set_hooks({{}, [&](const StepPlan& plan, const StepResult&) {
-                             log.Step(plan, [&](int readout) {
-                               backend_->ReadLogits(readout, logits);
-                               recorded.emplace_back(logits.size());
-                               std::memcpy(recorded.back().data(), logits.data(),
-                                           logits.size() * sizeof(float));
-                             });
-                           }});
+    request.laboratory.after_step = [&](const StepPlan& plan, const StepResult&) {
+      log.Step(plan, [&](int readout) {
+        backend_->ReadLogits(readout, logits);
+        recorded.emplace_back(logits.size());
+        std::memcpy(recorded.back().data(), logits.data(), logits.size() * sizeof(float));
+      });
+    };
     const Choice result = RunRequest(*scheduler_, request);
-    scheduler_->set_hooks({});
     Written written;
     std::vector<int32_t> text = request.prompt;
     for (const Token& token : result.tokens) written.tokens.push_back(token.id);

@@ -23,17 +23,17 @@ DecodeStep::DecodeStep(Backend& backend, int max_running, int max_rows, const St
   advance_.reserve(rows);
 }
 
-void DecodeStep::Run(std::span<Sequence* const> sequences, const SchedulerHooks& hooks) {
+void DecodeStep::Run(std::span<Sequence* const> sequences) {
   const Timer host;
   sequences_ = sequences;
   ChooseRows();
-  if (hooks.before_step) {
-    for (Sequence* sequence : sequences_) hooks.before_step(*sequence->decoder);
+  for (Sequence* sequence : sequences_) {
+    if (const auto& before_step = sequence->request->laboratory.before_step)
+      before_step(*sequence->decoder);
   }
   const int64_t planes = Plan();
   planning_ = host.Seconds();
   result_ = &backend_.Wait(backend_.Submit(plan_));
-  if (hooks.after_step) hooks.after_step(plan_, *result_);
   for (const Sequence* sequence : sequences_) {
     if (const auto& after_step = sequence->request->laboratory.after_step)
       after_step(plan_, *result_);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,20 +13,12 @@
 
 namespace loopspec {
 
-// For tests, which look at steps and meddle with them.
-struct SchedulerHooks {
-  // Before each step is planned, for every decoder in it: may choose other rows or evict branches.
-  std::function<void(LoopSpec& decoder)> before_step = {};
-  // After each step, while the backend still has its logits.
-  std::function<void(const StepPlan& plan, const StepResult& result)> after_step = {};
-};
-
 class DecodeStep {
  public:
   DecodeStep(Backend& backend, int max_running, int max_rows, const StepCost& cost);
 
   // The backend's part of a step. Throws what the backend throws.
-  void Run(std::span<Sequence* const> sequences, const SchedulerHooks& hooks);
+  void Run(std::span<Sequence* const> sequences);
   // Then, for sequences[i], what was decided about it.
   void Absorb(size_t i);
 

@@ -307,7 +307,7 @@ void Scheduler::Decode() {
   if (decoding_.empty()) return;
   const Timer timer;
   try {
-    step_.Run(decoding_, hooks_);
+    step_.Run(decoding_);
   } catch (const std::exception& error) {
     for (Sequence* sequence : decoding_) End(*sequence, FinishReason::kError, error.what());
     return;

@@ -74,8 +74,6 @@ class Scheduler {
   void Start();
   // One scheduling step; false when there was nothing to do.
   bool Step();
-  // Between two scheduling steps.
-  void set_hooks(SchedulerHooks hooks) { hooks_ = std::move(hooks); }
 
  private:
   // Who asks, as long as sequences of theirs are here.
@@ -137,7 +135,6 @@ class Scheduler {
   std::vector<SequenceView> views_;  // of sequences_, for the plan at hand
   std::vector<Sequence*> decoding_;  // in the step at hand
   EngineMetrics counters_;
-  SchedulerHooks hooks_;
 
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();
   Shared shared_;

@@ -85,7 +85,7 @@ class Comparison {
 
  private:
   // Records the logits, or compares them with a reference as they come.
-  Record Decode(const ResolvedRequest& request, const Record* reference, EqualityResult::Set* set) {
+  Record Decode(ResolvedRequest request, const Record* reference, EqualityResult::Set* set) {
     Record record;
     VerdictLog log;
     std::vector<int32_t> text = request.prompt;
@@ -95,7 +95,7 @@ class Comparison {
       text.insert(text.end(), reference->tokens.begin(), reference->tokens.end());
       row_.resize(vocab_);
     }
-    scheduler_->set_hooks({.after_step = [&](const StepPlan& plan, const StepResult&) {
+    request.laboratory.after_step = [&](const StepPlan& plan, const StepResult&) {
       log.Step(plan, [&](int readout) {
         if (reference == nullptr) {  // autoregressive: every verdict is the text's
           backend_->ReadLogits(readout,
@@ -111,9 +111,8 @@ class Comparison {
         set->equal_logits += same ? 1 : 0;
         if (!same) Note(*set, at, "other bits in the verifying logits");
       });
-    }});
+    };
     const Choice generated = RunRequest(*scheduler_, request);
-    scheduler_->set_hooks({});
     for (const Token& token : generated.tokens) record.tokens.push_back(token.id);
     record.steps = generated.statistics.recurrences;
     return record;
