@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "decode/depths.h"
+#include "engine/schedule/turns.h"
 
 namespace loopspec {
 namespace {
@@ -30,16 +31,17 @@ PagePlanes PlanesPrefilled(int recurrence, const ModelSpec& spec, const BackendO
 }  // namespace
 
 Admission::Admission(Backend& backend, KvLedger& ledger, KvPages& pages, const Sequences& sequences,
-                     int max_running, const StepCost& cost)
+                     const std::vector<TenantView>& tenants, int max_running, const StepCost& cost)
     : backend_(backend),
       ledger_(ledger),
       pages_(pages),
       sequences_(sequences),
+      tenants_(tenants),
       max_running_(max_running),
       cost_(cost) {}
 
 bool Admission::Admit(Sequence& sequence) {
-  if (!HaveCell()) return false;
+  if (!HaveCell(sequence)) return false;
   SequencePages pages(ledger_);
   pages.Reserve(std::ssize(sequence.request->prompt) + sequence.request->max_tokens);
   const std::span<const int32_t> prompt = sequence.to_prefill();
@@ -69,12 +71,12 @@ bool Admission::Admit(Sequence& sequence) {
   sequence.statistics().queue_seconds = sequence.waited.Seconds();
   sequence.admitted.Reset();
   sequence.decoded.Reset();  // again at the prompt's end, where some of it is left to read
-  ShareCells();
+  LimitBranches(nullptr);
   return true;
 }
 
 bool Admission::Resume(Sequence& sequence) {
-  if (!HaveCell()) return false;
+  if (!HaveCell(sequence)) return false;
   const int64_t prompt = std::ssize(sequence.request->prompt);
   SequencePages& pages = sequence.decoder->pages();
   if (!pages_.Grow(pages, std::max(prompt, sequence.decoder->decided() + 1),
@@ -85,7 +87,7 @@ bool Admission::Resume(Sequence& sequence) {
   LOOPSPEC_CHECK(sequence.decoder->Resume());
   const bool prefilled = sequence.prefilled == std::ssize(sequence.to_prefill());
   sequence.stage = prefilled ? Stage::kDecode : Stage::kPrefill;
-  ShareCells();
+  LimitBranches(nullptr);
   return true;
 }
 
@@ -115,26 +117,33 @@ const Sequence* Admission::Sibling(const Sequence& sequence) const {
 
 // ---- Cells ----
 
-// Each sequence gets an equal share minus one cell, so that new sequences find free cells. With
-// max_running 1 nothing is kept back.
-void Admission::LimitBranches(int sequences) {
-  sharing_ = sequences;
-  const int share = backend_.options().cells / std::max(1, sequences);
-  const int most = max_running_ == 1 ? share : share - 1;
+void Admission::ListRunning(const Sequence* newcomer) {
+  running_.clear();
   for (const auto& sequence : sequences_) {
-    if (sequence->running()) sequence->decoder->LimitBranches(std::max(1, most));
+    if (sequence->running() || sequence.get() == newcomer) running_.push_back(sequence->tenant);
   }
 }
 
-void Admission::ShareCells() {
-  const int running = CountRunning(sequences_);
-  if (sharing_ != running) LimitBranches(running);
+void Admission::LimitBranches(const Sequence* newcomer) {
+  ListRunning(newcomer);
+  divided_ = running_;
+  ShareCells(running_, tenants_, backend_.options().cells, max_running_ == 1, cells_of_);
+  size_t i = 0;
+  for (const auto& sequence : sequences_) {
+    if (sequence->running()) sequence->decoder->LimitBranches(cells_of_[i]);
+    if (sequence->running() || sequence.get() == newcomer) ++i;
+  }
+}
+
+void Admission::DivideCells() {
+  ListRunning(nullptr);
+  if (running_ != divided_) LimitBranches(nullptr);
 }
 
 // A cell for one sequence more: where there is none, the others give up branches.
-bool Admission::HaveCell() {
+bool Admission::HaveCell(const Sequence& newcomer) {
   if (ledger_.cells().available() > 0) return true;
-  LimitBranches(CountRunning(sequences_) + 1);
+  LimitBranches(&newcomer);
   return ledger_.cells().available() > 0;
 }
 

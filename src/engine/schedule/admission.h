@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "backends/backend.h"
 #include "decode/step_cost.h"
 #include "engine/schedule/kv_pages.h"
+#include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"
 #include "kv/ledger.h"
 
@@ -14,9 +17,9 @@ namespace loopspec {
 
 class Admission {
  public:
-  // `sequences`: the scheduler's; `cost`: of steps, kept by reference.
+  // `sequences`, `tenants`: the scheduler's; `cost`: of steps. All are kept by reference.
   Admission(Backend& backend, KvLedger& ledger, KvPages& pages, const Sequences& sequences,
-            int max_running, const StepCost& cost);
+            const std::vector<TenantView>& tenants, int max_running, const StepCost& cost);
 
   // A waiting sequence begins when its prompt has pages and one is left for every other sequence;
   // after that it takes pages as it grows. What is known of its prompt is not prefilled again:
@@ -29,22 +32,26 @@ class Admission {
   // Keys and values go to host memory, branches are dropped. No chunk of it may be in flight.
   void Preempt(Sequence& sequence);
 
-  // An equal share of the cells for every running sequence, worked out anew when their number has
-  // changed.
-  void ShareCells();
+  // Divides the cells between the running sequences (turns.h), anew when others run than before.
+  void DivideCells();
 
  private:
-  bool HaveCell();
-  void LimitBranches(int sequences);
+  bool HaveCell(const Sequence& newcomer);
+  // `newcomer`: is about to run; null: nobody is.
+  void LimitBranches(const Sequence* newcomer);
+  void ListRunning(const Sequence* newcomer);
   const Sequence* Sibling(const Sequence& sequence) const;
 
   Backend& backend_;
   KvLedger& ledger_;
   KvPages& pages_;
   const Sequences& sequences_;
+  const std::vector<TenantView>& tenants_;
   const int max_running_;
   const StepCost& cost_;
-  int sharing_ = 0;  // sequences that the cells are divided between
+  std::vector<int> running_;   // the tenants of the running sequences, and of a newcomer
+  std::vector<int> divided_;   // the same when the cells were last divided
+  std::vector<int> cells_of_;  // by running sequence
   StepPlan commits_;
 };
 

@@ -3,13 +3,14 @@
 // `Schedule` plans a scheduling step: who is admitted, which prompt gets a chunk, for how many
 // pages cached prefixes are evicted and who is preempted if that does not suffice. `ScheduleRows`
 // then says how the rows of the step are shared out between the sequences that decode. What is
-// fair, who waits and who is preempted is decided here and nowhere else; whether keys and values
-// fit, and how anything is done, is known to the other parts.
+// fair, who waits and who is preempted is decided here and in turns.h, which says whose sequences
+// take part in a step; whether keys and values fit, and how anything is done, is known to the other
+// parts.
 //
 // Who asks is a *tenant* (a key, or an address). Tenants divide the engine by weight: places among
-// those that run, and the computing of prompts. Within a tenant the highest priority comes first
-// and then the oldest, so that the first of many equal prompts is not as late as the last; but
-// neither a short prompt nor a short request waits long for long ones:
+// those that run, the computing of prompts, and tokens (turns.h). Within a tenant the highest
+// priority comes first and then the oldest, so that the first of many equal prompts is not as late
+// as the last; but neither a short prompt nor a short request waits long for long ones:
 //   - a prompt that fits into one chunk overtakes longer ones, every other chunk;
 //   - a request that has waited a second for a place takes that of one with kShortFactor times its
 //     work, which is preempted meanwhile; an eighth of the places at most is taken so;
@@ -47,6 +48,7 @@ struct SequenceView {
 struct TenantView {
   double weight = 1;
   double prefilled = 0;  // positions of prompts that it got computed, over its weight
+  double decoded = 0;    // tokens that it got, over its weight: see turns.h
 };
 
 // What earlier steps did, as far as it decides what comes next.

@@ -46,7 +46,8 @@ Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
       ledger_(backend.pages(), backend.options().cells),
       pages_(backend, ledger_, options_.cache_bytes),
       step_(backend, options_.max_running, options_.max_rows, options_.cost),
-      admission_(backend, ledger_, pages_, sequences_, options_.max_running, step_.cost()),
+      admission_(backend, ledger_, pages_, sequences_, tenants_.views, options_.max_running,
+                 step_.cost()),
       prefill_(backend, pages_, options_.prefill_chunk) {
   counters_.steps_by_rows.resize(static_cast<size_t>(backend.options().cells) + 1);
   Publish();
@@ -133,7 +134,8 @@ bool Scheduler::Step() {
   try {
     TakeIn();
     DropCancelled();
-    admission_.ShareCells();
+    tenants_.Number(sequences_);
+    admission_.DivideCells();
     Plan plan = MakePlan(true);
     while (!plan.admit.empty()) plan = MakePlan(AdmitThose(plan.admit));
     ChunkOf(plan);
@@ -153,15 +155,11 @@ bool Scheduler::Step() {
 }
 
 Plan Scheduler::MakePlan(bool admission_open) {
-  tenants_.views.clear();
-  for (auto& [id, tenant] : tenants_.by_id) {
-    tenant.index = static_cast<int>(tenants_.views.size());
-    tenants_.views.push_back(tenant.view);
-  }
+  tenants_.Number(sequences_);
   views_.clear();
   for (const auto& sequence : sequences_) {
     SequenceView view{sequence->stage, sequence->submission};
-    view.tenant = tenants_.Of(*sequence).index;
+    view.tenant = sequence->tenant;
     view.priority = sequence->request->priority;
     view.prompt_left = std::ssize(sequence->to_prefill()) - sequence->prefilled;
     view.work_left = sequence->work_left();
@@ -194,16 +192,45 @@ void Scheduler::TakeIn() {
 
 // A tenant that comes, or comes back, has no claim on what others got meanwhile.
 void Scheduler::Tenants::Enter(const Sequence& sequence) {
-  double least = by_id.empty() ? 0 : INFINITY;
-  for (const auto& [id, tenant] : by_id) least = std::min(least, tenant.view.prefilled);
+  TenantView least{.prefilled = INFINITY, .decoded = INFINITY};
+  for (const auto& [id, tenant] : by_id) {
+    least.prefilled = std::min(least.prefilled, tenant.view.prefilled);
+    least.decoded = std::min(least.decoded, tenant.view.decoded);
+  }
+  if (by_id.empty()) least = {};
   const auto [place, is_new] = by_id.try_emplace(sequence.request->tenant);
-  if (is_new) place->second.view.prefilled = least;
+  if (is_new) place->second.view = least;
   place->second.view.weight = sequence.request->weight;
   ++place->second.sequences;
 }
 
 void Scheduler::Tenants::Leave(const Sequence& sequence) {
   if (--Of(sequence).sequences == 0) by_id.erase(sequence.request->tenant);
+}
+
+void Scheduler::Tenants::Number(const Sequences& sequences) {
+  views.clear();
+  for (auto& [id, tenant] : by_id) {
+    tenant.index = static_cast<int>(views.size());
+    views.push_back(tenant.view);
+  }
+  for (const auto& sequence : sequences) sequence->tenant = Of(*sequence).index;
+}
+
+void Scheduler::Tenants::ForgoTokens(const Sequences& sequences) {
+  if (by_id.size() < 2) return;
+  double least = INFINITY;
+  for (auto& [id, tenant] : by_id) tenant.decodes = false;
+  for (const auto& sequence : sequences) {
+    if (sequence->stage != Stage::kDecode) continue;
+    Tenant& tenant = Of(*sequence);
+    tenant.decodes = true;
+    least = std::min(least, tenant.view.decoded);
+  }
+  for (auto& [id, tenant] : by_id) {
+    if (!tenant.decodes && least < INFINITY)
+      tenant.view.decoded = std::max(tenant.view.decoded, least);
+  }
 }
 
 void Scheduler::DropCancelled() {
@@ -305,6 +332,7 @@ void Scheduler::Decode() {
     decoding_.push_back(sequence.get());
   }
   if (decoding_.empty()) return;
+  ChooseTurns();
   const Timer timer;
   try {
     step_.Run(decoding_);
@@ -318,9 +346,38 @@ void Scheduler::Decode() {
   pacing_.loops += step_.plan().recurrences;
   pacing_.step_seconds += timer.Seconds();
   for (size_t i = 0; i < decoding_.size(); ++i) {
+    Sequence& sequence = *decoding_[i];
+    const int64_t context = sequence.committed;
+    const size_t reported = sequence.reported;
     step_.Absorb(i);
-    Deliver(*decoding_[i]);
+    Deliver(sequence);
+    if (sequence.reported == reported) continue;
+    sequence.last_token = counters_.steps;
+    if (turns_.turns[i] != Turn::kDue) continue;
+    TenantView& tenant = tenants_.Of(sequence).view;
+    tenant.decoded += static_cast<double>(sequence.reported - reported) *
+                      TokenCharge(step_.cost(), context) / tenant.weight;
   }
+  tenants_.ForgoTokens(sequences_);
+}
+
+void Scheduler::ChooseTurns() {
+  turn_views_.clear();
+  for (const Sequence* sequence : decoding_) {
+    const BranchTree& tree = sequence->decoder->tree();
+    const auto rows = std::count_if(tree.active().begin(), tree.active().end(),
+                                    [&](int32_t branch) { return tree[branch].advancing; });
+    turn_views_.push_back({sequence->tenant, sequence->request->priority, sequence->last_token,
+                           static_cast<int>(rows), sequence->committed});
+  }
+  ScheduleTurns(turn_views_, tenants_.views, step_.cost(), turns_);
+  size_t taking_part = 0;
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    if (turns_.turns[i] == Turn::kWaits) continue;
+    decoding_[taking_part] = decoding_[i];
+    turns_.turns[taking_part++] = turns_.turns[i];
+  }
+  decoding_.resize(taking_part);
 }
 
 // Hands over what is new, and ends the sequence when nothing more comes.

@@ -4,6 +4,7 @@
 // read streams. Each choice of a request is a Sequence (sequence.h), and these are the parts:
 //
 //   schedule.h     the policy: what comes next, as a pure function of a view of all sequences
+//   turns.h        the policy of a step: whose sequences take part in it
 //   admission.h    sequences are admitted, preempted (swapped out) and resumed (swapped in)
 //   prefill.h      chunked prefill of one prompt at a time
 //   decode_step.h  one step with rows of all sequences that decode
@@ -40,6 +41,7 @@
 #include "engine/schedule/prefill.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/turns.h"
 #include "engine/token_stream.h"
 #include "kv/ledger.h"
 #include "loopspec/metrics.h"
@@ -81,6 +83,7 @@ class Scheduler {
     TenantView view;
     int index = 0;  // in views
     int sequences = 0;
+    bool decodes = false;  // has a sequence that decodes, in the step at hand
   };
   struct Tenants {
     std::unordered_map<uint64_t, Tenant> by_id;
@@ -89,6 +92,10 @@ class Scheduler {
     Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.request->tenant); }
     void Enter(const Sequence& sequence);
     void Leave(const Sequence& sequence);
+    // Makes the views, and tells each sequence its tenant's place among them.
+    void Number(const Sequences& sequences);
+    // A tenant that decodes nothing has no claim on the tokens that others get meanwhile.
+    void ForgoTokens(const Sequences& sequences);
   };
   // What other threads write or read.
   struct Shared {
@@ -114,6 +121,7 @@ class Scheduler {
   void Preempt(Sequence& sequence);
 
   void Decode();
+  void ChooseTurns();  // leaves in decoding_ those that take part in the step
   void Deliver(Sequence& sequence);
   void End(Sequence& sequence, FinishReason reason, const std::string& error = {});
   // Calls part(), whose error ends the sequence. False when it did.
@@ -134,6 +142,8 @@ class Scheduler {
   Tenants tenants_;
   std::vector<SequenceView> views_;  // of sequences_, for the plan at hand
   std::vector<Sequence*> decoding_;  // in the step at hand
+  std::vector<TurnView> turn_views_;
+  TurnSchedule turns_;
   EngineMetrics counters_;
 
   const std::shared_ptr<Wakeup> wakeup_ = std::make_shared<Wakeup>();

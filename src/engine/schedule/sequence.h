@@ -25,6 +25,8 @@ struct Sequence {
   std::shared_ptr<DecodeObserver> observer;  // keeps its statistics
 
   Stage stage = Stage::kWaiting;
+  int tenant = 0;                     // index among the tenants of the scheduling step at hand
+  int64_t last_token = 0;             // the step that gave it its last token
   std::unique_ptr<LoopSpec> decoder;  // from admission on
   PagePlanes reads;                   // planes that its text depends on
   PagePlanes prompt_planes;           // that its pages of the prompt hold, prefilled or found

@@ -984,6 +984,65 @@ TEST(Scheduler, SharesGetTheirPart) {
   EXPECT_EQ(Read(*light)[0].ids.size(), 1u);
 }
 
+// Tokens that each share gets in so many steps.
+std::map<uint64_t, int64_t> TokensByShare(
+    Scheduler& scheduler, const std::map<uint64_t, std::vector<std::shared_ptr<TokenStream>>>& of,
+    int steps) {
+  std::map<uint64_t, int64_t> tokens;
+  for (int step = 0; step < steps; ++step) {
+    scheduler.Step();
+    for (const auto& [share, streams] : of) {
+      for (const auto& stream : streams) {
+        StreamEvent event;
+        while (IsEvent(stream->Next(event, std::chrono::milliseconds(0))))
+          tokens[share] += event.status == Stream::Status::kToken ? 1 : 0;
+      }
+    }
+  }
+  return tokens;
+}
+
+// Shares divide the tokens by weight, however many answers each has, with drafts and without.
+TEST(Scheduler, SharesDivideTheTokens) {
+  struct Case {
+    int mine, others;  // answers
+    double weight;     // of the others
+  };
+  for (const std::vector<int>& depths : {std::vector<int>{}, std::vector<int>{1, 2}}) {
+    for (const Case c : {Case{1, 31, 1}, Case{4, 28, 1}, Case{16, 16, 3}, Case{24, 8, 3}}) {
+      FakeModel model(6, FakeShape::kNear, kRecurrence);
+      WatchedBackend backend(model, 256, 64 * 600);
+      SchedulerOptions options;
+      options.max_running = 32;
+      options.first_tokens = 0;
+      options.short_wait = INFINITY;
+      options.cost = RowsCost();
+      // Every row costs as much as every other: nothing is to be lent.
+      for (size_t i = 0; i < StepCost::kRows.size(); ++i)
+        options.cost.recurrence[i] = StepCost::kRows[i];
+      Scheduler scheduler(backend, options);
+      std::map<uint64_t, std::vector<std::shared_ptr<TokenStream>>> streams;
+      const auto request = [&](uint32_t i) {
+        ResolvedRequest made = Plain(10, 900, i);
+        made.depths = depths;
+        return made;
+      };
+      uint32_t i = 0;
+      for (; i < static_cast<uint32_t>(c.others); ++i)
+        streams[2].push_back(scheduler.Submit(OfShare(request(i), 2, c.weight)));
+      TokensByShare(scheduler, streams, 40);
+      for (; i < static_cast<uint32_t>(c.others + c.mine); ++i)
+        streams[1].push_back(scheduler.Submit(OfShare(request(i), 1)));
+      TokensByShare(scheduler, streams, 100);  // the prompts
+      auto tokens = TokensByShare(scheduler, streams, 300);
+      EXPECT_GT(tokens[1], 100);
+      EXPECT_NEAR(static_cast<double>(tokens[2]) / static_cast<double>(tokens[1]), c.weight,
+                  c.weight / 20)
+          << c.mine << " beside " << c.others << ", " << depths.size() << " proposals";
+    }
+  }
+}
+
 // Requests of all kinds and of one to three choices, of three shares, that take each other's places
 // all the time.
 TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
@@ -993,6 +1052,7 @@ TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
     SchedulerOptions options;
     options.max_running = 9;
     options.short_wait = 0;
+    options.cost = RowsCost();  // so that sequences wait for their turn
     Scheduler scheduler(backend, options);
     std::vector<std::shared_ptr<TokenStream>> streams;
     std::mt19937 random(3);
