@@ -23,10 +23,13 @@ struct BatchOptions {
   std::string input, output, order = "input";
   bool chat = false;
   int max_tokens = 0;  // of plain prompts; 0: as the server does
+  SamplingOptions sampling;
+  uint64_t seed = 0;
 };
 
 void RunBatch(const BatchOptions& options) {
   CatchInterrupt();
+  const serve::BatchDefaults defaults = {options.sampling.Said(), options.seed};
   std::vector<serve::BatchLine> lines = serve::ReadBatch(
       ReadInput(options.input), NameOfInput(options.input), {options.chat, options.max_tokens});
   const size_t all = lines.size();
@@ -48,7 +51,7 @@ void RunBatch(const BatchOptions& options) {
   ProgressLine progress(0.5);
   const auto total = static_cast<int64_t>(lines.size());
   const auto [answered, errors] = serve::AnswerBatch(
-      std::make_shared<Engine>(engine), lines, output, in_order,
+      std::make_shared<Engine>(engine), lines, defaults, output, in_order,
       [&](const serve::BatchCounts& counts) {
         progress.Show("batch", static_cast<int64_t>(counts.done), total, "requests");
         return !Interrupted();
@@ -91,12 +94,23 @@ void AddBatchCommand(Command app) {
                  "Maximum tokens to generate for a prompt; default: as the server has it")
       .Range(1, 1 << 30)
       .TypeName("N");
+  command
+      .AddOption("--seed", options->seed,
+                 "Seed of the first line, the next number for each further one: same file and "
+                 "seed, same bytes")
+      .ShowDefault();
   options->model.AddTo(command);
+  options->sampling.AddTo(command);
   command
       .AddOption("--depths", options->depths,
                  "Proposal depths, such as 1,2; given several times, requests may choose")
       .OneValueEach();
   command.SetFooter(
+      "\nOptions of sampling, --seed and variables hold for what a line does not say itself. "
+      "Without "
+      "them a prompt is\nsampled as the model's generation_config.json asks, greedily where it "
+      "does "
+      "not; a request in OpenAI's form has\nOpenAI's temperature of 1 there, as over HTTP.\n"
       "\nExample:\n"
       "  loopspec batch -m models/ouro-demo --input requests.jsonl --output results.jsonl");
   command.SetAction([options] { RunBatch(*options); });

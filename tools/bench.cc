@@ -239,7 +239,7 @@ void RunBench(const BenchOptions& options) {
   AssumedAcceptance assumed;
   if (!options.assume.empty()) assumed = ParseAssumedRates(options.assume, model.spec.recurrence);
   Request request;
-  request.sampling = options.sampling.Get();
+  request.sampling = options.sampling.Over({});
   CheckSamplingParams(*request.sampling, model.spec.vocab);
   request.seed = options.seed;
   request.ignore_eos = options.ignore_eos || !options.assume.empty();
@@ -354,7 +354,7 @@ void AddBenchCommand(Command app) {
   command.AddOption("--tokenizer", options->tokenizer,
                     "Folder of another model whose tokenizer and chat template to use");
   options->model.AddTo(command);
-  options->sampling.AddTo(command);
+  options->sampling.AddTo(command, false);
   command
       .AddOption("--seed", options->seed,
                  "Seed of sampling. Cascade text depends on it and on the depths, coupled text on "

@@ -162,7 +162,7 @@ class Conversation {
       Fail("the conversation fills the context of {} tokens: /clear starts anew", context_);
     request.max_tokens = static_cast<int>(
         options_.max_tokens ? std::min<int64_t>(*options_.max_tokens, room) : room);
-    request.sampling = options_.sampling.Get();
+    request.sampling = options_.sampling.Over(engine_.facts().sampling);
     request.seed = options_.seed + static_cast<uint64_t>(messages_.size());
     request.progress = true;
     options_.decode.Apply(request);

@@ -80,7 +80,6 @@ Request MakeRequest(const GenerateOptions& options, const LoadedModel& loaded) {
   }
   Request request;
   request.tokens = PromptTokens(options, loaded);
-  request.sampling = options.sampling.Get();
   request.seed = options.seed;
   request.max_tokens = options.max_tokens;
   request.stop = options.stop;
@@ -168,9 +167,11 @@ void RunGenerate(const GenerateOptions& options) {
   CatchInterrupt();
   if (!options.trace.empty()) CheckOutputFile(options.trace, "--trace");
   const auto loaded = std::make_shared<const LoadedModel>(options.model.ToEngineOptions());
-  const Request request = MakeRequest(options, *loaded);
+  const SaidSampling said = options.sampling.Said();
+  Request request = MakeRequest(options, *loaded);
   Engine engine = EngineFor(options, request, loaded);
   const ModelFacts& facts = engine.facts();
+  request.sampling = said.Over(facts.sampling);
   Printer printer(options, facts.has_tokenizer);
   ProgressLine progress(kQuietSeconds);
   Result generated = engine.Generate(

@@ -91,8 +91,17 @@ void AddSamplingNumbers(Command command, SamplingParams& params, const std::stri
   }
 }
 
-void SamplingOptions::AddTo(Command command) {
-  AddSamplingNumbers(command, params, "Sampling", [](const SamplingField&) { return true; });
+void SamplingOptions::AddTo(Command command, bool models_own) {
+  for (const SamplingField& field : SamplingFields()) {
+    std::visit(
+        [&](auto member) {
+          const std::string value = field.Shown(params);
+          given_.push_back(command.AddOption(OptionOf(field.name), params.*member, field.help)
+                               .Group("Sampling")
+                               .ShowDefault(models_own ? "the model's, else " + value : value));
+        },
+        field.member);
+  }
   const auto add = [&](const char* name, auto& value, const char* help) {
     return command.AddOption(name, value, help).Group("Sampling");
   };
@@ -106,10 +115,15 @@ void SamplingOptions::AddTo(Command command) {
       .ShowDefault();
 }
 
-SamplingParams SamplingOptions::Get() const {
-  SamplingParams out = params;
-  out.sampler = ValueOf(kSamplers, sampler);
-  out.later = ValueOf(kLaterProposals, later);
+SaidSampling SamplingOptions::Said() const {
+  SaidSampling said;
+  for (size_t i = 0; i < given_.size(); ++i) {
+    const SamplingField& field = SamplingFields()[i];
+    if (given_[i].Count() > 0) said.Set(field, field.Get(params));
+  }
+  said.SetSampler(ValueOf(kSamplers, sampler));
+  said.SetLater(ValueOf(kLaterProposals, later));
+  std::vector<TokenBias> biases;
   for (const std::string& entry : bias) {
     TokenBias parsed;
     const size_t equals = entry.find('=');
@@ -119,13 +133,14 @@ SamplingParams SamplingOptions::Get() const {
       parsed.bias = std::strtof(entry.c_str() + equals + 1, &end);
       if (error == std::errc() && at == entry.data() + equals &&
           end != entry.c_str() + equals + 1 && *end == '\0') {
-        out.bias.push_back(parsed);
+        biases.push_back(parsed);
         continue;
       }
     }
     Fail("--logit-bias {}: expected ID=BIAS, such as 42=-5", entry);
   }
-  return out;
+  said.SetBias(std::move(biases));
+  return said;
 }
 
 void DecodeOptions::AddTo(Command command) {

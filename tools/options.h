@@ -10,6 +10,7 @@
 #include "decode/request.h"
 #include "engine/load/calibration.h"
 #include "engine/load/loaded_model.h"
+#include "fields/choices.h"
 #include "fields/sampling_fields.h"
 #include "loopspec/loopspec.h"
 
@@ -42,15 +43,23 @@ struct ModelOptions {
 void AddSamplingNumbers(Command command, SamplingParams& params, const std::string& heading,
                         const std::function<bool(const SamplingField&)>& wanted);
 
-// --temperature and its kin.
+// --temperature and the other options of sampling. What is not given is the model's own choice
+// (generation_config.json), and greedy where the model makes none.
 struct SamplingOptions {
   SamplingParams params;
-  std::string sampler = "cascade";
-  std::string later = "gated";
+  std::string sampler = kSamplers[0].name;
+  std::string later = kLaterProposals[0].name;
   std::vector<std::string> bias;
 
-  void AddTo(Command command);
-  SamplingParams Get() const;
+  // `models_own`: the help says that defaults are the model's own.
+  void AddTo(Command command, bool models_own = true);
+  // What the command line, the variables and the settings say.
+  SaidSampling Said() const;
+  // The same over what the model asks for.
+  SamplingParams Over(const SamplingParams& models_own) const { return Said().Over(models_own); }
+
+ private:
+  std::vector<Option> given_;  // one for each of SamplingFields
 };
 
 // --decode, --depths, --max-rows, --group, --early.

@@ -174,7 +174,8 @@ SamplingParams SaidSampling::Over(SamplingParams others) const {
     if (Says(field)) field.Set(others, field.Get(said_));
   }
   if (sampler_) others.sampler = *sampler_;
-  others.bias = said_.bias;
+  if (later_) others.later = *later_;
+  if (!said_.bias.empty()) others.bias = said_.bias;
   return others;
 }
 

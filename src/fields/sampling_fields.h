@@ -60,6 +60,7 @@ class SaidSampling {
  public:
   void Set(const SamplingField& field, double value);
   void SetSampler(Sampler sampler) { sampler_ = sampler; }
+  void SetLater(LaterProposal later) { later_ = later; }
   void SetBias(std::vector<TokenBias> bias) { said_.bias = std::move(bias); }
 
   // Whether the field was said.
@@ -72,6 +73,7 @@ class SaidSampling {
  private:
   SamplingParams said_;
   std::optional<Sampler> sampler_;
+  std::optional<LaterProposal> later_;
   uint64_t marks_ = 0;  // one bit for each of SamplingFields
 };
 

@@ -1,6 +1,8 @@
 // loopspec batch from outside: requests as OpenAI's batches have them, answers likewise.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/tools/batch_cases.h"
 #include "tests/tools/cli.h"
 
@@ -145,6 +147,74 @@ TEST(Batch, TakesPlainPrompts) {
   ASSERT_EQ(out.size(), 3u);
   EXPECT_EQ(out[2]["custom_id"], "line-4");
   for (const Json& line : out) EXPECT_EQ(line["response"]["status_code"], 200) << line.dump();
+}
+
+// The texts of a batch of plain prompts, with more arguments and variables.
+std::vector<std::string> PlainTexts(const std::string& input, const std::vector<std::string>& more,
+                                    const RunOptions& options = {}) {
+  std::vector<std::string> arguments = Arguments(input, "-");
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const RunResult run = Call(arguments, options);
+  EXPECT_EQ(run.code, 0) << run.err;
+  std::vector<std::string> texts;
+  for (const Json& line : JsonLines(run.out))
+    texts.push_back(line["response"]["body"]["choices"][0]["text"]);
+  return texts;
+}
+
+// One default in all commands: greedy where the model does not ask for anything else.
+TEST(Batch, APromptIsSampledAsGenerateDoes) {
+  const Scratch scratch;
+  const std::string input = scratch.Write("in.txt", "Once upon a time\nThe cat\n");
+  const auto generate = [](const std::string& prompt, std::vector<std::string> more) {
+    more.insert(more.begin(), {"-m", OuroDemo(), "--threads", "1", "-p", prompt, "-n", "20"});
+    return Generate(more)["text"].get<std::string>();
+  };
+  EXPECT_EQ(PlainTexts(input, {"-n", "20"}),
+            (std::vector<std::string>{generate("Once upon a time", {}), generate("The cat", {})}));
+  // Line by line the seeds that follow; by options and by variables.
+  const std::vector<std::string> sampled = {
+      generate("Once upon a time", {"--temperature", "1.5", "--top-k", "40", "--seed", "7"}),
+      generate("The cat", {"--temperature", "1.5", "--top-k", "40", "--seed", "8"})};
+  EXPECT_EQ(PlainTexts(input, {"-n", "20", "--temperature", "1.5", "--top-k", "40", "--seed", "7"}),
+            sampled);
+  RunOptions variables;
+  variables.environment = {
+      {"LOOPSPEC_TEMPERATURE", "1.5"}, {"LOOPSPEC_TOP_K", "40"}, {"LOOPSPEC_SEED", "7"}};
+  EXPECT_EQ(PlainTexts(input, {"-n", "20"}, variables), sampled);
+}
+
+TEST(Batch, TheSameFileAndSeedAreTheSameBytes) {
+  const Scratch scratch;
+  std::string requests;
+  for (int i = 0; i < 6; ++i) requests += "Tom has a cat\n";
+  requests += BatchRequest("own", "/v1/completions",
+                           {{"prompt", "Lily"}, {"max_tokens", 12}, {"temperature", 0.5}});
+  requests +=
+      BatchRequest("open", "/v1/chat/completions",
+                   {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}, {"max_tokens", 12}});
+  requests += BatchRequest("other", "/generate",
+                           {{"text", "Lily"}, {"sampling_params", {{"max_new_tokens", 12}}}});
+  const std::string input = scratch.Write("in.jsonl", requests);
+  const auto run = [&](const std::string& name, const std::string& seed) {
+    std::vector<std::string> arguments = Arguments(input, scratch / name);
+    arguments.insert(arguments.end(), {"-n", "12", "--temperature", "1.2", "--seed", seed});
+    const RunResult result = Call(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Slurp(scratch / name);
+  };
+  const std::string first = run("first", "5");
+  EXPECT_EQ(JsonLines(first).size(), 9u);
+  EXPECT_EQ(run("second", "5"), first);
+  EXPECT_NE(run("third", "6"), first);
+  // The same prompt in six lines is drawn six times.
+  std::set<std::string> texts;
+  for (const Json& line : JsonLines(first)) {
+    EXPECT_EQ(line["response"]["status_code"], 200) << line.dump();
+    if (line["response"]["body"].contains("choices"))
+      texts.insert(line["response"]["body"]["choices"][0].dump());
+  }
+  EXPECT_GT(texts.size(), 5u);
 }
 
 TEST(Batch, RefusesWhatCannotBeABatch) {

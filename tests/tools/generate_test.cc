@@ -256,6 +256,34 @@ TEST(GenerateSampling, CascadeTextDoesNotDependOnTheRowBudget) {
   }
 }
 
+// A link to every file of the demo model, and a generation_config.json of its own.
+std::string DemoThatAsksFor(const Scratch& scratch, const Json& config) {
+  const std::filesystem::path folder = scratch.path() / "asking";
+  std::filesystem::create_directory(folder);
+  for (const auto& entry : std::filesystem::directory_iterator(OuroDemo()))
+    std::filesystem::create_symlink(entry.path(), folder / entry.path().filename());
+  scratch.Write("asking/generation_config.json", config.dump());
+  return folder.string();
+}
+
+TEST(GenerateSampling, IsWhatTheModelAsksFor) {
+  const Scratch scratch;
+  const std::string model =
+      DemoThatAsksFor(scratch, {{"do_sample", true}, {"temperature", 1.5}, {"top_k", 30}});
+  const auto ids = [&](const std::string& folder, std::vector<std::string> more) {
+    more.insert(more.begin(), {"-m", folder, "-p", kStory, "-n", "24", "--ignore-eos"});
+    return Ids(Generate(more));
+  };
+  const auto greedy = ids(OuroDemo(), {});
+  const auto asked = ids(OuroDemo(), {"--temperature", "1.5", "--top-k", "30"});
+  EXPECT_NE(asked, greedy);
+  EXPECT_EQ(ids(model, {}), asked);
+  // What is said comes before what the model asks for, option by option.
+  EXPECT_EQ(ids(model, {"--temperature", "0"}), greedy);
+  EXPECT_EQ(ids(model, {"--top-k", "5"}),
+            ids(OuroDemo(), {"--temperature", "1.5", "--top-k", "5"}));
+}
+
 TEST(GenerateSampling, SeedsRepeatAndDiffer) {
   std::set<std::vector<int>> seen;
   for (const char* seed : {"0", "1", "2"}) {

@@ -17,6 +17,7 @@ CompletionAnswer::Setup::Setup(const CompletionRequest& request, const CallConte
   write.logprobs = request.asked.logprobs;
   write.token_details = request.token_details;
   write.trace = request.asked.trace;
+  write.reproducible = context.reproducible;
   write.usage_in_stream = request.include_usage;
   write.usage_in_every_event = request.include_usage && request.usage_in_every_event;
   if (!request.asked.ignore_eos) own_ends = context.engine->facts().eos_ids;

@@ -97,14 +97,14 @@ void CheckScores(const CompletionRequest& request, int64_t prompt_tokens, int64_
 }
 
 // All but the prompt and what depends on its length.
-Request ToRequest(const CompletionRequest& from, const SamplingParams& defaults) {
+Request ToRequest(const CompletionRequest& from, const CallContext& context) {
   Request to = from.asked;
-  to.sampling = from.sampling.Over(defaults);
+  to.sampling = from.sampling.Over(context.sampling.value_or(context.engine->facts().sampling));
   if (from.likeliest) {
     to.sampling->temperature = 0;
     to.sampling->top_p = 1;
   }
-  if (!to.seed) to.seed = RandomSeed();
+  if (!to.seed) to.seed = context.seed ? *context.seed : RandomSeed();
   to.hide_stop_tokens = true;
   if (from.echo) to.prompt_logprobs = to.logprobs;
   return to;
@@ -159,7 +159,7 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   for (const TokenBias& entry : request.sampling.said().bias)
     CheckIds({entry.token}, "logit_bias", facts.vocab);
   CheckIds(request.asked.stop_tokens, "stop_token_ids", facts.vocab);
-  const Request common = ToRequest(request, context.sampling.value_or(facts.sampling));
+  const Request common = ToRequest(request, context);
 
   TextCall call;
   call.stream = request.stream;

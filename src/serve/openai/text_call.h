@@ -61,8 +61,10 @@ struct CallContext {
   std::shared_ptr<const Engine> engine;
   std::string model;                       // its name in answers
   std::optional<SamplingParams> sampling;  // where a request says nothing; none: the model's own
+  std::optional<uint64_t> seed = {};       // the same; none: a random one
   std::string id;                          // a fresh name for the answer
   int64_t created = 0;                     // seconds since 1970
+  bool reproducible = false;               // nothing in the answer but what the request decides
   int max_tokens_limit = 0;                // tokens of an answer at most; 0: what the context holds
   int64_t max_scores = 0;                  // log-probabilities of echoed prompts at most
   bool keep_prompt = false;                // the log wants its text

@@ -154,14 +154,16 @@ size_t CountStarts(std::string_view piece) {
   return count;
 }
 
-OrderedJson UsageJson(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+OrderedJson UsageJson(const Usage& usage, bool reproducible) {
+  OrderedJson json = {{"prompt_tokens", usage.prompt_tokens},
+                      {"completion_tokens", usage.completion_tokens},
+                      {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  if (!reproducible) json["prompt_tokens_details"] = {{"cached_tokens", usage.cached_tokens}};
+  return json;
 }
 
-OrderedJson SummaryJson(const RunSummary& summary) {
+OrderedJson SummaryJson(const RunSummary& summary, bool reproducible) {
+  if (reproducible) return {{"seed", summary.seed}};
   return {{"accepted", summary.accepted},
           {"fallback", summary.fallback},
           {"early", summary.early},
@@ -200,8 +202,8 @@ OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart*
   }
   OrderedJson body = HeadJson(head, false);
   body["choices"] = std::move(list);
-  body["usage"] = UsageJson(usage);
-  body["loopspec"] = SummaryJson(summary);
+  body["usage"] = UsageJson(usage, options.reproducible);
+  body["loopspec"] = SummaryJson(summary, options.reproducible);
   return body;
 }
 
@@ -248,9 +250,11 @@ OrderedJson GenerateJson(const ResponseHead& head, const ChoicePart& choice, con
   OrderedJson info = {{"id", head.id},
                       {"finish_reason", std::move(finish)},
                       {"prompt_tokens", usage.prompt_tokens},
-                      {"completion_tokens", usage.completion_tokens},
-                      {"cached_tokens", usage.cached_tokens},
-                      {"e2e_latency", seconds}};
+                      {"completion_tokens", usage.completion_tokens}};
+  if (!options.reproducible) {
+    info["cached_tokens"] = usage.cached_tokens;
+    info["e2e_latency"] = seconds;
+  }
   if (options.logprobs) {
     const auto triple = [&](double logprob, int32_t id) {
       return OrderedJson::array({Logprob(logprob), id, TokenText(options.pieces(id))});
@@ -267,14 +271,19 @@ OrderedJson GenerateJson(const ResponseHead& head, const ChoicePart& choice, con
     info["output_token_logprobs"] = std::move(tokens);
     if (*options.logprobs > 0) info["output_top_logprobs"] = std::move(top);
   }
-  if (summary != nullptr) info["loopspec"] = SummaryJson(*summary);
+  if (summary != nullptr) info["loopspec"] = SummaryJson(*summary, options.reproducible);
   OrderedJson body = {{"text", choice.whole_text}, {"output_ids", choice.ids}};
   AddDetails(choice, options, body);
   body["meta_info"] = std::move(info);
   return body;
 }
 
-OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t created) {
+OrderedJson ModelJson(const ModelFacts& facts, const SamplingParams& served,
+                      const std::string& name, int64_t created) {
+  const auto sampling = [](const SamplingParams& params) {
+    return ToJson(params,
+                  [](const SamplingField& field) { return field.generation_config.has_value(); });
+  };
   return {{"id", name},
           {"object", "model"},
           {"created", created},
@@ -287,9 +296,8 @@ OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t 
             {"recurrences", facts.recurrences},
             {"trained_recurrence", facts.trained_recurrence},
             {"depths", facts.depths},
-            {"sampling", ToJson(facts.sampling, [](const SamplingField& field) {
-               return field.generation_config.has_value();
-             })}}}};
+            {"sampling", sampling(served)},
+            {"models_own_sampling", sampling(facts.sampling)}}}};
 }
 
 OrderedJson TokenizerInfoJson(const ModelFacts& facts) {

@@ -65,10 +65,12 @@ struct WriteOptions {
   bool trace = false;
   bool usage_in_stream = false;       // an event with the counts after the last choice's end
   bool usage_in_every_event = false;  // and the counts so far in every other
+  // Only what the request decides: no times, and no counts of what the cache and the schedule did.
+  bool reproducible = false;
 };
 
-OrderedJson UsageJson(const Usage& usage);
-OrderedJson SummaryJson(const RunSummary& summary);
+OrderedJson UsageJson(const Usage& usage, bool reproducible = false);
+OrderedJson SummaryJson(const RunSummary& summary, bool reproducible = false);
 OrderedJson ErrorJson(const ApiError& error);
 
 OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart* const> choices,
@@ -86,7 +88,9 @@ OrderedJson UsageEvent(const ResponseHead& head, const Usage& usage);
 OrderedJson GenerateJson(const ResponseHead& head, const ChoicePart& choice, const Usage& usage,
                          const RunSummary* summary, double seconds, const WriteOptions& options);
 
-OrderedJson ModelJson(const ModelFacts& facts, const std::string& name, int64_t created);
+// `served`: what holds for a request that says nothing of sampling.
+OrderedJson ModelJson(const ModelFacts& facts, const SamplingParams& served,
+                      const std::string& name, int64_t created);
 OrderedJson TokenizerInfoJson(const ModelFacts& facts);
 
 // What routers ask of a replica, in SGLang's words; `name` is the model's.

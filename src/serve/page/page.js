@@ -48,7 +48,7 @@ function showModel(model, tokenizer) {
   const name = model.id.split('/').pop();
   document.title = `${name} · loopspec`;
   $('model').textContent = `${name} · ${page.model.recurrence} recurrences · ${count(page.model.context, 'token')} of context`;
-  showDefaults(page.model, model.loopspec.sampling);
+  showDefaults(page.model, model.loopspec.models_own_sampling ?? model.loopspec.sampling);
   $('prompt').placeholder = page.model.chat ? 'Write a message' : 'Begin a text, the model continues it';
   $('prompt-label').textContent = page.model.chat ? 'Your message' : 'The beginning of a text';
   page.conversation.model ||= model.id;

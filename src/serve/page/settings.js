@@ -85,7 +85,7 @@ export function decodeBody(model, decode) {
   const body = { model: model.id, stream: true, token_details: true, trace: checked('watch'), decode, sampler: $('sampler').value };
   for (const field of SAMPLING) {
     if ($(field).value !== '') body[field] = Number($(field).value);
-    else if (field === 'temperature' && $(field).placeholder !== '') body[field] = Number($(field).placeholder); // not OpenAI's 1
+    else if (field === 'temperature' && $(field).placeholder !== '') body[field] = Number($(field).placeholder); // what is shown, not OpenAI's 1
   }
   if (decode === 'loopspec' && model.depths.length > 1) body.depths = chosenDepths();
   if (checked('probabilities')) Object.assign(body, model.chat ? { logprobs: true, top_logprobs: TOP } : { logprobs: TOP });

@@ -60,6 +60,7 @@ BatchLine ReadLine(const PlainPrompts& plain, const std::string& text, int numbe
     }
     std::string prompt = text;
     if (text[0] == '"') prompt = ParseJson(text, "the line").get<std::string>();
+    line.plain = true;
     line.url = plain.chat ? "/v1/chat/completions" : "/v1/completions";
     line.body = PlainBody(plain, prompt);
   } catch (const std::exception& error) {
@@ -212,9 +213,9 @@ class LineWriter final : public ResponseWriter {
 
 class Batch {
  public:
-  Batch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines, BatchOutput& output,
-        bool in_order)
-      : lines_(lines), results_(lines, output, in_order), service_([] {
+  Batch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines,
+        const BatchDefaults& defaults, BatchOutput& output, bool in_order)
+      : lines_(lines), defaults_(defaults), results_(lines, output, in_order), service_([] {
           ServiceOptions service;
           service.log.file = "/dev/null";
           return service;
@@ -246,9 +247,16 @@ class Batch {
     HttpRequest request;
     request.method = "POST";
     request.path = line.url;
-    request.headers = {{"Host", "localhost"}, {"Content-Type", "application/json"}};
+    const std::string name = fmt::format("batch-{}", line.number);
+    request.headers = {
+        {"Host", "localhost"}, {"Content-Type", "application/json"}, {"X-Request-Id", name}};
     request.body = line.body;
-    service_.Handle(std::move(request), std::move(writer));
+    CallDefaults defaults;
+    defaults.sampling = defaults_.sampling;
+    defaults.models_own = line.plain;
+    defaults.seed = defaults_.seed + static_cast<uint64_t>(line.number) - 1;
+    defaults.id = name;
+    service_.Handle(std::move(request), std::move(writer), std::move(defaults));
   }
 
   void Finish(size_t index, std::string text, bool error) {
@@ -258,6 +266,7 @@ class Batch {
   }
 
   const std::vector<BatchLine>& lines_;
+  const BatchDefaults& defaults_;
   BatchResults results_;
   Service service_;
   const std::shared_ptr<BatchQueue> queue_ = std::make_shared<BatchQueue>();
@@ -290,9 +299,9 @@ std::vector<BatchLine> ReadBatch(std::string_view file, const std::string& name,
 }
 
 BatchCounts AnswerBatch(std::shared_ptr<Engine> engine, const std::vector<BatchLine>& lines,
-                        BatchOutput& output, bool in_order,
+                        const BatchDefaults& defaults, BatchOutput& output, bool in_order,
                         const std::function<bool(const BatchCounts& counts)>& go_on) {
-  return Batch(std::move(engine), lines, output, in_order).Run(go_on);
+  return Batch(std::move(engine), lines, defaults, output, in_order).Run(go_on);
 }
 
 }  // namespace loopspec::serve

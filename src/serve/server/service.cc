@@ -149,6 +149,7 @@ struct Service::Call {
   std::chrono::steady_clock::time_point start;
   bool logged = true;
   double weight = 1;  // of its share
+  CallDefaults defaults;
 
   RequestRecord Record() const {
     RequestRecord record;
@@ -283,8 +284,14 @@ Service::Call Service::Begin(const HttpRequest& head) const {
 }
 
 void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+  Handle(std::move(request), std::move(writer), {});
+}
+
+void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer,
+                     CallDefaults defaults) {
   std::string body = std::move(request.body);
   Call call = Begin(request);
+  call.defaults = std::move(defaults);
   call.request.body = std::move(body);
   call.writer = std::move(writer);
   try {
@@ -463,9 +470,14 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
     CallContext context;
     context.engine = setup.engine;
     context.model = ModelName();
-    context.sampling = ServedSampling(setup.engine->facts());
-    context.id = RandomName();
-    context.created = std::time(nullptr);
+    const ModelFacts& facts = setup.engine->facts();
+    const CallDefaults& defaults = call.defaults;
+    context.sampling =
+        defaults.sampling.Over(defaults.models_own ? facts.sampling : ServedSampling(facts));
+    context.seed = defaults.seed;
+    context.reproducible = !defaults.id.empty();
+    context.id = context.reproducible ? defaults.id : RandomName();
+    context.created = context.reproducible ? 0 : std::time(nullptr);
     context.max_tokens_limit = core_->options.max_tokens_limit;
     context.max_scores = core_->options.limits.max_scores;
     context.keep_prompt = core_->log.prompts();
@@ -488,7 +500,8 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
 
 void Service::Models(Call& call) {
   const auto engine = LoadedEngine();
-  const OrderedJson model = ModelJson(engine->facts(), ModelName(), core_->loaded_at);
+  const OrderedJson model =
+      ModelJson(engine->facts(), ServedSampling(engine->facts()), ModelName(), core_->loaded_at);
   if (call.request.path == "/v1/models") {
     return Reply(call, {{"object", "list"}, {"data", OrderedJson::array({model})}});
   }

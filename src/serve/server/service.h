@@ -79,6 +79,16 @@ struct ServiceCore {
   void Untrack(const TextTransport* transport);
 };
 
+// What holds for a request that does not say so itself.
+struct CallDefaults {
+  SaidSampling sampling;
+  bool models_own = false;       // the rest of sampling is the model's own, not OpenAI's
+  std::optional<uint64_t> seed;  // none: a random one
+  // The answer's name; its bytes then depend on the request alone: no time stands in it. Empty: a
+  // random name.
+  std::string id;
+};
+
 // How a model is called: the name of its folder, since paths are nobody's business, or ORG/NAME.
 std::string PublicModelName(const std::string& model);
 
@@ -108,6 +118,7 @@ class Service : public HttpHandler {
 
   AdmitRequest Admit(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) override;
+  void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer, CallDefaults defaults);
   HttpResponse ErrorResponse(const HttpFailure& failure) override;
 
  private:

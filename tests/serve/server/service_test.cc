@@ -326,6 +326,9 @@ TEST_F(ServiceTest, TellsAboutTheModel) {
   const Json models = Get(server_->port(), "/v1/models").json();
   EXPECT_EQ(models["data"][0]["id"], "org/name");
   EXPECT_EQ(models["data"][0]["max_model_len"], 4096);
+  // The model does not say whether to sample: requests get OpenAI's temperature, and are told so.
+  EXPECT_EQ(models["data"][0]["loopspec"]["sampling"]["temperature"], 1.0);
+  EXPECT_EQ(models["data"][0]["loopspec"]["models_own_sampling"]["temperature"], 0.0);
   EXPECT_EQ(Get(server_->port(), "/v1/models/org/name").json()["id"], "org/name");
   EXPECT_EQ(Get(server_->port(), "/v1/models/other").status, 404);
   EXPECT_EQ(Complete({{"prompt", "x"}, {"model", "anything"}}).json()["model"], "org/name");
