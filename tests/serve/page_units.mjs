@@ -1,4 +1,5 @@
 // Unit tests of the page's modules that need no browser. `page_units.py` runs them under node, or in Chromium where there is no node.
+import { Branches, describeDrafts } from './page/branches.js';
 import { answerTokens } from './page/context.js';
 import { Conversations, fileName, newConversation, toJson, toMarkdown } from './page/conversations.js';
 import { safeHref } from './page/inline.js';
@@ -306,6 +307,33 @@ test('tokens: scores of chats and of completions', () => {
 test('origins: one order, full computation last', () => {
   equal(ORIGINS.map(({ kind }) => kind), ['s1', 's2', 's3', 's4', 'early', 's0']);
   equal(originsFor([1, 2]).map(({ name }) => name), ['first draft', 'second draft', 'early draft', 'full computation']);
+});
+
+// ---- Branches ----
+
+test('branches: every draft is counted once', () => {
+  const branches = new Branches();
+  let step = 0;
+  const event = (kind, branch, more = {}) => branches.add({ kind, branch, step, token: 0, position: 0, depth: 1, proposal: 0, text: 'x', ...more });
+  const spawn = (branch, parent) => event('spawn', branch, { parent });
+  spawn(0, -1);
+  event('draft', 0, { proposal: 1 });
+  event('draft', 0, { proposal: 2 });
+  spawn(1, 0);
+  event('draft', 1, { proposal: 1 });
+  spawn(2, 0);
+  event('draft', 2, { proposal: 1 });
+  equal(describeDrafts(branches.counts), '4 drafted = 0 accepted + 0 thrown away + 4 open');
+  step = 4;
+  event('accept', 0, { proposal: 2 }); // the second of its two drafts
+  event('prune', 1); // it stood on the first
+  equal(describeDrafts(branches.counts), '4 drafted = 1 accepted + 2 thrown away + 1 open');
+  event('fallback', 2);
+  spawn(3, 2);
+  event('draft', 3, { proposal: 1 });
+  branches.finish();
+  equal(describeDrafts(branches.counts), '5 drafted = 1 accepted + 3 thrown away + 1 past the end');
+  equal(branches.counts.fallback, 1);
 });
 
 // ---- The context ----

@@ -133,7 +133,7 @@ class ScriptedServer:
                 top = [{"token": piece, "logprob": -0.105}, {"token": " other", "logprob": -2.9}, {"token": "<b>", "logprob": -4.6}]
                 choice["logprobs"] = {"content": [{"token": piece, "logprob": -0.105, "top_logprobs": top}]}
             yield {"choices": [choice]}
-        summary = {"accepted": [1, 1], "fallback": 1, "early": 1, "gamma": 2.5, "tokens_per_second": 100.0, "cached_tokens": 0, "seed": 1}
+        summary = {"accepted": [1, 1], "fallback": 1, "early": 1, "gamma": 2.5, "tokens_per_pass": 2.0, "tokens_per_second": 100.0, "cached_tokens": 0, "seed": 1}
         reason = "stop" if len(pieces) == len(tokens_of(text)) else "length"
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": reason, "tokens": []}], "loopspec": summary}
         yield "[DONE]"

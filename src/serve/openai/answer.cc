@@ -206,8 +206,9 @@ Usage CompletionAnswer::TotalUsage() const {
 RunSummary CompletionAnswer::Summary() const {
   RunSummary summary;
   summary.seed = setup_.seed;
-  double tokens = 0,
-         passes = 0;  // full passes through the model that autoregressive decoding needs
+  double tokens = 0;
+  double full_passes = 0;  // that the accepted drafts leave to do, by the paper's formula
+  double passes = 0;       // of R recurrences, as they were made
   for (const Choice& choice : choices_) {
     if (!choice.part.finish) continue;
     const Statistics& statistics = *choice.part.finish;
@@ -219,9 +220,11 @@ RunSummary CompletionAnswer::Summary() const {
     summary.early += statistics.early;
     const auto count = static_cast<double>(statistics.decoded_tokens);
     tokens += count;
-    if (statistics.gamma > 0) passes += count / statistics.gamma;
+    if (statistics.gamma > 0) full_passes += count / statistics.gamma;
+    if (statistics.tokens_per_pass > 0) passes += count / statistics.tokens_per_pass;
   }
-  summary.gamma = passes > 0 ? tokens / passes : 0;
+  summary.gamma = full_passes > 0 ? tokens / full_passes : 0;
+  summary.tokens_per_pass = passes > 0 ? tokens / passes : 0;
   summary.cached_tokens = TotalUsage().cached_tokens;
   if (first_token_ && *last_token_ > *first_token_) {
     summary.tokens_per_second =

@@ -68,6 +68,7 @@ OrderedJson Schemas() {
                                           {"total_tokens", Type("integer")}});
   const OrderedJson loopspec = ObjectSchema({{"accepted", ListOf(Type("integer"))},
                                              {"gamma", Type("number")},
+                                             {"tokens_per_pass", Type("number")},
                                              {"tokens_per_second", Type("number")},
                                              {"cached_tokens", Type("integer")},
                                              {"seed", Type("integer")}});

@@ -168,6 +168,7 @@ OrderedJson SummaryJson(const RunSummary& summary, bool reproducible) {
           {"fallback", summary.fallback},
           {"early", summary.early},
           {"gamma", summary.gamma},
+          {"tokens_per_pass", summary.tokens_per_pass},
           {"tokens_per_second", summary.tokens_per_second},
           {"cached_tokens", summary.cached_tokens},
           {"seed", summary.seed}};

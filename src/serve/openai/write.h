@@ -33,7 +33,9 @@ struct Usage {
 struct RunSummary {
   std::vector<int64_t> accepted;  // tokens by proposal
   int64_t fallback = 0, early = 0;
-  double gamma = 0, tokens_per_second = 0;
+  double gamma = 0;            // the paper's formula, from accepted drafts alone
+  double tokens_per_pass = 0;  // for every R recurrences that were made
+  double tokens_per_second = 0;
   int64_t cached_tokens = 0;
   uint64_t seed = 0;
 };

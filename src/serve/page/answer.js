@@ -21,7 +21,6 @@ export class Answer {
     this.speculative = decode !== 'ar';
     this.opened = opened;
     this.tokens = tokens;
-    this.recurrences = 0; // that the tokens so far took, for gamma
     this.first = null; // time of the first token
     this.last = null;
     this.thinkingEnd = null;
@@ -62,7 +61,7 @@ export class Answer {
 
     this.numbers = element('dl', 'numbers');
     this.speed = this.number('tokens/s');
-    this.gamma = this.number('gamma', 'How many times fewer loops were needed than computing every token in full');
+    this.perPass = this.number('tokens per pass', `Tokens for every ${this.model.recurrence} loops that were run, as measured: 1 without drafts`);
     this.count = this.number('tokens');
     this.note = this.number('first token');
     this.share = element('div', 'share');
@@ -126,7 +125,6 @@ export class Answer {
     const now = performance.now();
     this.first ??= now;
     this.last = now;
-    this.recurrences += token.source > 0 ? this.depths[token.source - 1] ?? this.model.recurrence : this.model.recurrence;
     this.tokens.add(token, score);
   }
 
@@ -182,9 +180,9 @@ export class Answer {
     const speed = this.summary?.tokens_per_second || (seconds > 0 ? (tokens - 1) / seconds : 0);
     this.tokensPerSecond = speed;
     this.speed.textContent = speed > 0 ? speed.toFixed(speed < 100 ? 1 : 0) : '–';
-    const gamma = this.summary?.gamma || (this.recurrences > 0 ? this.model.recurrence * tokens / this.recurrences : 0);
-    this.gammaShown = gamma;
-    this.gamma.textContent = gamma > 0 ? `${gamma.toFixed(2)}×` : '–';
+    const loops = this.pipeline?.branches.step ?? 0; // so far
+    this.tokensPerPass = this.summary?.tokens_per_pass || (loops > 0 ? this.model.recurrence * tokens / loops : 0);
+    this.perPass.textContent = this.tokensPerPass > 0 ? this.tokensPerPass.toFixed(2) : '–';
     this.count.textContent = String(tokens);
     if (this.first) this.note.textContent = `${Math.round(this.first - this.started)} ms`;
     this.showShare();
@@ -218,6 +216,7 @@ export class Answer {
     this.element.dataset.state = how;
     if (this.summary) {
       const details = [`seed ${this.summary.seed}`];
+      if (this.speculative && this.summary.gamma > 0) details.push(`gamma ${this.summary.gamma.toFixed(2)}: what the accepted drafts alone would give, by the paper's formula`);
       if (this.summary.cached_tokens > 0) details.push(`${count(this.summary.cached_tokens, 'prompt token')} cached`);
       this.state.title = details.join(', ');
     }
@@ -241,7 +240,7 @@ export class Answer {
   save() {
     return {
       decode: this.decode, how: this.how, reason: this.reason, depths: this.depths, text: this.text, tokens: this.tokens.save(),
-      tokens_per_second: this.tokensPerSecond, gamma: this.gammaShown,
+      tokens_per_second: this.tokensPerSecond, tokens_per_pass: this.tokensPerPass,
     };
   }
 
@@ -252,7 +251,7 @@ export class Answer {
       tokens: Tokens.load(saved.text, saved.tokens),
     });
     answer.restored = true;
-    answer.summary = { tokens_per_second: Number(saved.tokens_per_second) || 0, gamma: Number(saved.gamma) || 0 };
+    answer.summary = { tokens_per_second: Number(saved.tokens_per_second) || 0, tokens_per_pass: Number(saved.tokens_per_pass) || 0 };
     answer.reason = saved.reason;
     answer.finish(['done', 'stopped', 'failed'].includes(saved.how) ? saved.how : 'done');
     answer.state.title = '';

@@ -40,7 +40,7 @@ export function showExplanation(box, { depths, recurrence }) {
     list.append(name, element('dd', '', origin.proposal ? `${origin.means} (${loops(origin, depths, recurrence)})` : origin.means));
   }
   const more = [
-    'Below each answer: tokens per second; gamma, how many times fewer loops were waited for than one token after another would need; '
+    `Below each answer: tokens per second; tokens per pass, which is how many tokens came out of every ${recurrence} loops that were run (1 without drafts); `
       + 'and the pipeline. There each bar is a token that is being computed and each box one loop, from left to right in time. Bars above each other run at the same time. '
       + 'Framed bars became part of the text, bars that are struck out were wrong drafts.',
     'Point at a token, or tap it, to see how sure the model was and what else it considered. “Side by side” shows the same answer with and without drafts.',

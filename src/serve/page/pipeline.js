@@ -1,4 +1,5 @@
 // Draws branches over time: a bar for each, darker as it gets deeper; what was pruned is struck out.
+import { describeDrafts } from './branches.js';
 import { element } from './dom.js';
 import { kindOf, originOf } from './origins.js';
 
@@ -63,10 +64,8 @@ export class Pipeline {
 
   finish() {
     this.branches.finish();
-    const { drafted, accepted, fallback, pruned } = this.branches.counts;
     this.canvas.setAttribute('aria-label',
-      `The pipeline: ${this.branches.step} loops, ${drafted} tokens drafted, ${accepted} accepted, ` +
-      `${fallback} computed in full, ${pruned} thrown away.`);
+      `The pipeline: ${this.branches.step} loops, ${describeDrafts(this.branches.counts)}, ${this.branches.counts.fallback} tokens without a draft.`);
     this.request();
   }
 
@@ -154,14 +153,14 @@ export class Pipeline {
   }
 
   describeCounts() {
-    const { drafted, accepted, fallback, pruned, rows } = this.branches.counts;
+    const { fallback, rows } = this.branches.counts;
     const perStep = this.branches.step > 0 ? rows / this.branches.step : 0;
     if (this.branches.plain) {
       this.counts.textContent = `${fallback} tokens, each in full · ${perStep.toFixed(1)} tokens at a time`;
       return;
     }
     this.counts.textContent =
-      `${drafted} drafted · ${accepted} accepted · ${fallback} computed in full · ${pruned} thrown away · ${perStep.toFixed(1)} tokens at a time`;
+      `${describeDrafts(this.branches.counts)} · ${fallback} tokens without a draft · ${perStep.toFixed(1)} tokens at a time`;
   }
 
   drawAxis(context) {

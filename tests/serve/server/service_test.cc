@@ -97,6 +97,9 @@ TEST_F(ServiceTest, CompletesText) {
       told["accepted"][0].get<int>() + told["accepted"][1].get<int>() + told["fallback"].get<int>(),
       12);
   EXPECT_GT(told["gamma"], 1.0);
+  // Measured; the first token fills the pipeline, which the paper's formula leaves out.
+  EXPECT_GT(told["tokens_per_pass"], 1.0);
+  EXPECT_LT(told["tokens_per_pass"], told["gamma"]);
   EXPECT_EQ(told["cached_tokens"], 0);
   EXPECT_EQ(told["seed"], 5);
   EXPECT_FALSE(answer.Header("X-Request-Id").empty());
