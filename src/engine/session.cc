@@ -16,15 +16,14 @@
 namespace loopspec {
 
 Session::Session(const EngineOptions& options)
-    : Session(options, std::make_shared<const LoadedModel>(options)) {
-  defaults_ = ReadGenerationDefaults(loaded().folder());
-  if (!defaults_.ignored.empty())
-    LogWarning("generation_config.json of {} asks for what is not done here: {}",
-               loaded().folder().string(), fmt::join(defaults_.ignored, ", "));
-}
+    : Session(options, std::make_shared<const LoadedModel>(options)) {}
 
 Session::Session(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded)
     : options_(options), loaded_(std::move(loaded)), depths_(options.depths) {
+  defaults_ = ReadGenerationDefaults(loaded_->folder());
+  if (!defaults_.ignored.empty())
+    LogWarning("generation_config.json of {} asks for what is not done here: {}",
+               loaded_->folder().string(), fmt::join(defaults_.ignored, ", "));
   ChosenDepths chosen = ChooseDefaultDepths(loaded_->folder(), loaded_->model(), options);
   if (depths_.empty()) {
     depths_.push_back(chosen.depths);
