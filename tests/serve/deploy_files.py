@@ -54,6 +54,12 @@ def kubernetes(deploy, nginx):
     check("loopspec" in allowed, "the Service's name is not let in")
     image = re.search(r"image: nginx:(\d+)\.(\d+)", text)
     check(tuple(map(int, image.groups())) >= RESOLVE_SINCE[:2], image.group(0))
+    # Every volume is made here, or said to be made before.
+    for kind, name in re.findall(r"(claimName|secretName): ([\w-]+)", text):
+        made = kind == "claimName" and re.search(rf"kind: PersistentVolumeClaim\nmetadata:\n  name: {name}\n", text)
+        check(made or f"create secret generic {name}" in text, f"{kind} {name} is never made")
+    pulled = re.search(r'"loopspec", "pull", "([^"]+)"', text)[1]
+    check(f'"--model", "{pulled}"' in text, f"{pulled} is pulled and not served")
     if not nginx:
         return "not read by nginx: there is none"
     known = version_of(nginx) >= RESOLVE_SINCE
@@ -80,6 +86,11 @@ def unit(deploy, analyze):
         check(stat.S_IMODE(os.stat(keys).st_mode) == 0o600, oct(os.stat(keys).st_mode))
         check("LOOPSPEC_MODEL=" in (pathlib.Path(folder) / "loopspec/environment").read_text(), "no model")
         check(re.search(r"LoadCredential=keys:/etc/loopspec/keys", text), "the unit does not pass the keys on")
+        # A variable of the administrator's comes before the unit's own, which an option on the command line would not.
+        start = re.search(r"^ExecStart=(.*)$", text, re.M)[1]
+        check(not re.search(r"--(host|port|model)\b", start), start)
+        check(re.search(r"^Environment=.*LOOPSPEC_PORT=8080.*\n(.*\n)*EnvironmentFile=", text, re.M), "the file does not come after the defaults")
+        check("CacheDirectory=loopspec\n" in text and "XDG_CACHE_HOME=%C/loopspec" in text, "nothing can be kept between runs")
         if not analyze:
             return "not read by systemd: there is none"
         # It wants the program to be there.
