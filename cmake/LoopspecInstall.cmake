@@ -21,7 +21,13 @@ if(LOOPSPEC_HAS_CUDA)
   target_link_libraries(loopspec_link_libraries INTERFACE CUDA::cudart CUDA::cublasLt)
 endif()
 
-# Two parts, which are packages of their own: "program" and "development".
+# Three parts, which are packages of their own: "program", "development" and "demo", the model that `loopspec demo` runs. A copy of the
+# sources without models/ has no demo.
+if(EXISTS "${PROJECT_SOURCE_DIR}/models/ouro-demo/model.safetensors")
+  set(LOOPSPEC_HAS_DEMO_MODEL ON)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/models/ouro-demo" DESTINATION ${CMAKE_INSTALL_DATADIR}/loopspec/models COMPONENT demo)
+  install(FILES "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/loopspec-demo COMPONENT demo)
+endif()
 install(TARGETS loopspec EXPORT loopspecTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/loopspec" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 install(EXPORT loopspecTargets NAMESPACE loopspec:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/loopspec COMPONENT development)

@@ -1,5 +1,5 @@
 # Debian packages: `cpack --config build/release/CPackConfig.cmake -B DIR` writes loopspec_VERSION_ARCH.deb (the program),
-# libloopspec-dev_VERSION_ARCH.deb (the library and its headers) and, with LOOPSPEC_PYTHON_LINKED, python3-loopspec_VERSION_ARCH.deb.
+# libloopspec-dev_VERSION_ARCH.deb (the library and its headers), loopspec-demo_VERSION_all.deb (the demo model) and, with LOOPSPEC_PYTHON_LINKED, python3-loopspec_VERSION_ARCH.deb.
 set(LOOPSPEC_PACKAGE_CONTACT "the loopspec.cpp developers <loopspec@packages.invalid>" CACHE STRING "Maintainer in packages")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME loopspec)
@@ -10,6 +10,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL)
 if(LOOPSPEC_TOOLS)
   list(APPEND CPACK_COMPONENTS_ALL program development)
+  if(LOOPSPEC_HAS_DEMO_MODEL)
+    list(APPEND CPACK_COMPONENTS_ALL demo)
+  endif()
 endif()
 if(LOOPSPEC_PYTHON_LINKED)
   list(APPEND CPACK_COMPONENTS_ALL python)
@@ -26,7 +29,7 @@ set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/cmake/CompressPackageDocs.cma
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME loopspec)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ca-certificates)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "ca-certificates, loopspec-demo")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
   "One program for Ouro, Nanbeige, Raven and Huginn checkpoints as they are released:
 generation, chat, an OpenAI-compatible server, measurements. LoopSpec decoding
@@ -39,6 +42,15 @@ list(JOIN packages ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
   "The library behind loopspec, static, with its headers and a package file for
 CMake: find_package(loopspec) and loopspec::loopspec.")
+
+set(CPACK_DEBIAN_DEMO_PACKAGE_NAME loopspec-demo)
+set(CPACK_DEBIAN_DEMO_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_DEMO_PACKAGE_ARCHITECTURE all)
+set(CPACK_DEBIAN_DEMO_PACKAGE_ENHANCES "loopspec, python3-loopspec")
+set(CPACK_COMPONENT_DEMO_DESCRIPTION
+  "A small looped transformer that tells children's stories and solves short word
+problems: what `loopspec demo` and `loopspec chat` run without any download,
+and Engine('ouro-demo') in Python.")
 
 if(LOOPSPEC_PYTHON_LINKED)
   set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-loopspec)

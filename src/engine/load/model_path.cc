@@ -1,6 +1,10 @@
 #include "engine/load/model_path.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +22,11 @@ ModelFetcher& Fetcher() {
   return fetcher;
 }
 
+PullCommand& Downloader() {
+  static PullCommand command = [](const std::string& name) { return "loopspec pull " + name; };
+  return command;
+}
+
 // What a folder holds that could have been meant: "models/ouro-demo, models/raven-demo".
 std::string ModelsIn(const fs::path& folder) {
   std::vector<std::string> names;
@@ -33,10 +42,72 @@ std::string ModelsIn(const fs::path& folder) {
   return out;
 }
 
+std::string Variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+// The folder of the shared object that holds this code; of a program, its own.
+fs::path OwnFolder() {
+  std::error_code error;
+  Dl_info info{};
+  const auto address = reinterpret_cast<const void*>(&SetModelFetcher);
+  if (dladdr(address, &info) != 0 && info.dli_fname != nullptr &&
+      std::string_view(info.dli_fname).ends_with(".so"))
+    return fs::path(info.dli_fname).parent_path();
+  return fs::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+// Folders that hold installed models by their names.
+std::vector<fs::path> InstalledFolders() {
+  const fs::path own = OwnFolder();
+  std::vector<fs::path> folders = {own / "../share/loopspec/models", own / "../loopspec_demo"};
+  const std::string home = Variable("HOME", "");
+  const std::string data = Variable("XDG_DATA_HOME", "");
+  if (!data.empty() || !home.empty())
+    folders.push_back((data.empty() ? fs::path(home) / ".local/share" : fs::path(data)) /
+                      "loopspec/models");
+  const std::string system = Variable("XDG_DATA_DIRS", "/usr/local/share:/usr/share");
+  for (size_t begin = 0; begin <= system.size();) {
+    const size_t end = std::min(system.find(':', begin), system.size());
+    if (end > begin)
+      folders.push_back(fs::path(system.substr(begin, end - begin)) / "loopspec/models");
+    begin = end + 1;
+  }
+  return folders;
+}
+
+// What could have been meant by a name that nothing was found under.
+std::string ExpectedModel(const std::string& model) {
+  const std::string last = fs::path(model).filename().string();
+  if (!FindInstalledModel(last).empty())
+    return fmt::format("{}, which is installed, a folder or ORG/NAME", last);
+  if (last == kDemoModel)
+    return fmt::format(
+        "a folder or ORG/NAME; the package loopspec-demo brings {} (apt install "
+        "./loopspec-demo_*.deb, or pip install loopspec-demo)",
+        kDemoModel);
+  return "a folder or ORG/NAME";
+}
+
 }  // namespace
+
+fs::path FindInstalledModel(const std::string& name) {
+  if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) return {};
+  std::error_code error;
+  for (const fs::path& folder : InstalledFolders()) {
+    if (fs::is_regular_file(folder / name / "config.json", error))
+      return fs::weakly_canonical(folder / name, error);
+  }
+  return {};
+}
 
 void SetModelFetcher(ModelFetcher fetcher) {
   Fetcher() = std::move(fetcher);
+}
+
+void SetPullCommand(PullCommand command) {
+  Downloader() = std::move(command);
 }
 
 fs::path TextFolder(const fs::path& model) {
@@ -51,6 +122,7 @@ fs::path ResolveModel(const std::string& model) {
   std::error_code error;
   if (fs::is_directory(model, error)) return model;
   if (model.ends_with(".gguf") && FileExists(model)) return model;
+  if (const fs::path installed = FindInstalledModel(model); !installed.empty()) return installed;
   if (FileExists(model))
     throw FieldError("model", model + ", a file",
                      "the folder that holds config.json, or a .gguf file");
@@ -58,7 +130,7 @@ fs::path ResolveModel(const std::string& model) {
   const auto [name, revision] = hub::ParseName(model);
   if (!hub::LooksLikeName(name) || revision.find("..") != std::string::npos)
     throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
-                     "a folder or ORG/NAME");
+                     ExpectedModel(model));
   const fs::path repository = hub::RepositoryFolder(hub::CacheFolder(), name);
   const bool cached = fs::is_directory(repository, error);
   if (cached) {
@@ -71,6 +143,10 @@ fs::path ResolveModel(const std::string& model) {
     throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
                      others.empty() ? "a folder that holds config.json" : "one of " + others);
   }
+  // Nobody's name on the Hub, but what the documentation calls the demo model in a clone.
+  if (!cached && name == fs::path("models") / kDemoModel)
+    throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
+                     ExpectedModel(model));
   if (Fetcher() && Fetcher()(model)) {
     if (const fs::path snapshot = hub::FindSnapshot(repository, revision); !snapshot.empty())
       return snapshot;
@@ -79,7 +155,7 @@ fs::path ResolveModel(const std::string& model) {
       ErrorKind::kMissing, "model",
       fmt::format("{}, which is neither a folder nor in the Hugging Face cache {}", model,
                   hub::CacheFolder().string()),
-      fmt::format("one of them (download it with: loopspec pull {}, or hf download {}{})", model,
+      fmt::format("one of them (download it with: {}, or hf download {}{})", Downloader()(model),
                   name, revision.empty() ? "" : " --revision " + revision));
 }
 
