@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/command_spec.h"
@@ -37,6 +38,24 @@ std::vector<const OptionSpec*> Options(const CommandSpec& app) {
   std::vector<const OptionSpec*> out;
   for (const auto& option : app.options) {
     if (option->has_dashes()) out.push_back(option.get());
+  }
+  return out;
+}
+
+// What may follow it, as far as that is a list.
+const std::vector<std::string>& Values(const OptionSpec* option) {
+  return option->rule.choices.empty() ? option->examples : option->rule.choices;
+}
+
+// Arguments without dashes of a command: the values that completions offer, and the words of a
+// command that prints more.
+std::pair<std::vector<std::string>, std::string> ArgumentValues(const CommandSpec& command) {
+  std::pair<std::vector<std::string>, std::string> out;
+  for (const auto& option : command.options) {
+    if (option->argument.empty()) continue;
+    const std::vector<std::string>& values = Values(option.get());
+    out.first.insert(out.first.end(), values.begin(), values.end());
+    if (!option->completer.empty()) out.second = option->completer;
   }
   return out;
 }
@@ -75,7 +94,7 @@ _loopspec() {{
   fmt::print("  case \"$command $prev\" in\n");
   for (const auto& [path, command] : Commands(app)) {
     for (const OptionSpec* option : Options(*command)) {
-      const std::vector<std::string>& choices = option->rule.choices;
+      const std::vector<std::string>& choices = Values(option);
       if (option->flag) continue;
       std::vector<std::string> patterns;
       for (const std::string& name : Spellings(option))
@@ -100,13 +119,25 @@ _loopspec() {{
   }
   fmt::print(R"(    "" | help) words="{} help --help --version" ;;
   esac
+  if [[ $cur != -* ]]; then
+    case "$command" in
+)",
+             fmt::join(top, " "));
+  for (const auto& [path, command] : Commands(app)) {
+    const auto [values, completer] = ArgumentValues(*command);
+    if (values.empty() && completer.empty()) continue;
+    fmt::print("      \"{}\") COMPREPLY=($(compgen -W \"{}{}\" -- \"$cur\")); return ;;\n", path,
+               fmt::join(values, " "),
+               completer.empty() ? "" : fmt::format("$(loopspec {} 2>/dev/null)", completer));
+  }
+  fmt::print(R"(    esac
+  fi
   # Words that begin with a dash, names of commands; else files.
   [[ $cur == -* || -z $command || $command == help || $command == experiment ]] || return
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }}
 complete -o default -F _loopspec loopspec
-)",
-             fmt::join(top, " "));
+)");
 }
 
 std::string ZshText(const std::string& text) {
@@ -138,7 +169,7 @@ void PrintZsh(const CommandSpec& app) {
     for (const OptionSpec* option : Options(*command)) {
       std::string value;
       if (!option->flag) {
-        const std::vector<std::string>& choices = option->rule.choices;
+        const std::vector<std::string>& choices = Values(option);
         value =
             choices.empty() ? ":value:_files" : fmt::format(":value:({})", fmt::join(choices, " "));
       }
@@ -147,7 +178,13 @@ void PrintZsh(const CommandSpec& app) {
     }
     std::vector<std::string> inner;
     for (const auto& one : command->commands) inner.push_back(one->name);
-    if (inner.empty())
+    const auto [values, completer] = ArgumentValues(*command);
+    if (!values.empty() || !completer.empty())
+      fmt::print(" \\\n        '*:value:({}{})' ;;\n", fmt::join(values, " "),
+                 completer.empty()
+                     ? ""
+                     : fmt::format("${{(f)\"$(loopspec {} 2>/dev/null)\"}}", completer));
+    else if (inner.empty())
       fmt::print(" \\\n        '*:file:_files' ;;\n");
     else
       fmt::print(" \\\n        '*:command:({})' ;;\n", fmt::join(inner, " "));
@@ -176,10 +213,15 @@ void PrintFish(const CommandSpec& app) {
       for (const std::string& name : option->long_names) fmt::print(" -l {}", name);
       for (const std::string& name : option->short_names) fmt::print(" -s {}", name);
       if (!option->flag) fmt::print(" -r");
-      if (const std::vector<std::string>& choices = option->rule.choices; !choices.empty())
+      if (const std::vector<std::string>& choices = Values(option); !choices.empty())
         fmt::print(" -f -a '{}'", fmt::join(choices, " "));
       fmt::print(" -d '{}'\n", FishText(option->help));
     }
+    const auto [values, completer] = ArgumentValues(*command);
+    if (!values.empty() || !completer.empty())
+      fmt::print("complete -c loopspec -n '__fish_seen_subcommand_from {}' -f -a '{}{}'\n", last,
+                 fmt::join(values, " "),
+                 completer.empty() ? "" : fmt::format("(loopspec {} 2>/dev/null)", completer));
   }
   fmt::print(
       "complete -c loopspec -n __fish_use_subcommand -f -a help -d 'Show the help of a "

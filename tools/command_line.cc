@@ -104,6 +104,22 @@ Option Option::OneValueEach() const {
   option_->one_each = true;
   return *this;
 }
+Option Option::Alias(const std::string& name) const {
+  option_->aliases.push_back(name);
+  return *this;
+}
+Option Option::Examples(const std::vector<std::string>& values) const {
+  option_->examples = values;
+  return *this;
+}
+Option Option::CompletedBy(const std::string& words) const {
+  option_->completer = words;
+  return *this;
+}
+Option Option::OrElse(const std::vector<Option>& others) const {
+  for (const Option& other : others) option_->others.push_back(other.option_);
+  return *this;
+}
 size_t Option::Count() const {
   return option_->texts.size();
 }
@@ -176,6 +192,10 @@ Option Command::AddFlag(const std::string& names, bool& value, const std::string
     ReadValue(rule, texts.back(), value);
   };
   return Option(&option);
+}
+Command Command::Alias(const std::string& name) const {
+  command_->aliases.push_back(name);
+  return *this;
 }
 void Command::SetFooter(const std::string& text) const {
   command_->footer = text;

@@ -33,6 +33,14 @@ class Option {
   Option OneOf(const std::vector<std::string>& values) const;
   // One value each time it is given, not as many as follow.
   Option OneValueEach() const;
+  // Another name, as other programs have it: "--temp". It is read, but not listed.
+  Option Alias(const std::string& name) const;
+  // What completions offer, where any text is a value.
+  Option Examples(const std::vector<std::string>& values) const;
+  // What completions offer is what `loopspec WORDS` prints, a value per line.
+  Option CompletedBy(const std::string& words) const;
+  // Where one of these is given, an argument without dashes is not this one.
+  Option OrElse(const std::vector<Option>& others) const;
 
   // How often it was given; known once the command line has been parsed.
   size_t Count() const;
@@ -63,6 +71,8 @@ class Command {
   Option AddModel(std::string& value, const std::string& help) const;
   Option AddFlag(const std::string& names, bool& value, const std::string& help) const;
 
+  // Another name, as other programs have it. It is read, but not listed.
+  Command Alias(const std::string& name) const;
   // Text below the options in the help.
   void SetFooter(const std::string& text) const;
   // What runs when the command was given, after all options have been read.

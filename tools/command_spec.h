@@ -2,6 +2,7 @@
 // help, the settings, the completions and the manual page.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -14,6 +15,8 @@ namespace loopspec::tools {
 
 struct OptionSpec {
   std::vector<std::string> long_names, short_names;  // without dashes: "model", "m"
+  // Names that other programs have for it, with their dashes: "--temp". Read, but not listed.
+  std::vector<std::string> aliases;
   std::string argument;  // its name as an argument without dashes: MODEL; empty: it is none
   std::string help;
   std::string heading = "Options";  // in the help
@@ -24,6 +27,11 @@ struct OptionSpec {
   bool flag = false;      // no value follows it
   bool many = false;      // a list
   bool one_each = false;  // a list that takes one value each time it is given
+  // What completions offer where any text is a value.
+  std::vector<std::string> examples;
+  std::string completer;  // or the words of a command that prints them: "list --names"
+  // Options that give the same thing: where one of them is given, this one is not missing.
+  std::vector<const OptionSpec*> others;
   OptionRule rule;
   // Reads the texts that were given into the variable. Throws BadValue.
   std::function<void(const OptionRule& rule, const std::vector<std::string>& texts)> read;
@@ -32,7 +40,8 @@ struct OptionSpec {
 
   // What a command line gave it.
   std::vector<std::string> texts;
-  bool from_variable = false;  // not on the command line
+  bool without_dashes = false;  // as an argument
+  bool from_variable = false;   // not on the command line
 
   bool has_dashes() const { return !long_names.empty() || !short_names.empty(); }
   // "--max-tokens", "-m", "FILE": the first that it has.
@@ -43,7 +52,8 @@ struct OptionSpec {
 };
 
 struct CommandSpec {
-  std::string name;  // the application's is loopspec
+  std::string name;                  // the application's is loopspec
+  std::vector<std::string> aliases;  // what other programs call it; read, but not listed
   std::string help, footer;
   CommandSpec* parent = nullptr;
   std::vector<std::unique_ptr<OptionSpec>> options;
@@ -54,7 +64,9 @@ struct CommandSpec {
   std::string path() const { return parent == nullptr ? name : parent->path() + " " + name; }
   CommandSpec* Find(const std::string& wanted) const {
     for (const auto& command : commands) {
-      if (command->name == wanted) return command.get();
+      const std::vector<std::string>& also = command->aliases;
+      if (command->name == wanted || std::find(also.begin(), also.end(), wanted) != also.end())
+        return command.get();
     }
     return nullptr;
   }

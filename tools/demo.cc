@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/load/model_path.h"
 #include "engine/session.h"
 #include "loopspec/engine.h"
 #include "tools/commands.h"
@@ -100,7 +101,7 @@ void AddDemoCommand(Command app) {
   auto options = std::make_shared<ModelOptions>();
   const Command command =
       app.AddCommand("demo", "Solve a word problem and tell a story, both decodings side by side");
-  options->AddTo(command);
+  options->AddTo(command, true, kDemoModel);
   command.SetAction([options] { RunDemo(*options); });
 }
 

@@ -220,10 +220,12 @@ void AddGenerateCommand(Command app) {
       .AddOption("--max-tokens,-n", options->max_tokens,
                  "Maximum tokens to generate; default: 256, or what the context has room for")
       .Range(1, 1 << 30)
-      .TypeName("N");
+      .TypeName("N")
+      .Alias("--n-predict");
   options->model.AddTo(command);
   const Option positional = command.AddOption(
       "PROMPT", options->prompt, "The text to continue, as --prompt gives it; - is standard input");
+  positional.OrElse({prompt, file, tokens});
   options->decode.AddTo(command);
   options->sampling.AddTo(command);
   command.AddOption("--seed", options->seed, "Seed of sampling: same seed, same text")

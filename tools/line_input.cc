@@ -6,6 +6,7 @@
 #include <langinfo.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -96,6 +97,19 @@ unsigned char InsertPaste(EditLine* editor, int) {
 }
 
 }  // namespace
+
+QuietInterruptKey::QuietInterruptKey() {
+  termios settings{};
+  if (tcgetattr(STDIN_FILENO, &settings) != 0 || (settings.c_lflag & ECHOCTL) == 0) return;
+  settings.c_lflag &= ~static_cast<tcflag_t>(ECHOCTL | ECHO);
+  changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &settings) == 0;
+}
+QuietInterruptKey::~QuietInterruptKey() {
+  termios settings{};
+  if (!changed_ || tcgetattr(STDIN_FILENO, &settings) != 0) return;
+  settings.c_lflag |= ECHOCTL | ECHO;
+  tcsetattr(STDIN_FILENO, TCSANOW, &settings);
+}
 
 void CatchChatInterrupt() {
   struct sigaction action {};

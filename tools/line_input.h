@@ -32,6 +32,18 @@ class LineInput {
 // $XDG_STATE_HOME/loopspec/chat_history, or under ~/.local/state; empty without a home.
 std::string DefaultHistoryFile();
 
+// While it lives, the terminal does not write ^C for Ctrl-C into the text.
+class QuietInterruptKey {
+ public:
+  QuietInterruptKey();
+  ~QuietInterruptKey();
+  QuietInterruptKey(const QuietInterruptKey&) = delete;
+  QuietInterruptKey& operator=(const QuietInterruptKey&) = delete;
+
+ private:
+  bool changed_ = false;
+};
+
 // Ctrl-C: sets a flag that ReadLine and the answer's loop look at.
 void CatchChatInterrupt();
 bool ChatInterrupted();

@@ -95,14 +95,19 @@ void PrintTable(const std::vector<hub::CachedModel>& models, bool all) {
 
 void AddListCommand(Command app) {
   const Command command =
-      app.AddCommand("list", "List the models in the Hugging Face cache that can be run");
+      app.AddCommand("list", "List the models in the Hugging Face cache that can be run")
+          .Alias("ls");
   auto all = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   command.AddFlag("--all,-a", *all, "Those that loopspec does not run too");
   command.AddFlag("--json", *json, "Print all of them as JSON");
-  command.SetAction([all, json] {
+  auto names = std::make_shared<bool>(false);
+  command.AddFlag("--names", *names, "Print the names alone, one per line");
+  command.SetAction([all, json, names] {
     const std::vector<hub::CachedModel> models = hub::ListCachedModels();
-    if (*json)
+    if (*names) {
+      for (const hub::CachedModel& model : models) fmt::print("{}\n", Printable(model.name));
+    } else if (*json)
       PrintJson(models);
     else
       PrintTable(models, *all);

@@ -230,13 +230,16 @@ void AddLogitsCommand(Command app) {
   command.AddFlag("--exit-gate", options->exit_gate,
                   "Print what Ouro's exit gate says, and what leaving early would change");
   options->model.AddTo(command);
+  const Option positional =
+      command.AddOption("PROMPT", options->prompt, "Text to read, as --prompt gives it")
+          .OrElse({tokens, prompt});
   command.SetFooter(
       "\nExamples:\n  loopspec logits -m models/ouro-demo --tokens 1,2,3 --depths 1,2,4 -o "
       "logits.safetensors\n  loopspec logits -m models/ouro-demo -p \"Once upon a time\" --lens "
       "lens.html");
   command.SetAction([=] {
-    if (tokens.Count() + prompt.Count() != 1)
-      Fail("logits needs one input: --tokens 1,2,3 or --prompt TEXT");
+    if (tokens.Count() + prompt.Count() + positional.Count() != 1)
+      Fail("logits needs one input: a text after the model, --prompt TEXT or --tokens 1,2,3");
     if (options->output.empty() && options->lens.empty() && !options->exit_gate)
       Fail("logits needs something to write: --output FILE, --lens FILE or --exit-gate");
     RunLogits(*options);

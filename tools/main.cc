@@ -37,14 +37,15 @@ namespace {
 using namespace loopspec::tools;
 
 constexpr const char* kDescription =
-    "loopspec: lossless, fast inference for looped transformers (Ouro, Nanbeige, Raven, "
-    "Huginn).\n\n"
+    "loopspec: lossless, fast inference for looped transformers (Ouro, Nanbeige, Raven, Huginn, "
+    "IFM).\n\n"
     "A looped transformer runs one stack of blocks R times per token. LoopSpec lets an early "
     "recurrence draft the next\n"
     "token and verifies at the last: the text is exactly the model's own, several times sooner.\n\n"
     "Start here:\n"
-    "  loopspec generate models/ouro-demo \"Tell me a story about a cat.\" --chat\n"
-    "  loopspec chat models/ouro-demo\n"
+    "  loopspec demo\n"
+    "  loopspec generate ouro-demo \"Tell me a story about a cat.\" --chat\n"
+    "  loopspec chat ouro-demo\n"
     "  loopspec help generate";
 
 constexpr const char* kFooter =

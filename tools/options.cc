@@ -15,13 +15,27 @@
 
 namespace loopspec::tools {
 
-void ModelOptions::AddTo(Command command, bool may_lead) {
+namespace {
+
+// What other programs call options of sampling.
+constexpr std::pair<std::string_view, const char*> kAliases[] = {
+    {"temperature", "--temp"}, {"repetition_penalty", "--repeat-penalty"}};
+
+}  // namespace
+
+void ModelOptions::AddTo(Command command, bool may_lead, const std::string& fallback) {
   const auto group = [](Option option) { return option.Group("Model"); };
   const char* const help =
-      "Folder of a checkpoint, or ORG/NAME or ORG/NAME@REVISION from the Hugging Face cache";
-  group(may_lead ? command.AddModel(model, help)
-                 : command.AddOption("--model,-m", model, help).TypeName("DIR"))
-      .Required();
+      "Folder of a checkpoint, an installed model (ouro-demo), or ORG/NAME or ORG/NAME@REVISION "
+      "from the Hugging Face cache";
+  model = fallback;
+  const Option named =
+      group(may_lead ? command.AddModel(model, help)
+                     : command.AddOption("--model,-m", model, help).TypeName("DIR"));
+  if (fallback.empty())
+    named.Required();
+  else
+    named.ShowDefault();
   AddPullFlag(command);
   group(command.AddOption("--recurrence", recurrence,
                           "Run N recurrences per token instead of the model's own R"))
@@ -32,6 +46,7 @@ void ModelOptions::AddTo(Command command, bool may_lead) {
                           "(init_values.std=0); may be given several times"))
       .OneValueEach();
   group(command.AddOption("--device", device, "Where to run: auto, cpu, cuda or cuda:N"))
+      .Examples({"auto", "cpu", "cuda", "cuda:0"})
       .ShowDefault();
   group(command.AddOption("--compute", compute,
                           "Activations: f32, bf16 (as released models run), or auto"))
@@ -96,9 +111,13 @@ void SamplingOptions::AddTo(Command command, bool models_own) {
     std::visit(
         [&](auto member) {
           const std::string value = field.Shown(params);
-          given_.push_back(command.AddOption(OptionOf(field.name), params.*member, field.help)
-                               .Group("Sampling")
-                               .ShowDefault(models_own ? "the model's, else " + value : value));
+          const Option option = command.AddOption(OptionOf(field.name), params.*member, field.help)
+                                    .Group("Sampling")
+                                    .ShowDefault(models_own ? "the model's, else " + value : value);
+          for (const auto& [name, alias] : kAliases) {
+            if (name == field.name) option.Alias(alias);
+          }
+          given_.push_back(option);
         },
         field.member);
   }

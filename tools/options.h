@@ -29,8 +29,9 @@ struct ModelOptions {
   std::string kv_memory;
   bool no_calibration = false;
 
-  // `may_lead`: the model may come as the first argument without dashes.
-  void AddTo(Command command, bool may_lead = true);
+  // `may_lead`: the model may come as the first argument without dashes. `fallback`: what runs
+  // where none is named; empty: one must be.
+  void AddTo(Command command, bool may_lead = true, const std::string& fallback = "");
   // What they ask of an engine.
   EngineOptions ToEngineOptions() const;
   // The model alone.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <utility>
 
 #include "tools/suggest.h"
 
@@ -18,7 +20,44 @@ bool LooksLikeOption(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && !(word[1] >= '0' && word[1] <= '9');
 }
 
+// What people type who know other programs, and what to do here instead.
+constexpr std::pair<const char*, const char*> kForeignCommands[] = {
+    {"ps",
+     "nothing runs in the background: a model runs as long as its command does; `loopspec "
+     "list` shows the models that are here"},
+    {"stop", "nothing runs in the background: Ctrl-C ends a command"},
+    {"create",
+     "a folder of a checkpoint is a model as it is; `loopspec quantize` makes smaller ones"},
+    {"push", "nothing is uploaded from here"},
+};
+constexpr std::pair<const char*, const char*> kForeignOptions[] = {
+    {"--ctx-size",
+     "the context is the model's; --kv-memory says how much memory keys and values may take"},
+    {"-c", "the context is the model's; --kv-memory says how much memory keys and values may take"},
+    {"--max-model-len",
+     "the context is the model's; --kv-memory says how much memory keys and values may take"},
+    {"--n-gpu-layers", "--device cuda puts the whole model on the GPU"},
+    {"-ngl", "--device cuda puts the whole model on the GPU"},
+    {"--tensor-parallel-size", "a process uses one GPU"},
+    {"--gpu-memory-utilization",
+     "--kv-memory 80% takes that share of what is free beside the weights"},
+    {"--hf-repo", "name the model as ORG/NAME"},
+    {"-hf", "name the model as ORG/NAME"},
+};
+
+template <size_t kCount>
+std::string Foreign(const std::pair<const char*, const char*> (&known)[kCount],
+                    const std::string& name) {
+  for (const auto& [theirs, ours] : known) {
+    if (name == theirs) return ours;
+  }
+  return "";
+}
+
 std::string UnknownCommand(const CommandSpec& app, const std::string& name) {
+  if (const std::string ours = Foreign(kForeignCommands, name);
+      app.parent == nullptr && !ours.empty())
+    return fmt::format("unknown command {}: {}", name, ours);
   std::vector<std::string> names;
   for (const auto& command : app.commands) names.push_back(command->name);
   const std::string near = Nearest(name, names);
@@ -50,6 +89,7 @@ class Reader {
       else
         TakeShort(word);
     }
+    LeaveModelToItsVariable();
     return true;
   }
   // What fits nowhere.
@@ -68,6 +108,9 @@ class Reader {
       if (!option->read) continue;
       const std::vector<std::string>& known = (*option).*names;
       if (std::find(known.begin(), known.end(), name) != known.end()) return option.get();
+      const std::string alias = (names == &OptionSpec::long_names ? "--" : "-") + name;
+      const std::vector<std::string>& also = option->aliases;
+      if (std::find(also.begin(), also.end(), alias) != also.end()) return option.get();
     }
     return nullptr;
   }
@@ -85,6 +128,7 @@ class Reader {
 
   // -n5, -n 5, -n; of flags -ab as well, which is -a and -b.
   void TakeShort(const std::string& word) {
+    if (word.size() > 2 && !Foreign(kForeignOptions, word).empty()) return rest_.push_back(word);
     OptionSpec* option = Find(word.substr(1, 1), &OptionSpec::short_names);
     if (option == nullptr) return rest_.push_back(word);
     const std::string more = word.substr(2);
@@ -115,9 +159,33 @@ class Reader {
     for (const auto& option : command_.options) {
       if (option->argument.empty() || (!option->many && !option->texts.empty())) continue;
       option->texts.push_back(word);
+      option->without_dashes = true;
       return;
     }
     rest_.push_back(word);
+  }
+
+  // With a model from a variable or the settings, a single argument is what comes after the model:
+  // a prompt. Folders and files of weights stay models.
+  void LeaveModelToItsVariable() {
+    std::error_code error;
+    OptionSpec* model = nullptr;
+    for (const auto& option : command_.options) {
+      if (option->argument == "MODEL") {
+        const char* set =
+            option->variable.empty() ? nullptr : std::getenv(option->variable.c_str());
+        if (!option->without_dashes || set == nullptr || *set == '\0') return;
+        const std::string& word = option->texts[0];
+        if (std::filesystem::is_directory(word, error) || word.ends_with(".gguf")) return;
+        model = option.get();
+      } else if (model != nullptr && !option->argument.empty()) {
+        const auto given = [](const OptionSpec* other) { return !other->texts.empty(); };
+        if (given(option.get()) || std::any_of(option->others.begin(), option->others.end(), given))
+          return;
+        option->texts = std::exchange(model->texts, {});
+        return;
+      }
+    }
   }
 
   CommandSpec& command_;
@@ -131,6 +199,8 @@ std::string Unexpected(const CommandSpec& command, const std::vector<std::string
   for (const std::string& word : rest) {
     if (!LooksLikeOption(word)) continue;
     const std::string name = word.substr(0, word.find('='));
+    if (const std::string ours = Foreign(kForeignOptions, name); !ours.empty())
+      return fmt::format("unknown option {}: {}", name, ours);
     std::vector<std::string> known;
     for (const auto& option : command.options) {
       for (const std::string& other : option->long_names) known.push_back("--" + other);
@@ -138,6 +208,15 @@ std::string Unexpected(const CommandSpec& command, const std::vector<std::string
     const std::string near = Nearest(name, known);
     return fmt::format("unknown option {}{}", name,
                        near.empty() ? "" : fmt::format(", did you mean {}?", near));
+  }
+  // A text of several words that the shell took apart.
+  for (const auto& option : command.options) {
+    if (option->argument.empty() || option->argument == "MODEL" || !option->without_dashes ||
+        option->many || !option->rule.choices.empty())
+      continue;
+    return fmt::format("unexpected argument {}: a {} of several words stands in quotes, \"{} {}\"",
+                       fmt::join(rest, " "), option->argument, option->texts[0],
+                       fmt::join(rest, " "));
   }
   return fmt::format("unexpected argument {}", fmt::join(rest, " "));
 }

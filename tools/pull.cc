@@ -56,7 +56,8 @@ void RunPull(const PullArguments& arguments) {
 
 void AddPullCommand(Command app) {
   const Command command =
-      app.AddCommand("pull", "Download a model from the Hugging Face Hub into its cache");
+      app.AddCommand("pull", "Download a model from the Hugging Face Hub into its cache")
+          .Alias("download");
   command.SetFooter(
       "\nExamples:\n"
       "  loopspec pull ByteDance/Ouro-1.4B\n"

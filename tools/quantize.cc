@@ -153,6 +153,7 @@ void AddQuantizeCommand(Command app) {
       .AddOption("--to", options->to,
                  "int8: one scale per output, hardly any loss; int4: groups of 32, half the bytes, "
                  "some loss")
+      .Examples({"int8", "int4"})
       .Required();
   command
       .AddOption("--output,-o", options->output,

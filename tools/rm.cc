@@ -30,13 +30,16 @@ void RunRm(const std::string& model, bool yes) {
 }  // namespace
 
 void AddRmCommand(Command app) {
-  const Command command = app.AddCommand("rm", "Remove a model from the Hugging Face cache");
+  const Command command =
+      app.AddCommand("rm", "Remove a model from the Hugging Face cache").Alias("remove");
   command.SetFooter(
       "\nWith @REVISION (a branch, a tag or the beginning of a commit) that snapshot alone, and "
       "the files that no other one needs.");
   auto model = std::make_shared<std::string>();
   auto yes = std::make_shared<bool>(false);
-  command.AddOption("name", *model, "ORG/NAME, or ORG/NAME@REVISION").Required();
+  command.AddOption("name", *model, "ORG/NAME, or ORG/NAME@REVISION")
+      .Required()
+      .CompletedBy("list --names");
   command.AddFlag("--yes,-y", *yes, "Do not ask");
   command.SetAction([model, yes] { RunRm(*model, *yes); });
 }

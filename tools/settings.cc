@@ -73,7 +73,9 @@ std::vector<Setting> ReadFileSettings(const std::string& path) {
     std::string value = Trimmed(std::string_view(line).substr(equals + 1));
     if (value.size() > 1 && value.front() == '"' && value.back() == '"')
       value = value.substr(1, value.size() - 2);
-    settings.push_back({section, Trimmed(line.substr(0, equals)), value, where});
+    std::string key = Trimmed(line.substr(0, equals));
+    std::replace(key.begin(), key.end(), '_', '-');  // max_tokens, as Python and HTTP call it
+    settings.push_back({section, key, value, where});
   }
   return settings;
 }

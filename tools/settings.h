@@ -20,7 +20,7 @@ std::string ConfigFile();
 // line comes before the environment, and that before the file. Returns where each variable came
 // from ("~/.config/loopspec/config, line 3"). Throws Error naming the file and the line.
 //
-//   model = models/ouro-demo     # for every command that has the option
+//   model = models/ouro-demo     # for every command that has the option; max_tokens = max-tokens
 //   [serve]
 //   port = 9000
 std::map<std::string, std::string> ReadSettings(CommandSpec& app, const std::string& command);

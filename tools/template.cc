@@ -19,7 +19,7 @@ namespace {
 
 struct TemplateOptions {
   std::string model;
-  std::string messages;
+  std::string messages, text;
   std::string name = "default";
   std::vector<std::string> arguments;
   bool no_generation_prompt = false;
@@ -37,7 +37,9 @@ void RunTemplate(const TemplateOptions& options) {
   ChatTemplate::Options render;
   render.add_generation_prompt = !options.no_generation_prompt;
   OrderedJson messages =
-      ParseOrderedJson(ReadInput(options.messages), NameOfInput(options.messages));
+      options.messages.empty()
+          ? OrderedJson::array({{{"role", "user"}, {"content", options.text}}})
+          : ParseOrderedJson(ReadInput(options.messages), NameOfInput(options.messages));
   if (messages.is_object()) {
     for (const char* name : {"tools", "documents"}) {
       if (messages.contains(name)) render.arguments[name] = messages[name];
@@ -68,12 +70,12 @@ void AddTemplateCommand(Command app) {
   const Command command = app.AddCommand(
       "template", "Print the prompt that the model's chat template makes of a conversation");
   command.AddModel(options->model, "Folder of a model, or ORG/NAME of a downloaded one").Required();
-  command
-      .AddOption(
-          "--messages", options->messages,
-          "JSON file with a list of messages, or an object with \"messages\" and \"tools\" or "
-          "\"documents\"; - reads standard input")
-      .Required();
+  const Option file = command.AddOption(
+      "--messages", options->messages,
+      "JSON file with a list of messages, or an object with \"messages\" and \"tools\" or "
+      "\"documents\"; - reads standard input");
+  const Option text =
+      command.AddOption("MESSAGE", options->text, "A user's message instead").OrElse({file});
   command.AddOption("--template", options->name,
                     "Name of the template, where the model brings several");
   command
@@ -84,7 +86,11 @@ void AddTemplateCommand(Command app) {
       .OneValueEach();
   command.AddFlag("--no-generation-prompt", options->no_generation_prompt,
                   "Do not open the assistant's answer at the end");
-  command.SetAction([options] { RunTemplate(*options); });
+  command.SetAction([options, file, text] {
+    if (file.Count() + text.Count() != 1)
+      Fail("template needs one conversation: a message after the model, or --messages FILE");
+    RunTemplate(*options);
+  });
 }
 
 }  // namespace loopspec::tools

@@ -61,6 +61,7 @@ void AddTokenizeCommand(Command app) {
   const Option file =
       command.AddOption("--file,-f", options->file,
                         "Read the text from this file, every byte of it; - is standard input");
+  text.OrElse({file});
   command.AddFlag(
       "--no-special", options->no_special,
       "Leave out the special tokens that the model expects around a text (begin of text, ...)");

@@ -148,4 +148,71 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
       width, height, recurrence, axis, body);
 }
 
+namespace {
+
+// One character for a depth: 1 to 9, a to z, then +.
+char DepthLetter(int64_t depth) {
+  if (depth < 10) return static_cast<char>('0' + depth);
+  return depth < 36 ? static_cast<char>('a' + depth - 10) : '+';
+}
+
+// A token's text in at most `most` characters: line breaks shown, quotes around.
+std::string Quoted(const std::string& text, size_t most) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') out += "\\n";
+    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) out += c;
+  }
+  size_t characters = 0, bytes = 0;
+  for (; bytes < out.size() && characters <= most; ++bytes)
+    characters += (static_cast<unsigned char>(out[bytes]) & 0xC0) != 0x80;
+  if (characters > most) out = out.substr(0, bytes - 1);
+  return "\"" + out + "\"";
+}
+
+size_t Characters(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+}  // namespace
+
+std::string TraceText(const Json& trace, int64_t begin, int64_t end, const std::string& what,
+                      bool colour) {
+  int64_t last = 0;
+  const std::map<int64_t, Life> lives = Lives(trace, last, what);
+  end = std::min(end, last);
+  if (begin >= end) Fail("{}: no steps from {} to {}, the trace has {}", what, begin, end, last);
+  constexpr size_t kName = 14;
+  std::string out = fmt::format(
+      "A row per token that was computed, a column per loop (recurrence {} to {}): the depth that "
+      "it "
+      "reached, . while it waited.\n",
+      begin + 1, end);
+  for (const auto& [number, life] : lives) {
+    const int64_t died = std::min(life.died, last);
+    if (died <= begin || life.born >= end || life.depth_at.empty()) continue;
+    std::string name = Quoted(life.text, kName - 2);
+    name.insert(0, kName - std::min(kName, Characters(name)), ' ');
+    std::string row;
+    for (int64_t step = begin; step < std::min(end, died); ++step) {
+      const auto at = life.depth_at.find(step);
+      row += at != life.depth_at.end() ? DepthLetter(at->second) : step < life.born ? ' ' : '.';
+    }
+    std::string fate = life.pruned ? "thrown away" : "";
+    const char* escape = life.pruned ? "2" : "";
+    for (const Life::Mark& mark : life.marks) {
+      if (mark.kind == 'a') fate = "then " + Quoted(mark.text, kName) + ", as it had drafted";
+      if (mark.kind == 'f') fate = "then " + Quoted(mark.text, kName) + ", not what it had drafted";
+      if (mark.kind == 'a') escape = "32";
+      if (mark.kind == 'f') escape = "31";
+    }
+    const bool marked = colour && *escape != '\0';
+    out += fmt::format("{} |{}{}{}  {}\n", name, marked ? fmt::format("\033[{}m", escape) : "", row,
+                       marked ? "\033[0m" : "", fate);
+  }
+  return out;
+}
+
 }  // namespace loopspec

@@ -15,4 +15,9 @@ int TraceRecurrence(const Json& trace, const std::string& what);
 // Figure 1.
 std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::string& what);
 
+// The same as text for a terminal: a column per recurrence, the depth reached in it. `colour`: by
+// what became of a branch, as ANSI escapes.
+std::string TraceText(const Json& trace, int64_t begin, int64_t end, const std::string& what,
+                      bool colour);
+
 }  // namespace loopspec

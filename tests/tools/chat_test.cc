@@ -22,14 +22,14 @@ constexpr double kPatience = 120;  // seconds
 constexpr const char* kUp = "\033[A";
 constexpr const char* kGreeting = "Grüße an Tom, 你好 и мама 🙂!";
 
-// A child at a terminal of 200 columns, so that no line of a test is wrapped.
+// A child at a terminal of 200 columns, so that no line of a test is wrapped unless it is meant to.
 class TerminalChat {
  public:
   TerminalChat(const std::string& home, std::vector<std::string> more,
-               std::vector<std::string> settings = {"LC_ALL=C.UTF-8"}) {
+               std::vector<std::string> settings = {"LC_ALL=C.UTF-8"}, int columns = 200) {
     winsize size{};
     size.ws_row = 50;
-    size.ws_col = 200;
+    size.ws_col = static_cast<unsigned short>(columns);
     std::vector<std::string> words = {Binary(), "chat", "--threads", "1"};
     words.insert(words.end(), more.begin(), more.end());
     settings.insert(settings.end(), {"HOME=" + home, "TERM=xterm", "PATH=/usr/bin:/bin"});
@@ -231,6 +231,58 @@ TEST_F(ChatTerminal, CtrlCDropsALineAndStopsAnAnswer) {
   EXPECT_EQ(chat.Leave(), 0);
 }
 
+// Ctrl-C is not written into the answer.
+TEST_F(ChatTerminal, CtrlCLeavesNoMarkInTheText) {
+  TerminalChat chat(home_.path().string(),
+                    {"-m", OuroDemo(), "--logit-bias", "0=-100", "--logit-bias", "1=-100",
+                     "--logit-bias", "2=-100", "--logit-bias", "3=-100"});
+  if (!chat.started()) GTEST_SKIP() << "no pseudo terminal to be had";
+  ASSERT_TRUE(chat.UntilPrompt()) << chat.seen();
+  chat.Type("Tell me a story about a dog.\r");
+  EXPECT_TRUE(chat.Until("Once")) << chat.seen();
+  chat.Expect("\x03", "\r\n");
+  EXPECT_EQ(chat.seen().find("^C"), std::string::npos) << chat.seen();
+  EXPECT_EQ(chat.Leave(), 0);
+}
+
+TEST_F(ChatTerminal, BreaksLinesBetweenWords) {
+  constexpr int kColumns = 24;
+  TerminalChat chat(home_.path().string(), {"-m", OuroDemo(), "-n", "60"}, {"LC_ALL=C.UTF-8"},
+                    kColumns);
+  if (!chat.started()) GTEST_SKIP() << "no pseudo terminal to be had";
+  ASSERT_TRUE(chat.UntilPrompt()) << chat.seen();
+  const std::string message = "A dog.";
+  const Json answer = Generate({"-m", OuroDemo(), "--chat", "-p", message, "-n", "60"});
+  const std::string text = answer.at("text");
+  chat.Type(message + "\r");
+  const std::string end = text.substr(text.find_last_of(" \n") + 1);
+  EXPECT_TRUE(chat.Until(end)) << chat.seen();
+  EXPECT_TRUE(chat.UntilPrompt()) << chat.seen();
+  // What was seen is the text with line breaks in place of some of its spaces.
+  const std::string first = text.substr(0, text.find(' '));
+  std::string shown = chat.seen().substr(chat.seen().rfind(first + " "));
+  shown = shown.substr(0, shown.find(end) + end.size());
+  std::string words;
+  size_t column = 0;
+  for (const char c : shown) {
+    if (c == '\r') continue;
+    column = c == '\n' ? 0 : column + 1;
+    EXPECT_LE(column, static_cast<size_t>(kColumns)) << shown;
+    if (c == ' ' || c == '\n') {
+      if (!words.empty() && words.back() != ' ') words += ' ';
+    } else {
+      words += c;
+    }
+  }
+  std::string expected;
+  for (const char c : text) {
+    const bool space = c == ' ' || c == '\n';
+    if (!space || (!expected.empty() && expected.back() != ' ')) expected += space ? ' ' : c;
+  }
+  EXPECT_EQ(words, expected) << shown;
+  EXPECT_EQ(chat.Leave(), 0);
+}
+
 // The demo model in another folder, with this template.
 std::string WithTemplate(const Scratch& scratch, const std::string& text) {
   fs::create_directories(scratch.path() / "model");
@@ -262,6 +314,72 @@ TEST_F(ChatTerminal, ShowsThinkingDim) {
   plain.Expect("A dog.\r", shown.substr(0, 8));
   EXPECT_EQ(plain.seen().find("\033[2m"), std::string::npos) << plain.seen();
   EXPECT_EQ(plain.Leave(), 0);
+}
+
+// Answers of a chat through a pipe, a line each.
+std::string Piped(const std::string& input, const std::vector<std::string>& more,
+                  std::string* error = nullptr) {
+  std::vector<std::string> arguments = {"chat", "-m", OuroDemo(), "--threads", "1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  RunOptions piped;
+  piped.input = input;
+  const RunResult result = Call(arguments, piped);
+  EXPECT_EQ(result.code, 0) << result.err;
+  if (error != nullptr) *error = result.err;
+  return result.out;
+}
+
+TEST(ChatCommands, SetSamplingAndSystem) {
+  const std::string message = "Tell me a story.\n";
+  EXPECT_EQ(Piped("/set temperature 1.5\n/set top-k 40\n/set seed 5\n" + message, {"-n", "16"}),
+            Piped(message, {"-n", "16", "--temperature", "1.5", "--top-k", "40", "--seed", "5"}));
+  EXPECT_EQ(Piped("/set parameter max_tokens 7\n" + message, {}), Piped(message, {"-n", "7"}));
+  EXPECT_EQ(Piped("/system You are a cat.\n" + message, {"-n", "16"}),
+            Piped(message, {"-n", "16", "--system", "You are a cat."}));
+  const std::string shown = Piped("/set temperature 0.5\n/set\n/bye\nnever said\n", {"-n", "3"});
+  EXPECT_NE(shown.find("sampling: temperature 0.5"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("max_tokens: 3"), std::string::npos) << shown;
+  RunOptions wrong;
+  wrong.input = "/set temperature hot\n";
+  ExpectRefusal({"chat", OuroDemo()}, {"/set temperature", "hot", "a number"}, wrong);
+  wrong.input = "/set warmth 1\n";
+  ExpectRefusal({"chat", OuroDemo()}, {"/set warmth: expected one of", "temperature"}, wrong);
+  wrong.input = "/set top_p 2\n";
+  ExpectRefusal({"chat", OuroDemo()}, {"/set top_p 2: expected above 0, at most 1"}, wrong);
+}
+
+TEST(ChatCommands, SaveAndLoad) {
+  const Scratch scratch;
+  const std::string file = scratch / "talk.json";
+  const std::string whole = Piped("A dog.\nA cat.\n", {"-n", "12", "--system", "Be kind."});
+  const std::string second = whole.substr(whole.find('\n') + 1);
+  Piped("A dog.\n/save " + file + "\n", {"-n", "12", "--system", "Be kind."});
+  const Json kept = Json::parse(Slurp(file));
+  EXPECT_EQ(kept["messages"].size(), 3u);
+  const std::string loaded = Piped("/load " + file + "\nA cat.\n", {"-n", "12"});
+  EXPECT_TRUE(loaded.ends_with("\n" + second)) << loaded << "\nexpected at its end\n" << second;
+  RunOptions wrong;
+  wrong.input = "/load " + scratch.Write("bad.json", "[{\"role\": 1}]") + "\n";
+  ExpectRefusal({"chat", OuroDemo()}, {"bad.json", "role"}, wrong);
+}
+
+// A conversation that outgrows its context goes on without its oldest turns, and says so once.
+TEST(ChatCommands, AFullContextLosesItsOldestTurns) {
+  std::string input;
+  for (int i = 0; i < 12; ++i) input += "Tell me a story about a dog.\n";
+  std::string told;
+  const std::string out = Piped(input, {"-n", "16", "-c", "100"}, &told);
+  EXPECT_GE(std::count(out.begin(), out.end(), '\n'), 12);
+  const std::string note = "its oldest turns are left out";
+  ASSERT_NE(told.find(note), std::string::npos) << told;
+  EXPECT_EQ(told.find(note), told.rfind(note)) << told;
+}
+
+TEST(ChatCommands, StatsAreSentences) {
+  const std::string out = Piped("A dog.\n/stats\n", {"-n", "16"});
+  for (const char* words : {"16 tokens at ", "were drafts that proved right (", " first, ",
+                            "were computed in full", "tokens came out of every 4 loops"})
+    EXPECT_NE(out.find(words), std::string::npos) << words << "\n" << out;
 }
 
 TEST(ChatPipe, TakesMessagesOfSeveralLines) {

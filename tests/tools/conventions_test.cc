@@ -72,7 +72,7 @@ TEST(Conventions, HelpHasOneLayout) {
             "the paper's figures\n");
   const std::string trace = Call({"trace", "--help"}).out;
   EXPECT_TRUE(Has(trace, "\nUsage: loopspec trace [OPTIONS] FILE\n\nPositionals:\n")) << trace;
-  EXPECT_TRUE(Has(trace, "\n  --svg TEXT REQUIRED             Picture")) << trace;
+  EXPECT_TRUE(Has(trace, "\n  --svg TEXT                      Picture")) << trace;
   const std::string run = Call({"experiment", "run", "--help"}).out;
   EXPECT_TRUE(Has(run, "Usage: loopspec experiment run [OPTIONS] NAME...\n")) << run;
   EXPECT_TRUE(Has(run, "\n  -n,--max-tokens N [0]           Maximum")) << run;
@@ -263,6 +263,22 @@ TEST(Conventions, CompletionsKnowEveryOption) {
   EXPECT_EQ(complete("loopspec experiment re"), "report\n");
   EXPECT_EQ(complete("loopspec experiment run --li"), "--limit\n");
   EXPECT_EQ(complete("loopspec generate --model models/ou"), "\n") << "files are the shell's";
+  EXPECT_EQ(complete("loopspec generate --device cu"), "cuda cuda:0\n");
+  EXPECT_EQ(complete("loopspec quantize --to \"\""), "int8 int4\n");
+  EXPECT_EQ(complete("loopspec completion z"), "zsh\n");
+  // Names of models in the cache, as `loopspec list --names` prints them.
+  for (const char* name : {"org/one", "org/two"}) {
+    const std::string folder = "models--org--" + std::string(name).substr(4);
+    TinyModel::Ouro().Save(scratch, "hub/" + folder + "/snapshots/aaa111");
+    scratch.Write("hub/" + folder + "/refs/main", "aaa111");
+  }
+  const std::string path = "export PATH=" + Binary().parent_path().string() +
+                           ":$PATH HF_HUB_CACHE=" + (scratch / "hub") + "; ";
+  EXPECT_EQ(Shell(path + "bash -c 'source " + (scratch / "bash") +
+                  "; COMP_WORDS=(loopspec rm org/t); COMP_CWORD=2; _loopspec; echo "
+                  "${COMPREPLY[@]}'")
+                .second,
+            "org/two\n");
 }
 
 TEST(Conventions, TheManualPageHasEveryCommand) {
@@ -331,6 +347,147 @@ TEST(Conventions, ARevisionIsLookedUpInTheCache) {
   ExpectRefusal({"inspect", "org/tiny@bbb"}, {"bbb", "expected one commit"}, cache);
   ExpectRefusal({"inspect", "org/tiny@v3"}, {"hf download org/tiny --revision v3"}, cache);
   ExpectRefusal({"inspect", "org/tiny@../../snapshots"}, {"no such folder"}, cache);
+}
+
+// ---- the first minute: an installed model, from any folder
+
+TEST(DemoModel, IsThereFromAnyFolder) {
+  const Scratch scratch;
+  RunOptions anywhere;
+  anywhere.folder = scratch.path().string();
+  const RunResult demo = Call({"demo", "--threads", "1"}, anywhere);
+  EXPECT_EQ(demo.code, 0) << demo.err;
+  EXPECT_TRUE(Has(demo.out, "ouro-demo: ")) << demo.out;
+  EXPECT_TRUE(Has(demo.out, "the same text from both: yes")) << demo.out;
+  anywhere.input = "Tell me a story about a dog.\n";
+  const Words chat = {"chat", "-n", "8", "--threads", "1"};
+  const RunResult talk = Call(chat, anywhere);
+  EXPECT_EQ(talk.code, 0) << talk.err;
+  EXPECT_EQ(talk.out, Call({"chat", OuroDemo(), "-n", "8", "--threads", "1"}, anywhere).out);
+  EXPECT_EQ(Call({"run", "ouro-demo", "-n", "8", "--threads", "1"}, anywhere).out, talk.out);
+  // A folder of that name in the folder where one is comes first.
+  TinyModel::Ouro().Save(scratch, "ouro-demo");
+  EXPECT_EQ(Call({"inspect", "ouro-demo", "--json"}, anywhere).json().at("vocab"), 3);
+}
+
+// As packages lay it out: the program in bin, the model in share/loopspec/models.
+TEST(DemoModel, LiesBesideTheProgramOrInDataFolders) {
+  const Scratch scratch;
+  fs::create_directories(scratch.path() / "usr/bin");
+  fs::copy_file(Binary(), scratch.path() / "usr/bin/loopspec");
+  const std::string installed = scratch / "usr/bin/loopspec";
+  const auto inspect = [&](const std::string& variables) {
+    return Shell("cd / && env -i HOME=" + scratch.path().string() + " " + variables + " " +
+                 installed + " inspect ouro-demo --json");
+  };
+  const auto [missing, why] = inspect("XDG_DATA_DIRS=/nowhere");
+  EXPECT_NE(missing, 0);
+  EXPECT_TRUE(Has(why, "the package loopspec-demo brings ouro-demo")) << why;
+  TinyModel tiny = TinyModel::Ouro();
+  tiny.Save(scratch, "data/loopspec/models/ouro-demo");
+  EXPECT_EQ(inspect("XDG_DATA_DIRS=/nowhere:" + (scratch / "data")).first, 0);
+  EXPECT_EQ(inspect("XDG_DATA_DIRS=/nowhere XDG_DATA_HOME=" + (scratch / "data")).first, 0);
+  tiny.Save(scratch, "usr/share/loopspec/models/ouro-demo");
+  const auto [found, out] = inspect("XDG_DATA_DIRS=/nowhere");
+  EXPECT_EQ(found, 0) << out;
+}
+
+TEST(DemoModel, ThePathOfACloneIsNoNameOfTheHub) {
+  const Scratch scratch;
+  RunOptions elsewhere;
+  elsewhere.folder = scratch.path().string();
+  ExpectRefusal({"inspect", "models/ouro-demo"}, {"expected ouro-demo, which is installed"},
+                elsewhere);
+  const RunResult result = Call({"inspect", "models/ouro-demo"}, elsewhere);
+  EXPECT_FALSE(Has(result.err, "pull")) << result.err;
+}
+
+TEST(Settings, ADefaultModelLeavesTheFirstArgumentToThePrompt) {
+  const Scratch scratch;
+  RunOptions variable;
+  variable.environment = {{"LOOPSPEC_MODEL", OuroDemo()}};
+  RunOptions file;
+  file.environment = {
+      {"LOOPSPEC_CONFIG", scratch.Write("config", "model = ouro-demo\nmax_tokens = 8\n")}};
+  const Words tail = {"-n", "8", "--threads", "1", "--json"};
+  const auto text = [&](Words words, const RunOptions& options) {
+    words.insert(words.begin(), "generate");
+    words.insert(words.end(), tail.begin(), tail.end());
+    const RunResult result = Call(words, options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.json().value("text", "");
+  };
+  const std::string prompt = "Once upon a time";
+  const std::string expected = text({OuroDemo(), prompt}, {});
+  for (const RunOptions& options : {variable, file}) {
+    EXPECT_EQ(text({prompt}, options), expected);
+    EXPECT_EQ(text({OuroDemo(), prompt}, options), expected) << "a model may still be named";
+    EXPECT_EQ(text({OuroDemo(), "-p", prompt}, options), expected);
+    EXPECT_EQ(text({"ouro-demo", "-p", prompt}, options), expected);
+  }
+  EXPECT_EQ(Call({"tokenize", prompt}, variable).out, Call({"tokenize", OuroDemo(), prompt}).out);
+  ExpectRefusal({"generate"}, {"needs one prompt, found none"}, variable);
+}
+
+// ---- habits from other programs
+
+TEST(Conventions, NamesThatOtherProgramsUse) {
+  const auto text = [](Words words) {
+    words.insert(words.begin(), {"generate", OuroDemo(), "Once", "--threads", "1", "--seed", "2"});
+    const RunResult result = Call(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(text({"--temp", "1.5", "--repeat-penalty=1.2", "--n-predict", "6"}),
+            text({"--temperature", "1.5", "--repetition-penalty", "1.2", "-n", "6"}));
+  EXPECT_FALSE(Has(Call({"help", "generate"}).out, "--n-predict")) << "read, but not listed";
+  EXPECT_EQ(Call({"ls"}).code, Call({"list"}).code);
+  EXPECT_EQ(Call({"help", "run"}).out, Call({"help", "chat"}).out);
+  ExpectRefusal({"ps"}, {"unknown command ps: nothing runs in the background", "loopspec list"});
+  const Words base = {"generate", OuroDemo(), "a"};
+  ExpectRefusal({"generate", OuroDemo(), "a", "-c", "4096"}, {"unknown option -c: the context"});
+  ExpectRefusal({"generate", OuroDemo(), "a", "-ngl", "99"}, {"--device cuda"});
+}
+
+TEST(Conventions, SuggestionsMakeSense) {
+  const auto said = [](const Words& words) {
+    const RunResult result = Call(words);
+    EXPECT_EQ(result.code, 2);
+    return result.err;
+  };
+  EXPECT_FALSE(Has(said({"tun"}), "mean man")) << said({"tun"});
+  EXPECT_TRUE(Has(said({"gen"}), "did you mean generate?"));
+  EXPECT_FALSE(Has(said({"generate", OuroDemo(), "a", "--beam", "2"}), "did you mean"));
+  EXPECT_TRUE(Has(said({"generate", OuroDemo(), "a", "--tempe", "2"}), "mean --temperature?"));
+  EXPECT_TRUE(Has(said({"generate", OuroDemo(), "hi", "there"}),
+                  "a PROMPT of several words stands in quotes, \"hi there\""));
+}
+
+TEST(Conventions, TextsWithoutDashesForEveryCommandThatReadsOne) {
+  const Scratch scratch;
+  const std::string one = scratch / "one.json", other = scratch / "other.json";
+  ASSERT_EQ(Call({"logits", OuroDemo(), "Once upon", "--lens", one}).code, 0);
+  ASSERT_EQ(Call({"logits", "-m", OuroDemo(), "-p", "Once upon", "--lens", other}).code, 0);
+  EXPECT_EQ(Slurp(one), Slurp(other));
+  const std::string messages =
+      scratch.Write("messages.json", R"([{"role": "user", "content": "Hello there"}])");
+  const RunResult rendered = Call({"template", OuroDemo(), "Hello there"});
+  EXPECT_EQ(rendered.code, 0) << rendered.err;
+  EXPECT_EQ(rendered.out, Call({"template", OuroDemo(), "--messages", messages}).out);
+  ExpectRefusal({"template", OuroDemo()}, {"needs one conversation"});
+}
+
+TEST(Conventions, TraceDrawsInTheTerminal) {
+  const Scratch scratch;
+  const std::string trace = scratch / "trace.json";
+  ASSERT_EQ(Call({"generate", OuroDemo(), "Once upon a time", "-n", "6", "--threads", "1",
+                  "--trace", trace})
+                .code,
+            0);
+  const RunResult drawn = Call({"trace", trace});
+  EXPECT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_TRUE(Has(drawn.out, "\" time\" |1234  then \",\"")) << drawn.out;
+  EXPECT_FALSE(Has(drawn.out, "\033")) << "no escapes where there is no terminal";
 }
 
 // ---- the same words for the same things

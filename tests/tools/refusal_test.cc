@@ -30,7 +30,7 @@ TEST(CommandLine, IsCheckedBeforeAnythingRuns) {
   ExpectRefusal({"bench", "--model", model, "--prompts", "x"}, {"cannot open x"});
   ExpectRefusal({"tokenize", "--model", model}, {"text"});
   ExpectRefusal({"tokenize", "--model", model, "a", "--file", "b"}, {"one text"});
-  ExpectRefusal({"trace", "x"}, {"--svg"});
+  ExpectRefusal({"trace", "x"}, {"cannot open x"});
   ExpectRefusal({"generate", "--model", "", "-p", "a"}, {"--model"});
   ExpectRefusal({"generate", "--model", "/no/such/folder", "-p", "a"}, {"/no/such/folder"});
   ExpectRefusal({"generate", "--model", model + "/config.json", "-p", "a"},
