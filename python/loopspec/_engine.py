@@ -23,6 +23,9 @@ from ._params import SamplingParams, integer, integers, json_text, one_of, text
 if TYPE_CHECKING:
     import numpy
     import numpy.typing
+    from typing_extensions import Unpack
+
+    from ._params import ChatFields, ParamFields
 
 Message: TypeAlias = Mapping[str, Any]
 """{"role": "user", "content": "Hello"}"""
@@ -263,7 +266,9 @@ class Engine:
     Any thread may use it. Requests that run at the same time share the engine's steps, and each gets the text that it
     gets alone. Python's lock is released while the engine works, and Ctrl-C cancels what is waited for.
 
-    model: folder of a checkpoint as the Hugging Face Hub has it, or ORG/NAME in the Hugging Face cache.
+    model: folder of a checkpoint as the Hugging Face Hub has it, ORG/NAME in the Hugging Face cache, or "ouro-demo" where
+        the package loopspec-demo is installed.
+    pull: download a model that is not in the cache, with its progress on standard error; Ctrl-C stops, the next call goes on.
     device: "auto" (the first GPU where the package loopspec-cuda and a driver are, else the CPU), "cpu", "cuda", "cuda:1".
     dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
         fast at it.
@@ -291,23 +296,34 @@ class Engine:
                  recurrences: Sequence[int] = (), kv_memory: int | str | None = None, kv_positions: int | None = None,
                  cache_memory: int | str | None = None, max_running: int = 0, max_queued: int = 1024, max_rows: int = 0,
                  prefill_chunk: int = 0, cells: int = 256, config: Mapping[str, Any] | None = None, state_seed: int = 0,
-                 calibration: bool = True, trust_special_tokens: bool = False) -> None:
+                 calibration: bool = True, trust_special_tokens: bool = False, pull: bool = False) -> None:
+        if not isinstance(model, (str, os.PathLike)):
+            raise TypeError(f"model is {model!r}, expected a folder or ORG/NAME")
         name = text("model", os.fspath(model))
         self._pid = os.getpid()
         overrides = [f"{key}={json_text(f'config[{key!r}]', value)}" for key, value in (config or {}).items()]
-        self._core = _core.Engine(
-            model=name, device=text("device", device), compute=_DTYPES[one_of("dtype", dtype, list(_DTYPES))],
-            kv_type=one_of("kv_type", kv_type, ("auto", "bf16", "int8")), threads=integer("threads", threads, 0),
-            recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
-            recurrences=integers("recurrences", recurrences), config=overrides,
-            state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
-            trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),
-            kv_memory=0 if _share("kv_memory", kv_memory) else _bytes("kv_memory", kv_memory), kv_share=_share("kv_memory", kv_memory),
-            kv_positions=0 if kv_positions is None else integer("kv_positions", kv_positions, 1, 2**62),
-            cache_bytes=-1 if cache_memory is None else 0 if cache_memory == 0 else _bytes("cache_memory", cache_memory),
-            cells=integer("cells", cells, 1), max_running=integer("max_running", max_running, 0),
-            max_queued=integer("max_queued", max_queued, 1), max_rows=integer("max_rows", max_rows, 0),
-            prefill_chunk=integer("prefill_chunk", prefill_chunk, 0))
+        def load() -> _core.Engine:
+            return _core.Engine(
+                model=name, device=text("device", device), compute=_DTYPES[one_of("dtype", dtype, list(_DTYPES))],
+                kv_type=one_of("kv_type", kv_type, ("auto", "bf16", "int8")), threads=integer("threads", threads, 0),
+                recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
+                recurrences=integers("recurrences", recurrences), config=overrides,
+                state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
+                trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),
+                kv_memory=0 if _share("kv_memory", kv_memory) else _bytes("kv_memory", kv_memory), kv_share=_share("kv_memory", kv_memory),
+                kv_positions=0 if kv_positions is None else integer("kv_positions", kv_positions, 1, 2**62),
+                cache_bytes=-1 if cache_memory is None else 0 if cache_memory == 0 else _bytes("cache_memory", cache_memory),
+                cells=integer("cells", cells, 1), max_running=integer("max_running", max_running, 0),
+                max_queued=integer("max_queued", max_queued, 1), max_rows=integer("max_rows", max_rows, 0),
+                prefill_chunk=integer("prefill_chunk", prefill_chunk, 0))
+
+        try:
+            self._core = load()
+        except FileNotFoundError:
+            if not pull:
+                raise
+            _pull(name)
+            self._core = load()
         self._facts: dict[str, Any] = self._core.facts()
         _live.add(self)
 
@@ -411,13 +427,13 @@ class Engine:
 
     @overload
     def generate(self, prompts: str, params: SamplingParams | None = None, *, use_tqdm: bool | None = None,
-                 **kw: Any) -> RequestOutput: ...
+                 **kw: Unpack[ParamFields]) -> RequestOutput: ...
     @overload
     def generate(self, prompts: Sequence[str], params: SamplingParams | Sequence[SamplingParams] | None = None, *,
-                 use_tqdm: bool | None = None, **kw: Any) -> list[RequestOutput]: ...
+                 use_tqdm: bool | None = None, **kw: Unpack[ParamFields]) -> list[RequestOutput]: ...
     @overload
     def generate(self, prompts: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
-                 use_tqdm: bool | None = None, **kw: Any) -> Any: ...
+                 use_tqdm: bool | None = None, **kw: Unpack[ParamFields]) -> Any: ...
 
     def generate(self, prompts: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
                  use_tqdm: bool | None = None, **kw: Any) -> Any:
@@ -441,6 +457,14 @@ class Engine:
         outputs = self._run(listed, requests, bool(use_tqdm) if use_tqdm is not None or one else None)
         return outputs[0] if one else outputs
 
+    @overload
+    def chat(self, messages: str | Sequence[Message], params: SamplingParams | None = None, *, use_tqdm: bool | None = None,
+             **kw: Unpack[ChatFields]) -> RequestOutput: ...
+    @overload
+    def chat(self, messages: Sequence[str] | Sequence[Sequence[Message]],
+             params: SamplingParams | Sequence[SamplingParams] | None = None, *, use_tqdm: bool | None = None,
+             **kw: Unpack[ChatFields]) -> list[RequestOutput]: ...
+
     def chat(self, messages: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
              use_tqdm: bool | None = None, **kw: Any) -> Any:
         """Answers a conversation, or a list of conversations, through the model's chat template.
@@ -463,7 +487,7 @@ class Engine:
             return self.generate(conversation(messages), params, use_tqdm=use_tqdm, **kw)
         return self.generate([conversation(value) for value in messages], params, use_tqdm=use_tqdm, **kw)
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None, **kw: Any) -> Stream:
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None, **kw: Unpack[ParamFields]) -> Stream:
         """Answers one prompt as an iterator of `Token`s, each with its proposal and, where asked for, its logprobs.
 
         The prompt and the parameters are those of `generate`. Raises QueueFull when too many requests wait.
@@ -471,7 +495,7 @@ class Engine:
         [request] = self._requests([prompt], params, kw, True)
         return Stream(self._core.submit(request), *self._told(prompt, request))
 
-    def astream(self, prompt: Prompt, params: SamplingParams | None = None, **kw: Any) -> AsyncStream:
+    def astream(self, prompt: Prompt, params: SamplingParams | None = None, **kw: Unpack[ParamFields]) -> AsyncStream:
         """The same as `stream` for asyncio: `async for token in engine.astream(...)`."""
         [request] = self._requests([prompt], params, kw, True)
         return AsyncStream(lambda: self._core.submit(request), *self._told(prompt, request))
@@ -482,7 +506,7 @@ class Engine:
         return prompt if isinstance(prompt, str) else None, request.prompt_logprobs is not None
 
     def _requests(self, prompts: Sequence[Any], params: SamplingParams | Sequence[SamplingParams] | None,
-                  kw: dict[str, Any], one: bool) -> list[_core.Request]:
+                  kw: Mapping[str, Any], one: bool) -> list[_core.Request]:
         if params is None or isinstance(params, SamplingParams):
             given = [params or SamplingParams()] * len(prompts)
         else:
@@ -554,7 +578,11 @@ class Engine:
 
     def decode(self, ids: Sequence[int] | int, *, skip_special_tokens: bool = True) -> str:
         """Token ids as text."""
-        return self._core.decode(integers("ids", [ids] if isinstance(ids, int) else ids), skip_special_tokens)
+        listed = integers("ids", [ids] if isinstance(ids, int) else ids)
+        for index, value in enumerate(listed):
+            if not 0 <= value < self.vocab_size:
+                raise ValueError(f"ids[{index}] is {value}, expected 0 to {self.vocab_size - 1}, the model's tokens")
+        return self._core.decode(listed, skip_special_tokens)
 
     def token_bytes(self, id: int) -> bytes:
         """A token's own bytes, perhaps half a character."""
@@ -592,6 +620,10 @@ class Engine:
         The array is the engine's own memory, not copied; torch.from_dlpack(array) shares it, too. Equal bit for bit
         to what decoding computes on a CPU.
         """
+        try:
+            import numpy  # noqa: F401  # what the array is made of
+        except ImportError:
+            raise ImportError("logits are NumPy arrays, and NumPy is not installed: pip install 'loopspec[numpy]'") from None
         tokens = self.encode(ids) if isinstance(ids, str) else integers("ids", ids)
         if depths is None:
             depths = self.recurrence
@@ -599,7 +631,7 @@ class Engine:
         array = _core.logits(self._core, tokens, [depths] if isinstance(depths, int) else integers("depths", depths))
         return array[0] if single else array
 
-    def trace(self, prompt: Prompt, params: SamplingParams | None = None, **kw: Any) -> Trace:
+    def trace(self, prompt: Prompt, params: SamplingParams | None = None, **kw: Unpack[ParamFields]) -> Trace:
         """Answers one prompt and keeps what became of every branch: drafts, verdicts, what was pruned.
 
         A notebook draws the result; `trace.save("picture.svg")` writes it. Parameters are those of `generate`.
@@ -731,6 +763,35 @@ def progress_bar(use_tqdm: bool | None, total: int | None, unit: str) -> Any:
             raise ImportError("use_tqdm=True needs tqdm: pip install tqdm") from None
         return None
     return tqdm(total=total, unit=unit, dynamic_ncols=True, delay=0 if use_tqdm else 1)
+
+
+def _pull(name: str) -> None:
+    """Downloads a model, and says on standard error how far it is."""
+    bar = progress_bar(None if sys.stderr is not None else False, 0, "B")
+    if bar is not None:
+        bar.unit_scale = True
+        bar.set_description(name, refresh=False)
+    told = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told
+        if bar is not None:
+            bar.total = total
+            bar.update(done - bar.n)
+        elif total > 0 and 10 * done // total > told and sys.stderr is not None:
+            told = 10 * done // total  # a line for every tenth
+            print(f"downloading {name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB", file=sys.stderr)
+
+    def notice(sentence: str) -> None:
+        if sys.stderr is not None:
+            print(sentence, file=sys.stderr)
+
+    try:
+        size = _core.pull(name, progress, notice)
+        notice(f"downloaded {name}: {size / 1e6:.1f} MB")
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 def _write_calibration(result: _core.CalibrationResult) -> str:

@@ -7,11 +7,48 @@ import difflib
 import json
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 
 __all__ = ["SamplingParams"]
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict
+
+    class ParamFields(TypedDict, total=False):
+        """The fields of `SamplingParams` as keyword arguments. tests/python/fields_test.py compares the two."""
+
+        n: int
+        temperature: float | None
+        top_p: float | None
+        top_k: int | None
+        min_p: float | None
+        top_n_sigma: float | None
+        repetition_penalty: float | None
+        presence_penalty: float | None
+        frequency_penalty: float | None
+        logit_bias: Mapping[int, float] | None
+        seed: int | None
+        max_tokens: int | None
+        stop: str | Sequence[str] | None
+        stop_token_ids: Sequence[int] | None
+        ignore_eos: bool
+        skip_special_tokens: bool
+        logprobs: int | None
+        prompt_logprobs: int | None
+        add_special_tokens: bool
+        chat_template_kwargs: Mapping[str, Any] | None
+        priority: int
+        decoding: str
+        depths: Sequence[int] | None
+        sampler: str
+        recurrence: int | None
+
+    class ChatFields(ParamFields, total=False):
+        """Those that `chat` takes besides."""
+
+        tools: Sequence[Any]
 
 _INT_MAX = 2**31 - 1
 _SAMPLING: Mapping[str, tuple[str, float, str]] = _core.sampling_fields
@@ -70,6 +107,13 @@ def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
     return value
+
+
+def _bias_token(token: object) -> int:
+    """A key of logit_bias: an id, or its digits, as JSON has them."""
+    if isinstance(token, str) and token.isdecimal():
+        token = int(token)
+    return integer("a key of logit_bias", token, 0)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -177,8 +221,7 @@ class SamplingParams:
         if self.logit_bias is not None:
             if not isinstance(self.logit_bias, Mapping):
                 raise TypeError(f"logit_bias is {self.logit_bias!r}, expected a dict such as {{42: -100.0}}")
-            sampling.set_bias([(integer("logit_bias key", int(token), 0), number(f"logit_bias[{token}]", bias))
-                               for token, bias in self.logit_bias.items()])
+            sampling.set_bias([(_bias_token(token), number(f"logit_bias[{token!r}]", bias)) for token, bias in self.logit_bias.items()])
         return sampling
 
     def _fill(self, request: _core.Request, default: Mapping[str, Any]) -> None:
@@ -188,6 +231,8 @@ class SamplingParams:
         request.seed = self.seed
         request.max_tokens = self.max_tokens
         if self.stop:
+            if not isinstance(self.stop, (str, Iterable)):
+                raise TypeError(f"stop is {self.stop!r}, expected text, or a list of texts")
             stops = [self.stop] if isinstance(self.stop, str) else list(self.stop)
             request.stop = [text(f"stop[{index}]", value) for index, value in enumerate(stops)]
         if self.stop_token_ids is not None:

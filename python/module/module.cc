@@ -32,6 +32,7 @@ using namespace nb::literals;
 
 void BindLogits(nb::module_& module);
 void BindCalibration(nb::module_& module);
+void BindPull(nb::module_& module);
 
 namespace {
 
@@ -418,6 +419,7 @@ NB_MODULE(_core, module) {
   BindEngine(module);
   BindLogits(module);
   BindCalibration(module);
+  BindPull(module);
   module.def("finish_loading", &FinishLoading, Without());
   module.def("finish_calls", &FinishCalls, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -22,6 +22,11 @@ class Refusals(unittest.TestCase):
                 Engine(model)
         with self.assertRaisesRegex(ValueError, "^model is empty"):
             Engine("")
+        with self.assertRaisesRegex(TypeError, "^model is None, expected a folder or ORG/NAME"):
+            Engine(None)
+        # What can be done about it in Python, not at the command line.
+        with self.assertRaisesRegex(FileNotFoundError, r'download it with: Engine\("ORG/NAME", pull=True\), or hf download ORG/NAME'):
+            Engine("ORG/NAME")
         with self.assertRaisesRegex(ValueError, "^model is .*, a file, expected the folder"):
             Engine(__file__)
         with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(FileNotFoundError, "has no config.json: not a model folder"):
@@ -52,15 +57,18 @@ class Refusals(unittest.TestCase):
 
     def test_parameters(self):
         wrong = [({"temperature": -1}, ValueError, "temperature is -1"), ({"temperature": "hot"}, TypeError, "^temperature is 'hot'"),
-                 ({"top_p": 2}, ValueError, "^top.p is 2"), ({"max_tokens": -1}, ValueError, "^max_tokens is -1"),
+                 ({"top_p": 2}, ValueError, "^top_p is 2"), ({"max_tokens": -1}, ValueError, "^max_tokens is -1"),
                  ({"max_tokens": 2**40}, ValueError, "^max_tokens is"), ({"n": 0}, ValueError, "^n is 0"),
                  ({"seed": -1}, ValueError, "^seed is -1"), ({"stop_token_ids": [10**6]}, ValueError, "^stop_token_ids is 1000000"),
-                 ({"stop": [3]}, TypeError, r"^stop\[0\] is 3"), ({"logprobs": 10**6}, ValueError, "^logprobs is"),
+                 ({"stop": [3]}, TypeError, r"^stop\[0\] is 3"), ({"stop": 5}, TypeError, "^stop is 5, expected text, or a list"),
+                 ({"max_tokens": "3"}, TypeError, "^max_tokens is '3'"), ({"max_tokns": 3}, TypeError, "'max_tokns': did you mean max_tokens"),
+                 ({"logit_bias": {"cat": 1.0}}, TypeError, "^a key of logit_bias is 'cat'"), ({"logit_bias": {1: "x"}}, TypeError, r"^logit_bias\[1\] is 'x'"),
+                 ({"top_k": -2}, ValueError, "^top_k is -2"), ({"min_p": 2}, ValueError, "^min_p is 2"), ({"logprobs": 10**6}, ValueError, "^logprobs is"),
                  ({"decoding": "magic"}, ValueError, "^decoding is 'magic', expected one of loopspec, ar, lookup"),
                  ({"sampler": "x"}, ValueError, "^sampler is 'x'"), ({"depths": (3,)}, ValueError, "^depths is 3, expected .*, which are loaded"),
                  ({"recurrence": 9}, ValueError, "^recurrence is 9, expected one of .* named when it is loaded"),
                  ({"temprature": 1}, TypeError, "'temprature': did you mean temperature"),
-                 ({"logit_bias": {10**6: 1.0}}, ValueError, "token 1000000")]
+                 ({"logit_bias": {10**6: 1.0}}, ValueError, "^logit_bias is for token 1000000")]
         for arguments, kind, words in wrong:
             with self.subTest(arguments=arguments), self.assertRaisesRegex(kind, words):
                 engine().generate("Hello", **arguments)
@@ -85,6 +93,28 @@ class Refusals(unittest.TestCase):
             engine().chat([1, 2])
         with self.assertRaisesRegex(ValueError, "^params has 1 entries, expected one for each of 2"):
             engine().generate(["a", "b"], [SamplingParams()])
+
+    def test_ids(self):
+        with self.assertRaisesRegex(ValueError, r"^ids\[1\] is 1000000000, expected 0 to 8191"):
+            engine().decode([1, 10**9])
+        with self.assertRaisesRegex(ValueError, r"^ids\[0\] is -1, expected 0 to 8191"):
+            engine().decode(-1)
+        with self.assertRaisesRegex(TypeError, r"^ids\[0\] is 'x'"):
+            engine().decode(["x"])
+
+    def test_logits_without_numpy(self):
+        program = f"""
+import sys
+sys.modules["numpy"] = None
+import loopspec
+try:
+    loopspec.Engine({OURO!r}, threads=1).logits("Once")
+except ImportError as error:
+    print(error)
+"""
+        with python(program) as process:
+            out, err = process.communicate(timeout=120)
+        self.assertEqual(out, "logits are NumPy arrays, and NumPy is not installed: pip install 'loopspec[numpy]'\n", err)
 
     def test_names_that_people_look_for(self):
         self.assertEqual(loopspec.QueueFull.__module__, "loopspec")

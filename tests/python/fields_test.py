@@ -1,6 +1,9 @@
 """The fields of `SamplingParams` against the engine's own tables: none is forgotten, none is made up."""
 
+import ast
 import dataclasses
+import inspect
+import pathlib
 import unittest
 
 from support import BINARY, command_text
@@ -22,6 +25,16 @@ class Tables(unittest.TestCase):
             self.assertEqual(fields[name].type, f"{kind} | None")
             self.assertIsNone(fields[name].default)
             self.assertIsInstance(getattr(_core.Sampling(), name), int if kind == "int" else float)
+
+    def test_keyword_arguments_have_the_types_of_the_fields(self):
+        """ParamFields, which only type checkers see."""
+        source = ast.parse(pathlib.Path(inspect.getfile(SamplingParams)).read_text(encoding="utf-8"))
+
+        def annotated(name):
+            [found] = [node for node in ast.walk(source) if isinstance(node, ast.ClassDef) and node.name == name]
+            return {node.target.id: ast.unparse(node.annotation) for node in found.body if isinstance(node, ast.AnnAssign)}
+
+        self.assertEqual(annotated("ParamFields"), annotated("SamplingParams"))
 
     def test_every_field_is_described(self):
         described = SamplingParams.__doc__

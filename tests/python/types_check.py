@@ -20,6 +20,9 @@ import loopspec
 engine = loopspec.Engine("model", threads=2, depths=(1, 2), kv_memory="1GiB")
 one: loopspec.RequestOutput = engine.generate("Hello", temperature=0.5)
 many: list[loopspec.RequestOutput] = engine.generate(["Hello", "there"], loopspec.SamplingParams(max_tokens=3))
+said: loopspec.RequestOutput = engine.chat("Hello", max_tokens=3, tools=[])
+talk: loopspec.RequestOutput = engine.chat([{"role": "user", "content": "Hello"}], chat_template_kwargs={})
+talks: list[loopspec.RequestOutput] = engine.chat([[{"role": "user", "content": "Hello"}]])
 text: str = one.text
 rate: float = one.statistics.tokens_per_second
 for token in engine.stream("Hello"):
@@ -40,7 +43,9 @@ try:
 except loopspec.QueueFull:
     pass
 """
-WRONG = 'import loopspec\nx: int = loopspec.Engine("model").generate("Hello").text\n'
+WRONG = ['x: int = engine.generate("Hello").text', 'engine.generate("Hello", max_tokns=3)', 'engine.generate("Hello", max_tokens="3")',
+         'engine.generate(["Hello"], top_p="0.9")', 'engine.stream("Hello", temprature=1)', 'x: int = engine.chat("Hello").text',
+         'engine.chat("Hello", max_tokns=3)']
 
 
 def main():
@@ -73,11 +78,15 @@ def main():
         result = mypy("-p", "loopspec")
         if result.returncode != 0:
             sys.exit(result.stdout + result.stderr)
-        for name, text, good in (("program.py", PROGRAM, True), ("wrong.py", WRONG, False)):
-            (pathlib.Path(folder) / name).write_text(text)
-            result = mypy(name)
-            if (result.returncode == 0) != good:
-                sys.exit(f"{name}: {'expected no' if good else 'expected an'} error\n{result.stdout}{result.stderr}")
+        (pathlib.Path(folder) / "program.py").write_text(PROGRAM)
+        result = mypy("program.py")
+        if result.returncode != 0:
+            sys.exit(f"program.py: expected no error\n{result.stdout}{result.stderr}")
+        (pathlib.Path(folder) / "wrong.py").write_text("\n".join(['import loopspec', 'engine = loopspec.Engine("model")', *WRONG]) + "\n")
+        result = mypy("wrong.py")
+        for number, line in enumerate(WRONG, 3):
+            if f"wrong.py:{number}: error" not in result.stdout:
+                sys.exit(f"{line}: expected an error\n{result.stdout}{result.stderr}")
     print("mypy --strict: the package and a program that uses it are clean, a wrong one is not")
 
 
