@@ -1,11 +1,12 @@
 // Unit tests of the page's modules that need no browser. `page_units.py` runs them under node, or in Chromium where there is no node.
 import { Branches, describeDrafts } from './page/branches.js';
 import { answerTokens } from './page/context.js';
-import { Conversations, fileName, newConversation, toJson, toMarkdown } from './page/conversations.js';
+import { branchOf, Conversations, fileName, newConversation, toJson, toMarkdown } from './page/conversations.js';
 import { safeHref } from './page/inline.js';
 import { parseMarkdown } from './page/markdown.js';
 import { parseMath } from './page/math.js';
 import { ORIGINS, originsFor } from './page/origins.js';
+import { familyOf, highlight } from './page/syntax.js';
 import { splitThinking, withoutThinking } from './page/thinking.js';
 import { scoresOf, Tokens } from './page/tokens.js';
 
@@ -59,6 +60,9 @@ const MARKDOWN = [
   ['# A *b*\n## B ##', 'h1(A em(b))h2(B)'],
   ['Title\n=====\ntext', 'h1(Title)p(text)'],
   ['#hashtag', 'p(#hashtag)'],
+  ['#### 7', 'p(#### 7)'],
+  ['so 3 + 4\n#### $1,250.50', 'p(so 3 + 4)p(#### $1,250.50)'],
+  ['#### Seven', 'h4(Seven)'],
   ['**b** __b__ *i* _i_ ***both*** ~~gone~~', 'p(b(b) b(b) em(i) em(i) em(b(both)) del(gone))'],
   ['snake_case_name and 2 * 3 * 4', 'p(snake_case_name and 2 * 3 * 4)'],
   ['*a **b** c*', 'p(em(a b(b) c))'],
@@ -309,6 +313,19 @@ test('origins: one order, full computation last', () => {
   equal(originsFor([1, 2]).map(({ name }) => name), ['first draft', 'second draft', 'early draft', 'full computation']);
 });
 
+// ---- Code ----
+
+test('syntax: comments, strings, numbers and words', () => {
+  const shown = (line, language) => highlight(line, familyOf(language)).map(({ start, end, kind }) => `${kind}:${line.slice(start, end)}`);
+  equal(shown('def add(a, b=10):  # sums "them"', 'python'), ['word:def', 'number:10', 'comment:# sums "them"']);
+  equal(shown('return "a \\" // b" + \'c // d\'', 'js'), ['word:return', 'string:"a \\" // b"', "string:'c // d'"]);
+  equal(shown('/* a */ int x = 0x1F; // b', 'C++'), ['comment:/* a */', 'word:int', 'number:0x1F', 'comment:// b']);
+  equal(shown('SELECT a FROM b -- c', 'sql'), ['word:SELECT', 'word:FROM', 'comment:-- c']);
+  equal(shown('if then else', 'klingon'), []);
+  equal(shown('constructor __proto__ toString', 'js'), []);
+  for (const line of ['"'.repeat(5000), '\\'.repeat(5000), '/*'.repeat(5000), 'a'.repeat(50000)]) highlight(line, 'c');
+});
+
 // ---- Branches ----
 
 test('branches: every draft is counted once', () => {
@@ -412,6 +429,15 @@ test('conversations: what is not of their form is not taken', () => {
   equal(kept.list(), []);
   kept.storage.setItem('loopspec.conversation.z', '{"id":"z","messages":[{"role":"system","content":"x"},{"role":"user","content":"hi","answers":[{"text":1}]}],"skipped":99}');
   equal(kept.list().map(({ id, skipped, messages }) => [id, skipped, messages]), [['z', 1, [{ role: 'user', content: 'hi', answers: [] }]]]);
+});
+test('conversations: a branch is a copy up to an answer', () => {
+  const one = { ...talk('a', 'What?'), skipped: 0 };
+  one.messages.push({ role: 'user', content: 'And?' }, { role: 'assistant', content: 'so' });
+  const branch = branchOf(one, 1);
+  equal(branch.messages.map(({ content }) => content), one.messages.slice(0, 2).map(({ content }) => content));
+  check(branch.id !== one.id, 'an id of its own');
+  branch.messages[0].content = 'changed';
+  equal(one.messages[0].content, 'What?');
 });
 test('conversations: export', () => {
   const one = { ...talk('a', 'What?'), title: 'What? / Now', created: 0 };

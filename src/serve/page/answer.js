@@ -30,7 +30,12 @@ export class Answer {
       const branches = new Branches();
       branches.plain = !this.speculative;
       this.pipeline = new Pipeline(branches, model.recurrence);
-      this.element.append(this.pipeline.element);
+      // On a phone it would take the place of the answer: folded until somebody wants it.
+      this.fold = element('details', 'fold');
+      this.fold.open = !window.matchMedia('(max-width: 760px)').matches;
+      this.fold.append(element('summary', '', 'Pipeline'), this.pipeline.element);
+      this.fold.addEventListener('toggle', () => this.pipeline.request());
+      this.element.append(this.fold);
     }
     this.started = performance.now();
   }
@@ -224,7 +229,7 @@ export class Answer {
     this.numbers.hidden = how === 'failed' && this.tokens.list.length === 0;
     this.draw();
     this.pipeline?.finish();
-    if (this.pipeline?.branches.all.length === 0) this.pipeline.element.hidden = true; // nothing happened
+    if (this.pipeline?.branches.all.length === 0) this.fold.hidden = true; // nothing happened
   }
 
   // A line below the text.

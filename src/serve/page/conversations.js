@@ -13,6 +13,12 @@ export function newConversation(model) {
   return { id, title: '', model, created: now, updated: now, skipped: 0, messages: [] };
 }
 
+// A conversation of its own with the messages up to `index`, that one included.
+export function branchOf(conversation, index) {
+  const messages = structuredClone(conversation.messages.slice(0, index + 1));
+  return { ...newConversation(conversation.model), title: titleOf(messages), skipped: Math.min(conversation.skipped, index), messages };
+}
+
 export function titleOf(messages) {
   const first = messages.find(({ role }) => role === 'user')?.content ?? '';
   const line = first.trim().split('\n')[0];

@@ -8,6 +8,7 @@ import { parseInline } from './inline.js';
 
 const DEEPEST = 12; // quotes and lists inside each other; what is deeper is text
 const FENCE = /^(`{3,}|~{3,})(.*)$/;
+const ANSWER = /^####\s+[-$]?[\d.,]+\s*$/; // how word problems mark their results: stays as it is written
 const HEADING = /^(#{1,6})(?:[ \t]|$)/;
 const RULE = /^([-*_])[ \t]*(?:\1[ \t]*){2,}$/;
 const ITEM = /^([-*+]|\d{1,9}[.)])(?=[ \t]|$)/;
@@ -134,7 +135,7 @@ class Blocks {
 
   heading(i, content) {
     const match = HEADING.exec(content);
-    if (!match) return undefined;
+    if (!match || ANSWER.test(content)) return undefined;
     const { at, end } = this.lines[i];
     const rest = this.trim(at + match[1].length, end);
     let close = rest.end;

@@ -1,7 +1,7 @@
 // The page: a conversation with the model behind this server.
 import { Answer } from './answer.js';
 import { answerTokens, ContextMeter, measurePrompt } from './context.js';
-import { Conversations, newConversation, titleOf } from './conversations.js';
+import { branchOf, Conversations, newConversation, titleOf } from './conversations.js';
 import { $, button, count, element } from './dom.js';
 import { EXAMPLES } from './examples.js';
 import { showExplanation, showLegend } from './explain.js';
@@ -9,7 +9,7 @@ import { Library } from './library.js';
 import { saidBubble } from './said.js';
 import { Server } from './server.js';
 import { checked, chosenDepths, decodeBody, decodings, promptBody, rememberChecks, seed, showDefaults, storage, wantedTokens } from './settings.js';
-import { postStream } from './stream.js';
+import { getJson, postStream } from './stream.js';
 import { wireTheme } from './theme.js';
 import { withoutThinking } from './thinking.js';
 import { Tooltip } from './tooltip.js';
@@ -53,6 +53,7 @@ function showModel(model, tokenizer) {
   $('prompt-label').textContent = page.model.chat ? 'Your message' : 'The beginning of a text';
   page.conversation.model ||= model.id;
   showDepths();
+  if (page.conversation.messages.length === 0) openAddress();
   measure();
 }
 
@@ -89,10 +90,22 @@ async function measure() {
   }
 }
 
+// The ids of the conversation and of the answer so far: what a text that was cut goes on from.
+async function continuedPrompt(answer, prompt) {
+  const { messages, prompt: text, chat_template_kwargs: variables } = prompt;
+  const asked = messages ? { messages, ...(variables && { chat_template_kwargs: variables }) } : { prompt: text };
+  const [before, said] = await Promise.all([
+    getJson('/tokenize', server.key, asked),
+    getJson('/tokenize', server.key, { prompt: answer.text, add_special_tokens: false }),
+  ]);
+  return [...before.tokens, ...said.tokens];
+}
+
 // One answer. Asks again once, for fewer tokens, when the server has a limit of its own.
-async function run(answer, { prompt, tokens, seed: number, signal }) {
-  const path = page.model.chat ? '/v1/chat/completions' : '/v1/completions';
-  const body = { ...prompt, ...decodeBody(page.model, answer.decode), seed: number };
+async function run(answer, { prompt, tokens, seed: number, signal, ids }) {
+  const chat = page.model.chat && !ids;
+  const path = chat ? '/v1/chat/completions' : '/v1/completions';
+  const body = { ...(ids ? { prompt: ids } : prompt), ...decodeBody({ ...page.model, chat }, answer.decode), seed: number };
   answer.onDraw = () => {
     showUse(tokens.count + answer.tokens.list.length);
     followLog();
@@ -147,9 +160,8 @@ async function answer() {
   setRunning(true);
   const inTurn = checked('in-turn');
   const { signal } = page.running;
-  const prompt = promptBody(page.model, sentMessages());
   try {
-    const tokens = await measurePrompt(page.model, prompt, server.key);
+    const { prompt, tokens } = await fittingPrompt();
     showUse(tokens.count);
     if (tokens.room < 1) overfull(answers, tokens);
     else await runAll(answers, { prompt, tokens, seed: seed(), signal }, inTurn);
@@ -184,29 +196,39 @@ function overfull(answers, tokens) {
   answers[answers.length - 1].full = !alone;
 }
 
-// Leaves out messages from the beginning on until an answer fits, and answers the last question again.
-async function makeRoom() {
+// The prompt of the conversation, without as many of its oldest messages as leave no room for an answer; `least`: tokens of room.
+async function fittingPrompt(least = Math.min(LEAST_ROOM, page.model.context / 4)) {
   const { conversation } = page;
-  dropLastAnswer();
-  const enough = Math.min(LEAST_ROOM, page.model.context / 4);
   const question = conversation.messages.length - 1;
-  try {
-    for (;;) {
-      let next = conversation.skipped + 1;
-      while (next < question && conversation.messages[next].role !== 'user') next += 1;
-      if (next > question) break;
-      conversation.skipped = next;
-      const { room } = await measurePrompt(page.model, promptBody(page.model, sentMessages()), server.key);
-      if (room >= enough) break;
-    }
-  } catch (error) {
-    server.failed(error);
+  for (;;) {
+    const prompt = promptBody(page.model, sentMessages());
+    const tokens = await measurePrompt(page.model, prompt, server.key);
+    let next = conversation.skipped + 1;
+    while (next <= question && conversation.messages[next].role !== 'user') next += 1;
+    if (tokens.room >= least || !page.model.chat || next > question) return { prompt, tokens };
+    conversation.skipped = next;
+    showSkipped();
   }
+}
+
+// Leaves out messages from the beginning on until an answer has more room than before, and answers the last question again.
+function makeRoom() {
+  dropLastAnswer();
+  const { conversation } = page;
+  let next = conversation.skipped + 1;
+  while (next < conversation.messages.length && conversation.messages[next].role !== 'user') next += 1;
+  if (next < conversation.messages.length) conversation.skipped = next;
   showSkipped();
   answer();
 }
 
+// Which messages the model does not see any more, and a line where those that it sees begin.
 function showSkipped() {
+  document.querySelector('#log > .left-out')?.remove();
+  const first = document.querySelector(`#log > [data-index="${page.conversation.skipped}"]`);
+  if (page.conversation.skipped > 0 && first) {
+    first.before(element('p', 'left-out', 'The conversation is longer than what the model can see at once: it sees it from here on'));
+  }
   for (const part of document.querySelectorAll('#log > [data-index]')) {
     const gone = Number(part.dataset.index) < page.conversation.skipped;
     part.classList.toggle('skipped', gone);
@@ -228,7 +250,7 @@ function conclude(turn, answers, inTurn) {
 
 // What both gave, and buttons for what comes next.
 function addFoot(turn, answers, inTurn) {
-  for (const old of document.querySelectorAll('.retry, .make-room')) old.remove(); // only the last answer can be tried again
+  for (const old of document.querySelectorAll('.retry, .make-room, .continue')) old.remove(); // only the last answer can be tried again
   const foot = element('p', 'foot');
   if (answers.length > 1 && answers.every((made) => made.how === 'done')) foot.append(element('span', 'verdict', verdict(answers, inTurn)));
   if (answers.some((made) => made.full)) {
@@ -237,12 +259,64 @@ function addFoot(turn, answers, inTurn) {
       if (!page.running) makeRoom();
     }));
   }
+  const last = answers[answers.length - 1];
+  if (last.how === 'stopped' || (last.how === 'done' && last.reason === 'length' && !last.full)) {
+    foot.append(button('quiet continue', 'Continue', () => {
+      if (!page.running && server.ready()) goOn(turn, answers);
+    }));
+  }
+  const branch = button('tool branch', 'Branch', () => {
+    if (!page.running) branchFrom(Number(turn.dataset.index));
+  });
+  branch.title = 'Go on from this answer in a conversation of its own; this one stays as it is';
+  foot.append(branch);
   foot.append(button('quiet retry', 'Retry', () => {
     if (page.running || !server.ready()) return;
     dropLastAnswer();
     answer();
   }));
   turn.append(foot);
+}
+
+// Goes on with the last answer, which was stopped or cut.
+async function goOn(turn, before) {
+  const { conversation } = page;
+  conversation.messages.pop();
+  turn.querySelector('.foot')?.remove();
+  const answers = before.map((old) => {
+    const made = new Answer({
+      decode: old.decode, model: page.model, depths: old.depths, watch: checked('watch'), markdown: checked('markdown'), opened: old.opened, tokens: old.tokens,
+    });
+    old.element.replaceWith(made.element);
+    return made;
+  });
+  page.answers = [...page.answers.filter((made) => made.element.isConnected), ...answers];
+  page.running = new AbortController();
+  setRunning(true);
+  const { signal } = page.running;
+  const number = seed();
+  for (const made of answers) {
+    try {
+      const prompt = promptBody(page.model, sentMessages());
+      const ids = await continuedPrompt(made, prompt);
+      const tokens = { count: ids.length, room: page.model.context - ids.length };
+      if (tokens.room < 1) made.finish('done');
+      else await run(made, { prompt, tokens, seed: number, signal, ids });
+    } catch (error) {
+      fail(made, error, signal);
+    }
+  }
+  page.running = null;
+  setRunning(false);
+  if (page.conversation === conversation) conclude(turn, answers, true);
+}
+
+function branchFrom(index) {
+  const branch = branchOf(page.conversation, index);
+  if (checked('keep')) conversations.save(branch);
+  show(branch);
+  say('A branch of the conversation, which goes on from this answer.');
+  $('prompt').focus();
 }
 
 function verdict([plain, ours], inTurn) {
@@ -319,6 +393,25 @@ function stop() {
 function keep() {
   if (!checked('keep')) return;
   $('keep-note').hidden = conversations.save(page.conversation);
+  showAddress();
+}
+
+// Every conversation that is kept has an address of its own, so that a reload, a bookmark and the browser's arrows find it.
+function showAddress() {
+  const kept = page.conversation.messages.length > 0 && checked('keep');
+  const address = kept ? `#${page.conversation.id}` : '';
+  if (location.hash === address) return;
+  const entry = [null, '', `${location.pathname}${location.search}${address}`];
+  if (location.hash === '') history.replaceState(...entry);
+  else history.pushState(...entry);
+}
+
+// The conversation that the address names, if it is kept here.
+function openAddress() {
+  const id = location.hash.slice(1);
+  if (id === page.conversation.id || (id === '' && page.conversation.messages.length === 0)) return;
+  const found = id === '' ? newConversation(page.model.id) : conversations.load(id);
+  if (found) show(found);
 }
 
 // Shows a conversation from its beginning.
@@ -335,10 +428,24 @@ function show(conversation) {
     if (role === 'user') addSaid(index);
     else restoreTurn(index, answers?.length ? answers : [{ decode: 'ar', text: content }]);
   });
+  if (messages[messages.length - 1]?.role === 'user') offerAnswer();
+  showAddress();
   showSkipped();
   measure();
   page.follow = true;
   followLog(true);
+}
+
+// The page was left before the answer was there.
+function offerAnswer() {
+  const foot = element('p', 'foot');
+  foot.dataset.index = page.conversation.messages.length;
+  foot.append(element('span', 'note', 'This was not answered.'), button('quiet retry', 'Answer now', () => {
+    if (page.running || !server.ready()) return;
+    foot.remove();
+    answer();
+  }));
+  $('log').append(foot);
 }
 
 function restoreTurn(index, saved) {
@@ -428,6 +535,7 @@ function wireSettings() {
   }
   rememberChecks((id) => {
     if (id === 'colour') document.body.classList.toggle('plain', !checked('colour'));
+    if (id === 'code-origins') document.body.classList.toggle('code-origins', checked('code-origins'));
     if (id === 'markdown') for (const made of page.answers) made.setMarkdown(checked('markdown'));
     if (id === 'keep' && checked('keep') && page.conversation.messages.length > 0) keep();
   });
@@ -442,4 +550,9 @@ wireConversation();
 wireSettings();
 wireTheme(redraw);
 new Tooltip($('log'));
+for (const type of ['hashchange', 'popstate']) {
+  window.addEventListener(type, () => {
+    if (page.model) openAddress();
+  });
+}
 server.connect();

@@ -2,6 +2,7 @@
 import { copyButton, element } from './dom.js';
 import { parseMarkdown } from './markdown.js';
 import { parseMath } from './math.js';
+import { familyOf, highlight } from './syntax.js';
 
 const MATHML = 'http://www.w3.org/1998/Math/MathML';
 const MATH_TAGS = new Set(['math', 'mrow', 'mi', 'mn', 'mo', 'mtext', 'mspace', 'mfrac', 'msqrt', 'mroot', 'msub', 'msup', 'msubsup', 'munder',
@@ -129,15 +130,32 @@ class Painter {
     const pre = element('pre');
     const body = element('code');
     box.dir = 'ltr';
+    const family = familyOf(language);
     lines.forEach((line, i) => {
       if (i > 0) body.append('\n');
-      body.append(...this.leaf(line));
+      body.append(...this.codeLine(line, family));
     });
     head.append(element('span', '', language || 'code'), copyButton(() => body.textContent));
     pre.tabIndex = 0; // can be scrolled by keyboard
     pre.append(body);
     box.append(head, pre);
     return box;
+  }
+
+  // A line's tokens, cut where a syntax colour begins or ends.
+  codeLine({ start, end }, family) {
+    const made = [];
+    let at = start;
+    for (const piece of highlight(this.tokens.text.slice(start, end), family)) {
+      made.push(...this.leaf({ start: at, end: start + piece.start }));
+      for (const part of this.leaf({ start: start + piece.start, end: start + piece.end })) {
+        const coloured = part.nodeType === Node.TEXT_NODE ? element('span', '', part.textContent) : part;
+        coloured.classList.add(`code-${piece.kind}`);
+        made.push(coloured);
+      }
+      at = start + piece.end;
+    }
+    return [...made, ...this.leaf({ start: at, end })];
   }
 
   list({ ordered, first, tight, items }) {

@@ -2,7 +2,7 @@
 import { $ } from './dom.js';
 
 const SAMPLING = ['temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty'];
-const CHECKS = ['colour', 'markdown', 'probabilities', 'watch', 'keep'];
+const CHECKS = ['colour', 'code-origins', 'markdown', 'probabilities', 'watch', 'keep'];
 const CHOICES = 'loopspec.checks';
 const TOP = 5; // likeliest tokens beside each one
 
