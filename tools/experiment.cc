@@ -108,8 +108,7 @@ void ShowGroup(const Experiment& experiment, const std::string& group,
         experiments::FiguresOf(t, totals["ar"], decode.depths, recurrence, 0);
     fmt::print("    {:<28}{:>9.1f} tokens/s", spec, f.rate);
     if (f.speedup > 0 && f.Enough()) fmt::print("  {:>5.2f}x", f.speedup);
-    if (f.interval && f.Enough())
-      fmt::print(" ({:.2f} to {:.2f})", f.interval->low, f.interval->high);
+    if (f.spread && f.Enough()) fmt::print(" ({})", f.spread->Words());
     fmt::print("  {} texts, {} tokens;", f.texts, f.tokens);
     fmt::print("  gamma {:.2f}, {:.2f} tokens per pass", f.gamma, f.tokens_per_pass);
     if (t.compared > 0) fmt::print("; {} of {} texts equal", t.equal, t.compared);

@@ -44,6 +44,10 @@ struct Branch {
   bool advancing = false;  // has a row in the next step
 };
 
+// Branches of one text alive at once, waiting ones included; the paper's schedule, which has a
+// branch for every draft, may take as many as there are cells.
+inline constexpr int kMostBranches = 256;
+
 class BranchTree {
  public:
   // At most `capacity` branches, whose cells come from `ledger`.

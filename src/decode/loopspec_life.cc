@@ -9,9 +9,6 @@
 namespace loopspec {
 namespace {
 
-// Branches of one request alive at once, waiting ones included.
-constexpr int kMostBranches = 256;
-
 std::shared_ptr<const ResolvedRequest> Checked(ResolvedRequest request, const ModelSpec& spec,
                                                const BackendOptions& backend) {
   CheckRequest(request, spec, backend);
@@ -21,7 +18,8 @@ std::shared_ptr<const ResolvedRequest> Checked(ResolvedRequest request, const Mo
 int Capacity(const ResolvedRequest& request, int cells) {
   // Without drafts and guesses there is never a second branch.
   const bool alone = request.depths.empty() && !request.guesses;
-  return alone ? 1 : std::min(cells, kMostBranches);
+  if (alone) return 1;
+  return request.laboratory.every_branch ? cells : std::min(cells, kMostBranches);
 }
 
 int64_t LongestText(const ResolvedRequest& request) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "decode/branch_tree.h"
 #include "report/html_page.h"
 #include "report/plot.h"
 
@@ -30,6 +31,12 @@ OrderedJson Maybe(std::optional<double> value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
+// The spread as an interval, or as the range of few texts, whichever it is.
+OrderedJson SpreadJson(const SpecFigures& f, bool as_interval) {
+  if (!f.spread || !f.Enough() || f.spread->is_interval() != as_interval) return nullptr;
+  return {f.spread->low, f.spread->high};
+}
+
 OrderedJson SpecJson(const BenchResult& result, const BenchSpec& spec) {
   const RunTotals& t = spec.totals;
   const Statistics& s = t.statistics;
@@ -42,11 +49,9 @@ OrderedJson SpecJson(const BenchResult& result, const BenchSpec& spec) {
       {"second_proposal", spec.second_proposal},
       {"tokens_per_second", {{"median", f.rate}, {"min", f.rate_low}, {"max", f.rate_high}}},
       {"speedup", f.Enough() ? OrderedJson(f.speedup) : OrderedJson(nullptr)},
-      {"speedup_interval", f.interval && f.Enough()
-                               ? OrderedJson({f.interval->low, f.interval->high})
-                               : OrderedJson(nullptr)},
-      {"speedup_after_first_token", f.Enough() ? OrderedJson(f.paper_clock) : OrderedJson(nullptr)},
-      {"gamma", f.gamma},
+      {"speedup_interval", SpreadJson(f, true)},
+      {"speedup_range", SpreadJson(f, false)},
+      {"gamma", f.Enough() ? OrderedJson(f.gamma) : OrderedJson(nullptr)},
       {"tokens_per_pass", f.tokens_per_pass},
       {"floor_share", Maybe(f.floor_share)},
       {"memory_allows", f.memory_allows},
@@ -113,9 +118,19 @@ std::vector<std::string> Remarks(const BenchResult& result, const BenchSpec& spe
   const bool baseline = &spec == &result.specs[0] || (spec.depths.empty() && s.guesses == 0);
   if (const std::string verdict = f.Verdict(baseline ? "" : result.specs[0].name); !verdict.empty())
     lines.push_back(verdict);
-  if (!baseline && f.interval && f.Enough())
-    lines.push_back(fmt::format("95 % of a bootstrap over {} texts: {:.2f}x to {:.2f}x", f.texts,
-                                f.interval->low, f.interval->high));
+  if (!baseline && f.spread && f.Enough())
+    lines.push_back(fmt::format(
+        "{}: {:.2f}x to {:.2f}x{}",
+        f.spread->is_interval()
+            ? fmt::format("95 % interval over {} texts and {} repeats", f.spread->texts, f.repeats)
+            : fmt::format("range of {} texts, too few for an interval", f.spread->texts),
+        f.spread->low, f.spread->high,
+        f.spread->is_interval() && !f.spread->tells_apart() ? ", not significant" : ""));
+  if (f.rows_peak >= kMostBranches)
+    lines.push_back(
+        fmt::format("{} branches were alive at once, the most that a text may have: the least "
+                    "likely were dropped, which costs tokens per pass",
+                    kMostBranches));
   if (f.gate)
     lines.push_back(
         fmt::format("gate open at {:.2f} % of {} readouts", 100 * *f.gate, s.gate_evaluated));
@@ -154,8 +169,7 @@ std::string Heading(const BenchResult& result) {
 HtmlCell SpeedupCell(const SpecFigures& f) {
   HtmlCell cell(f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "too few tokens");
   cell.faint = !f.Enough();
-  if (f.Enough() && f.interval)
-    cell.note = fmt::format("{:.2f} to {:.2f}", f.interval->low, f.interval->high);
+  if (f.Enough() && f.spread) cell.note = f.spread->Words();
   return cell;
 }
 
@@ -179,7 +193,6 @@ HtmlTable PageTable(const BenchResult& result) {
                    {"equal"},
                    {"tokens/s"},
                    {"speedup"},
-                   {"paper's clock"},
                    {"texts"},
                    {"tokens"},
                    {"gamma"},
@@ -202,12 +215,12 @@ HtmlTable PageTable(const BenchResult& result) {
     table.rows.push_back({spec.name, spec.sampler, spec.comparable ? Equal(spec) : "–",
                           HtmlCell(fmt::format("{:.1f}", f.rate),
                                    fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
-                          SpeedupCell(f), f.Enough() ? fmt::format("{:.2f}x", f.paper_clock) : "–",
-                          std::to_string(f.texts), std::to_string(f.tokens),
-                          fmt::format("{:.2f}", f.gamma), fmt::format("{:.2f}", f.tokens_per_pass),
-                          Sources(f), percent(f.gate), percent(f.early), percent(f.adopted),
-                          fmt::format("{:.2f}", f.rows_mean), std::to_string(f.rows_peak),
-                          percent(f.floor_share), fmt::format("{:.2f}x", f.memory_allows),
+                          SpeedupCell(f), std::to_string(f.texts), std::to_string(f.tokens),
+                          f.Enough() ? fmt::format("{:.2f}", f.gamma) : "–",
+                          fmt::format("{:.2f}", f.tokens_per_pass), Sources(f), percent(f.gate),
+                          percent(f.early), percent(f.adopted), fmt::format("{:.2f}", f.rows_mean),
+                          std::to_string(f.rows_peak), percent(f.floor_share),
+                          fmt::format("{:.2f}x", f.memory_allows),
                           t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"});
   }
   return table;
@@ -303,6 +316,7 @@ std::string BenchCsv(const BenchResult& result) {
     const SpecFigures f = result.Figures(spec);
     const RunTotals& t = spec.totals;
     const TimeShares shares = SharesOf(t);
+    const bool interval = f.Enough() && f.spread && f.spread->is_interval();
     std::vector<std::string> fields = {
         spec.name,
         spec.sampler,
@@ -312,9 +326,9 @@ std::string BenchCsv(const BenchResult& result) {
         CsvNumber(f.rate_low),
         CsvNumber(f.rate_high),
         CsvNumber(f.Enough() ? std::optional(f.speedup) : std::nullopt),
-        CsvNumber(f.interval ? std::optional(f.interval->low) : std::nullopt),
-        CsvNumber(f.interval ? std::optional(f.interval->high) : std::nullopt),
-        CsvNumber(f.gamma),
+        CsvNumber(interval ? std::optional(f.spread->low) : std::nullopt),
+        CsvNumber(interval ? std::optional(f.spread->high) : std::nullopt),
+        CsvNumber(f.Enough() ? std::optional(f.gamma) : std::nullopt),
         CsvNumber(f.tokens_per_pass)};
     for (size_t i = 0; i < kCsvProposals; ++i)
       fields.push_back(i < f.accepted.size() ? CsvNumber(f.accepted[i]) : "");
@@ -348,11 +362,12 @@ std::string BenchTable(const BenchResult& result) {
     const SpecFigures f = result.Figures(spec);
     const TimeShares shares = SharesOf(spec.totals);
     text += fmt::format(
-        "{:<{}}{:>10.1f}{:>18}{:>9}{:>9}{:>8.2f}{:>10.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n",
-        spec.name, width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high),
+        "{:<{}}{:>10.1f}{:>18}{:>9}{:>9}{:>8}{:>10.2f}{:>18}{:>8.2f}{:>6}{:>14}{:>7}\n", spec.name,
+        width, f.rate, fmt::format("({:.1f}-{:.1f})", f.rate_low, f.rate_high),
         f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "-",
-        f.floor_share ? fmt::format("{:.1f} %", 100 * *f.floor_share) : "-", f.gamma,
-        f.tokens_per_pass, Sources(f), f.rows_mean, f.rows_peak,
+        f.floor_share ? fmt::format("{:.1f} %", 100 * *f.floor_share) : "-",
+        f.Enough() ? fmt::format("{:.2f}", f.gamma) : "-", f.tokens_per_pass, Sources(f),
+        f.rows_mean, f.rows_peak,
         fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.1f}", 100 * shares.prelude, 100 * shares.recur,
                     100 * shares.readout, 100 * shares.host),
         Equal(spec));
@@ -373,10 +388,10 @@ std::string BenchHtml(const BenchResult& result) {
   page.EndRow();
   page.AddTable(PageTable(result));
   page.AddNote(
-      "speedup: tokens per second over those of the first line, with 95 % of a bootstrap over "
-      "texts; "
-      "paper's clock: the same from the first token on, as the paper counts. gamma: tokens for "
-      "every R recurrences by the paper's formula, "
+      "speedup: tokens per second over those of the first line, every token counted, from the "
+      "read prompt on; below it the 95 % interval of a bootstrap over texts and repeats, or with "
+      "few texts the range of their speedups. gamma: tokens for every R recurrences by the "
+      "paper's formula, "
       "which counts accepted drafts alone; tokens/pass: as they happened. drafts / fallback: "
       "tokens that were the first, second, ... draft, or the last depth's own choice. gate opens: "
       "readouts at later depths that made a draft. early: tokens whose computation began on a "

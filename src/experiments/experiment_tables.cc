@@ -45,22 +45,29 @@ void MarkBest(HtmlTable& table, const std::vector<size_t>& rows) {
 
 // ---- Speed
 
-// A speedup with its interval and what it rests on; grey and without a number where that is little.
-HtmlCell SpeedupCell(const SpecFigures& f) {
+// How a schedule compares with the one on the row above it, which it adds to.
+std::string AgainstRowAbove(const RunTotals& own, const RunTotals& above) {
+  const auto spread = SpreadOf(own.times_of_texts, above.times_of_texts);
+  if (!spread || !spread->is_interval()) return "";
+  return fmt::format("; {:.2f}x the row above ({}{})",
+                     SpeedupOf(own.times_of_texts, above.times_of_texts), spread->Words(),
+                     spread->tells_apart() ? "" : ": cannot be told apart");
+}
+
+// A speedup with its spread and what it rests on; grey and without a number where that is little.
+HtmlCell SpeedupCell(const SpecFigures& f, const std::string& against_row_above = "") {
   if (!f.Enough()) {
     HtmlCell cell("too few tokens", Counted(f));
     cell.faint = true;
     return cell;
   }
-  const std::string interval =
-      f.interval ? fmt::format("{:.2f} to {:.2f}; ", f.interval->low, f.interval->high) : "";
-  return HtmlCell(Number(f.speedup, 2, "x"), interval + Counted(f));
+  const std::string spread = f.spread ? f.spread->Words() + "; " : "";
+  return HtmlCell(Number(f.speedup, 2, "x"), spread + Counted(f) + against_row_above);
 }
 
 // Gamma with the tokens per pass that were measured. N-gram speculation has no drafts to count.
-HtmlCell GammaCell(const ExperimentDecode& decode, const WayFigures& f) {
-  return HtmlCell(decode.lookup ? kNone : Number(f.gamma),
-                  Number(f.tokens_per_pass) + " per pass");
+HtmlCell GammaCell(const ExperimentDecode& decode, const SpecFigures& f) {
+  return HtmlCell(decode.lookup ? kNone : Number(f.gamma), Number(f.tokens_per_pass) + " per pass");
 }
 
 // The paper's table: models and depths down, benchmarks across, ours above the paper's.
@@ -70,10 +77,12 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
   HtmlTable table;
   table.caption = fmt::format(
       "{} (temperature {}, top-p {}): speedup over autoregressive decoding, and gamma. Below a "
-      "speedup: 95 % of a bootstrap over texts, and what was decoded. Gamma is the paper's formula, "
+      "speedup: the 95 % interval of a bootstrap over texts and repeats, or with fewer than {} "
+      "texts "
+      "the range of their speedups, and what was decoded. Gamma is the paper's formula, "
       "what the accepted drafts alone would give; below it: tokens per pass, measured over every R "
       "recurrences that were run. Bold: the largest of a model",
-      sampling.name, sampling.temperature, sampling.top_p);
+      sampling.name, sampling.temperature, sampling.top_p, kTextsOfAnInterval);
   table.columns = {
       {"model", false}, {"proposal depths", false}, {"schedule", false}, {"from", false}};
   for (const std::string& task : tasks) {
@@ -82,16 +91,26 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
   }
   for (const ExperimentResult& result : results) {
     std::vector<size_t> here, theirs;
-    for (const ExperimentDecode& decode : Compared(result)) {
+    const std::vector<ExperimentDecode> compared = Compared(result);
+    for (size_t i = 0; i < compared.size(); ++i) {
+      const ExperimentDecode& decode = compared[i];
+      const bool adds_to_row_above = i > 0 && !decode.depths.empty() &&
+                                     RowName(compared[i - 1]) == RowName(decode) &&
+                                     compared[i - 1].schedule < decode.schedule;
       const std::string schedule = decode.depths.empty() ? kNone : NameOf(decode.schedule);
       std::vector<HtmlCell> ours = {result.label, RowName(decode), schedule, "here"};
       std::vector<HtmlCell> paper = {"", "", "", "paper"};
       bool any = false;
       for (const std::string& task : tasks) {
-        const bool ran = result.Find(task, sampling.name, SpecName(decode)) != nullptr;
+        const RunTotals* own = result.Find(task, sampling.name, SpecName(decode));
+        const RunTotals* above = adds_to_row_above
+                                     ? result.Find(task, sampling.name, SpecName(compared[i - 1]))
+                                     : nullptr;
         const SpecFigures f = result.Figures(task, sampling.name, decode);
-        ours.push_back(ran ? SpeedupCell(f) : HtmlCell(kNone));
-        ours.push_back(ran ? GammaCell(decode, f) : HtmlCell(kNone));
+        const bool ran = own != nullptr;
+        ours.push_back(ran ? SpeedupCell(f, above ? AgainstRowAbove(*own, *above) : "")
+                           : HtmlCell(kNone));
+        ours.push_back(ran && f.Enough() ? GammaCell(decode, f) : HtmlCell(kNone));
         for (const char* key : {"speedup", "gamma"}) {
           const auto value =
               PaperValue(result.experiment, result.model, task, sampling.name, &decode, key);
@@ -134,9 +153,9 @@ void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& samp
           result.Find(task, sampling.name, SpecName(decode)) != nullptr && f.Enough();
       any = any || enough;
       series.values.push_back(
-          enough ? std::optional(BarValue{
-                       f.speedup, f.interval ? std::optional(f.interval->low) : std::nullopt,
-                       f.interval ? std::optional(f.interval->high) : std::nullopt})
+          enough ? std::optional(BarValue{f.speedup,
+                                          f.spread ? std::optional(f.spread->low) : std::nullopt,
+                                          f.spread ? std::optional(f.spread->high) : std::nullopt})
                  : std::nullopt);
     }
     if (any) plot.series.push_back(std::move(series));
@@ -144,7 +163,7 @@ void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& samp
   page.AddFigure(
       BarSvg(plot),
       "How many times as many tokens per second as the same model without drafts; 1 is no "
-      "gain. The lines are 95 % of a bootstrap over texts.");
+      "gain. The lines are the intervals or ranges of the table.");
 }
 
 // Everything else that the records say about speed.
@@ -157,7 +176,6 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
                    {"equal"},
                    {"tokens/s"},
                    {"speedup"},
-                   {"paper's clock"},
                    {"texts"},
                    {"tokens"},
                    {"gamma"},
@@ -195,10 +213,9 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
                HtmlCell(Number(f.rate, 1),
                         fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
                ratio(f.speedup),
-               ratio(f.paper_clock),
                std::to_string(t->texts),
                std::to_string(t->tokens),
-               Number(f.gamma),
+               f.Enough() ? Number(f.gamma) : kNone,
                Number(f.tokens_per_pass),
                source(0),
                source(1),
@@ -221,8 +238,7 @@ void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& pag
   page.AddNote(
       "equal: texts with the same tokens as autoregressive decoding, which greedy decoding must "
       "have. tokens/s: median of the repeats, with the smallest and the largest. speedup: over "
-      "autoregressive decoding of the same texts. paper's clock: the same ratio counted from the "
-      "first token on, when the pipeline is full already; the paper's speedups are such. "
+      "autoregressive decoding of the same texts. "
       "tokens/pass: tokens for every R recurrences, as they happened; gamma is the paper's "
       "formula, "
       "from accepted drafts alone. gate opens: – where there is no gate. early: tokens whose "
@@ -254,8 +270,8 @@ void AddSpeed(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       "groups, early children. No schedule changes the text. Prompt lookup guesses from what "
       "followed the same words before; it stands where the paper has a trained drafter, and needs "
       "no "
-      "training. The paper's speedups are counted from the first token on: compare them with the "
-      "column \"paper's clock\" below.",
+      "training. The paper too counts from the read prompt on, where its pipeline is empty; "
+      "whether it counts the token that the prompt gives is not stated.",
       kLeastTokens));
 }
 

@@ -23,10 +23,6 @@ void RunTotals::Add(const RunRecord& record) {
   ++runs;
   const auto decoded = static_cast<double>(record.tokens.size());
   times_of_texts[record.item][record.repeat] = {decoded, record.statistics.decode_seconds};
-  const double first =
-      std::max(0.0, record.statistics.first_token_seconds - record.statistics.prefill_seconds);
-  after_first[record.item][record.repeat] = {std::max(0.0, decoded - 1),
-                                             record.statistics.decode_seconds - first};
   AddSeconds(times, record.statistics);
   if (record.equal) {
     ++compared;
@@ -59,9 +55,7 @@ SpecFigures FiguresOf(const RunTotals& totals, const RunTotals& baseline,
   f.rate_low = *std::min_element(rates.begin(), rates.end());
   f.rate_high = *std::max_element(rates.begin(), rates.end());
   f.speedup = SpeedupOf(totals.times_of_texts, baseline.times_of_texts);
-  f.paper_clock = SpeedupOf(totals.after_first, baseline.after_first);
-  if (&totals != &baseline)
-    f.interval = SpeedupInterval(totals.times_of_texts, baseline.times_of_texts);
+  if (&totals != &baseline) f.spread = SpreadOf(totals.times_of_texts, baseline.times_of_texts);
   f.texts = totals.texts;
   f.tokens = totals.tokens;
   f.repeats = totals.repeats();

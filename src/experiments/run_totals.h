@@ -18,8 +18,6 @@ struct RunTotals {
   int64_t runs = 0;   // over all repeats
   int64_t texts = 0;  // different ones
   TextTimes times_of_texts;
-  // The same by the paper's clock, which starts at the first token and does not count it.
-  TextTimes after_first;
   // Of the first repeat: the others decode the same again.
   int64_t tokens = 0;
   Statistics statistics;  // counts alone
@@ -41,9 +39,8 @@ inline constexpr int64_t kLeastTokens = 200;
 struct SpecFigures {
   double rate = 0, rate_low = 0, rate_high = 0;  // tokens per second: median, smallest, largest
   double speedup = 0;                            // over the baseline
-  std::optional<Interval> interval;              // of the speedup, over texts
-  double paper_clock = 0;         // the speedup by the paper's clock: from the first token on
-  int64_t texts = 0, tokens = 0;  // that were decoded, of one repeat
+  std::optional<SpeedSpread> spread;             // of the speedup, over texts and repeats
+  int64_t texts = 0, tokens = 0;                 // that were decoded, of one repeat
   int repeats = 0;
   double gamma = 0;               // the paper's formula: from accepted proposals alone
   double tokens_per_pass = 0;     // per R recurrences as they happened

@@ -1,6 +1,9 @@
 #include "experiments/speed_interval.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 namespace loopspec::experiments {
@@ -21,13 +24,14 @@ struct Table {
     }
   }
 
-  // Over the chosen texts, as RatesOf.
-  double MedianRate(const std::vector<size_t>& chosen) const {
-    std::vector<TextTime> sums(repeats);
-    for (const size_t text : chosen) {
-      for (size_t r = 0; r < repeats; ++r) {
-        sums[r].tokens += cells[text * repeats + r].tokens;
-        sums[r].seconds += cells[text * repeats + r].seconds;
+  // Over the chosen texts and repeats, as RatesOf.
+  double MedianRate(const std::vector<size_t>& texts, const std::vector<size_t>& of) const {
+    std::vector<TextTime> sums(of.size());
+    for (const size_t text : texts) {
+      for (size_t i = 0; i < of.size(); ++i) {
+        if (of[i] >= repeats) continue;
+        sums[i].tokens += cells[text * repeats + of[i]].tokens;
+        sums[i].seconds += cells[text * repeats + of[i]].seconds;
       }
     }
     std::vector<double> rates;
@@ -74,7 +78,12 @@ double SpeedupOf(const TextTimes& own, const TextTimes& baseline) {
   return base > 0 ? Median(RatesOf(own)) / base : 0;
 }
 
-std::optional<Interval> SpeedupInterval(const TextTimes& own, const TextTimes& baseline) {
+std::string SpeedSpread::Words() const {
+  const std::string range = fmt::format("{:.2f} to {:.2f}", low, high);
+  return is_interval() ? range : fmt::format("{} (range of {} texts)", range, texts);
+}
+
+std::optional<SpeedSpread> SpreadOf(const TextTimes& own, const TextTimes& baseline) {
   Table mine{Repeats(own), {}}, theirs{Repeats(baseline), {}};
   size_t n = 0;
   for (const auto& [text, repeats] : own) {
@@ -85,20 +94,36 @@ std::optional<Interval> SpeedupInterval(const TextTimes& own, const TextTimes& b
     ++n;
   }
   if (n < 2) return std::nullopt;
-  std::mt19937_64 random(1);
   std::vector<double> speedups;
-  std::vector<size_t> chosen(n);
-  for (int i = 0; i < kResamples; ++i) {
-    for (size_t& text : chosen) text = static_cast<size_t>(random() % n);
-    const double base = theirs.MedianRate(chosen);
-    if (base > 0) speedups.push_back(mine.MedianRate(chosen) / base);
+  const auto add = [&](const std::vector<size_t>& texts, const std::vector<size_t>& repeats) {
+    const double base = theirs.MedianRate(texts, repeats), rate = mine.MedianRate(texts, repeats);
+    if (base > 0 && rate > 0) speedups.push_back(rate / base);
+  };
+  std::vector<size_t> repeats(std::max(mine.repeats, theirs.repeats));
+  std::iota(repeats.begin(), repeats.end(), size_t{0});
+  SpeedSpread spread;
+  spread.texts = static_cast<int>(n);
+  if (spread.is_interval()) {
+    std::mt19937_64 random(1);
+    std::vector<size_t> texts(n);
+    const size_t all = repeats.size();
+    for (int i = 0; i < kResamples; ++i) {
+      for (size_t& text : texts) text = static_cast<size_t>(random() % n);
+      for (size_t& repeat : repeats) repeat = static_cast<size_t>(random() % all);
+      add(texts, repeats);
+    }
+  } else {
+    for (size_t text = 0; text < n; ++text) add({text}, repeats);
   }
   if (speedups.empty()) return std::nullopt;
   std::sort(speedups.begin(), speedups.end());
+  const double left_out = spread.is_interval() ? 0.025 : 0.0;
   const auto at = [&](double share) {
     return speedups[static_cast<size_t>(share * static_cast<double>(speedups.size() - 1) + 0.5)];
   };
-  return Interval{at(0.025), at(0.975)};
+  spread.low = at(left_out);
+  spread.high = at(1 - left_out);
+  return spread;
 }
 
 }  // namespace loopspec::experiments

@@ -1,4 +1,4 @@
-// How sure a speedup is: a paired bootstrap over the texts that both kinds of decoding wrote.
+// How sure a speedup is, from the times of the texts that both kinds of decoding wrote.
 #pragma once
 
 #include <map>
@@ -23,12 +23,24 @@ std::vector<double> RatesOf(const TextTimes& times);
 // The median rate of `own` over the median rate of `baseline`; 0 where either has none.
 double SpeedupOf(const TextTimes& own, const TextTimes& baseline);
 
-struct Interval {
+// Fewer texts have no interval: a bootstrap over two or three of them says almost nothing.
+inline constexpr int kTextsOfAnInterval = 8;
+
+// How far a speedup depends on which texts were decoded, and on the moments in which they were.
+struct SpeedSpread {
   double low = 0, high = 0;
+  int texts = 0;
+
+  // True: 95 % of a bootstrap. False: the smallest and the largest speedup of a single text.
+  bool is_interval() const { return texts >= kTextsOfAnInterval; }
+  // Whether the two kinds of decoding can be told apart at all.
+  bool tells_apart() const { return is_interval() && (low > 1 || high < 1); }
+  // "1.98 to 2.42", or "1.98 to 2.42 (range of 3 texts)".
+  std::string Words() const;
 };
-// 95 % of the speedups that texts drawn with replacement give, each text taken with both its times:
-// how far the speedup depends on which texts were decoded. Nothing for fewer than two texts. The
-// draws are fixed, so that the same records give the same interval.
-std::optional<Interval> SpeedupInterval(const TextTimes& own, const TextTimes& baseline);
+// The interval is that of speedups over texts and repeats drawn with replacement; a text or a
+// repeat is drawn for both kinds of decoding together, since they ran in turn. Nothing for fewer
+// than two texts. The draws are fixed, so that the same records give the same interval.
+std::optional<SpeedSpread> SpreadOf(const TextTimes& own, const TextTimes& baseline);
 
 }  // namespace loopspec::experiments

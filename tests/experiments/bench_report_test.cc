@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "decode/branch_tree.h"
 
 namespace loopspec::experiments {
 namespace {
@@ -82,9 +83,17 @@ TEST(BenchFigures, AreWhatTheRecordsSay) {
   EXPECT_EQ(f.texts, 1);
   EXPECT_EQ(f.tokens, kTokens);
   EXPECT_EQ(f.repeats, 3);
-  EXPECT_FALSE(f.interval.has_value());  // one text has no spread
-  // By the paper's clock the first of 205 tokens and its 0.1 s do not count.
-  EXPECT_DOUBLE_EQ(f.paper_clock, (204 / 0.1) / (204 / 0.4));
+  EXPECT_FALSE(f.spread.has_value());  // one text has no spread
+}
+
+// The paper's schedule drops nothing; where we do, the table says so.
+TEST(BenchFigures, DroppedBranchesAreTold) {
+  BenchResult result = Sample();
+  EXPECT_EQ(BenchTable(result).find("branches were alive at once"), std::string::npos);
+  result.specs[1].totals.statistics.rows_peak = kMostBranches;
+  EXPECT_NE(BenchTable(result).find("256 branches were alive at once, the most that a text may "
+                                    "have: the least likely were dropped"),
+            std::string::npos);
 }
 
 // A first reader can tell what the sentence says.

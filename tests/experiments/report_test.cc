@@ -117,8 +117,8 @@ TEST_F(ExperimentPages, HaveThePapersScheduleAndOursAsRowsOfTheirOwn) {
 }
 
 TEST_F(ExperimentPages, SayHowSureASpeedupIs) {
-  const std::string page = Page(Settings(), Runs(4, 100));
-  EXPECT_NE(page.find("<td class=\"n\">2.00x<small>2.00 to 2.00; 4 texts, 400 tokens, 3 "
+  const std::string page = Page(Settings(), Runs(8, 100));
+  EXPECT_NE(page.find("<td class=\"n\">2.00x<small>2.00 to 2.00; 8 texts, 800 tokens, 3 "
                       "times</small></td>"),
             std::string::npos);
   EXPECT_NE(page.find("<td class=\"n best\">2.50x<small>"), std::string::npos);
@@ -126,6 +126,26 @@ TEST_F(ExperimentPages, SayHowSureASpeedupIs) {
   EXPECT_NE(page.find("<td class=\"n\">1.0 kB</td><td class=\"n\">120 tokens</td>"),
             std::string::npos);
   EXPECT_NE(page.find("5.0 MB"), std::string::npos);
+}
+
+TEST_F(ExperimentPages, CompareASchedulesRowWithTheRowAbove) {
+  EXPECT_NE(Page(Settings(), Runs(8, 100))
+                .find("2.50x<small>2.50 to 2.50; 8 texts, 800 tokens, 3 times; 1.25x the row above "
+                      "(1.25 to 1.25)</small>"),
+            std::string::npos);
+  std::vector<RunRecord> runs = Runs(8, 100);
+  for (RunRecord& record : runs) {
+    if (record.way == "loopspec:2,8")
+      record.statistics.decode_seconds = record.item < "4" ? 0.8 : 1.25;
+  }
+  EXPECT_NE(Page(Settings(), runs).find(": cannot be told apart)"), std::string::npos);
+}
+
+TEST_F(ExperimentPages, GiveFewTextsARangeInsteadOfAnInterval) {
+  const std::string page = Page(Settings(), Runs(4, 100));
+  EXPECT_NE(page.find("2.00x<small>2.00 to 2.00 (range of 4 texts); 4 texts, 400 tokens, 3 times"),
+            std::string::npos);
+  EXPECT_EQ(page.find("the row above ("), std::string::npos);
 }
 
 TEST_F(ExperimentPages, GiveNoRatioForFewTokens) {

@@ -16,7 +16,7 @@ std::string Hash(const std::string& text) {
 
 TEST(SpeedIntervals, ReturnTheSpeedupWhereEveryTextHasIt) {
   TextTimes own, base;
-  for (int text = 0; text < 5; ++text) {
+  for (int text = 0; text < kTextsOfAnInterval; ++text) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       const double tokens = 100 + 10 * text;
       base[std::to_string(text)][repeat] = {tokens, tokens / 50};
@@ -24,8 +24,9 @@ TEST(SpeedIntervals, ReturnTheSpeedupWhereEveryTextHasIt) {
     }
   }
   EXPECT_DOUBLE_EQ(SpeedupOf(own, base), 2.5);
-  const auto interval = SpeedupInterval(own, base);
+  const auto interval = SpreadOf(own, base);
   ASSERT_TRUE(interval.has_value());
+  EXPECT_TRUE(interval->is_interval());
   EXPECT_NEAR(interval->low, 2.5, 1e-12);
   EXPECT_NEAR(interval->high, 2.5, 1e-12);
 }
@@ -40,24 +41,58 @@ TEST(SpeedIntervals, ArePairedByText) {
     own[name][0] = {100, seconds / 2};
     uneven[name][0] = {100, seconds / (text % 2 == 0 ? 1.5 : 3.0)};
   }
-  const auto paired = SpeedupInterval(own, base);
+  const auto paired = SpreadOf(own, base);
   ASSERT_TRUE(paired.has_value());
   EXPECT_NEAR(paired->high - paired->low, 0, 1e-12);
-  const auto spread = SpeedupInterval(uneven, base);
+  const auto spread = SpreadOf(uneven, base);
   ASSERT_TRUE(spread.has_value());
   EXPECT_LT(spread->low, SpeedupOf(uneven, base));
   EXPECT_GT(spread->high, SpeedupOf(uneven, base));
   EXPECT_GE(spread->low, 1.5);
   EXPECT_LE(spread->high, 3.0);
   // The same records, the same interval.
-  EXPECT_EQ(SpeedupInterval(uneven, base)->low, spread->low);
+  EXPECT_EQ(SpreadOf(uneven, base)->low, spread->low);
+}
+
+// A run in which the machine was slow counts for as much as one in which it was not.
+TEST(SpeedIntervals, ContainWhatRepeatsDifferBy) {
+  TextTimes own, base;
+  for (int text = 0; text < 8; ++text) {
+    const std::string name = std::to_string(text);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      base[name][repeat] = {100, 1};
+      own[name][repeat] = {100, repeat == 0 ? 1.25 : 0.5};
+    }
+  }
+  const auto spread = SpreadOf(own, base);
+  ASSERT_TRUE(spread.has_value());
+  EXPECT_DOUBLE_EQ(SpeedupOf(own, base), 2);
+  EXPECT_NEAR(spread->low, 0.8, 1e-12);
+  EXPECT_NEAR(spread->high, 2, 1e-12);
+  EXPECT_FALSE(spread->tells_apart());
+}
+
+// Two texts have no 95 % interval: what they were is given, and called that.
+TEST(SpeedIntervals, FewTextsHaveARange) {
+  TextTimes own, base;
+  base["a"][0] = base["b"][0] = base["c"][0] = {100, 1};
+  own["a"][0] = {100, 0.5};
+  own["b"][0] = {100, 0.4};
+  own["c"][0] = {100, 0.25};
+  const auto range = SpreadOf(own, base);
+  ASSERT_TRUE(range.has_value());
+  EXPECT_FALSE(range->is_interval());
+  EXPECT_FALSE(range->tells_apart());
+  EXPECT_DOUBLE_EQ(range->low, 2);
+  EXPECT_DOUBLE_EQ(range->high, 4);
+  EXPECT_EQ(range->Words(), "2.00 to 4.00 (range of 3 texts)");
 }
 
 TEST(SpeedIntervals, NeedTwoTexts) {
   TextTimes own, base;
   own["a"][0] = base["a"][0] = {10, 1};
   own["b"][0] = {10, 1};  // the baseline did not run it
-  EXPECT_FALSE(SpeedupInterval(own, base).has_value());
+  EXPECT_FALSE(SpreadOf(own, base).has_value());
   EXPECT_EQ(SpeedupOf(own, {}), 0);
 }
 
