@@ -1029,10 +1029,10 @@ TEST(Scheduler, SharesDivideTheTokens) {
       };
       uint32_t i = 0;
       for (; i < static_cast<uint32_t>(c.others); ++i)
-        streams[2].push_back(scheduler.Submit(OfShare(request(i), 2, c.weight)));
+        streams[2].push_back(scheduler.Submit(OfTenant(request(i), 2, c.weight)));
       TokensByShare(scheduler, streams, 40);
       for (; i < static_cast<uint32_t>(c.others + c.mine); ++i)
-        streams[1].push_back(scheduler.Submit(OfShare(request(i), 1)));
+        streams[1].push_back(scheduler.Submit(OfTenant(request(i), 1)));
       TokensByShare(scheduler, streams, 100);  // the prompts
       auto tokens = TokensByShare(scheduler, streams, 300);
       EXPECT_GT(tokens[1], 100);
