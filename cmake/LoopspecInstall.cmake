@@ -15,7 +15,7 @@ set_target_properties(loopspec PROPERTIES LINKER_LANGUAGE CXX)
 # Named again in the package file, where they are looked up afresh.
 target_link_libraries(loopspec INTERFACE $<BUILD_INTERFACE:loopspec_link_libraries>)
 add_library(loopspec_link_libraries INTERFACE)
-target_link_libraries(loopspec_link_libraries INTERFACE fmt::fmt spdlog::spdlog Threads::Threads PkgConfig::HWY
+target_link_libraries(loopspec_link_libraries INTERFACE fmt::fmt Threads::Threads PkgConfig::HWY
   PkgConfig::PCRE2 PkgConfig::UTF8PROC ZLIB::ZLIB)
 if(LOOPSPEC_HAS_CUDA)
   target_link_libraries(loopspec_link_libraries INTERFACE CUDA::cudart CUDA::cublasLt)

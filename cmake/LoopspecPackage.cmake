@@ -37,7 +37,7 @@ gives exactly the text of autoregressive decoding, several times sooner.")
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libloopspec-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(packages libfmt-dev libspdlog-dev libhwy-dev libpcre2-dev libutf8proc-dev zlib1g-dev)
+set(packages libfmt-dev libhwy-dev libpcre2-dev libutf8proc-dev zlib1g-dev)
 list(JOIN packages ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
   "The library behind loopspec, static, with its headers and a package file for

@@ -44,7 +44,6 @@ ALLOWED = {
 OUTSIDE = {
     re.compile(r"^(cuda|cublas|cooperative_groups|mma|nv)"): {"src/backends/cuda"},
     re.compile(r"^nlohmann/"): {"src/base/json.h", "src/base/json_fwd.h"},
-    re.compile(r"^spdlog/"): {"src/base/log.cc"},
     re.compile(r"^boost/"): {"src/serve/http"},
     re.compile(r"^prometheus/"): {"src/serve/server/metrics.cc"},
     re.compile(r"^nanobind/"): {"python"},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks and times the CUDA backend on a GPU host, and prints one table.
 
-Needs a compiler, CMake, Ninja, CUDA and the header packages (nlohmann-json, fmt, spdlog, googletest), but no network.
+Needs a compiler, CMake, Ninja, CUDA and the header packages (nlohmann-json, fmt, googletest), but no network.
 Figures are kept in the results folder, so that the table can be drawn from several calls; a part that is run again
 replaces its own. A PyTorch peer's lines in files peer-*.log there stand in the table beside ours."""
 import argparse

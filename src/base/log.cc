@@ -1,46 +1,23 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "base/printable.h"
 
 namespace loopspec {
-namespace {
 
-spdlog::logger& Logger() {
-  // spdlog colours only when stderr is a terminal that it knows.
-  static const auto logger = [] {
-    auto made = spdlog::stderr_color_mt("loopspec");
-    made->set_pattern(std::getenv("NO_COLOR") != nullptr ? "%n: %l: %v" : "%^%n: %l: %v%$");
-    return made;
-  }();
-  return *logger;
-}
-
-spdlog::level::level_enum Level(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
-}
-
-}  // namespace
-
-void SetLogLevel(LogLevel level) {
-  Logger().set_level(Level(level));
-}
-void LogMessage(LogLevel level, std::string_view message) {
-  Logger().log(Level(level), Printable(message));
+void PrintWarning(std::string_view message) {
+  const char* terminal = std::getenv("TERM");
+  const bool coloured = isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr &&
+                        terminal != nullptr && std::string_view(terminal) != "dumb";
+  const std::string line =
+      fmt::format("{}loopspec: warning: {}{}\n", coloured ? "\033[33m\033[1m" : "",
+                  Printable(message), coloured ? "\033[m" : "");
+  std::fwrite(line.data(), 1, line.size(), stderr);  // at once: lines of other threads stay whole
 }
 
 }  // namespace loopspec
