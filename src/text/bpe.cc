@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kSmallCache = 1 << 8;  // slots; grows to kLargeCache when words keep missing
 constexpr size_t kLargeCache = 1 << 14;
 constexpr size_t kLongestLinear =
-    40;  // symbols; above them a heap beats scanning for the lowest rank
+    40;                           // symbols; above them a heap beats scanning for the lowest rank
+constexpr size_t kRunLength = 4;  // symbols of a run, on average, from which on runs are merged
 
 std::string_view Shown(std::string_view token) {
   return token.substr(0, 80);
@@ -55,6 +56,8 @@ void BpeScratch::Trim() {
   trim(symbols);
   trim(list);
   trim(heap);
+  trim(runs);
+  trim(run_pairs);
   trim(text);
 }
 
@@ -256,8 +259,10 @@ void BpeModel::EncodeBytes(std::string_view word, BpeScratch& scratch,
       if (!all_bytes_known_) return EncodeWholeText(scratch.text, scratch, ids);
       if (const int32_t id = vocab_.Find(scratch.text); id >= 0) return ids.push_back(id);
     }
+    const auto symbol = [&](size_t i) { return byte_ids_[static_cast<unsigned char>(word[i])]; };
+    if (FindRuns(word.size(), symbol, scratch)) return MergeRuns(scratch, ids);
     scratch.symbols.clear();
-    for (const char c : word) scratch.symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    for (size_t i = 0; i < word.size(); ++i) scratch.symbols.push_back(symbol(i));
     Merge(scratch, ids);
   });
 }
@@ -294,7 +299,27 @@ void BpeModel::EncodeWholeText(std::string_view word, BpeScratch& scratch,
   }
   scratch.symbols.clear();
   SymbolsOf(word, scratch.symbols);
+  const auto symbol = [&](size_t i) { return scratch.symbols[i]; };
+  // Where no merge starts from a symbol that stands for another text than its own.
+  if (can_break_ && FindRuns(scratch.symbols.size(), symbol, scratch))
+    return MergeRuns(scratch, ids);
   Merge(scratch, ids);
+}
+
+template <typename F>
+bool BpeModel::FindRuns(size_t count, F symbol, BpeScratch& scratch) {
+  if (count <= kLongestLinear || !scratch.by_runs) return false;
+  scratch.runs.clear();
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t id = symbol(i);
+    if (!scratch.runs.empty() && scratch.runs.back().id == id) {
+      ++scratch.runs.back().count;
+      continue;
+    }
+    if (scratch.runs.size() * kRunLength > count) return false;
+    scratch.runs.push_back({id, 1, -1, -1, static_cast<uint32_t>(i), 1});
+  }
+  return true;
 }
 
 void BpeModel::SymbolsOf(std::string_view word, std::vector<int32_t>& symbols) const {

@@ -48,6 +48,20 @@ struct BpeScratch {
     uint64_t order;  // rank << 32 | position: the smallest goes first
     int32_t id;      // what the pair at that position became when it was noted
   };
+  // Equal symbols side by side (bpe_runs.cc).
+  struct Run {
+    int32_t id;
+    int32_t count;           // 0: merged away
+    int32_t previous, next;  // -1 at the ends
+    uint32_t start;          // of its first symbol, in symbols that the word had at first
+    uint32_t width;          // such symbols in each of its own
+  };
+  struct RunPair {
+    uint64_t order;  // rank << 32 | position: the smallest goes first
+    int32_t run;
+    int32_t merged;  // what the pair becomes
+    bool inside;     // two symbols of the run; else its last one and the next run's first
+  };
   const EncodeLimits* limits = nullptr;  // of the text at hand
   size_t unchecked = 0;                  // work since `cancelled` was asked
 
@@ -62,6 +76,9 @@ struct BpeScratch {
   std::vector<int32_t> symbols;
   std::vector<Symbol> list;
   std::vector<Candidate> heap;
+  bool by_runs = true;  // false: pair by pair whatever the word, for tests that compare the two
+  std::vector<Run> runs;
+  std::vector<RunPair> run_pairs;
   std::string text;
 };
 
@@ -110,6 +127,10 @@ class BpeModel {
   void Merge(BpeScratch& scratch, std::vector<int32_t>& ids) const;
   void MergeShort(int32_t* symbols, size_t count, std::vector<int32_t>& ids) const;
   void MergeLong(BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  // Makes scratch.runs of a long word that has few for its length: false where it has many.
+  template <typename F>
+  static bool FindRuns(size_t count, F symbol, BpeScratch& scratch);
+  void MergeRuns(BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
   std::string what_;
   BpeVocab vocab_;

@@ -1,13 +1,16 @@
 #include "text/tokenizer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -15,10 +18,12 @@
 #include "base/mapped_file.h"
 #include "tests/support/cpu_time.h"
 #include "tests/support/temporary_folder.h"
+#include "text/bpe.h"
 #include "text/incremental_decoder.h"
 #include "text/pattern.h"
 #include "text/pre_tokenizer.h"
 #include "text/special_tokens.h"
+#include "text/tokenizer_json.h"
 #include "text/unicode.h"
 
 namespace loopspec {
@@ -205,7 +210,8 @@ TEST(Tokenizer, StopsAtItsLimits) {
 
   // Within one long word as well.
   limits.max_tokens = INT64_MAX;
-  const std::string word(1 << 18, ' ');
+  std::string word;
+  for (int64_t i = 0; i < 1 << 18; ++i) word.push_back(static_cast<char>('a' + i * i % 23));
   asked = 0;
   const std::vector<int32_t> long_word = tokenizer.Encode(word, true, limits);
   EXPECT_EQ(long_word, tokenizer.Encode(word));
@@ -239,6 +245,101 @@ TEST(Tokenizer, BytesPerTokenIsABound) {
     }
   }
   EXPECT_GT(bounded, 0);
+}
+
+// Runs of one character are merged run by run: the same tokens as pair by pair.
+TEST(Tokenizer, RunsGiveTheSameTokens) {
+  int compared = 0;
+  for (const char* name : {"real/gpt2.json", "real/tinyllama.json", "demo"}) {
+    const std::filesystem::path path = std::string_view(name) == "demo"
+                                           ? kSource / "models/ouro-demo/tokenizer.json"
+                                           : kData / name;
+    const std::string text = ReadFile(path);
+    const TokenizerJson file = ReadTokenizerJson(text, name);
+    const bool bytes = std::string_view(name) != "real/tinyllama.json";
+    const BpeModel model = BpeModel::FromJson(file, bytes, name);
+    BpeScratch by_runs, by_pairs;
+    by_pairs.by_runs = false;
+    std::mt19937 random(4);
+    constexpr std::string_view kLetters = " \n\t=-_.*#/a0e1\\x";
+    for (int round = 0; round < 3000; ++round) {
+      std::string word;
+      const size_t most = round % 10 == 0 ? 3000 : 40;
+      const int runs = 1 + static_cast<int>(random() % 8);
+      for (int run = 0; run < runs; ++run) {
+        const char letter = kLetters[random() % kLetters.size()];
+        const size_t length = 1 + random() % most;
+        if (!bytes && letter == ' ') {
+          for (size_t i = 0; i < length; ++i) word += "\u2581";
+        } else {
+          word.append(length, letter);
+        }
+      }
+      std::vector<int32_t> a, b;
+      if (bytes) {
+        model.EncodeBytes(word, by_runs, a);
+        model.EncodeBytes(word, by_pairs, b);
+      } else {
+        model.EncodeText(word, by_runs, a);
+        model.EncodeText(word, by_pairs, b);
+      }
+      ASSERT_EQ(a, b) << name << ", round " << round;
+      compared += by_runs.runs.empty() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(compared, 4000);
+}
+
+// Megabytes of blanks are no work: hardly anything is merged pair by pair.
+TEST(Tokenizer, BlanksAreNoWork) {
+  const Tokenizer tokenizer = Tokenizer::FromFolder(kSource / "models/ouro-demo");
+  for (const char letter : {' ', '\n', 'a'}) {
+    int asked = 0;
+    EncodeLimits limits;
+    limits.cancelled = [&] { return ++asked < 0; };
+    const std::string text(8 << 20, letter);
+    EXPECT_EQ(tokenizer.Decode(tokenizer.Encode(text, false, limits), false), text);
+    EXPECT_LE(asked, 4) << letter;
+  }
+}
+
+// A pair that the first merge of a run makes may go before the rest of the run: here ranks are not
+// in the order in which a trained model has them.
+TEST(Tokenizer, RunsOfUnusualMergesGiveTheSameTokens) {
+  // Every token of one to four letters a and b; merges in a random order.
+  std::mt19937 random(8);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> tokens = {"a", "b"};
+    for (size_t i = 0; i < tokens.size() && tokens[i].size() < 4; ++i) {
+      tokens.push_back(tokens[i] + "a");
+      tokens.push_back(tokens[i] + "b");
+    }
+    std::vector<std::pair<std::string, std::string>> merges;
+    for (const std::string& token : tokens) {
+      for (size_t cut = 1; cut < token.size(); ++cut)
+        if (random() % 2 == 0) merges.emplace_back(token.substr(0, cut), token.substr(cut));
+    }
+    std::shuffle(merges.begin(), merges.end(), random);
+    std::string json = R"({"model": {"type": "BPE", "vocab": {)";
+    for (size_t i = 0; i < tokens.size(); ++i)
+      json += fmt::format(R"({}"{}": {})", i > 0 ? ", " : "", tokens[i], i);
+    json += R"(}, "merges": [)";
+    for (size_t i = 0; i < merges.size(); ++i)
+      json +=
+          fmt::format(R"({}["{}", "{}"])", i > 0 ? ", " : "", merges[i].first, merges[i].second);
+    json += "]}}";
+    const BpeModel model = BpeModel::FromJson(ReadTokenizerJson(json, "test"), false, "test");
+    BpeScratch by_runs, by_pairs;
+    by_pairs.by_runs = false;
+    for (int text = 0; text < 20; ++text) {
+      std::string word;
+      for (int run = 0; run < 6; ++run) word.append(1 + random() % 40, run % 2 == 0 ? 'a' : 'b');
+      std::vector<int32_t> a, b;
+      model.EncodeText(word, by_runs, a);
+      model.EncodeText(word, by_pairs, b);
+      ASSERT_EQ(a, b) << word << " " << json;
+    }
+  }
 }
 
 // Working memory that only a very long word needs is not kept for later.
