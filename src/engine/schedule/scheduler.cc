@@ -217,7 +217,7 @@ void Scheduler::Tenants::Number(const Sequences& sequences) {
   for (const auto& sequence : sequences) sequence->tenant = Of(*sequence).index;
 }
 
-void Scheduler::Tenants::ForgoTokens(const Sequences& sequences) {
+void Scheduler::Tenants::SettleTokens(const Sequences& sequences) {
   if (by_id.size() < 2) return;
   double least = INFINITY;
   for (auto& [id, tenant] : by_id) tenant.decodes = false;
@@ -227,9 +227,11 @@ void Scheduler::Tenants::ForgoTokens(const Sequences& sequences) {
     tenant.decodes = true;
     least = std::min(least, tenant.view.decoded);
   }
+  if (least == INFINITY) return;
   for (auto& [id, tenant] : by_id) {
-    if (!tenant.decodes && least < INFINITY)
-      tenant.view.decoded = std::max(tenant.view.decoded, least);
+    double& decoded = tenant.view.decoded;
+    decoded = tenant.decodes ? std::min(decoded, least + kMostOwed / tenant.view.weight)
+                             : std::max(decoded, least);
   }
 }
 
@@ -353,12 +355,11 @@ void Scheduler::Decode() {
     Deliver(sequence);
     if (sequence.reported == reported) continue;
     sequence.last_token = counters_.steps;
-    if (turns_.turns[i] != Turn::kDue) continue;
     TenantView& tenant = tenants_.Of(sequence).view;
     tenant.decoded += static_cast<double>(sequence.reported - reported) *
                       TokenCharge(step_.cost(), context) / tenant.weight;
   }
-  tenants_.ForgoTokens(sequences_);
+  tenants_.SettleTokens(sequences_);
 }
 
 void Scheduler::ChooseTurns() {

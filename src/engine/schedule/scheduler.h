@@ -94,8 +94,9 @@ class Scheduler {
     void Leave(const Sequence& sequence);
     // Makes the views, and tells each sequence its tenant's place among them.
     void Number(const Sequences& sequences);
-    // A tenant that decodes nothing has no claim on the tokens that others get meanwhile.
-    void ForgoTokens(const Sequences& sequences);
+    // A tenant that decodes nothing has no claim on the tokens that others get meanwhile; and one
+    // that is ahead of the others owes them no more than kMostOwed.
+    void SettleTokens(const Sequences& sequences);
   };
   // What other threads write or read.
   struct Shared {

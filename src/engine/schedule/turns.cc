@@ -12,6 +12,10 @@ constexpr double kLentDelay = 1.1;
 // lent: a weight of 3 would not be worth 3 any more.
 constexpr double kLentRow = 0.5;
 
+// A token counts as one as long as it costs no more than so many rows without a context: so tenants
+// with equal weights get as many tokens. Beyond it counts by its cost, so that nobody who asks for
+// long contexts takes the whole machine.
+constexpr double kRowsOfAToken = 4;
 // Row count at which a row's own cost is taken: there the weights are shared by many.
 constexpr int kManyRows = 64;
 
@@ -94,7 +98,7 @@ void ScheduleTurns(std::span<const TurnView> sequences, std::span<const TenantVi
 double TokenCharge(const StepCost& cost, int64_t context) {
   const double row = cost.Recurrence(kManyRows) / kManyRows;
   const double attention = (cost.row_position + cost.plane_position) * static_cast<double>(context);
-  return 1 + attention / row;
+  return std::max(1.0, (1 + attention / row) / kRowsOfAToken);
 }
 
 void ShareCells(std::span<const int> tenant_of, std::span<const TenantView> tenants, int cells,

@@ -10,7 +10,8 @@
 //
 // What a tenant leaves unused is lent out. A tenant without a sequence that decodes is not counted,
 // and comes back without a claim; and rows that hardly make the step longer are given to sequences
-// beyond what is due to them, without being counted.
+// beyond what is due to them. Their tokens are counted, but a tenant never owes more than
+// kMostOwed of them.
 //
 // Which sequences take part changes no text: a row's result depends on that row alone.
 #pragma once
@@ -33,11 +34,10 @@ struct TurnView {
   int64_t context = 0;  // committed positions
 };
 
-enum class Turn : char {
-  kWaits,
-  kDue,   // its tokens are counted
-  kLent,  // its tokens are not
-};
+enum class Turn : char { kWaits, kDue, kLent };
+
+// Tokens that a tenant may be ahead of the one that got least for its weight.
+inline constexpr double kMostOwed = 64;
 
 // Kept between steps, so that a step allocates nothing.
 struct TurnSchedule {
@@ -56,7 +56,8 @@ struct TurnSchedule {
 void ScheduleTurns(std::span<const TurnView> sequences, std::span<const TenantView> tenants,
                    const StepCost& cost, TurnSchedule& schedule);
 
-// What a token at this context is counted as: 1 where attention to the context costs nothing.
+// What a token at this context is counted as: 1, and more where attention to the context costs more
+// than several rows do.
 double TokenCharge(const StepCost& cost, int64_t context);
 
 // How many cells each running sequence may fill, given their tenants: one for its first branch, and

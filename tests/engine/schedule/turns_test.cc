@@ -79,7 +79,7 @@ TEST(Turns, AStepIsFilledFromTheTenantThatGotLeast) {
   }
 }
 
-TEST(Turns, RowsThatCostNextToNothingAreLentAndNotCounted) {
+TEST(Turns, RowsThatCostNextToNothingAreLent) {
   const std::vector<TenantView> two(2), heavy = {{}, {.weight = 4}};
   EXPECT_EQ(Count(Answers({1, 64}), two, RowsAreCheap()), (Given{{1, 1}, {0, 32}}));
   // 9 and 36 rows are due; every further row would cost as much as those.
@@ -148,9 +148,10 @@ TEST(Turns, ATokenAtALongContextCountsForMore) {
   StepCost cost = RowsCostTheSame();
   EXPECT_EQ(TokenCharge(cost, 1000), 1);
   cost.row_position = 0.001;  // attention to 1,000 positions costs as much as a row
-  EXPECT_DOUBLE_EQ(TokenCharge(cost, 1000), 2);
+  EXPECT_EQ(TokenCharge(cost, 3000), 1);
+  EXPECT_DOUBLE_EQ(TokenCharge(cost, 7000), 2);
   std::vector<TurnView> views = Answers({4, 64});
-  for (TurnView& view : views) view.context = view.tenant == 0 ? 1000 : 0;
+  for (TurnView& view : views) view.context = view.tenant == 0 ? 7000 : 0;
   EXPECT_EQ(Count(views, std::vector<TenantView>(2), cost).due, (std::vector{4, 8}));
 }
 
