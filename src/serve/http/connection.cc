@@ -230,7 +230,13 @@ void Connection::Dispatch() {
 
   outbox_ = std::make_shared<Outbox>();
   std::shared_ptr<ResponseWriter> writer = MakeConnectionWriter(shared_from_this(), outbox_);
-  const bool large = request.body.size() >= context_->options.large_body;
+  const size_t bytes = request.body.size();
+  const bool large = bytes >= context_->options.large_body;
+  if (large) {
+    request.yield = [context = context_.get(), share = admitted_.share, bytes] {
+      context->large_workers.Yield(share, bytes);
+    };
+  }
   auto handle = [context = context_, request = std::move(request), writer = std::move(writer),
                  lease = std::shared_ptr<BodyLease>(std::move(lease_))]() mutable {
     try {
@@ -241,8 +247,10 @@ void Connection::Dispatch() {
   };
   if (admitted_.at_once && !large) {
     handle();
+  } else if (large) {
+    context_->large_workers.Post(admitted_.share, admitted_.weight, bytes, std::move(handle));
   } else {
-    asio::post(large ? context_->large_workers : context_->workers, std::move(handle));
+    asio::post(context_->workers, std::move(handle));
   }
   Watch();
 }

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "serve/http/connection_table.h"
+#include "serve/http/fair_queue.h"
 #include "serve/http/server.h"
 
 namespace loopspec::serve {
@@ -85,8 +86,8 @@ struct ServerContext {
         handler(given_handler),
         io(given.io_threads),
         workers(static_cast<size_t>(given.workers)),
-        large_workers(static_cast<size_t>(given.large_workers)),
         answers(static_cast<size_t>(given.answer_threads)),
+        large_workers(given.large_workers),
         bodies(std::max(given.body_budget, 2 * given.body_limit)),
         connections(ConnectionTable::MakeLimits(given.max_connections, given.max_per_address,
                                                 given.trusted_proxies)) {}
@@ -94,7 +95,8 @@ struct ServerContext {
   const HttpServerOptions options;
   HttpHandler& handler;
   asio::io_context io;
-  asio::thread_pool workers, large_workers, answers;
+  asio::thread_pool workers, answers;
+  FairQueue large_workers;
   BodyBudget bodies;
   ConnectionTable connections;
 

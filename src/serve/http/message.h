@@ -23,6 +23,9 @@ struct HttpRequest {
   std::string body;       // whole, without transfer coding
   std::string remote;     // address and port of the client
   std::string share;      // who asks, among whom the server divides what it has: see AdmitRequest
+  // For a handler that takes long over a large body to call now and then: lets others pass. Empty
+  // where the body is small.
+  std::function<void()> yield;
 
   // The value of a header, its name in any case; empty when it is not there.
   std::string_view Header(std::string_view name) const;
@@ -77,6 +80,7 @@ struct AdmitRequest {
   std::optional<HttpResponse> refusal;  // the answer; the body is not read
   // Room for bodies is divided between shares, so that none can fill it alone.
   std::string share;
+  double weight = 1;     // of the share
   bool at_once = false;  // takes no time: may be handled where nothing can hold it up
   bool keyed = false;    // a key was shown, and it is a good one
 };
@@ -94,7 +98,7 @@ class HttpHandler {
   virtual ~HttpHandler() = default;
   // `head` has no body yet; its share is the client's address. Called on a thread that moves bytes
   // for all: must take no time.
-  virtual AdmitRequest Admit(const HttpRequest& head) { return {std::nullopt, head.share, false}; }
+  virtual AdmitRequest Admit(const HttpRequest& head) { return {std::nullopt, head.share}; }
   // Called on one of the server's worker threads; may take its time with reading the request, must
   // not wait for the answer. An exception becomes a 500.
   virtual void Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer) = 0;

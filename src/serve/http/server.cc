@@ -169,7 +169,7 @@ bool HttpServer::Stop(std::chrono::milliseconds limit) {
     } while (!context.connections.WaitUntilEmpty(std::chrono::milliseconds(100)));
   }
   context.workers.join();
-  context.large_workers.join();
+  context.large_workers.Join();
   parts_->work.reset();
   context.io.stop();
   for (std::thread& thread : parts_->threads) thread.join();

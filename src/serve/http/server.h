@@ -17,10 +17,10 @@ struct HttpServerOptions {
   int port = 8080;                 // 0: any free one
   int io_threads = 2;              // move bytes, and answer what takes no time
   int workers = 4;                 // run handlers: parse bodies, tokenize
-  int large_workers = 2;           // the same for large bodies, which hold up only each other
-  int answer_threads = 2;          // run callbacks: write answers and stream events
-  int max_connections = 4096;      // for more than these the oldest silent one is closed, else 503
-  int max_per_address = 0;         // of one address or IPv6 /64; 0: a quarter, but at least 32
+  int large_workers = 2;       // the same for large bodies, divided between shares (fair_queue.h)
+  int answer_threads = 2;      // run callbacks: write answers and stream events
+  int max_connections = 4096;  // for more than these the oldest silent one is closed, else 503
+  int max_per_address = 0;     // of one address or IPv6 /64; 0: a quarter, but at least 32
   std::vector<std::string> trusted_proxies = {};  // addresses without such a limit
 
   size_t header_limit = 16 << 10;   // bytes of request line and headers: 431

@@ -159,11 +159,13 @@ struct Service::Call {
     record.remote = request.remote;
     return record;
   }
-  // Tells whether anybody still waits for the answer, while the request is being read.
+  // Tells whether anybody still waits for the answer, while the request is being read, and lets
+  // others pass where that takes long.
   std::function<bool()> Cancelled(std::chrono::milliseconds limit) const {
     auto gone = std::make_shared<std::atomic<bool>>(false);
     writer->OnGone([gone] { *gone = true; });
-    return [gone = std::move(gone), end = start + limit] {
+    return [gone = std::move(gone), end = start + limit, yield = request.yield] {
+      if (yield) yield();
       return *gone || std::chrono::steady_clock::now() > end;
     };
   }
@@ -258,6 +260,7 @@ AdmitRequest Service::Admit(const HttpRequest& head) {
   admitted.at_once = route->at_once;
   Call call = Begin(head);
   admitted.share = call.request.share;
+  admitted.weight = call.weight;
   admitted.keyed = call.request.share != head.share;  // a key's share stands for an address's
   try {
     CheckKey(call, *route);
@@ -562,6 +565,7 @@ void Service::OpenApiDocument(Call& call) {
 
 void Service::Tokenize(Call& call) {
   const TokenizeRequest request = core_->parser.Tokenize(call.request.body);
+  call.request.body = std::string();  // may be large, and tokenizing may take long
   NoteIgnored(call, request.ignored);
   const auto engine = LoadedEngine();
   const int64_t most = std::max<int64_t>(kMostTokenized, engine->facts().context);

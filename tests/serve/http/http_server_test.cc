@@ -27,7 +27,8 @@ class TestHandler : public serve::HttpHandler {
  public:
   // X-Refuse and X-Share do as they say; /now takes no time.
   serve::AdmitRequest Admit(const HttpRequest& head) override {
-    serve::AdmitRequest admitted{std::nullopt, head.share, head.path == "/now"};
+    serve::AdmitRequest admitted{std::nullopt, head.share};
+    admitted.at_once = head.path == "/now";
     if (!head.Header("X-Share").empty()) admitted.share = head.Header("X-Share");
     admitted.keyed = !head.Header("X-Key").empty();
     if (!head.Header("X-Refuse").empty()) {
@@ -50,6 +51,14 @@ class TestHandler : public serve::HttpHandler {
         released.wait(false);
         writer->Send({});
       });
+    }
+    if (request.path == "/long") {  // takes until it is released, and lets others pass
+      ++blocked;
+      for (int i = 0; i < 60'000 && !released; ++i) {
+        if (request.yield) request.yield();
+        std::this_thread::sleep_for(1ms);
+      }
+      request.path = "/echo";
     }
     if (request.path == "/echo") {
       HttpResponse response;
@@ -282,6 +291,29 @@ TEST_F(HttpServerTest, NothingHoldsUpWhatTakesNoTime) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Get(port(), "/now").status, 200);
   handler_.Release();
   for (Client& client : busy) EXPECT_EQ(client.ReadAnswer().status, 200);
+}
+
+// However many large bodies one share sends, another's does not wait for them.
+TEST_F(HttpServerTest, LargeBodiesOfOneShareDoNotHoldUpAnothers) {
+  const HttpServerOptions options = PatientHttp();
+  Start(options);
+  const std::string large(options.large_body, 'x'), larger(8 * options.large_body, 'x');
+  std::vector<Client> many;
+  for (int i = 0; i < options.large_workers + 6; ++i) {
+    many.emplace_back(port());
+    many.back().Send(PostText("/long", larger));
+  }
+  EXPECT_TRUE(Eventually([&] { return handler_.blocked >= options.large_workers; }));
+  for (int i = 0; i < 3; ++i) {
+    Client other(port());
+    other.Send(fmt::format(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nX-Share: other\r\nContent-Length: {}\r\n\r\n{}",
+        large.size(), large));
+    EXPECT_EQ(other.ReadAnswer().status, 200);
+  }
+  EXPECT_EQ(handler_.blocked, options.large_workers);
+  handler_.Release();
+  for (Client& client : many) EXPECT_EQ(client.ReadAnswer().status, 200);
 }
 
 TEST_F(HttpServerTest, LimitsHeaders) {
