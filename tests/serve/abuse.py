@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-from bad_clients import Pulse, check, connect, post, raw_request, resident_mb
+from bad_clients import JSON, Pulse, check, connect, post, raw_head, raw_request, resident_mb
 from real_server import RealServer
 
 MIB = 1 << 20
@@ -104,9 +104,8 @@ def tokenized(server):
 
     def one(i):
         data = json.dumps({"prompt": "a" * (8 * MIB)}).encode()
-        head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         with connect(server) as connection:
-            connection.sendall(head.encode() + data)
+            connection.sendall(raw_head(len(data), "/tokenize") + data)
             if i % 2 == 0:
                 connection.settimeout(0.5)
             try:
@@ -137,7 +136,7 @@ def whole_answers(server):
     body = {"text": "Once upon a time", "stream": True, "return_logprob": True, "top_logprobs_num": 20,
             "sampling_params": {"max_new_tokens": 1500, "ignore_eos": True, "temperature": 1}}
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
-    connection.request("POST", "/generate", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", "/generate", json.dumps(body), JSON)
     size = len(connection.getresponse().read())
     connection.close()
     check(size < 24 * MIB, f"{size} bytes for 1,500 tokens")
@@ -150,7 +149,7 @@ def held_bodies(server):
     for _ in range(16):
         connection = connect(server)
         try:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (16 * MIB))
+            connection.sendall(raw_head(16 * MIB))
             connection.sendall(b" " * (16 * MIB - 1))
         except OSError:
             pass  # refused
@@ -160,7 +159,43 @@ def held_bodies(server):
         connection.close()
 
 
-SCENES = (blanks, one_letter, conversations, tokenized, held_bodies, whole_answers, never_read)
+def unknown_fields(server):
+    """A body of a million fields that nobody knows."""
+    data = ("{" + "".join(f'"f{i:x}":0,' for i in range(1_000_000)) + '"prompt":"x","max_tokens":1}').encode()
+
+    def one(_):
+        check(post(server.url, data)[0] == 200, "a body with unknown fields")
+
+    at_once(2, one)
+
+
+def slow_bodies(server):
+    """64 bodies that come a few bytes at a time."""
+    connections = [connect(server) for _ in range(64)]
+    for connection in connections:
+        connection.sendall(raw_head(100_000))
+    for _ in range(50):
+        for connection in connections:
+            connection.sendall(b" " * 100)
+        time.sleep(0.05)
+    for connection in connections:
+        connection.close()
+
+
+def silent_connections(server):
+    """More connections than one address may have, of which none sends anything."""
+    silent = []
+    for _ in range(1500):
+        try:
+            silent.append(connect(server))
+        except OSError:
+            break
+    time.sleep(2)
+    for connection in silent:
+        connection.close()
+
+
+SCENES = (blanks, one_letter, conversations, tokenized, held_bodies, whole_answers, never_read, unknown_fields, slow_bodies, silent_connections)
 
 
 def settled(pid, bound):

@@ -17,7 +17,7 @@ import urllib.request
 
 from real_server import RealServer
 
-JSON = {"Content-Type": "application/json"}
+JSON = {"Content-Type": "application/json"}  # headers of every request, with the key once there is one
 GOOD = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
 
 
@@ -41,10 +41,19 @@ def connect(server):
     return socket.create_connection(("127.0.0.1", server.port), timeout=120)
 
 
+def speak_as(key):
+    """From now on every request of this process has a key."""
+    JSON["Authorization"] = "Bearer " + key
+
+
+def raw_head(length, path="/v1/completions", extra=""):
+    headers = "".join(f"{name}: {value}\r\n" for name, value in JSON.items())
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{extra}Content-Length: {length}\r\n\r\n".encode()
+
+
 def raw_request(body, extra=""):
     data = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(data)}\r\n\r\n"
-    return head.encode() + data
+    return raw_head(len(data), extra=extra) + data
 
 
 def read_all(connection):

@@ -15,9 +15,10 @@ class RealServer:
         self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
         command = [binary, "serve", "--model", model, "--port", str(port), *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=self.log, stdout=subprocess.DEVNULL, **options)
-        self.url = self._wait(r"listening on (http://\S+)").group(1)
+        # With --log-file nothing but warnings and the line that says "ready" reaches stderr.
+        self.url = self._wait(r"(?:listening on|context \d+,) (http://\S+)").group(1)
         self.port = int(self.url.rsplit(":", 1)[1])
-        self._wait(r"info\"?,?.*ready")
+        self._wait(r"ready: ")
 
     def log_text(self):
         return pathlib.Path(self.log.name).read_text()
