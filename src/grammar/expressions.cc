@@ -76,6 +76,19 @@ Expression Expressions::Members(uint32_t object, uint32_t place, uint32_t count,
   return Make({Kind::kMembers, object, place, count, static_cast<uint32_t>(at)});
 }
 
+Expression Expressions::Unique(UniqueRules rules) {
+  uniques_.push_back(std::move(rules));
+  return Unique(static_cast<uint32_t>(uniques_.size() - 1), 0, UniquePlace::kOpened);
+}
+
+Expression Expressions::Unique(uint32_t array, uint32_t count, UniquePlace at) {
+  // Items are counted as far as the count matters.
+  const UniqueRules& rules = uniques_[array];
+  uint32_t most = std::max(static_cast<uint32_t>(rules.prefix.size()), rules.min);
+  if (rules.max != kUnbounded) most = std::max(most, rules.max);
+  return Make({Kind::kUnique, array, std::min(count, most), static_cast<uint32_t>(at), 0});
+}
+
 uint32_t Expressions::UsedUp(uint32_t set, uint32_t property) {
   std::vector<uint32_t> list(used_[set].begin(), used_[set].end());
   list.insert(std::ranges::lower_bound(list, property), property);
@@ -158,6 +171,13 @@ void Expressions::FinishObject(ObjectRules& rules) {
   }
 }
 
+// No array goes on past an item that nothing matches.
+void Expressions::FinishUnique(UniqueRules& rules) {
+  for (uint32_t i = 0; i <= rules.prefix.size() && i < rules.max; ++i) {
+    if (!Matchable(rules.Item(i))) rules.max = i;
+  }
+}
+
 void Expressions::FindMatchable() {
   // The least fixed point, by following from what has become matchable to what contains it.
   const size_t count = entries_.size();
@@ -195,6 +215,11 @@ void Expressions::FindMatchable() {
         for (const auto& other : objects_[entry.a].others) users[other.value].push_back(e);
         work.push_back(e);  // perhaps: an object without members
         break;
+      case Kind::kUnique:
+        for (const Expression item : uniques_[entry.a].prefix) users[item].push_back(e);
+        users[uniques_[entry.a].rest].push_back(e);
+        work.push_back(e);  // perhaps: an array without items
+        break;
     }
   }
   const auto matches = [&](Expression e) {
@@ -227,6 +252,14 @@ void Expressions::FindMatchable() {
         return rules.min <= rules.max &&
                std::ranges::any_of(rules.others, [&](const auto& o) { return found[o.value]; });
       }
+      case Kind::kUnique: {
+        const UniqueRules& rules = uniques_[entry.a];
+        const auto needed = std::min(rules.min, static_cast<uint32_t>(rules.prefix.size() + 1));
+        for (uint32_t i = 0; i < needed; ++i) {
+          if (!found[rules.Item(i)]) return false;
+        }
+        return true;
+      }
     }
     return false;
   };
@@ -243,6 +276,7 @@ void Expressions::FindMatchable() {
 void Expressions::Finish(const Regular& regular) {
   FindMatchable();
   for (ObjectRules& rules : objects_) FinishObject(rules);
+  for (UniqueRules& rules : uniques_) FinishUnique(rules);
   RefuseLeftRecursion(regular);
 }
 

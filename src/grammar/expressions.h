@@ -65,6 +65,30 @@ struct ObjectRules {
   std::vector<uint32_t> next_required;
 };
 
+// Where an array of items that all differ stands.
+enum class UniquePlace : uint32_t {
+  kOpened,     // after `[`: an item or the end
+  kItemRead,   // after an item, which must be told apart from those before; then a comma or the end
+  kCommaRead,  // an item
+};
+
+// The items of a JSON array of which no two are equal, after `[`.
+struct UniqueRules {
+  std::vector<Expression> prefix;  // the first items
+  Expression rest = kNoText;       // all others
+  uint32_t min = 0;
+  uint32_t max = kUnbounded;
+  Node comma = kNothing;
+  Node close = kNothing;
+  Node close_empty = kNothing;  // right after the opening bracket and its white space
+
+  // kNoText where no such item may be.
+  Expression Item(uint32_t i) const {
+    if (i >= max) return kNoText;
+    return i < prefix.size() ? prefix[i] : rest;
+  }
+};
+
 class Expressions {
  public:
   enum class Kind : uint32_t {
@@ -75,14 +99,16 @@ class Expressions {
     kChoice,
     kRepeat,
     kRule,
-    kMembers
+    kMembers,
+    kUnique
   };
   struct Entry {
     Kind kind;
     // kTerminal: a node. kSequence: both parts. kChoice: a list. kRepeat: what is repeated.
-    // kRule: its number. kMembers: the object and the place in it.
+    // kRule: its number. kMembers: the object and the place in it. kUnique: the array and how many
+    // items it has.
     uint32_t a, b;
-    // kRepeat: how often. kMembers: members so far, and a MemberPlace.
+    // kRepeat: how often. kMembers: members so far, and a MemberPlace. kUnique: a UniquePlace.
     uint32_t min, max;
   };
 
@@ -104,6 +130,12 @@ class Expressions {
   // What is left when the object has come to `place`.
   Expression Members(uint32_t object, uint32_t place, uint32_t count, MemberPlace at);
   const ObjectRules& object(uint32_t number) const { return objects_[number]; }
+  // An array of items that all differ: `[` has been read.
+  Expression Unique(UniqueRules rules);
+  // What is left of it after `count` items.
+  Expression Unique(uint32_t array, uint32_t count, UniquePlace at);
+  const UniqueRules& unique(uint32_t number) const { return uniques_[number]; }
+  uint32_t unique_count() const { return static_cast<uint32_t>(uniques_.size()); }
   // A set of properties that are used up, for objects in any order.
   uint32_t UsedUp(uint32_t set, uint32_t property);
   bool IsUsedUp(uint32_t set, uint32_t property) const;
@@ -129,6 +161,7 @@ class Expressions {
   void FindMatchable();
   void RefuseLeftRecursion(const Regular& regular) const;
   void FinishObject(ObjectRules& rules);
+  void FinishUnique(UniqueRules& rules);
 
   ListTable<Entry> table_;
   std::vector<Entry> entries_;
@@ -136,6 +169,7 @@ class Expressions {
   ListTable<uint32_t> used_;  // properties used up, ascending; the first list is empty
   std::vector<Expression> rules_;
   std::vector<ObjectRules> objects_;
+  std::vector<UniqueRules> uniques_;
   std::vector<bool> matchable_;
 };
 

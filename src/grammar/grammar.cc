@@ -84,6 +84,11 @@ Grammar::~Grammar() = default;
 std::shared_ptr<Grammar> Grammar::Finish(std::unique_ptr<Rules> rules, VocabularyPtr vocabulary) {
   rules->expressions.Finish(rules->regular);
   if (!rules->expressions.Matchable(rules->start)) Fail("the grammar allows no text at all");
+  bool several = false;
+  for (uint32_t i = 0; i < rules->expressions.unique_count(); ++i) {
+    several = several || rules->expressions.unique(i).min > 1;
+  }
+  if (several) Automaton(*rules).RefuseFewItems();
   std::shared_ptr<Grammar> grammar(new Grammar(std::move(vocabulary)));
   grammar->rules_ = std::move(rules);
   return grammar;

@@ -188,9 +188,22 @@ class SchemaWriter {
       return all;
     };
     if (shape.unique && max > 1) {
-      const Expression set = prefix == 0 ? WriteSet(item(0), min, max) : kNoText;
-      if (set != kNoText && shape.contains.empty()) return set;
-      reader_.Unsupported("uniqueItems");
+      if (!shape.contains.empty()) {
+        reader_.Unsupported("uniqueItems");
+      } else {
+        const Expression set = prefix == 0 ? WriteSet(item(0), min, max) : kNoText;
+        if (set != kNoText) return set;
+        UniqueRules rules;
+        for (size_t i = 0; i < prefix; ++i) rules.prefix.push_back(Compile(item(i)));
+        rules.rest = prefix < max ? Compile(item(prefix)) : kNoText;
+        rules.min = min;
+        rules.max = max;
+        rules.comma = Mark(',', true, true);
+        rules.close = Mark(']', true, false);
+        rules.close_empty = Mark(']', false, false);
+        return expressions_.Sequence(MarkExpression('[', false, true),
+                                     expressions_.Unique(std::move(rules)));
+      }
     }
     const Expression comma = MarkExpression(',', true, true);
     const Expression open = MarkExpression('[', false, true);
@@ -229,8 +242,16 @@ class SchemaWriter {
   Expression WriteSet(const Demands& item, uint32_t min, uint32_t max) {
     ObjectRules rules;
     for (const Shape& shape : reader_.Shapes(item)) {
-      if (!shape.values) return kNoText;
-      for (const OrderedJson* value : *shape.values) {
+      std::vector<const OrderedJson*> values;
+      if (shape.values) {
+        values = *shape.values;
+      } else if ((shape.types & ~static_cast<uint32_t>(kNull | kBoolean)) == 0) {
+        static const OrderedJson words[] = {nullptr, true, false};
+        for (const OrderedJson& word : words) values.push_back(&word);
+      } else {
+        return kNoText;
+      }
+      for (const OrderedJson* value : values) {
         if (!reader_.Fulfils(*value, shape)) continue;
         // Texts of which none begins another.
         if (!value->is_string() && !value->is_boolean() && !value->is_null()) return kNoText;

@@ -1,6 +1,7 @@
 #include "grammar/masks.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "grammar/characters.h"
 
@@ -96,7 +97,7 @@ void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) 
   }
 }
 
-const MaskMaker::ReadingMask& MaskMaker::MaskOf(uint32_t trie, const Reading& given) {
+MaskMaker::ReadingMask& MaskMaker::MaskOf(uint32_t trie, const Reading& given) {
   Reading reading = given;
   Regular::Counted counted;
   if (reading.b == 0 && automaton_.regular().AsCounted(reading.a, counted)) {
@@ -129,6 +130,112 @@ void MaskMaker::WalkState(uint32_t index, uint32_t from, StateId state,
   }
 }
 
+std::string_view MaskMaker::BytesTo(const Vocabulary::Trie& trie, uint32_t node) const {
+  uint32_t below = node;
+  while (trie.nodes[below].ids == 0) ++below;
+  const std::string& bytes = vocabulary_.bytes(trie.ids[trie.nodes[below].first_id]);
+  return std::string_view(bytes).substr(0, trie.nodes[node].depth);
+}
+
+bool MaskMaker::MayFollow(const Vocabulary::Trie& trie, uint32_t node, StateId state) {
+  for (const char c : BytesTo(trie, node)) {
+    state = automaton_.Next(state, static_cast<uint8_t>(c));
+    if (state == kDead) return false;
+  }
+  return true;
+}
+
+void MaskMaker::FindNarrow(uint32_t index, const Reading& reading, ReadingMask& mask) {
+  if (mask.has_narrow) return;
+  mask.has_narrow = true;
+  const Vocabulary::Trie& trie = vocabulary_.tries()[index];
+  path_[0] = reading;
+  const auto count = static_cast<uint32_t>(trie.nodes.size());
+  for (uint32_t i = 0; i < count;) {
+    const Vocabulary::TrieNode& node = trie.nodes[i];
+    const Reading next = automaton_.Step(path_[node.depth - 1], node.byte);
+    if (next.a == kNothing) {
+      i = node.end;
+      continue;
+    }
+    const bool goes_on = automaton_.MayGoOn(next);
+    if (node.ids > 0 && !(goes_on && automaton_.IsOpenEnded(next))) mask.narrow.push_back(i);
+    path_[node.depth] = next;
+    i = goes_on ? i + 1 : node.end;
+  }
+}
+
+void MaskMaker::WalkUnique(uint32_t index, uint32_t from, StateId after, StateId state,
+                           std::vector<uint32_t>& words) {
+  const Vocabulary::Trie& trie = vocabulary_.tries()[index];
+  const uint32_t end = trie.nodes[from].end;
+  states_[trie.nodes[from].depth] = after;
+  for (uint32_t i = from + 1; i < end;) {
+    const Vocabulary::TrieNode& node = trie.nodes[i];
+    const StateId next = automaton_.Next(states_[node.depth - 1], node.byte);
+    if (next == kDead) {
+      i = node.end;
+      continue;
+    }
+    if (automaton_.TrackOf(next) == Automaton::kAskedItems) {
+      // The items decide, for this token and all that begin with it.
+      for (; i < node.end; ++i) {
+        if (trie.nodes[i].ids > 0 && MayFollow(trie, i, state)) Set(trie, trie.nodes[i], words);
+      }
+      continue;
+    }
+    if (node.ids > 0 && (automaton_.StateIsOpenEnded(next) || MayFollow(trie, i, state))) {
+      Set(trie, node, words);
+    }
+    states_[node.depth] = next;
+    ++i;
+  }
+}
+
+void MaskMaker::AddUnique(StateId state, const Automaton::Thread& thread,
+                          std::vector<uint32_t>& words) {
+  const Reading reading{thread.a, thread.b};
+  const bool open_ended = automaton_.StackIsOpenEnded(thread.stack);
+  const UniqueItems::Track track = automaton_.TrackOf(state);
+  const uint32_t plain = thread.b == 0 ? PlainCharacters(thread.a) : 0;
+  for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
+    const Vocabulary::Trie& trie = vocabulary_.tries()[i];
+    if (trie.nodes.empty()) continue;
+    // One more character must have room, so that there is a choice.
+    if (trie.characters > 0 && trie.characters < plain) {
+      for (size_t w = 0; w < words.size(); ++w) words[w] |= trie.mask[w];
+      continue;
+    }
+    ReadingMask& mask = MaskOf(i, reading);
+    std::vector<uint32_t> within = mask.within;
+    if (!open_ended) {
+      FindNarrow(i, reading, mask);
+      for (const uint32_t node : mask.narrow) {
+        if (MayFollow(trie, node, state)) continue;
+        for (uint32_t k = 0; k < trie.nodes[node].ids; ++k) {
+          const auto id = static_cast<uint32_t>(trie.ids[trie.nodes[node].first_id + k]);
+          within[id / 32] &= ~(1u << (id % 32));
+        }
+      }
+    }
+    for (size_t w = 0; w < words.size(); ++w) words[w] |= within[w];
+    const bool ends_item = thread.b == 0 && automaton_.EndsUniqueItem(thread.stack);
+    for (const Exit& exit : mask.exits) {
+      if (ends_item && !automaton_.unique_items().LastIsNew(track, BytesTo(trie, exit.node))) {
+        continue;
+      }
+      const StateId after = automaton_.After({thread.a, exit.b, thread.stack});
+      if (ends_item || automaton_.TrackOf(after) != Automaton::kAskedItems) {
+        WalkUnique(i, exit.node, after, state, words);
+        continue;
+      }
+      for (uint32_t k = exit.node + 1; k < trie.nodes[exit.node].end; ++k) {
+        if (trie.nodes[k].ids > 0 && MayFollow(trie, k, state)) Set(trie, trie.nodes[k], words);
+      }
+    }
+  }
+}
+
 Mask MaskMaker::Make(StateId state) {
   uint32_t canonical = canonical_states_.Find(state);
   if (canonical == NumberMap::kMissing) {
@@ -141,7 +248,7 @@ Mask MaskMaker::Make(StateId state) {
     std::ranges::sort(threads, [](const auto& x, const auto& y) {
       return std::tie(x.a, x.b, x.stack) < std::tie(y.a, y.b, y.stack);
     });
-    canonical = automaton_.Intern(threads, automaton_.MayEnd(state));
+    canonical = automaton_.Intern(threads, automaton_.MayEnd(state), automaton_.TrackOf(state));
     canonical_states_.Set(state, canonical);
   }
   const auto found = masks_.find(canonical);
@@ -156,6 +263,10 @@ Mask MaskMaker::Make(StateId state) {
   const auto list = automaton_.Threads(canonical);
   const std::vector<Automaton::Thread> threads(list.begin(), list.end());
   for (const Automaton::Thread& thread : threads) {
+    if (automaton_.IsWithinUnique(thread.stack)) {
+      AddUnique(state, thread, *words);
+      continue;
+    }
     const uint32_t plain = thread.b == 0 ? PlainCharacters(thread.a) : 0;
     for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
       const Vocabulary::Trie& trie = vocabulary_.tries()[i];

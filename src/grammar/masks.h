@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -31,9 +32,12 @@ class MaskMaker {
   struct ReadingMask {
     std::vector<uint32_t> within;  // tokens that stay in what the thread reads
     std::vector<Exit> exits;
+    // Places where tokens end that leave few texts to follow, found when first needed.
+    std::vector<uint32_t> narrow;
+    bool has_narrow = false;
   };
 
-  const ReadingMask& MaskOf(uint32_t trie, const Reading& reading);
+  ReadingMask& MaskOf(uint32_t trie, const Reading& reading);
   // How many characters of a slice's tokens the thread takes whatever they are; 0: unknown.
   uint32_t PlainCharacters(Node node);
   // A counted node with the same meaning for tokens that read at most `run` of its items: counts
@@ -43,6 +47,16 @@ class MaskMaker {
   uint32_t LongestRun(uint32_t trie, Node item);
   void Walk(uint32_t trie, const Reading& reading, ReadingMask& mask);
   void WalkState(uint32_t trie, uint32_t node, StateId state, std::vector<uint32_t>& words);
+  // A thread within an array of items that all differ: the same, asking for the items where a token
+  // ends one or leaves little choice. `state`: where the thread is.
+  void AddUnique(StateId state, const Automaton::Thread& thread, std::vector<uint32_t>& words);
+  void FindNarrow(uint32_t trie, const Reading& reading, ReadingMask& mask);
+  void WalkUnique(uint32_t trie, uint32_t from, StateId after, StateId state,
+                  std::vector<uint32_t>& words);
+  // The bytes from the root to the node.
+  std::string_view BytesTo(const Vocabulary::Trie& trie, uint32_t node) const;
+  // Whether the bytes up to the node can follow.
+  bool MayFollow(const Vocabulary::Trie& trie, uint32_t node, StateId state);
   void Set(const Vocabulary::Trie& trie, const Vocabulary::TrieNode& node,
            std::vector<uint32_t>& words) const;
 

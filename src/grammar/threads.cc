@@ -10,8 +10,6 @@ namespace {
 
 // The number of threads of one state.
 constexpr size_t kMaxThreads = 20'000;
-// A thread that says that the text may end, so that states that differ in this alone are two.
-constexpr Automaton::Thread kEndThread{~0u, ~0u, ~0u};
 constexpr uint32_t kBottom = 0;  // the stack with the end of the text alone
 
 uint64_t Key(uint32_t high, uint32_t low) {
@@ -25,6 +23,7 @@ Automaton::Automaton(const Rules& rules) : rules_(rules) {
   frames_.Intern(std::span(&end, 1));
   const uint32_t bottom[] = {0};
   stacks_.Intern(bottom);
+  stack_marks_.push_back(kOpenEnded);
   Intern({}, false);  // kDead
   Expression start = rules_.start;
   if (rules_.before != kNothing && rules_.expressions.Matchable(start)) {
@@ -42,12 +41,13 @@ void Automaton::set_memory_limit(size_t bytes) {
 
 size_t Automaton::memory() const {
   return rules_.regular.memory() + rules_.expressions.memory() + frames_.memory() +
-         stacks_.memory() + states_.memory() + next_.memory() + after_.memory();
+         stacks_.memory() + states_.memory() + next_.memory() + after_.memory() +
+         unique_items_.memory();
 }
 
-StateId Automaton::Intern(std::span<const Thread> threads, bool may_end) {
+StateId Automaton::Intern(std::span<const Thread> threads, bool may_end, UniqueItems::Track track) {
   std::vector<Thread> list(threads.begin(), threads.end());
-  if (may_end) list.push_back(kEndThread);
+  list.push_back({~0u, track, may_end ? 1u : 0u});
   const StateId state = states_.Intern(list);
   if (state == may_end_.size()) {
     may_end_.push_back(may_end);
@@ -71,7 +71,19 @@ uint32_t Automaton::Push(Expression expression, uint32_t stack) {
   if (expression == kEmptyText) return stack;
   const Frame frame{expression, stack};
   const uint32_t number = frames_.Intern(std::span(&frame, 1));
-  return stacks_.Intern(std::span(&number, 1));
+  return InternStack(std::span(&number, 1));
+}
+
+uint32_t Automaton::InternStack(std::span<const uint32_t> frames) {
+  const uint32_t stack = stacks_.Intern(frames);
+  if (stack == stack_marks_.size()) {
+    uint8_t marks = 0;
+    for (const uint32_t frame : stacks_[stack]) {
+      marks |= frame == 0 ? kOpenEnded : MarksOf(frames_[frame][0]);
+    }
+    stack_marks_.push_back(marks);
+  }
+  return stack;
 }
 
 void Automaton::Expand() {
@@ -125,6 +137,9 @@ void Automaton::Expand() {
         break;
       case Kind::kMembers:
         ExpandMembers(work.expression, work.stack);
+        break;
+      case Kind::kUnique:
+        ExpandUnique(entry, work.stack);
         break;
     }
   }
@@ -242,7 +257,7 @@ StateId Automaton::Collect() {
       }
       std::ranges::sort(frames);
       frames.erase(std::unique(frames.begin(), frames.end()), frames.end());
-      stack = stacks_.Intern(frames);
+      stack = InternStack(frames);
     }
     merged.push_back({threads_[i].a, threads_[i].b, stack});
     i = end;
@@ -250,14 +265,28 @@ StateId Automaton::Collect() {
   threads_.clear();
   const bool ended = ended_;
   ended_ = false;
-  return Intern(merged, ended);
+  UniqueItems::Track track = UniqueItems::kNone;
+  if (std::ranges::any_of(merged, [&](const Thread& t) { return IsWithinUnique(t.stack); })) {
+    track = track_ == UniqueItems::kNone ? unique_items_.Opened() : asked_ ? kAskedItems : track_;
+  }
+  return Intern(merged, ended, track);
 }
 
 StateId Automaton::Next(StateId state, uint8_t byte) {
   const uint64_t key = uint64_t{state} << 8 | byte;
   const uint32_t known = next_.Find(key);
   if (known != NumberMap::kMissing) return known;
+  StateId next = NextUnchecked(state, byte);
+  if (KnowsItems(next) && !LeadsOn(next)) next = kDead;
+  next_.Set(key, next);
+  return next;
+}
+
+StateId Automaton::NextUnchecked(StateId state, uint8_t byte) {
   Reset();
+  track_ = TrackOf(state);
+  if (KnowsItems(state)) track_ = unique_items_.Append(track_, byte);
+  if (track_ == kAskedItems) track_ = kAnyItems;
   for (const Thread thread : CopyOfThreads(state)) {
     const Reading reading = Step({thread.a, thread.b}, byte);
     if (reading.a == kNothing) continue;
@@ -265,9 +294,7 @@ StateId Automaton::Next(StateId state, uint8_t byte) {
     if (MayStop(reading)) Stop(reading, thread.stack);
   }
   Expand();
-  const StateId next = Collect();
-  next_.Set(key, next);
-  return next;
+  return Collect();
 }
 
 StateId Automaton::After(const Thread& thread) {
@@ -276,6 +303,7 @@ StateId Automaton::After(const Thread& thread) {
     if (known != NumberMap::kMissing) return known;
   }
   Reset();
+  track_ = IsWithinUnique(thread.stack) ? kAnyItems : UniqueItems::kNone;
   Stop({thread.a, thread.b}, thread.stack);
   Expand();
   const StateId state = Collect();
@@ -288,6 +316,8 @@ void Automaton::Reset() {
   work_.clear();
   threads_.clear();
   ended_ = false;
+  asked_ = false;
+  track_ = UniqueItems::kNone;
 }
 
 const std::vector<Automaton::Thread>& Automaton::CopyOfThreads(StateId state) {

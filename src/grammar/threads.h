@@ -11,6 +11,7 @@
 #include "grammar/expressions.h"
 #include "grammar/intern.h"
 #include "grammar/regular.h"
+#include "grammar/unique_items.h"
 
 namespace loopspec::grammar {
 
@@ -48,10 +49,11 @@ class Automaton {
   bool MayEnd(StateId state) const { return may_end_[state]; }
   std::span<const Thread> Threads(StateId state) const {
     const auto list = states_[state];
-    return may_end_[state] ? list.first(list.size() - 1) : list;
+    return list.first(list.size() - 1);
   }
   // A state with these threads, which must be sorted.
-  StateId Intern(std::span<const Thread> threads, bool may_end);
+  StateId Intern(std::span<const Thread> threads, bool may_end,
+                 UniqueItems::Track track = UniqueItems::kNone);
   // Before the grammar starts.
   bool IsFree(StateId state) const;
 
@@ -60,8 +62,32 @@ class Automaton {
   Reading Step(const Reading& reading, uint8_t byte);
   bool MayStop(const Reading& reading) const;
   bool MayGoOn(const Reading& reading) const;
-  // The state when a thread has stopped reading.
+  // The state when a thread has stopped reading. Where the thread is within an array of items that
+  // all differ, the state is one of those that do not know them: see kAnyItems.
   StateId After(const Thread& thread);
+
+  // Arrays of items that all differ. The state of a text within one has a track of the items. A
+  // state with the track kAnyItems stands for all of them: it takes any item, and kAskedItems says
+  // that it took one that the track would have to be asked about.
+  static constexpr UniqueItems::Track kAnyItems = ~0u;
+  static constexpr UniqueItems::Track kAskedItems = ~0u - 1;
+  UniqueItems::Track TrackOf(StateId state) const { return states_[state].back().b; }
+  // Whether it has a track of its own.
+  bool KnowsItems(StateId state) const {
+    const UniqueItems::Track track = TrackOf(state);
+    return track != UniqueItems::kNone && track != kAnyItems && track != kAskedItems;
+  }
+  UniqueItems& unique_items() { return unique_items_; }
+  // Whether what comes after a thread is within such an array.
+  bool IsWithinUnique(uint32_t stack) const { return (stack_marks_[stack] & kMarked) != 0; }
+  // Whether an item of such an array has just been read, whatever way the stack is taken.
+  bool EndsUniqueItem(uint32_t stack) const;
+  // Whether so many texts can follow that some of them make an item unlike those before.
+  bool StackIsOpenEnded(uint32_t stack) const { return (stack_marks_[stack] & kOpenEnded) != 0; }
+  bool IsOpenEnded(const Reading& reading);
+  bool StateIsOpenEnded(StateId state);
+  // Throws Error for an array that must have more different items than there may be.
+  void RefuseFewItems();
 
   Regular& regular() { return rules_.regular; }
   size_t memory() const;
@@ -78,7 +104,21 @@ class Automaton {
     uint32_t stack;
   };
 
+  // What is known of a stack, for arrays of items that all differ.
+  static constexpr uint8_t kMarked = 1;     // some way to take it leads through such an array
+  static constexpr uint8_t kOpenEnded = 2;  // some way to take it leads to as many texts as needed
+
   uint32_t Push(Expression expression, uint32_t stack);
+  uint32_t InternStack(std::span<const uint32_t> frames);
+  uint8_t MarksOf(const Frame& frame);
+  bool IsOpenEndedNode(Node node);
+  bool IsOpenEndedExpression(Expression expression, int depth = 0);
+  bool ItemIsNew();
+  // The state after a byte, even if no text leads on from there.
+  StateId NextUnchecked(StateId state, uint8_t byte);
+  // Whether some text leads on from a state with a track.
+  bool LeadsOn(StateId state);
+  void ExpandUnique(const Expressions::Entry& entry, uint32_t stack);
   // Adds the threads of `work_`, and whatever they lead to without reading a byte, to `threads_`.
   void Expand();
   void ExpandMembers(Expression members, uint32_t stack);
@@ -92,7 +132,12 @@ class Automaton {
   Rules rules_;
   ListTable<Frame> frames_;
   ListTable<uint32_t> stacks_;  // sets of frames, ascending; frame 0 is the end of the text
-  ListTable<Thread> states_;    // with a last thread that says whether the text may end
+  // With a last thread: the track of items (b) and whether the text may end (stack).
+  ListTable<Thread> states_;
+  UniqueItems unique_items_;
+  std::vector<uint8_t> stack_marks_;
+  NumberMap open_ended_;           // nodes, and (with the highest bit set) expressions
+  std::vector<uint8_t> leads_on_;  // states: 0 not known yet, 1 no, 2 yes
   std::vector<bool> may_end_;
   NumberMap next_;   // state and byte to state
   NumberMap after_;  // stack to state: what comes when a regular language ends
@@ -105,6 +150,8 @@ class Automaton {
   std::vector<Thread> copy_;
   NumberMap expanded_;
   bool ended_ = false;
+  UniqueItems::Track track_ = UniqueItems::kNone;
+  bool asked_ = false;  // whether an item was taken that kAnyItems does not know
 };
 
 }  // namespace loopspec::grammar

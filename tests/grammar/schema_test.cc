@@ -199,6 +199,49 @@ TEST(GrammarSchema, Arrays) {
   ExpectRows(rows);
 }
 
+TEST(GrammarSchema, UniqueItems) {
+  const Row rows[] = {
+      {R"({"type":"array","items":{"type":"string"},"uniqueItems":true})",
+       {"[]", R"(["a"])",
+        R"(["a","b", "ab" ,"","\"")"
+        "]",
+        R"(["a","A","a\u0062","c"])"},
+       {R"(["a","a"])", R"(["a","b","a"])", R"(["a","\u0061"])", R"(["","x",""])",
+        R"([ "a" , "a" ])", R"(["a",])"}},
+      {R"({"type":"array","items":{"type":"number"},"uniqueItems":true})",
+       {"[1,2,1.5]", "[0,1e5,1e-5,10]", "[12,1,2]", "[1, 10, 100]"},
+       {"[1,1]", "[1,1.0]", "[10,1e1]", "[0,-0]", "[0.5,5e-1]", "[1,2,1.00]",
+        "[100000000000000000000,1e20]"}},
+      {R"({"type":"array","items":{"type":"integer","minimum":1,"maximum":3},"uniqueItems":true})",
+       {"[1,2,3]", "[3,1]"},
+       {"[1,1]", "[1,2,3,1]", "[1,2,3,"}},
+      {R"({"type":"array","uniqueItems":true})",
+       {R"([1,"1",true,[],{},[1],{"a":1},[[]],null])", R"([{"a":1,"b":2},{"a":1},{"a":2,"b":2}])"},
+       {R"([{"a":1,"b":2},{"b":2,"a":1}])", R"([[],[]])", R"([[1,2],[1, 2]])",
+        R"([{"a":[1]},{"a":[1.0]}])", "[true,false,true]"}},
+      {R"({"type":"array","uniqueItems":true,"items":{"type":"object","properties":{"k":{"type":"boolean"}},"required":["k"],"additionalProperties":false}})",
+       {"[]", R"([{"k":true}])", R"([{"k":true},{"k":false}])"},
+       {R"([{"k":true},{"k":true}])", R"([{"k":true},{"k":false},)", R"([{"k":true},{"k":t)"}},
+      // An array within an item, and one that is no such array.
+      {R"({"type":"array","uniqueItems":true,"items":{"type":"array","uniqueItems":true,"items":{"type":"integer"}}})",
+       {"[[1,2],[2,1],[]]"},
+       {"[[1,1]]", "[[1,2],[1,2]]", "[[1],[2,2]]", "[[],[]]"}},
+      {R"({"anyOf":[{"type":"array","uniqueItems":true,"items":{"type":"integer"}},{"type":"array","maxItems":2}]})",
+       {"[1,1]", "[1,2,3]", R"(["a","a"])"},
+       {"[1,1,2]", "[1,2,1]"}},
+      {R"({"type":"array","uniqueItems":true,"minItems":2,"maxItems":3,"prefixItems":[{"type":"string"}],"items":{"type":["string","integer"]}})",
+       {R"(["a",1])", R"(["a","b","c"])"},
+       {R"(["a"])", R"(["a","a"])", R"([1,2])", R"(["a",1,2,3])"}},
+      {R"({"type":"array","uniqueItems":true,"items":{"type":["boolean","null"]}})",
+       {"[true,null,false]"},
+       {"[true,true]", "[null,null]"}},
+      {R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true,"items":{"type":"string","maxLength":1}},"b":{"type":"array","items":{"type":"string"}}}})",
+       {R"({"a":["x","y"],"b":["x","x"]})"},
+       {R"({"a":["x","x"],"b":["x","x"]})"}},
+  };
+  ExpectRows(rows);
+}
+
 TEST(GrammarSchema, Combinations) {
   const Row rows[] = {
       {R"({"enum":["a",1,null,{"x":[1,2]},2.5]})",
@@ -250,7 +293,8 @@ TEST(GrammarSchema, Combinations) {
 
 TEST(GrammarSchema, WhatCannotBeEnforcedIsNamed) {
   const std::pair<const char*, const char*> rows[] = {
-      {R"({"type":"array","items":{"type":"array"},"uniqueItems":true})", "uniqueItems"},
+      {R"({"type":"array","items":{"type":"integer","minimum":1,"maximum":3},"minItems":2,"uniqueItems":true})",
+       "uniqueItems"},
       {R"({"oneOf":[{"type":"number"},{"type":"integer"}]})", "not"},
       {R"({"$dynamicRef":"#x"})", "$dynamicRef"},
       {R"({"type":"object","minProperties":3})", "minProperties"},
@@ -271,8 +315,8 @@ TEST(GrammarSchema, WhatCannotBeEnforcedIsNamed) {
   SchemaOptions loose;
   loose.strict = false;
   const auto grammar = Grammar::FromSchema(
-      R"({"type":"array","items":{"type":"array"},"uniqueItems":true})", nullptr, loose);
-  EXPECT_EQ(grammar->ignored(), std::vector<std::string>{"uniqueItems"});
+      R"({"type":"array","items":{"type":"array"},"maxContains":3})", nullptr, loose);
+  EXPECT_EQ(grammar->ignored(), std::vector<std::string>{"maxContains"});
   EXPECT_TRUE(Valid(*grammar, "[[],[]]"));
 }
 
@@ -317,6 +361,11 @@ TEST(GrammarSchema, MasksEqualBruteForce) {
       R"({"type":"object","properties":{"name":{"type":"string","maxLength":30},"age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":{"enum":["a","bc","bcd"]},"maxItems":3}},"required":["name","age"]})",
       R"({"type":"object","patternProperties":{"^[a-z]+$":{"type":"number","minimum":-1,"maximum":1}},"additionalProperties":{"type":"string","pattern":"^[A-Za-z ]{2,40}$"}})",
       R"({"anyOf":[{"type":"object","properties":{"x":{"type":"string","format":"date"}},"required":["x"]},{"type":"array","items":{"type":["string","null"]}}]})",
+      R"({"type":"array","uniqueItems":true,"items":{"type":["string","boolean"],"maxLength":2}})",
+      R"({"type":"array","uniqueItems":true,"items":{"type":"integer","minimum":-2,"maximum":11}})",
+      R"({"type":"array","uniqueItems":true,"items":{"type":"object","properties":{"a":{"enum":["x","xy"]},"b":{"type":"boolean"}},"additionalProperties":false}})",
+      R"({"type":"array","uniqueItems":true})",
+      R"({"type":"array","uniqueItems":true,"items":{"type":"array","uniqueItems":true,"items":{"type":"boolean"}}})",
       R"({})"};
   const auto vocabulary = DemoVocabulary();
   for (const char* schema : schemas) {
