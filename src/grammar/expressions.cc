@@ -117,13 +117,20 @@ bool Expressions::MayFollow(const Entry& members, uint32_t property) const {
       required -= rules.properties[property].required ? 1 : 0;
     }
   } else if (other) {
-    if (rules.required_from[members.b] > 0) return false;
+    if (rules.required_from[members.b] > rules.required_from[rules.named]) return false;
+    required = rules.required_from[std::max(members.b, rules.named)];
   } else {
     if (property < members.b || property > rules.next_required[members.b]) return false;
     required = rules.required_from[property + 1];
     usable = rules.usable_from[property + 1];
   }
   if (rules.max != kUnbounded && count + required > rules.max) return false;
+  if (other) {
+    for (uint32_t i = rules.named; i < rules.properties.size(); ++i) {
+      const bool used = rules.any_order ? IsUsedUp(members.b, i) : i < members.b;
+      if (used && rules.properties[i].last) return false;
+    }
+  }
   return !rules.others.empty() || count + usable >= rules.min;
 }
 
@@ -140,7 +147,13 @@ void Expressions::FinishObject(ObjectRules& rules) {
   const auto count = static_cast<uint32_t>(rules.properties.size());
   std::erase_if(rules.others, [&](const auto& other) { return !Matchable(other.value); });
   rules.keys.assign(1, {});
-  for (uint32_t i = 0; i < count; ++i) {
+  rules.named = count;
+  for (uint32_t i = count; i-- > 0 && rules.properties[i].key.empty();) {
+    rules.named = i;
+    std::erase_if(rules.properties[i].names,
+                  [&](const auto& name) { return !Matchable(name.value); });
+  }
+  for (uint32_t i = 0; i < rules.named; ++i) {
     if (!Matchable(rules.properties[i].value)) continue;
     uint32_t at = 0;
     rules.keys[0].below.push_back(i);

@@ -26,18 +26,23 @@ enum class MemberPlace : uint32_t {
 
 // The members of a JSON object, after `{`.
 struct ObjectRules {
-  struct Property {
-    std::string key;  // as JSON, with its quotes
-    Expression value = kNoText;
-    bool required = false;
-  };
-  std::vector<Property> properties;
   // Names that are not among the properties: a pattern's, or any other. The languages are disjoint,
   // and contain no property. With quotes.
   struct Others {
     Node key = kNothing;
     Expression value = kNoText;
   };
+  struct Property {
+    std::string key;  // as JSON, with its quotes; empty: one of `names`
+    Expression value = kNoText;
+    bool required = false;
+    // A member that must be there, whose name is one of these and whose value goes with it; the
+    // properties of this kind come last. The value above is any of theirs.
+    std::vector<Others> names;
+    // No other name may follow, which could be the same one with another value.
+    bool last = false;
+  };
+  std::vector<Property> properties;
   std::vector<Others> others;
   uint32_t min = 0;
   uint32_t max = kUnbounded;
@@ -51,6 +56,7 @@ struct ObjectRules {
   Node close = kNothing;
   Node close_empty = kNothing;  // right after the opening brace and its white space
 
+  uint32_t named = 0;  // properties with a key: those before the first without
   // A trie of the keys; node 0 is the root.
   struct KeyNode {
     std::vector<std::pair<uint8_t, uint32_t>> edges;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "grammar/characters.h"
 #include "grammar/number_language.h"
+#include "grammar/pattern.h"
 #include "grammar/schema_shapes.h"
 
 namespace loopspec::grammar {
@@ -18,6 +19,12 @@ namespace {
 constexpr size_t kMaxRules = 50'000;
 // Sets of names that patterns divide a name into.
 constexpr size_t kMaxNameSets = 64;
+// Rules for an array with `contains`, and how many of these keywords.
+constexpr size_t kMaxCountedStates = 2000;
+constexpr size_t kMaxContains = 3;
+constexpr Expression kUnwritten = ~0u;
+// Names that an object must have without saying which.
+constexpr int kMaxPresent = 6;
 
 // A value's text, compact, for numbers, strings and the like.
 std::vector<std::string> ScalarTexts(const OrderedJson& value) {
@@ -91,14 +98,6 @@ class SchemaWriter {
     if ((shape.types & kString) != 0) {
       choices.push_back(expressions_.Terminal(Quoted(reader_.StringLanguage(shape))));
     }
-    if ((shape.types & (kArray | kObject)) != 0) {
-      for (const OrderedJson* value : shape.excluded) {
-        if (((shape.types & kArray) != 0 && value->is_array()) ||
-            ((shape.types & kObject) != 0 && value->is_object())) {
-          reader_.Unsupported("not");
-        }
-      }
-    }
     if ((shape.types & kArray) != 0) choices.push_back(WriteArray(shape));
     if ((shape.types & kObject) != 0) choices.push_back(WriteObject(shape));
     return expressions_.Choice(std::move(choices));
@@ -149,11 +148,15 @@ class SchemaWriter {
 
   Expression WriteNumber(const Shape& shape) {
     if ((shape.types & kNumber) == 0) return kNoText;
-    if ((shape.types & kInteger) == 0) reader_.Unsupported("not");
     std::vector<Node> parts;
     const bool whole = (shape.types & kFraction) == 0;
     parts.push_back(whole ? IntegerLanguage(regular_, shape.number)
                           : NumberLanguage(regular_, shape.number));
+    if ((shape.types & kInteger) == 0) {
+      // Written without an exponent, and not with zeros alone after the point.
+      parts.push_back(ParsePattern(regular_, "-?[0-9]+\\.[0-9]*[1-9][0-9]*", Writing::kUtf8,
+                                   Anchoring::kWhole));
+    }
     for (const OrderedJson* value : shape.excluded) {
       if (!value->is_number()) continue;
       // The number in every way of writing it but those with an exponent, which go too.
@@ -208,19 +211,12 @@ class SchemaWriter {
     const Expression comma = MarkExpression(',', true, true);
     const Expression open = MarkExpression('[', false, true);
     const Expression close = MarkExpression(']', true, false);
-    const Expression rest = expressions_.Sequence(comma, Compile(item(prefix)));
     if (!shape.contains.empty()) {
-      if (shape.contains.size() == 1 && prefix == 0 && min <= 1 && max == kUnbounded) {
-        // Any items, one that fits, any items.
-        Demands fitting = item(0);
-        Add(fitting, shape.contains.front());
-        const Expression any = Compile(item(0));
-        return expressions_.Sequence(
-            {open, expressions_.Repeat(expressions_.Sequence(any, comma), 0, kUnbounded),
-             Compile(fitting), expressions_.Repeat(rest, 0, kUnbounded), close});
-      }
+      const Expression counted = WriteCounted(shape, prefix, min, max);
+      if (counted != kUnwritten) return counted;
       reader_.Unsupported("contains");
     }
+    const Expression rest = expressions_.Sequence(comma, Compile(item(prefix)));
     // What follows the first i items, from the end.
     Expression after = expressions_.Repeat(
         rest, min > prefix ? min - std::max<uint32_t>(static_cast<uint32_t>(prefix), 1) : 0,
@@ -235,6 +231,76 @@ class SchemaWriter {
         max == 0 ? kNoText : expressions_.Sequence({Compile(item(0)), after, close});
     const Expression empty = min == 0 ? MarkExpression(']', false, false) : kNoText;
     return expressions_.Sequence(open, expressions_.Choice({filled, empty}));
+  }
+
+  // An array with `contains`: a rule for each number of items so far and of those that fit, both as
+  // far as they matter. kUnwritten where these are too many.
+  Expression WriteCounted(const Shape& shape, size_t prefix, uint32_t min, uint32_t max) {
+    using Counts = std::vector<uint32_t>;  // items, then those that fit each `contains`
+    // At least one, since no comma stands before the first item.
+    Counts most{std::max({1u, static_cast<uint32_t>(prefix), max == kUnbounded ? min : max})};
+    size_t states = most[0] + 1;
+    for (const Shape::Contains& contains : shape.contains) {
+      // One more than the upper bound is never reached.
+      most.push_back(
+          static_cast<uint32_t>(contains.max == kUnbounded ? contains.min : contains.max));
+      if (contains.min > contains.max) return kNoText;
+      states *= most.back() + 1;
+      if (states > kMaxCountedStates) return kUnwritten;
+    }
+    if (shape.contains.size() > kMaxContains || states > kMaxCountedStates) return kUnwritten;
+    std::map<Counts, uint32_t> rules;
+    std::deque<Counts> pending;
+    const auto rule = [&](const Counts& counts) {
+      const auto [it, added] = rules.emplace(counts, 0);
+      if (added) {
+        it->second = expressions_.AddRule();
+        pending.push_back(counts);
+      }
+      return expressions_.Rule(it->second);
+    };
+    const Expression start = rule(Counts(most.size(), 0));
+    while (!pending.empty()) {
+      const Counts counts = pending.front();
+      pending.pop_front();
+      std::vector<Expression> choices;
+      bool enough = counts[0] >= min;
+      for (size_t k = 0; k < shape.contains.size(); ++k) {
+        enough = enough && counts[k + 1] >= shape.contains[k].min;
+      }
+      const bool first = counts[0] == 0;
+      const Expression comma = first ? kEmptyText : MarkExpression(',', true, true);
+      if (enough) choices.push_back(MarkExpression(']', !first, false));
+      for (uint32_t fits = 0; counts[0] < max && fits < 1u << shape.contains.size(); ++fits) {
+        Counts next = counts;
+        next[0] = std::min(counts[0] + 1, most[0]);
+        Demands demands;
+        const uint32_t i = counts[0];
+        for (const Shape::Items& items : shape.items) {
+          Add(demands, i < items.prefix.size() ? items.prefix[i] : items.rest);
+        }
+        bool possible = true;
+        for (size_t k = 0; k < shape.contains.size(); ++k) {
+          const Shape::Contains& contains = shape.contains[k];
+          const bool bounded = contains.max != kUnbounded;
+          if ((fits >> k & 1) != 0) {
+            possible = possible && (!bounded || counts[k + 1] < contains.max);
+            next[k + 1] = std::min(counts[k + 1] + 1, most[k + 1]);
+            Add(demands, contains.demands);
+          } else if (bounded) {
+            // What is not counted must not fit.
+            if (contains.demands.size() != 1) return kUnwritten;
+            Demand denied = contains.demands.front();
+            denied.negated = !denied.negated;
+            Add(demands, denied);
+          }
+        }
+        if (!possible) continue;
+        choices.push_back(expressions_.Sequence({comma, Compile(demands), rule(next)}));
+      }
+      expressions_.SetRule(rules[counts], expressions_.Choice(std::move(choices)));
+    }
+    return expressions_.Sequence(MarkExpression('[', false, true), start);
   }
 
   // An array of different items out of few: like an object's members in any order, without values.
@@ -259,7 +325,7 @@ class SchemaWriter {
         if (std::ranges::any_of(rules.properties, [&](const auto& p) { return p.key == text; })) {
           continue;
         }
-        rules.properties.push_back({text, kEmptyText, false});
+        rules.properties.push_back({text, kEmptyText, false, {}, false});
       }
     }
     rules.any_order = true;
@@ -295,15 +361,49 @@ class SchemaWriter {
     for (const std::string& name : shape.required) list(name);
     std::map<std::string, bool, std::less<>> required;
     for (const std::string& name : shape.required) required.emplace(name, true);
+    // A name that must be there is one of the properties, or another one: each is a shape.
+    for (size_t i = 0; i < shape.present.size(); ++i) {
+      if (++present_depth_ > kMaxPresent) reader_.Unsupported("not");
+      const Shape::Present present = shape.present[i];
+      std::vector<Expression> choices;
+      Shape rest = shape;
+      rest.present.erase(rest.present.begin() + static_cast<std::ptrdiff_t>(i));
+      for (const std::string& name : names) {
+        const std::string quoted = QuotedJson(name);
+        const std::string_view content = std::string_view(quoted).substr(1, quoted.size() - 2);
+        if (!regular_.Matches(present.names, content)) continue;
+        Shape with = rest;
+        if (!required.contains(name)) with.required.push_back(name);
+        if (!present.value.empty()) {
+          with.properties.push_back({{{name, present.value}}, {}, {}});
+        }
+        choices.push_back(WriteObject(with));
+        // It is there in any case: no other is needed.
+        if (required.contains(name) && present.value.empty()) {
+          --present_depth_;
+          return choices.back();
+        }
+      }
+      rest.other_present.push_back(present);
+      choices.push_back(WriteObject(rest));
+      --present_depth_;
+      return expressions_.Choice(std::move(choices));
+    }
     for (const std::string& name : names) {
       const bool allowed = std::ranges::all_of(shape.names, [&](const Demands& demands) {
         return reader_.Fulfils(OrderedJson(name), demands);
       });
       rules.properties.push_back(
-          {QuotedJson(name), allowed ? Compile(shape.PropertyDemands(regular_, name)) : kNoText,
-           required.contains(name)});
+          {QuotedJson(name),
+           allowed ? Compile(shape.PropertyDemands(regular_, name)) : kNoText,
+           required.contains(name),
+           {},
+           false});
     }
     AddOtherNames(shape, names, rules);
+    for (const auto& property : rules.properties) {
+      if (property.key.empty() && property.names.empty()) return kNoText;
+    }
     // Other names may come twice, so that two of them may be one.
     if (!rules.others.empty() && rules.min > shape.required.size() + 1) {
       reader_.Unsupported("minProperties");
@@ -354,9 +454,13 @@ class SchemaWriter {
       }
     }
     std::erase_if(sets, [](const NameSet& set) { return Forbids(set.demands); });
-    if (sets.empty()) return;
+    std::vector<ObjectRules::Property> present;
+    for (const Shape::Present& one : shape.other_present) {
+      present.push_back({"", kNoText, true, {}, !one.value.empty()});
+    }
     std::vector<Node> properties;
     for (const std::string& name : names) {
+      if (sets.empty()) break;
       properties.push_back(SpelledText(regular_, name, Writing::kJsonString));
     }
     const Node not_properties = regular_.Not(regular_.Or(std::move(properties)));
@@ -365,7 +469,21 @@ class SchemaWriter {
       if (!names.empty()) parts.push_back(not_properties);
       for (const Demands& demands : shape.names) parts.push_back(reader_.StringLanguage(demands));
       const Node node = regular_.And(std::move(parts));
-      if (regular_.Alive(node)) rules.others.push_back({Quoted(node), Compile(set.demands)});
+      if (!regular_.Alive(node)) continue;
+      rules.others.push_back({Quoted(node), Compile(set.demands)});
+      for (size_t i = 0; i < shape.other_present.size(); ++i) {
+        const Node among = regular_.And({node, shape.other_present[i].names});
+        if (!regular_.Alive(among)) continue;
+        Demands demands = set.demands;
+        Add(demands, shape.other_present[i].value);
+        present[i].names.push_back({Quoted(among), Compile(demands)});
+      }
+    }
+    for (auto& property : present) {
+      std::vector<Expression> values;
+      for (const auto& [name, value] : property.names) values.push_back(value);
+      property.value = expressions_.Choice(std::move(values));
+      rules.properties.push_back(std::move(property));
     }
   }
 
@@ -374,6 +492,7 @@ class SchemaWriter {
   Expressions& expressions_;
   SchemaReader reader_;
   Node space_;
+  int present_depth_ = 0;
   std::map<Demands, uint32_t> rules_;
   std::deque<std::pair<Demands, uint32_t>> pending_;
 };

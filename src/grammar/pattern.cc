@@ -21,9 +21,20 @@ using Choices = std::vector<Sequence>;
 
 // One piece of a parsed pattern.
 struct Term {
-  enum Kind { kSet, kGroup, kBegin, kEnd, kAhead, kNotAhead } kind;
+  enum Kind {
+    kSet,
+    kGroup,
+    kBegin,
+    kEnd,
+    kAhead,
+    kNotAhead,
+    kBehind,
+    kNotBehind,
+    kBoundary,
+    kNoBoundary
+  } kind;
   CharacterSet set;                // kSet
-  std::shared_ptr<Choices> group;  // kGroup, kAhead, kNotAhead
+  std::shared_ptr<Choices> group;  // kGroup, and what is looked for ahead or behind
   uint32_t min = 1;
   uint32_t max = 1;
 };
@@ -135,8 +146,10 @@ class PatternParser {
       kind = Term::kAhead;
     } else if (Take("?!")) {
       kind = Term::kNotAhead;
-    } else if (Take("?<=") || Take("?<!")) {
-      Reject("has lookbehind, which cannot be enforced,");
+    } else if (Take("?<=")) {
+      kind = Term::kBehind;
+    } else if (Take("?<!")) {
+      kind = Term::kNotBehind;
     } else if (Take("?P<") || Take("?<")) {
       while (!AtEnd() && Peek() != '>') ++at_;
       if (!Take(">")) Reject("has a group name without an end");
@@ -287,9 +300,7 @@ class PatternParser {
       }
       case 'b':
         if (in_class) return '\b';
-        [[fallthrough]];
-      case 'B':
-        Reject("has a word boundary, which cannot be enforced,");
+        break;
       case 'p':
       case 'P':
         Reject("has a Unicode property, which is not supported,");
@@ -312,6 +323,10 @@ class PatternParser {
       sequence.push_back({Term::kBegin, {}, nullptr});
     } else if (Take("Z") || Take("z")) {
       sequence.push_back({Term::kEnd, {}, nullptr});
+    } else if (Take("b")) {
+      sequence.push_back({Term::kBoundary, {}, nullptr});
+    } else if (Take("B")) {
+      sequence.push_back({Term::kNoBoundary, {}, nullptr});
     } else {
       const char32_t value = TakeEscapedCharacter(false);
       AddSet(sequence, {{value, value}});
@@ -436,6 +451,10 @@ class PatternBuilder {
         closed_end = true;
         continue;
       }
+      if (IsBehind(term) || IsBoundary(term)) {
+        if (rest_is_edge && edges.at_end && inner.open_end) rest = anything_;
+        return BuildBehind(sequence, i, edges, rest);
+      }
       if (term.kind == Term::kBegin) RejectAssertion("^");
       if (term.kind == Term::kEnd) RejectAssertion("$");
       const bool asserts = term.kind == Term::kGroup && Asserts(*term.group);
@@ -465,6 +484,39 @@ class PatternBuilder {
     return rest;
   }
 
+  // What stands before term i of the sequence, which looks back at it, and then `rest`.
+  Node BuildBehind(const Sequence& sequence, size_t i, const Edges& edges, Node rest) {
+    const Term& term = sequence[i];
+    // What is looked at may begin before the sequence does.
+    if (!edges.at_start) RejectAssertion(IsBehind(term) ? "lookbehind" : "a word boundary");
+    const Sequence before(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(i));
+    const Node left = BuildSequence(before, {true, false, edges.open_start, false});
+    if (IsBehind(term)) {
+      const Node behind = Build(*term.group, {true, false, true, false});
+      return regular_.Concat(
+          regular_.And({left, term.kind == Term::kBehind ? behind : regular_.Not(behind)}), rest);
+    }
+    // The next character decides: it is in the rest, or the rest may be empty and nothing follows.
+    if (!edges.at_end && regular_.Nullable(rest)) RejectAssertion("a word boundary");
+    const Node word = CharacterNode(regular_, WordCharacters(), writing_);
+    const Node ends = regular_.Concat(anything_, word);
+    const Node starts = regular_.Concat(word, anything_);
+    const auto both = [&](Node end, Node start) {
+      return regular_.Concat(regular_.And({left, end}), regular_.And({rest, start}));
+    };
+    const Node not_ends = regular_.Not(ends);
+    const Node not_starts = regular_.Not(starts);
+    return term.kind == Term::kBoundary
+               ? regular_.Or({both(ends, not_starts), both(not_ends, starts)})
+               : regular_.Or({both(ends, starts), both(not_ends, not_starts)});
+  }
+
+  static bool IsBehind(const Term& term) {
+    return term.kind == Term::kBehind || term.kind == Term::kNotBehind;
+  }
+  static bool IsBoundary(const Term& term) {
+    return term.kind == Term::kBoundary || term.kind == Term::kNoBoundary;
+  }
   static bool IsAhead(const Term& term) {
     return term.kind == Term::kAhead || term.kind == Term::kNotAhead;
   }

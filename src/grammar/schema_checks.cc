@@ -138,8 +138,10 @@ bool SchemaReader::Fulfils(const OrderedJson& value, const Shape& shape) {
         if (value[k] == value[i]) return false;
       }
     }
-    return std::ranges::all_of(shape.contains, [&](const Demands& demands) {
-      return std::ranges::any_of(value, [&](const auto& item) { return Fulfils(item, demands); });
+    return std::ranges::all_of(shape.contains, [&](const Shape::Contains& contains) {
+      const auto count = static_cast<uint64_t>(std::ranges::count_if(
+          value, [&](const auto& item) { return Fulfils(item, contains.demands); }));
+      return count >= contains.min && count <= contains.max;
     });
   }
   if (type == kObject) {
@@ -152,6 +154,15 @@ bool SchemaReader::Fulfils(const OrderedJson& value, const Shape& shape) {
       for (const Demands& demands : shape.names) {
         if (!Fulfils(OrderedJson(name), demands)) return false;
       }
+    }
+    for (const Shape::Present& present : shape.present) {
+      const bool found = std::ranges::any_of(value.items(), [&](const auto& member) {
+        const std::string quoted = QuotedJson(member.key());
+        return regular_.Matches(present.names,
+                                std::string_view(quoted).substr(1, quoted.size() - 2)) &&
+               Fulfils(member.value(), present.value);
+      });
+      if (!found) return false;
     }
   }
   return true;

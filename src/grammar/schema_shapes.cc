@@ -20,10 +20,17 @@ constexpr uint64_t kMaxBound = 1'000'000;
 
 // Keywords that assert something which an automaton cannot keep.
 const std::set<std::string, std::less<>>& Unenforceable() {
-  static const std::set<std::string, std::less<>> names{
-      "$dynamicRef", "$recursiveRef", "unevaluatedItems", "minContains",
-      "maxContains", "extends",       "disallow",         "divisibleBy"};
+  static const std::set<std::string, std::less<>> names{"extends", "disallow", "divisibleBy"};
   return names;
+}
+
+// Keywords that drafts up to the seventh do not know: there they are annotations.
+bool IsNew(const std::string& keyword) {
+  static const std::set<std::string, std::less<>> names{
+      "unevaluatedItems", "unevaluatedProperties", "minContains",
+      "maxContains",      "dependentSchemas",      "dependentRequired",
+      "$dynamicRef",      "$recursiveRef",         "prefixItems"};
+  return names.contains(keyword);
 }
 
 uint32_t TypeBits(const OrderedJson& name) {
@@ -58,6 +65,11 @@ uint64_t LowerCount(const std::string& keyword, const OrderedJson& value) {
     Fail("the schema's {} is {}, the most allowed is {}", keyword, count, kMaxBound);
   }
   return count;
+}
+
+[[noreturn]] void RefuseShapes() {
+  Fail("the schema's combinations come to more than {} shapes, which is the most allowed",
+       kMaxShapes);
 }
 
 void ExpectArray(const std::string& keyword, const OrderedJson& value) {
@@ -138,11 +150,18 @@ void SchemaReader::FindIds(const OrderedJson& schema, int depth) {
   if (depth > 600) return;
   if (schema.is_object()) {
     for (const char* key : {"$id", "id"}) {
-      if (schema.contains(key) && schema[key].is_string()) ids_.emplace(schema[key], &schema);
+      if (!schema.contains(key) || !schema[key].is_string()) continue;
+      const auto& id = schema[key].get_ref<const std::string&>();
+      if (depth == 0) base_ = id.substr(0, id.find('#'));
+      ids_.emplace(id, &schema);
+      ids_.emplace(Absolute(id), &schema);
     }
+    if (schema.contains("$recursiveAnchor")) ++dynamic_anchors_["#"];
     for (const char* key : {"$anchor", "$dynamicAnchor"}) {
       if (schema.contains(key) && schema[key].is_string()) {
-        ids_.emplace("#" + schema[key].get<std::string>(), &schema);
+        const std::string name = "#" + schema[key].get<std::string>();
+        ids_.emplace(name, &schema);
+        if (std::string_view(key) == "$dynamicAnchor") ++dynamic_anchors_[name];
       }
     }
   }
@@ -151,7 +170,22 @@ void SchemaReader::FindIds(const OrderedJson& schema, int depth) {
   }
 }
 
-const OrderedJson& SchemaReader::Resolve(const std::string& reference) {
+// A relative reference as an absolute one, seen from the root.
+std::string SchemaReader::Absolute(const std::string& reference) const {
+  const size_t scheme = base_.find("://");
+  if (reference.empty() || reference[0] == '#' || scheme == std::string::npos ||
+      reference.find(':') != std::string::npos) {
+    return reference;
+  }
+  const size_t path = std::min(base_.find('/', scheme + 3), base_.size());
+  if (reference[0] == '/') return base_.substr(0, path) + reference;
+  const size_t last = base_.rfind('/');
+  return base_.substr(0, last < path ? path : last) + "/" + reference;
+}
+
+const OrderedJson& SchemaReader::Resolve(const std::string& given) {
+  const bool known = ids_.contains(given) || ids_.contains(given.substr(0, given.find('#')));
+  const std::string reference = known ? given : Absolute(given);
   const auto id = ids_.find(reference);
   if (id != ids_.end()) return *id->second;
   const size_t hash = reference.find('#');
@@ -263,10 +297,7 @@ void SchemaReader::Apply(ShapeList& shapes, const Demand& demand) {
   }
   references_.pop_back();
   std::erase_if(shapes, [](const Shape& shape) { return shape.types == 0; });
-  if (shapes.size() > kMaxShapes) {
-    Fail("the schema's combinations come to more than {} shapes, which is the most allowed",
-         kMaxShapes);
-  }
+  if (shapes.size() > kMaxShapes) RefuseShapes();
 }
 
 void SchemaReader::ApplySchema(ShapeList& shapes, const OrderedJson& schema) {
@@ -275,6 +306,10 @@ void SchemaReader::ApplySchema(ShapeList& shapes, const OrderedJson& schema) {
     return;
   }
   bool objects = false;
+  const bool unevaluated = !old_references_ && (schema.contains("unevaluatedProperties") ||
+                                                schema.contains("unevaluatedItems"));
+  const uint32_t since = serial_;
+  unevaluated_ += unevaluated ? 1 : 0;
   for (const auto& [keyword, value] : schema.items()) {
     // Three keywords that refer to each other, once.
     if (keyword == "properties" || keyword == "patternProperties" ||
@@ -285,10 +320,53 @@ void SchemaReader::ApplySchema(ShapeList& shapes, const OrderedJson& schema) {
     }
     ApplyKeyword(shapes, schema, keyword, value);
   }
+  if (unevaluated) {
+    --unevaluated_;
+    ApplyUnevaluated(shapes, schema, since);
+  }
+}
+
+// Properties and items that no keyword of the schema, or of the schemas that hold beside it, has
+// said anything about: those are the groups that were added since.
+void SchemaReader::ApplyUnevaluated(ShapeList& shapes, const OrderedJson& schema, uint32_t since) {
+  for (Shape& shape : shapes) {
+    if (schema.contains("unevaluatedProperties")) {
+      Shape::Properties rest;
+      for (const Shape::Properties& group : shape.properties) {
+        if (group.serial <= since) continue;
+        rest.all = rest.all || group.all;
+        for (const auto& [name, demands] : group.named) rest.named.push_back({name, {}});
+        for (const auto& [pattern, demands] : group.patterns)
+          rest.patterns.push_back({pattern, {}});
+      }
+      if (!rest.all) {
+        rest.additional = {{&schema["unevaluatedProperties"]}};
+        rest.serial = negations_ == 0 ? ++serial_ : 0;
+        rest.all = true;
+        shape.properties.push_back(std::move(rest));
+      }
+    }
+    if (schema.contains("unevaluatedItems")) {
+      if (!shape.contains.empty()) Unsupported("unevaluatedItems");
+      Shape::Items rest;
+      for (const Shape::Items& group : shape.items) {
+        if (group.serial <= since) continue;
+        rest.all = rest.all || group.all;
+        rest.prefix.resize(std::max(rest.prefix.size(), group.prefix.size()));
+      }
+      if (!rest.all) {
+        rest.rest = {{&schema["unevaluatedItems"]}};
+        rest.serial = negations_ == 0 ? ++serial_ : 0;
+        rest.all = true;
+        shape.items.push_back(std::move(rest));
+      }
+    }
+  }
 }
 
 void SchemaReader::ApplyKeyword(ShapeList& shapes, const OrderedJson& schema,
                                 const std::string& keyword, const OrderedJson& value) {
+  if (old_references_ && IsNew(keyword)) return;
   if (keyword == "type") {
     uint32_t types = 0;
     if (value.is_array()) {
@@ -394,8 +472,16 @@ bool SchemaReader::ApplyArray(ShapeList& shapes, const OrderedJson& schema,
   } else if (keyword == "uniqueItems") {
     for (Shape& shape : shapes) shape.unique = shape.unique || value == OrderedJson(true);
   } else if (keyword == "contains") {
-    if (schema.contains("minContains") && schema["minContains"] == OrderedJson(0)) return true;
-    for (Shape& shape : shapes) shape.contains.push_back({{&value}});
+    Shape::Contains contains{{{&value}}, 1, kUnbounded};
+    if (!old_references_ && schema.contains("minContains")) {
+      contains.min = LowerCount("minContains", schema["minContains"]);
+    }
+    if (!old_references_ && schema.contains("maxContains")) {
+      contains.max = UpperCount("maxContains", schema["maxContains"]);
+    }
+    for (Shape& shape : shapes) {
+      if (contains.min > 0 || contains.max != kUnbounded) shape.contains.push_back(contains);
+    }
   } else if (keyword == "prefixItems" || keyword == "items" || keyword == "additionalItems") {
     // `items` as an array is what prefixItems was called up to draft 2019.
     const bool list = keyword == "items" && value.is_array();
@@ -404,13 +490,18 @@ bool SchemaReader::ApplyArray(ShapeList& shapes, const OrderedJson& schema,
       ExpectArray(keyword, value);
       for (const OrderedJson& item : value) items.prefix.push_back({{&item}});
       const char* rest = list ? "additionalItems" : "items";
-      if (schema.contains(rest)) items.rest = {{&schema[rest]}};
+      if (schema.contains(rest)) {
+        items.rest = {{&schema[rest]}};
+        items.all = true;
+      }
     } else if (keyword == "items") {
-      if (schema.contains("prefixItems")) return true;
+      if (schema.contains("prefixItems") && !old_references_) return true;
       items.rest = {{&value}};
+      items.all = true;
     } else {
       return true;  // additionalItems: read with items
     }
+    items.serial = negations_ == 0 ? ++serial_ : 0;
     for (Shape& shape : shapes) shape.items.push_back(items);
   } else {
     return false;
@@ -440,25 +531,6 @@ bool SchemaReader::ApplyObject(ShapeList& shapes, const OrderedJson& schema,
     }
   } else if (keyword == "propertyNames") {
     for (Shape& shape : shapes) shape.names.push_back({{&value}});
-  } else if (keyword == "unevaluatedProperties") {
-    // Beside keywords that evaluate properties elsewhere it depends on which of them apply.
-    for (const char* other : {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "dependentSchemas",
-                              "dependencies", "$dynamicRef"}) {
-      if (!schema.contains(other)) continue;
-      if (value != OrderedJson(true)) Unsupported(keyword);
-      return true;
-    }
-    if (schema.contains("additionalProperties")) return true;
-    for (Shape& shape : shapes) {
-      if (schema.contains("properties") || schema.contains("patternProperties")) {
-        ShapeList group(1);
-        ApplyObject(group, schema, "properties", value);
-        group.front().properties.front().additional = {{&value}};
-        shape.properties.push_back(group.front().properties.front());
-      } else {
-        shape.properties.push_back({{}, {}, {{&value}}});
-      }
-    }
   } else if (keyword == "properties") {
     Shape::Properties group;
     if (schema.contains("properties")) {
@@ -475,7 +547,9 @@ bool SchemaReader::ApplyObject(ShapeList& shapes, const OrderedJson& schema,
     }
     if (schema.contains("additionalProperties")) {
       group.additional = {{&schema["additionalProperties"]}};
+      group.all = true;
     }
+    group.serial = negations_ == 0 ? ++serial_ : 0;
     for (Shape& shape : shapes) shape.properties.push_back(group);
   } else {
     return false;
@@ -488,25 +562,24 @@ bool SchemaReader::ApplyCombination(ShapeList& shapes, const OrderedJson& schema
   if (keyword == "$ref") {
     if (!value.is_string()) Fail("a $ref of the schema is no string");
     Apply(shapes, {&Resolve(value)});
+  } else if (keyword == "$dynamicRef" || keyword == "$recursiveRef") {
+    if (!value.is_string()) Fail("a {} of the schema is no string", keyword);
+    // Where one schema alone can be meant it is an ordinary reference.
+    if (dynamic_anchors_[value] > 1) Unsupported(keyword);
+    Apply(shapes, {&Resolve(value)});
   } else if (keyword == "allOf") {
     ExpectArray(keyword, value);
     for (const OrderedJson& branch : value) Apply(shapes, {&branch});
   } else if (keyword == "anyOf") {
     ExpectArray(keyword, value);
-    ShapeList all;
-    for (const OrderedJson& branch : value) {
-      ShapeList some = shapes;
-      Apply(some, {&branch});
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    shapes = std::move(all);
+    ApplyAnyOf(shapes, value, unevaluated_ > 0);
   } else if (keyword == "oneOf") {
     ExpectArray(keyword, value);
     ApplyOneOf(shapes, value);
   } else if (keyword == "not") {
     Apply(shapes, {&value, true});
   } else if (keyword == "if") {
-    if (!schema.contains("then") && !schema.contains("else")) return true;
+    if (!schema.contains("then") && !schema.contains("else") && unevaluated_ == 0) return true;
     ShapeList holds = shapes;
     Apply(holds, {&value});
     if (schema.contains("then")) Apply(holds, {&schema["then"]});
@@ -521,6 +594,25 @@ bool SchemaReader::ApplyCombination(ShapeList& shapes, const OrderedJson& schema
     return false;
   }
   return true;
+}
+
+// `all_that_hold`: also shapes for several branches that hold together, since each of them says
+// something about other properties.
+void SchemaReader::ApplyAnyOf(ShapeList& shapes, const OrderedJson& branches, bool all_that_hold) {
+  ShapeList all;
+  for (const OrderedJson& branch : branches) {
+    ShapeList some = shapes;
+    Apply(some, {&branch});
+    if (all_that_hold) {
+      ShapeList with_earlier = all;
+      Apply(with_earlier, {&branch});
+      std::erase_if(with_earlier, [&](const Shape& shape) { return Impossible(shape, 0); });
+      some.insert(some.end(), with_earlier.begin(), with_earlier.end());
+    }
+    all.insert(all.end(), some.begin(), some.end());
+    if (all.size() > kMaxShapes) RefuseShapes();
+  }
+  shapes = std::move(all);
 }
 
 void SchemaReader::ApplyDependency(ShapeList& shapes, const std::string& name,
@@ -571,15 +663,23 @@ void SchemaReader::ApplyOneOf(ShapeList& shapes, const OrderedJson& branches) {
       const SchemaOptions kept = options_;
       const std::vector<Demand> references = references_;
       const std::set<Demands> open = open_;
+      const int negations = negations_;
+      const int unevaluated = unevaluated_;
+      const bool narrow = narrow_not_;
       ShapeList apart = mine;
       try {
         options_.strict = true;
+        narrow_not_ = true;
         Apply(apart, {&branches[k], true});
         options_ = kept;
+        narrow_not_ = narrow;
       } catch (const Error&) {
         options_ = kept;
         references_ = references;
         open_ = open;
+        negations_ = negations;
+        unevaluated_ = unevaluated;
+        narrow_not_ = narrow;
         Unsupported("oneOf");
         continue;
       }

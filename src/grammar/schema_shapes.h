@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -58,9 +59,19 @@ struct Shape {
   struct Items {
     std::vector<Demands> prefix;
     Demands rest;
+    // For unevaluatedItems: when it was added; 0 when it evaluates nothing. `all`: it evaluates
+    // every item, not only the first ones.
+    uint32_t serial = 0;
+    bool all = false;
   };
   std::vector<Items> items;
-  std::vector<Demands> contains;
+  // How many items fulfil the demands.
+  struct Contains {
+    Demands demands;
+    uint64_t min = 1;
+    uint64_t max = kUnbounded;
+  };
+  std::vector<Contains> contains;
   uint64_t min_items = 0;
   uint64_t max_items = kUnbounded;
   bool unique = false;
@@ -69,9 +80,21 @@ struct Shape {
     std::vector<std::pair<std::string, Demands>> named;
     std::vector<std::pair<Node, Demands>> patterns;  // the name without its quotes
     Demands additional;
+    // For unevaluatedProperties: when it was added; 0 when it evaluates nothing. `all`: it
+    // evaluates every property, not only those that it names.
+    uint32_t serial = 0;
+    bool all = false;
   };
   std::vector<Properties> properties;
   std::vector<std::string> required;
+  // A property with such a name, without its quotes, is there, and fulfils the demands.
+  struct Present {
+    Node names;
+    Demands value;
+  };
+  std::vector<Present> present;
+  // The same, where the name is none that the shape lists.
+  std::vector<Present> other_present;
   std::vector<Demands> names;
   uint64_t min_properties = 0;
   uint64_t max_properties = kUnbounded;
@@ -132,8 +155,24 @@ class SchemaReader {
   void ApplyNegated(ShapeList& shapes, const OrderedJson& schema);
   bool ApplyNegatedKeyword(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
                            const OrderedJson& value);
+  bool ApplyNegatedArray(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                         const OrderedJson& value);
+  bool ApplyNegatedObject(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                          const OrderedJson& value);
+  bool ApplyNegatedNumber(ShapeList& shapes, const OrderedJson& schema, const std::string& keyword,
+                          const OrderedJson& value);
+  bool ApplyNegatedCombination(ShapeList& shapes, const OrderedJson& schema,
+                               const std::string& keyword, const OrderedJson& value);
+  void ExcludeValue(ShapeList& shapes, const OrderedJson& value);
+  void ApplyUnevaluated(ShapeList& shapes, const OrderedJson& schema, uint32_t since);
+  void ApplyAnyOf(ShapeList& shapes, const OrderedJson& branches, bool all_that_hold);
+  // The names, without quotes, that are none of these and match none of these patterns.
+  Node NamesOutside(const std::vector<std::string>& names, const std::vector<Node>& patterns);
+  // A schema {"const": value} that lives as long as the reader.
+  const OrderedJson& ConstSchema(const OrderedJson& value);
   const OrderedJson& Resolve(const std::string& reference);
   void FindIds(const OrderedJson& schema, int depth);
+  std::string Absolute(const std::string& reference) const;
   Node Pattern(const std::string& pattern);
 
   const OrderedJson& root_;
@@ -142,11 +181,18 @@ class SchemaReader {
   Node character_;
   bool old_references_ = false;  // up to draft 7: nothing counts beside $ref
   std::map<std::string, const OrderedJson*> ids_;
-  std::vector<Demand> references_;  // being resolved
+  std::string base_;                            // the root's own address, without a fragment
+  std::map<std::string, int> dynamic_anchors_;  // how many schemas have the name
+  std::vector<Demand> references_;              // being resolved
   std::map<Demands, ShapeList> known_;
   std::set<Demands> open_;  // being read
   std::map<std::string, Node> patterns_;
   std::vector<std::string> ignored_;
+  std::map<const OrderedJson*, std::unique_ptr<const OrderedJson>> consts_;
+  uint32_t serial_ = 0;      // groups of keywords that have been added
+  int negations_ = 0;        // being read: what is within evaluates no property
+  int unevaluated_ = 0;      // being read: which branches of an anyOf hold matters
+  bool narrow_not_ = false;  // a negation may leave out values whose denial cannot be written
 };
 
 }  // namespace loopspec::grammar

@@ -156,7 +156,11 @@ void Automaton::ExpandMembers(Expression members, uint32_t stack) {
   const Reading keys{members, 1};
   const bool key = KeyMayFollow(keys);
   const bool other = !rules.others.empty() && expressions.MayFollow(entry, kUnbounded);
-  if (!key && !other) return;
+  std::vector<uint32_t> present;  // names that must be there
+  for (auto i = rules.named; i < rules.properties.size(); ++i) {
+    if (expressions.MayFollow(entry, i)) present.push_back(i);
+  }
+  if (!key && !other && present.empty()) return;
   if (at == MemberPlace::kAfterMember) {
     const Expression next =
         expressions.Members(entry.a, entry.b, entry.min, MemberPlace::kAfterComma);
@@ -164,14 +168,18 @@ void Automaton::ExpandMembers(Expression members, uint32_t stack) {
     return;
   }
   if (key) AddThread(keys, stack);
-  if (!other) return;
-  const uint32_t place = rules.any_order ? entry.b : static_cast<uint32_t>(rules.properties.size());
-  const Expression rest =
-      expressions.Members(entry.a, place, entry.min + 1, MemberPlace::kAfterMember);
   const Expression colon = expressions.Terminal(rules.colon);
-  for (const auto& [name, value] : rules.others) {
-    AddThread({name, 0}, Push(colon, Push(value, Push(rest, stack))));
+  const auto add = [&](const std::vector<ObjectRules::Others>& names, uint32_t place) {
+    const Expression rest =
+        expressions.Members(entry.a, place, entry.min + 1, MemberPlace::kAfterMember);
+    for (const auto& [name, value] : names) {
+      AddThread({name, 0}, Push(colon, Push(value, Push(rest, stack))));
+    }
+  };
+  for (const uint32_t i : present) {
+    add(rules.properties[i].names, rules.any_order ? expressions.UsedUp(entry.b, i) : i + 1);
   }
+  if (other) add(rules.others, rules.any_order ? entry.b : std::max(entry.b, rules.named));
 }
 
 bool Automaton::KeyMayFollow(const Reading& reading) const {
