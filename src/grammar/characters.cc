@@ -200,7 +200,12 @@ Node SpelledText(Regular& regular, std::string_view text, Writing writing) {
   std::vector<Node> parts;
   for (size_t i = 0; i < text.size();) {
     const CodePoint character = DecodeUtf8(text, i);
-    parts.push_back(CharacterNode(regular, {{character.value, character.value}}, writing));
+    Node node = regular.FindKept(character.value);
+    if (node == kNothing) {
+      node = CharacterNode(regular, {{character.value, character.value}}, writing);
+      regular.Keep(character.value, node);
+    }
+    parts.push_back(node);
     i += static_cast<size_t>(character.length);
   }
   Node node = kEmpty;

@@ -129,6 +129,19 @@ class SchemaWriter {
       return expressions_.Terminal(regular_.OneOf(ScalarTexts(value)));
     }
     const bool object = value.is_object();
+    if (object && options_.order == PropertyOrder::kAny && value.size() > 1) {
+      ObjectRules rules;
+      rules.any_order = true;
+      rules.colon = Mark(':', true, true);
+      rules.comma = Mark(',', true, true);
+      rules.close = Mark('}', true, false);
+      rules.close_empty = Mark('}', false, false);
+      for (const auto& [key, member] : value.items()) {
+        rules.properties.push_back({QuotedJson(key), Literal(member), true, {}, false});
+      }
+      return expressions_.Sequence(MarkExpression('{', false, true),
+                                   expressions_.Members(std::move(rules)));
+    }
     std::vector<Expression> parts{MarkExpression(object ? '{' : '[', false, true)};
     bool first = true;
     for (const auto& [key, member] : value.items()) {

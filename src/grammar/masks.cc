@@ -18,6 +18,7 @@ MaskMaker::MaskMaker(Automaton& automaton, const Vocabulary& vocabulary)
   static const CharacterSet kPlain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x2027}, {0x202A, 0x10FFFF}};
   plain_ = CharacterNode(automaton.regular(), kPlain, Writing::kUtf8);
   path_.resize(vocabulary.longest() + 1);
+  nodes_.resize(vocabulary.longest() + 1);
   states_.resize(vocabulary.longest() + 1);
 }
 
@@ -75,7 +76,31 @@ uint32_t MaskMaker::PlainCharacters(Node node) {
   return takes == 1 ? counted.max : 0;
 }
 
+void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
+  const Vocabulary::Trie& trie = vocabulary_.tries()[index];
+  Regular& regular = automaton_.regular();
+  nodes_[0] = start;
+  const Vocabulary::TrieNode* const nodes = trie.nodes.data();
+  const auto count = static_cast<uint32_t>(trie.nodes.size());
+  for (uint32_t i = 0; i < count;) {
+    const Vocabulary::TrieNode& node = nodes[i];
+    const Node next = regular.Next(nodes_[node.depth - 1], node.byte);
+    if (next == kNothing) {
+      i = node.end;
+      continue;
+    }
+    if (node.ids > 0) Set(trie, node, mask.within);
+    if (node.end > i + 1 && regular.Nullable(next)) mask.exits.push_back({i, 0});
+    nodes_[node.depth] = next;
+    i = next > kEmpty ? i + 1 : node.end;
+  }
+}
+
 void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) {
+  if (reading.b == 0) {
+    WalkRegular(index, reading.a, mask);
+    return;
+  }
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   path_[0] = reading;
   const auto count = static_cast<uint32_t>(trie.nodes.size());

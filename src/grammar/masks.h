@@ -46,6 +46,7 @@ class MaskMaker {
   // The most bytes at the start of a token of the trie that are `item` repeated.
   uint32_t LongestRun(uint32_t trie, Node item);
   void Walk(uint32_t trie, const Reading& reading, ReadingMask& mask);
+  void WalkRegular(uint32_t trie, Node start, ReadingMask& mask);
   void WalkState(uint32_t trie, uint32_t node, StateId state, std::vector<uint32_t>& words);
   // A thread within an array of items that all differ: the same, asking for the items where a token
   // ends one or leaves little choice. `state`: where the thread is.
@@ -72,6 +73,7 @@ class MaskMaker {
   size_t kept_ = 0;  // bytes of masks that are kept
 
   std::vector<Reading> path_;
+  std::vector<Node> nodes_;
   std::vector<StateId> states_;
 };
 

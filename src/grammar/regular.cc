@@ -11,8 +11,9 @@
 namespace loopspec::grammar {
 namespace {
 
-// States that a search for a text of an intersection may visit.
-constexpr size_t kMaxSearch = 200'000;
+// States that a search for a text visits in the order of their texts' lengths. Most intersections
+// have a short text; where there is none, a search that goes deep finds a long one sooner.
+constexpr size_t kWideSearch = 400;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ull + (hash << 6) + (hash >> 2);
@@ -90,8 +91,7 @@ Node Regular::Make(const Entry& entry, std::span<const Node> children) {
 
 Node Regular::Bytes(const ByteSet& set) {
   if (set.none()) return kNothing;
-  const std::string key = set.to_string();
-  const auto [it, added] = set_numbers_.emplace(key, static_cast<uint32_t>(sets_.size()));
+  const auto [it, added] = set_numbers_.emplace(set, static_cast<uint32_t>(sets_.size()));
   if (added) {
     sets_.push_back(set);
     // A union of classes tells no more bytes apart.
@@ -389,43 +389,66 @@ Node Regular::Derivative(Node node, uint8_t byte) {
   return kNothing;
 }
 
-bool Regular::Alive(Node node) {
+bool Regular::IsKnownToContain(Node outer, Node inner, size_t most) {
+  try {
+    return !Alive(And({inner, Not(outer)}), most);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool Regular::Alive(Node node, size_t most) {
   if (nodes_[node].alive != 0) return nodes_[node].alive == 2;
-  // Depth first, so that long texts are found as soon as short ones.
   if (!classes_ready_) MakeClasses();
   struct Visit {
     Node node;
-    size_t next_class;
+    uint32_t from;  // the visit that led here
+    uint32_t next_class;
   };
-  std::vector<Visit> path{{node, 0}};
-  std::vector<Node> seen{node};
+  std::vector<Visit> visits{{node, 0, 0}};
   std::unordered_map<Node, bool> visited{{node, true}};
   bool found = nodes_[node].nullable;
-  while (!found && !path.empty()) {
-    Visit& top = path.back();
-    if (top.next_class == class_bytes_.size()) {
-      path.pop_back();
-      continue;
-    }
-    const uint8_t byte = class_bytes_[top.next_class++];
-    const Node next = Derivative(top.node, byte);
+  uint32_t last = 0;  // the visit from which the search goes on
+  // Follows one more byte from a visit.
+  const auto follow = [&](uint32_t from) {
+    const uint8_t byte = class_bytes_[visits[from].next_class++];
+    const Node next = Derivative(visits[from].node, byte);
     LOOPSPEC_CHECK(classes_ready_);
-    if (next == kNothing || nodes_[next].alive == 1 || !visited.emplace(next, true).second)
-      continue;
-    seen.push_back(next);
-    path.push_back({next, 0});
+    if (next == kNothing || nodes_[next].alive == 1 || !visited.emplace(next, true).second) {
+      return false;
+    }
+    last = static_cast<uint32_t>(visits.size());
+    visits.push_back({next, from, 0});
     found = nodes_[next].nullable || nodes_[next].alive == 2;
-    if (seen.size() > kMaxSearch) {
-      Fail("an intersection of patterns has more than {} states, which is the most allowed",
-           kMaxSearch);
+    if (visits.size() > most) {
+      Fail("an intersection of patterns has more than {} states, which is the most allowed", most);
+    }
+    return true;
+  };
+  // First by length.
+  for (uint32_t i = 0; !found && i < visits.size() && visits.size() < kWideSearch; ++i) {
+    while (!found && visits[i].next_class < class_bytes_.size()) follow(i);
+  }
+  // Then deeper, from the newest.
+  std::vector<uint32_t> path;
+  for (uint32_t i = 0; !found && i < visits.size(); ++i) {
+    if (visits[i].next_class < class_bytes_.size()) path.push_back(i);
+  }
+  while (!found && !path.empty()) {
+    const uint32_t top = path.back();
+    if (visits[top].next_class == class_bytes_.size()) {
+      path.pop_back();
+    } else if (follow(top)) {
+      path.push_back(last);
     }
   }
-  if (found) {
-    for (const Visit& visit : path) nodes_[visit.node].alive = 2;
-  } else {
-    for (const Node dead : seen) nodes_[dead].alive = 1;
+  if (!found) {
+    for (const Visit& visit : visits) nodes_[visit.node].alive = 1;
+    return false;
   }
-  return found;
+  for (uint32_t i = last; i != 0; i = visits[i].from) nodes_[visits[i].node].alive = 2;
+  nodes_[node].alive = 2;
+  return true;
 }
 
 bool Regular::Matches(Node node, std::string_view text) {

@@ -74,10 +74,12 @@ class Regular {
     return MakeNext(node, byte);
   }
   // Whether the language has any text.
-  bool Alive(Node node);
+  bool Alive(Node node) { return Alive(node, kMaxSearch); }
   bool Matches(Node node, std::string_view text);
   // Whether every text of `inner` is one of `outer`.
   bool Contains(Node outer, Node inner) { return !Alive(And({inner, Not(outer)})); }
+  // The same, or false where finding out would visit more than `most` states.
+  bool IsKnownToContain(Node outer, Node inner, size_t most);
   // Whether anything may follow.
   bool HasNext(Node node) const { return node > kEmpty; }
 
@@ -93,6 +95,13 @@ class Regular {
     return nodes_[a].kind == Kind::kTable && nodes_[b].kind == Kind::kTable &&
            nodes_[a].a == nodes_[b].a;
   }
+
+  // Nodes that a caller makes often, by a key of its own; kNothing: not kept.
+  Node FindKept(uint64_t key) const {
+    const auto found = kept_.find(key);
+    return found == kept_.end() ? kNothing : found->second;
+  }
+  void Keep(uint64_t key, Node node) { kept_.emplace(key, node); }
 
   // Bytes of memory that the expressions take, about.
   size_t memory() const { return memory_; }
@@ -112,8 +121,11 @@ class Regular {
     uint32_t min, max;
   };
   static constexpr Node kUnknown = ~0u;
+  // States that a search for a text of an intersection may visit.
+  static constexpr size_t kMaxSearch = 200'000;
   static constexpr uint32_t kNoRow = ~0u;
 
+  bool Alive(Node node, size_t most);
   Node Make(const Entry& entry, std::span<const Node> children);
   Node Combine(Kind kind, std::vector<Node> parts);
   Node MakeNext(Node node, uint8_t byte);
@@ -129,8 +141,9 @@ class Regular {
   std::vector<Node> children_;
   std::vector<ByteSet> sets_;
   std::vector<Table> tables_;
-  std::unordered_map<std::string, uint32_t> set_numbers_;
+  std::unordered_map<ByteSet, uint32_t> set_numbers_;
   std::unordered_multimap<uint64_t, Node> known_;
+  std::unordered_map<uint64_t, Node> kept_;
 
   // Bytes that no set and no table tells apart are one class; rows of the transition table have one
   // entry for each class.

@@ -11,6 +11,8 @@ namespace loopspec::grammar {
 namespace {
 
 constexpr int kMaxDepth = 6;
+// States that are worth a visit to leave out a count.
+constexpr size_t kQuickSearch = 2000;
 
 uint32_t TypeOf(const OrderedJson& value) {
   if (value.is_null()) return kNull;
@@ -66,14 +68,8 @@ Node SchemaReader::StringLanguage(const Shape& shape) {
   if (parts.empty() || counted) {
     const Node length = regular_.Repeat(character_, min, max);
     // A pattern that keeps the bounds by itself needs no counting beside it.
-    bool needed = true;
-    if (parts.size() == 1) {
-      try {
-        needed = !regular_.Contains(length, parts.front());
-      } catch (const Error&) {
-        needed = true;  // too large to know
-      }
-    }
+    const bool needed =
+        parts.size() != 1 || !regular_.IsKnownToContain(length, parts.front(), kQuickSearch);
     if (needed) parts.push_back(length);
   }
   for (const OrderedJson* value : shape.excluded) {

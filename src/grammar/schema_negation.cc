@@ -414,7 +414,7 @@ bool SchemaReader::ApplyNegatedCombination(ShapeList& shapes, const OrderedJson&
   };
   if (keyword == "$ref") {
     if (!value.is_string()) Fail("a $ref of the schema is no string");
-    Apply(shapes, {&Resolve(value), true});
+    Apply(shapes, {&Resolve(value, schema), true});
     return true;
   }
   if (keyword == "minContains" || keyword == "maxContains") {

@@ -143,70 +143,66 @@ SchemaReader::SchemaReader(const OrderedJson& root, const SchemaOptions& options
       old_references_ = old_references_ || draft.find(old) != std::string::npos;
     }
   }
-  FindIds(root, 0);
+  resources_.push_back({&root, ""});
+  FindIds(root, 0, 0);
 }
 
-void SchemaReader::FindIds(const OrderedJson& schema, int depth) {
+void SchemaReader::FindIds(const OrderedJson& schema, int depth, uint32_t resource) {
   if (depth > 600) return;
   if (schema.is_object()) {
     for (const char* key : {"$id", "id"}) {
       if (!schema.contains(key) || !schema[key].is_string()) continue;
+      if (old_references_ && schema.contains("$ref")) continue;
       const auto& id = schema[key].get_ref<const std::string&>();
-      if (depth == 0) base_ = id.substr(0, id.find('#'));
+      if (id.starts_with('#')) {  // up to draft 7: an anchor
+        ids_.emplace(resources_[resource].base + id, &schema);
+        ids_.emplace(id, &schema);
+        continue;
+      }
+      const std::string address = Absolute(resources_[resource].base, id.substr(0, id.find('#')));
+      if (depth == 0) {
+        resources_[0].base = address;
+      } else {
+        resource = static_cast<uint32_t>(resources_.size());
+        resources_.push_back({&schema, address});
+      }
+      ids_.emplace(address, &schema);
       ids_.emplace(id, &schema);
-      ids_.emplace(Absolute(id), &schema);
+    }
+    for (const char* key : {"$anchor", "$dynamicAnchor"}) {
+      if (!schema.contains(key) || !schema[key].is_string()) continue;
+      const std::string name = "#" + schema[key].get<std::string>();
+      ids_.emplace(resources_[resource].base + name, &schema);
+      ids_.emplace(name, &schema);
+      if (std::string_view(key) == "$dynamicAnchor") ++dynamic_anchors_[name];
     }
     if (schema.contains("$recursiveAnchor")) ++dynamic_anchors_["#"];
-    for (const char* key : {"$anchor", "$dynamicAnchor"}) {
-      if (schema.contains(key) && schema[key].is_string()) {
-        const std::string name = "#" + schema[key].get<std::string>();
-        ids_.emplace(name, &schema);
-        if (std::string_view(key) == "$dynamicAnchor") ++dynamic_anchors_[name];
-      }
-    }
+    const bool refers = schema.contains("$ref") || schema.contains("$dynamicRef") ||
+                        schema.contains("$recursiveRef");
+    if (resource != 0 && refers) resource_of_.emplace(&schema, resource);
   }
   if (schema.is_structured()) {
-    for (const OrderedJson& child : schema) FindIds(child, depth + 1);
+    for (const OrderedJson& child : schema) FindIds(child, depth + 1, resource);
   }
 }
 
-// A relative reference as an absolute one, seen from the root.
-std::string SchemaReader::Absolute(const std::string& reference) const {
-  const size_t scheme = base_.find("://");
-  if (reference.empty() || reference[0] == '#' || scheme == std::string::npos ||
+// A reference that is relative to an address, as an absolute one.
+std::string SchemaReader::Absolute(const std::string& base, const std::string& reference) {
+  const size_t scheme = base.find("://");
+  if (reference.starts_with('#')) return base + reference;
+  if (reference.empty() || scheme == std::string::npos ||
       reference.find(':') != std::string::npos) {
     return reference;
   }
-  const size_t path = std::min(base_.find('/', scheme + 3), base_.size());
-  if (reference[0] == '/') return base_.substr(0, path) + reference;
-  const size_t last = base_.rfind('/');
-  return base_.substr(0, last < path ? path : last) + "/" + reference;
+  const size_t path = std::min(base.find('/', scheme + 3), base.size());
+  if (reference[0] == '/') return base.substr(0, path) + reference;
+  const size_t last = base.rfind('/');
+  return base.substr(0, last < path || last == scheme + 2 ? path : last) + "/" + reference;
 }
 
-const OrderedJson& SchemaReader::Resolve(const std::string& given) {
-  const bool known = ids_.contains(given) || ids_.contains(given.substr(0, given.find('#')));
-  const std::string reference = known ? given : Absolute(given);
-  const auto id = ids_.find(reference);
-  if (id != ids_.end()) return *id->second;
-  const size_t hash = reference.find('#');
-  const OrderedJson* target = &root_;
-  if (hash != 0) {
-    const std::string base = reference.substr(0, hash);
-    const auto found = ids_.find(base);
-    const auto with_hash = ids_.find(base + "#");
-    if (found != ids_.end()) {
-      target = found->second;
-    } else if (with_hash != ids_.end()) {
-      target = with_hash->second;
-    } else {
-      Fail("the schema's $ref {} is not within the schema", reference.substr(0, 200));
-    }
-    if (hash == std::string::npos) return *target;
-  }
-  const std::string pointer = PercentDecoded(reference.substr(hash + 1));
-  if (!pointer.empty() && pointer[0] != '/') {
-    Fail("the schema's $ref {} is not within the schema", reference.substr(0, 200));
-  }
+// What a JSON pointer leads to; null: nothing.
+const OrderedJson* SchemaReader::Follow(const OrderedJson& from, const std::string& pointer) {
+  const OrderedJson* target = &from;
   size_t at = 0;
   while (at < pointer.size()) {
     const size_t end = std::min(pointer.find('/', at + 1), pointer.size());
@@ -226,10 +222,42 @@ const OrderedJson& SchemaReader::Resolve(const std::string& given) {
                std::stoul(key) < target->size()) {
       target = &(*target)[std::stoul(key)];
     } else {
-      Fail("the schema's $ref {} leads nowhere", reference.substr(0, 200));
+      return nullptr;
     }
   }
-  return *target;
+  return target;
+}
+
+const OrderedJson& SchemaReader::Resolve(const std::string& reference, const OrderedJson& schema) {
+  const auto own = resource_of_.find(&schema);
+  const Resource& resource = resources_[own == resource_of_.end() ? 0 : own->second];
+  const std::string absolute = Absolute(resource.base, reference);
+  for (const std::string& name : {absolute, reference}) {
+    const auto id = ids_.find(name);
+    if (id != ids_.end()) return *id->second;
+  }
+  const size_t hash = std::min(reference.find('#'), reference.size());
+  std::vector<const OrderedJson*> targets;
+  if (hash == 0) {
+    targets = {resource.root, &root_};
+  } else {
+    for (const std::string& name : {absolute, reference}) {
+      const std::string address = name.substr(0, name.find('#'));
+      for (const std::string& known : {address, address + "#"}) {
+        const auto found = ids_.find(known);
+        if (found != ids_.end()) targets.push_back(found->second);
+      }
+    }
+  }
+  const std::string pointer =
+      hash < reference.size() ? PercentDecoded(reference.substr(hash + 1)) : "";
+  if (targets.empty() || (!pointer.empty() && pointer[0] != '/')) {
+    Fail("the schema's $ref {} is not within the schema", reference.substr(0, 200));
+  }
+  for (const OrderedJson* target : targets) {
+    if (const OrderedJson* found = Follow(*target, pointer)) return *found;
+  }
+  Fail("the schema's $ref {} leads nowhere", reference.substr(0, 200));
 }
 
 void SchemaReader::Unsupported(std::string_view keyword) {
@@ -256,7 +284,7 @@ Demand SchemaReader::Target(Demand demand) {
       }
       if (!alone) break;
     }
-    demand.schema = &Resolve(schema["$ref"]);
+    demand.schema = &Resolve(schema["$ref"], schema);
   }
   return demand;
 }
@@ -561,12 +589,13 @@ bool SchemaReader::ApplyCombination(ShapeList& shapes, const OrderedJson& schema
                                     const std::string& keyword, const OrderedJson& value) {
   if (keyword == "$ref") {
     if (!value.is_string()) Fail("a $ref of the schema is no string");
-    Apply(shapes, {&Resolve(value)});
+    Apply(shapes, {&Resolve(value, schema)});
   } else if (keyword == "$dynamicRef" || keyword == "$recursiveRef") {
     if (!value.is_string()) Fail("a {} of the schema is no string", keyword);
     // Where one schema alone can be meant it is an ordinary reference.
-    if (dynamic_anchors_[value] > 1) Unsupported(keyword);
-    Apply(shapes, {&Resolve(value)});
+    const int anchors = dynamic_anchors_[value];
+    if (anchors > 1 || (anchors == 1 && resources_.size() > 1)) Unsupported(keyword);
+    Apply(shapes, {&Resolve(value, schema)});
   } else if (keyword == "allOf") {
     ExpectArray(keyword, value);
     for (const OrderedJson& branch : value) Apply(shapes, {&branch});

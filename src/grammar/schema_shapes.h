@@ -170,9 +170,11 @@ class SchemaReader {
   Node NamesOutside(const std::vector<std::string>& names, const std::vector<Node>& patterns);
   // A schema {"const": value} that lives as long as the reader.
   const OrderedJson& ConstSchema(const OrderedJson& value);
-  const OrderedJson& Resolve(const std::string& reference);
-  void FindIds(const OrderedJson& schema, int depth);
-  std::string Absolute(const std::string& reference) const;
+  // What a reference of the schema means.
+  const OrderedJson& Resolve(const std::string& reference, const OrderedJson& schema);
+  static const OrderedJson* Follow(const OrderedJson& from, const std::string& pointer);
+  void FindIds(const OrderedJson& schema, int depth, uint32_t resource);
+  static std::string Absolute(const std::string& base, const std::string& reference);
   Node Pattern(const std::string& pattern);
 
   const OrderedJson& root_;
@@ -181,9 +183,15 @@ class SchemaReader {
   Node character_;
   bool old_references_ = false;  // up to draft 7: nothing counts beside $ref
   std::map<std::string, const OrderedJson*> ids_;
-  std::string base_;                            // the root's own address, without a fragment
-  std::map<std::string, int> dynamic_anchors_;  // how many schemas have the name
-  std::vector<Demand> references_;              // being resolved
+  // A schema with an address of its own, which references within it are relative to.
+  struct Resource {
+    const OrderedJson* root;
+    std::string base;  // without a fragment
+  };
+  std::vector<Resource> resources_;                     // the first is the root's
+  std::map<const OrderedJson*, uint32_t> resource_of_;  // schemas that refer to others; else 0
+  std::map<std::string, int> dynamic_anchors_;          // how many schemas have the name
+  std::vector<Demand> references_;                      // being resolved
   std::map<Demands, ShapeList> known_;
   std::set<Demands> open_;  // being read
   std::map<std::string, Node> patterns_;

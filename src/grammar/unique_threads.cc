@@ -13,7 +13,7 @@ constexpr uint32_t kManyTexts = 1024;
 // Values that an array may have for this to hold.
 constexpr size_t kFewValues = 900;
 // Work to find out whether a language has so many texts.
-constexpr int kMostCountingSteps = 200'000;
+constexpr int kMostCountingSteps = 20'000;
 // Bytes that a search for an item that is new may try.
 constexpr int kMostSearchSteps = 20'000;
 constexpr int kDeepestExpression = 64;
@@ -104,6 +104,8 @@ bool Automaton::IsOpenEndedNode(Node node) {
   std::map<std::pair<Node, bool>, uint32_t> layer{{{node, false}, 1}};
   uint32_t texts = 0;
   int steps = 0;
+  // As many as follow a place that is known have many before them.
+  const auto is_many = [&](Node next) { return open_ended_.Find(next) == 1; };
   while (!layer.empty() && texts < kManyTexts && steps < kMostCountingSteps) {
     std::map<std::pair<Node, bool>, uint32_t> next_layer;
     for (const auto& [place, count] : layer) {
@@ -111,6 +113,8 @@ bool Automaton::IsOpenEndedNode(Node node) {
         if (byte == '\\' || (place.second && byte == '0')) continue;
         const Node next = regular.Next(place.first, static_cast<uint8_t>(byte));
         if (next == kNothing) continue;
+        if (next != node && is_many(next) && !place.second) texts = kManyTexts;
+        if (texts >= kManyTexts) break;
         if (regular.Nullable(next)) texts += count;
         uint32_t& sum = next_layer[{next, place.second || byte == '.'}];
         sum = std::min(sum + count, kManyTexts);
