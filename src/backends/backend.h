@@ -103,6 +103,16 @@ struct RecordedDraft {
   int32_t token;
 };
 
+// The tokens that a readout may choose from. A backend asks for them while the rows of the step
+// advance, once for each readout and from any thread, so that they can be made meanwhile.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // Bit id % 32 of word id / 32 is set when the token is allowed. The words stay until the step has
+  // been awaited. Where none is set the decision means nothing, and who planned it knows.
+  virtual std::span<const uint32_t> Words() = 0;
+};
+
 struct ReadoutPlan {
   int32_t row;  // index into StepPlan::rows; its depth after the step is readout_depths[readout]
   int32_t readout;  // which depth, by index into readout_depths: selects the C planes
@@ -117,6 +127,7 @@ struct ReadoutPlan {
   const TokenCount* counts;
   int32_t counts_length;
   int32_t logprobs;  // kVerify: -1 none; n: the token's log-probability and the n most likely ones
+  TokenMask* mask;   // other tokens have no probability, before any filter; null: all are allowed
 };
 
 struct StepPlan {
@@ -144,7 +155,7 @@ struct Decision {
   int32_t accepted = -1;   // kVerify: index into recorded of the accepted draft, -1: fallback
   bool gate_open = false;  // kPropose
   bool finite = true;      // false: the logits hold NaN or infinity, and token means nothing
-  float logprob = 0.0f;    // of the unfiltered depth-R softmax, when asked for
+  float logprob = 0.0f;    // of the unfiltered depth-R softmax over what the mask allows
   std::vector<Alternative> top;
 };
 

@@ -25,7 +25,9 @@ constexpr double kLeastReach = 0.002;
 // P itself runs with the next step: a row at depth 0 goes through it first.
 int32_t LoopSpec::Spawn(int32_t parent, int32_t token, int32_t position, int proposal) {
   const int32_t c = tree_.Add(parent, token, position);
-  if (c != kNoBranch) observer_->Spawned(tree_[c], proposal);
+  if (c == kNoBranch) return c;
+  grammar_.Spawn(c, parent, token);
+  observer_->Spawned(tree_[c], proposal);
   return c;
 }
 
@@ -56,7 +58,7 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
 void LoopSpec::Draft(int32_t b, int proposal, const Decision& decision) {
   Branch& branch = tree_[b];
   observer_->ReadOut(branch, proposal, decision);
-  if (decision.token < 0) return;
+  if (decision.token < 0 || grammar_.Stuck(b) != nullptr) return;
   Proposal& draft = branch.proposals[branch.proposal_count++];
   draft = {proposal, decision.token, kNoBranch};
   // A child that began on this token before it was drafted is the draft's child.
@@ -73,6 +75,7 @@ void LoopSpec::Verify(const Decision& verdict) {
   const int32_t root = tree_.root();
   Branch& b = tree_[root];
   LOOPSPEC_CHECK(b.depth == recurrence_);
+  if (grammar_.Stuck(root) != nullptr) return Stop(FinishReason::kError, *grammar_.Stuck(root));
   int32_t child = kNoBranch;
   int source = 0;
   if (verdict.accepted >= 0) {
@@ -173,6 +176,7 @@ void LoopSpec::Commit(const Decision& verdict, int source, bool early) {
   if (request_->logprobs) token.logprob = verdict.logprob;
   token.top = verdict.top;
   counts_.Commit(token.id);
+  grammar_.Commit(token.id);
   ngrams_.Push(token.id);
   if (IsStop(token.id)) {
     reason_ = FinishReason::kStop;

@@ -17,6 +17,7 @@
 #include "backends/backend.h"
 #include "base/check.h"
 #include "decode/branch_choice.h"
+#include "decode/branch_grammar.h"
 #include "decode/branch_tree.h"
 #include "decode/ngram_index.h"
 #include "decode/observer.h"
@@ -49,8 +50,8 @@ class LoopSpec {
   FinishReason finish_reason() const { return reason_; }
   // What went wrong, in one sentence, when the reason is kError.
   const std::string& error() const { return error_; }
-  // Ends decoding from outside, after a stop string or a cancelled request.
-  void Stop(FinishReason reason);
+  // Ends decoding from outside, after a stop string or a cancelled request. `error`: with kError.
+  void Stop(FinishReason reason, const std::string& error = {});
 
   // ---- One step ----
   // Which branches advance has been chosen for a decoder that has the step to itself. Where several
@@ -153,6 +154,7 @@ class LoopSpec {
   const std::shared_ptr<DecodeObserver> observer_;
   BranchChoice choice_;
   PrefixCounts counts_;
+  BranchGrammar grammar_;
   NgramIndex ngrams_;
 
   // Between Plan and Absorb: the readouts in flight. A branch is named by its number too, since a

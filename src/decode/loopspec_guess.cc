@@ -24,7 +24,7 @@ void LoopSpec::StartGuesses() {
     for (int32_t a = b; a != kNoBranch && IsGuess(a); a = tree_[a].parent) ++run;
     if (run >= kLongestGuess) continue;
     const Guess guess = GuessAfter(b);
-    if (guess.token < 0) continue;
+    if (guess.token < 0 || !grammar_.Allows(b, guess.token)) continue;
     const double reach = branch.reach * choice_.GuessRate(guess.match);
     const int32_t position = branch.position + 1;
     if (reach < kLeastGuessReach || !MayHaveChild(guess.token, position)) continue;

@@ -52,6 +52,7 @@ LoopSpec::LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice,
       choice_(*request_, recurrence_, tree_.capacity(), cost),
       counts_(request_->sampling.needs_counts(), request_->prompt, request_->max_tokens, spec.vocab,
               tree_.capacity()),
+      grammar_(request_->grammar, tree_.capacity()),
       ngrams_(request_->guesses ? LongestText(*request_) : 0) {
   const auto capacity = static_cast<size_t>(tree_.capacity());
   observer_->Begin(tree_, static_cast<int>(request_->depths.size()), recurrence_);
@@ -72,9 +73,10 @@ PrefillPlan LoopSpec::Prefill() const {
       {pages_.pages().data()}, 0, std::span(request_->prompt).first(request_->prompt.size() - 1)};
 }
 
-void LoopSpec::Stop(FinishReason reason) {
+void LoopSpec::Stop(FinishReason reason, const std::string& error) {
   if (finished()) return;
   reason_ = reason;
+  if (!error.empty()) error_ = error;
   tree_.Clear();
   DropCommits();
 }

@@ -108,6 +108,7 @@ void LoopSpec::PlanReadout(int32_t b, int row, StepPlan& plan) {
   const std::span<const TokenCount> counts = counts_.Of(tree_, b);
   out.counts = counts.data();
   out.counts_length = static_cast<int32_t>(counts.size());
+  out.mask = grammar_.MaskOf(b);
   out.logprobs = verify ? request_->logprobs.value_or(-1) : -1;
   plan.readouts.push_back(out);
   pending_.push_back({b, branch.number, out.proposal});

@@ -11,6 +11,7 @@
 #include "backends/backend.h"
 #include "decode/acceptance.h"
 #include "decode/laboratory.h"
+#include "grammar/grammar.h"
 #include "loopspec/request.h"
 #include "sampling/params.h"
 
@@ -29,6 +30,8 @@ struct ResolvedRequest {
   int recurrence = 0;
   int max_tokens = 0;                // 0: the prompt is only read, nothing is decoded
   std::vector<int32_t> stop_tokens;  // any of them ends the text; in order, once it is shared
+  // Where the text begins in its grammar, whose ends are stop tokens; none: any text.
+  std::optional<grammar::State> grammar;
   uint64_t seed = 0;
   int choices = 1;
   std::optional<int> logprobs;         // n: of the token and the n most likely

@@ -13,6 +13,22 @@
 
 namespace loopspec {
 
+void MaskLogits(std::span<const float> logits, std::span<const uint32_t> mask,
+                std::span<float> out) {
+  constexpr size_t kBits = 32;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (size_t begin = 0; begin < logits.size(); begin += kBits) {
+    const uint32_t word = mask[begin / kBits];
+    const size_t end = std::min(begin + kBits, logits.size());
+    if (word == 0) {
+      std::fill(out.begin() + begin, out.begin() + end, kNever);
+      continue;
+    }
+    for (size_t v = begin; v < end; ++v)
+      out[v] = (word >> (v - begin) & 1u) != 0 ? logits[v] : kNever;
+  }
+}
+
 void AdjustLogits(const SamplingParams& params, std::span<const TokenCount> counts,
                   std::span<float> logits) {
   for (const TokenCount& seen : counts) {

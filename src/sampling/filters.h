@@ -1,8 +1,8 @@
 // From logits to the distribution that tokens are drawn from.
 //
-// Order: penalties and bias, top-n-sigma, temperature, top-k, top-p over what top-k left, min-p.
-// Tokens rank by logit, equal logits by the lower id. Greedy takes the argmax after penalties and
-// bias.
+// Order: mask, penalties and bias, top-n-sigma, temperature, top-k, top-p over what top-k left,
+// min-p. Tokens rank by logit, equal logits by the lower id. Greedy takes the argmax after
+// penalties and bias.
 #pragma once
 
 #include <cmath>
@@ -42,6 +42,16 @@ LOOPSPEC_HD float SigmaFloor(const Team& team, int vocab, const float* logits, f
   return static_cast<float>(static_cast<double>(top) -
                             static_cast<double>(n) * sqrt(squares / count));
 }
+
+// Whether a mask allows a token: bit v % 32 of word v / 32.
+LOOPSPEC_HD inline bool Allows(const uint32_t* mask, int v) {
+  return (mask[v / 32] >> (v % 32) & 1u) != 0;
+}
+
+// Copies the logits of tokens that the mask allows; the others become -inf, which no later step
+// brings back: penalties, bias and filters act on what is allowed alone.
+void MaskLogits(std::span<const float> logits, std::span<const uint32_t> mask,
+                std::span<float> out);
 
 // Applies penalties (for the prefix's tokens) and bias in place.
 void AdjustLogits(const SamplingParams& params, std::span<const TokenCount> counts,

@@ -16,6 +16,7 @@
 #include <map>
 
 #include "decode/loopspec.h"
+#include "grammar/grammar.h"
 #include "tests/support/enumerate.h"
 #include "tests/support/fake_backend.h"
 
@@ -44,6 +45,22 @@ struct ScriptedDraw {
   }
 };
 
+// A grammar over the five tokens, the last of which ends the text.
+struct FakeGrammar {
+  std::vector<std::string> tokens;  // the bytes of the first four
+  std::string regex;
+  std::string mark;  // the text is free up to here
+
+  grammar::State Start() const {
+    std::vector<grammar::Vocabulary::Token> vocabulary;
+    for (const std::string& token : tokens) vocabulary.push_back({token});
+    vocabulary.push_back({"", true});
+    return grammar::Grammar::FromRegex(regex, std::make_shared<const grammar::Vocabulary>(
+                                                  std::move(vocabulary), std::vector<int32_t>{4}))
+        ->StartAfter(mark);
+  }
+};
+
 struct Setting {
   FakeShape shape;
   std::vector<int> depths;
@@ -53,12 +70,14 @@ struct Setting {
   std::vector<int32_t> stop_tokens = {};
   int group = 1;
   uint64_t pauses = 0;  // seed of pauses and evictions; 0: rows are chosen as in decoding
+  const FakeGrammar* grammar = nullptr;
 };
 
 std::string Text(const Setting& s) {
-  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {} pauses {}",
+  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {} pauses {} {}",
                      static_cast<int>(s.shape), s.depths, s.recurrence, static_cast<int>(s.later),
-                     s.max_rows, s.stop_tokens, s.group, s.pauses);
+                     s.max_rows, s.stop_tokens, s.group, s.pauses,
+                     s.grammar == nullptr ? "" : s.grammar->regex);
 }
 
 ResolvedRequest Request(const Setting& s) {
@@ -71,6 +90,7 @@ ResolvedRequest Request(const Setting& s) {
   request.stop_tokens = s.stop_tokens;
   request.max_rows = s.max_rows;
   request.group = s.group;
+  if (s.grammar != nullptr) request.grammar = s.grammar->Start();
   // Choices must follow from the state alone, since paths that meet in one go on as one.
   request.laboratory.adapt_rates = false;
   return request;
@@ -90,8 +110,17 @@ void Targets(const Setting& s, FakeModel& model, std::vector<int32_t>& text, dou
   }
   std::vector<int32_t> prefix = kPrompt;
   prefix.insert(prefix.end(), text.begin(), text.end());
-  const FakeTable p = model.At(s.recurrence, prefix);
+  FakeTable p = model.At(s.recurrence, prefix);
+  if (s.grammar != nullptr) {
+    grammar::State state = s.grammar->Start();
+    for (const int32_t token : text) ASSERT_TRUE(state.AdvanceToken(token));
+    std::vector<uint32_t> mask(1);
+    for (int v = 0; v < kFakeVocab; ++v)
+      mask[0] |= grammar::State(state).AdvanceToken(v) ? 1u << v : 0u;
+    MaskTable(mask, p);
+  }
   for (int v = 0; v < kFakeVocab; ++v) {
+    if (s.grammar != nullptr && p[static_cast<size_t>(v)] == 0) continue;
     text.push_back(v);
     Targets(s, model, text, weight * p[static_cast<size_t>(v)], out);
     text.pop_back();
@@ -129,6 +158,7 @@ std::vector<int32_t> TextOf(const LoopSpec& decoder) {
 
 // The shapes that keep the gate shut, or open, by what they are.
 void CheckGate(const Setting& s, const Tally& run) {
+  if (s.grammar != nullptr) return;  // masked tables have other supports
   if (s.shape == FakeShape::kEqualDrafts && s.later == LaterProposal::kGatedResidual) {
     EXPECT_EQ(run.gate_opened, 0) << Text(s);
   }
@@ -464,6 +494,68 @@ TEST(FullEnumeration, StopTokens) {
   // Every token ends the text: one token each.
   ExpectLosslessInFull(
       {FakeShape::kRandom, {1, 2}, 4, LaterProposal::kGatedResidual, 0, {0, 1, 2, 3, 4}}, 43);
+}
+
+// ---- Under a grammar ----
+
+// Every draft, residual and target is masked by the state of its own prefix: the law of the texts
+// is the model's, renormalised over what is allowed at each place. Grammars in which the mask
+// changes from token to token, tokens overlap, texts end early, and nothing but the end may follow.
+const FakeGrammar kGrammars[] = {
+    {{"a", "b", "ab", "c"}, "(ab|ba|c)+", ""},
+    {{"a", "b", "ab", "c"}, "a?b?a?", ""},
+    {{"a", "b", "ab", "c"}, "ab", ""},
+    {{"a", "b", "ab", "c"}, "[abc]{1,5}", ""},
+};
+
+void UnderGrammars(std::span<const FakeGrammar> grammars, std::span<const FakeShape> shapes,
+                   const DepthSets& depth_sets, std::initializer_list<int> groups) {
+  Tally all;
+  for (const FakeGrammar& grammar : grammars) {
+    for (const FakeShape shape : shapes) {
+      for (const LaterProposal later : kVariants) {
+        uint64_t seed = 80;
+        for (const auto& [depths, r] : depth_sets) {
+          ++seed;
+          for (const int group : groups)
+            all.Add(
+                ExpectLosslessInFull({shape, depths, r, later, 0, {4}, group, 0, &grammar}, seed));
+        }
+      }
+    }
+  }
+  EXPECT_GT(all.sources[0], 0);
+  EXPECT_GT(all.sources[1], 0);
+  std::printf("%lld paths under grammars\n", static_cast<long long>(all.paths));
+}
+
+TEST(FullEnumeration, Grammars) {
+  UnderGrammars(kGrammars, kShapes, {{{}, 3}, {{1}, 4}, {{1, 2}, 3}}, {1});
+}
+TEST(FullEnumeration, GrammarsInGroups) {
+  UnderGrammars(kGrammars, kNarrow, {{{2}, 4}, {{2, 3}, 5}}, {2});
+}
+TEST(LongFullEnumeration, Grammars) {
+  UnderGrammars(kGrammars, kShapes, {{{2}, 4}, {{1, 2}, 3}, {{2, 3}, 5}}, {1, 2});
+}
+TEST(FullEnumeration, GrammarsInSmallTreesOfThreeProposals) {
+  UnderGrammars(kGrammars, kNarrow, {{{1, 2, 3}, 4}, {{1, 2, 4}, 6}}, {1});
+}
+
+// Free text up to a mark that is one token or several, or whose end and what follows it share a
+// token: the grammar begins at every position that a draft can have.
+const FakeGrammar kMarks[] = {
+    {{"x", "</t>", "a", "b"}, "a|ba", "</t>"},
+    {{"x", "</", "t>", "a"}, "a", "</t>"},
+    {{"<", "/t>a", "/t>", "a"}, "aa?", "</t>"},
+};
+
+TEST(FullEnumeration, GrammarsAfterAMark) {
+  UnderGrammars(kMarks, kShapes, {{{}, 3}, {{1}, 4}}, {1, 2});
+  UnderGrammars(kMarks, kNarrow, {{{1, 2}, 3}}, {1});
+}
+TEST(LongFullEnumeration, GrammarsAfterAMark) {
+  UnderGrammars(kMarks, kShapes, {{{1}, 4}, {{1, 2}, 3}, {{2, 3}, 5}}, {1, 2});
 }
 
 }  // namespace

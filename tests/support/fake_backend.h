@@ -18,10 +18,27 @@
 #include "decode/depths.h"
 #include "decode/loopspec.h"
 #include "sampling/cascade.h"
+#include "sampling/filters.h"
 #include "sampling/team.h"
 #include "tests/support/fake_model.h"
 
 namespace loopspec {
+
+// The masked law of a table: what is allowed, normalised; all of it alike where it has no mass,
+// since a model gives every token some.
+inline void MaskTable(std::span<const uint32_t> mask, FakeTable& table) {
+  double total = 0;
+  int allowed = 0;
+  for (int v = 0; v < kFakeVocab; ++v) {
+    if (!Allows(mask.data(), v)) table[static_cast<size_t>(v)] = 0;
+    total += table[static_cast<size_t>(v)];
+    allowed += Allows(mask.data(), v) ? 1 : 0;
+  }
+  for (int v = 0; v < kFakeVocab; ++v) {
+    double& p = table[static_cast<size_t>(v)];
+    p = total > 0 ? p / total : Allows(mask.data(), v) ? 1.0 / allowed : 0.0;
+  }
+}
 
 class FakeBackend : public Backend {
  public:
@@ -134,6 +151,7 @@ class FakeBackend : public Backend {
                      cell.proposals[static_cast<size_t>(readout.recorded[i].proposal)].data()};
     }
     FakeTable p = model_.At(cell.depth, prefix_);
+    if (readout.mask != nullptr) MaskTable(readout.mask->Words(), p);
     Decision decision = decider_(readout, prefix_, p.data(), recorded);
     if (readout.purpose == ReadoutPurpose::kPropose)
       cell.proposals[static_cast<size_t>(readout.proposal)] = p;

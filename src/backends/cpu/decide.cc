@@ -1,6 +1,7 @@
 #include "backends/cpu/decide.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sampling/cascade.h"
@@ -65,9 +66,10 @@ void AddLogprobs(std::span<const float> logits, int count, DecideScratch& scratc
                                   y = logits[static_cast<size_t>(b)];
                       return x != y ? x > y : a < b;
                     });
-  for (int i = 0; i < count; ++i)
-    decision.top.push_back({scratch.ranking[static_cast<size_t>(i)],
-                            logprob(scratch.ranking[static_cast<size_t>(i)])});
+  for (const int32_t v : std::span(scratch.ranking).first(static_cast<size_t>(count))) {
+    if (std::isinf(logits[static_cast<size_t>(v)])) break;  // the mask allows fewer
+    decision.top.push_back({v, logprob(v)});
+  }
 }
 
 }  // namespace
@@ -78,6 +80,11 @@ Decision Decide(const ReadoutPlan& plan, int cell, std::span<const float> logits
   Decision decision;
   decision.finite = AllFinite(logits);
   if (!decision.finite) return decision;
+  if (plan.mask != nullptr) {
+    scratch.masked.resize(logits.size());
+    MaskLogits(logits, plan.mask->Words(), scratch.masked);
+    logits = scratch.masked;
+  }
   const bool adjusted = plan.counts_length > 0 || !params.bias.empty();
   if (params.greedy() && !adjusted) {
     DecideByChoice(plan, ArgMax(logits), decision);

@@ -11,6 +11,7 @@
 namespace loopspec::cpu {
 
 struct DecideScratch {
+  std::vector<float> masked;  // [vocab]
   std::vector<float> values;  // [vocab]
   FilterScratch filter;
   std::vector<int32_t> ranking;  // for top log-probabilities

@@ -1,0 +1,57 @@
+// The grammar of one request along its branches. A branch is its prefix, so it has a grammar state
+// of its own: that of its parent, advanced by its token. All its drafts, and its verdict, are
+// masked by what that state allows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "grammar/grammar.h"
+
+namespace loopspec {
+
+class BranchGrammar {
+ public:
+  // `start`: the state before the first decoded token; none: every token is allowed everywhere.
+  // Branches have numbers below `capacity`.
+  BranchGrammar(const std::optional<grammar::State>& start, int capacity);
+
+  // A branch begins on a token that its parent allows, or, without a parent, on the decided text.
+  void Spawn(int32_t branch, int32_t parent, int32_t token);
+  // A token was decided.
+  void Commit(int32_t token);
+
+  // Whether the token may follow the branch.
+  bool Allows(int32_t branch, int32_t token);
+  // What may follow the branch, made when it is first asked for; null where there is no grammar.
+  TokenMask* MaskOf(int32_t branch);
+  // Why nothing can follow the branch, in one sentence; null: something can. A branch whose mask
+  // has not been asked for counts as one that something can follow.
+  const std::string* Stuck(int32_t branch) const;
+
+ private:
+  // A branch's own.
+  class Place : public TokenMask {
+   public:
+    std::optional<grammar::State> state;  // none: it could not be made
+    grammar::Mask mask;                   // null: not made yet
+    grammar::Mask nothing;                // a mask that allows no token
+    std::string error;
+
+    std::span<const uint32_t> Words() override;
+  };
+  // The state after one token more; none, and the reason in `error`, where there is none.
+  static std::optional<grammar::State> After(const std::optional<grammar::State>& state,
+                                             int32_t token, std::string& error);
+
+  std::optional<grammar::State> decided_;  // after the decided tokens
+  std::string error_;                      // why there is no such state
+  std::vector<Place> places_;              // by branch; empty: there is no grammar
+  grammar::Mask nothing_;
+};
+
+}  // namespace loopspec
