@@ -88,6 +88,56 @@ TEST_F(CudaSampling, GreedyIsTheArgMaxAfterPenaltiesAndBias) {
   EXPECT_NE(adjusted, plain);
 }
 
+struct FixedMask : TokenMask {
+  std::vector<uint32_t> words;
+  std::span<const uint32_t> Words() override { return words; }
+};
+
+// Greedy, coupled and plain sampling under a mask, and log-probabilities over what it allows: as
+// the CPU has them.
+TEST_F(CudaSampling, MasksComeBeforeEverythingElse) {
+  FixedMask mask;
+  mask.words.resize((5000 + 31) / 32);
+  const auto decide = [&](int token, uint64_t seed, int logprobs) {
+    driver_->Begin(3);
+    driver_->AddRow(0, token, 0, 0);
+    ReadoutPlan& readout = driver_->AddReadout(0, 2);
+    readout.draw = {seed, 0, 1};
+    readout.logprobs = logprobs;
+    readout.mask = &mask;
+    const Decision decision = driver_->Run().decisions[0];
+    logits_ = driver_->Logits(0);
+    MaskLogits(std::vector<float>(logits_), mask.words, logits_);
+    return decision;
+  };
+  for (const int every : {1, 7, 100, 4999}) {
+    std::fill(mask.words.begin(), mask.words.end(), 0u);
+    int allowed = 0;
+    for (int v = every == 1 ? 0 : 3; v < 5000; v += every, ++allowed)
+      mask.words[static_cast<size_t>(v) / 32] |= 1u << (v % 32);
+    driver_->sampling = {};
+    const Decision greedy = decide(3, 1, 4);
+    EXPECT_EQ(greedy.token, ArgMax(logits_)) << every;
+    EXPECT_EQ(std::ssize(greedy.top), std::min(4, allowed)) << every;
+    const double total = LogSumExp(logits_);
+    for (const Alternative& entry : greedy.top) {
+      EXPECT_TRUE(Allows(mask.words.data(), entry.id));
+      EXPECT_NEAR(entry.logprob, logits_[static_cast<size_t>(entry.id)] - total, 1e-4);
+    }
+    driver_->sampling.temperature = 1.0f;
+    driver_->sampling.top_k = 5;
+    driver_->sampling.top_p = 0.9f;
+    for (const Sampler sampler : {Sampler::kCascade, Sampler::kCoupled}) {
+      driver_->sampling.sampler = sampler;
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        const int token = decide(3, seed, -1).token;
+        ASSERT_GE(token, 0);
+        EXPECT_GT(Distribution()[static_cast<size_t>(token)], 0.0f) << every << " " << seed;
+      }
+    }
+  }
+}
+
 // As FilteredSoftmax has it: the likeliest token has all the mass.
 TEST_F(CudaSampling, ValuesOutOfRangeLeaveTheLikeliestToken) {
   driver_->sampling.temperature = 1e-40f;

@@ -352,6 +352,11 @@ void CudaBackend::ReserveForStep(const EncodedStep& step, InFlight& flight) {
     params_.exchange.o = ll_o_.data();
     params_.exchange.ml = ll_ml_.data();
   }
+  const size_t mask_words = n(step.masks) * n(MaskWords(params_.shapes.vocab));
+  if (mask_words > flight.masks.size()) {
+    flight.masks = DeviceArray<uint32_t>(2 * mask_words, "the masks of a step");
+    flight.host_masks = PinnedArray<uint32_t>(2 * mask_words);
+  }
   if (step.distributions && distributions_.size() == 0) {
     stream_.Synchronize();
     const size_t drafts = n(std::max(1, MostDrafts(options_)));
@@ -430,7 +435,9 @@ void CudaBackend::Launch(const StepPlan& plan, InFlight& flight) {
     const auto& header = *reinterpret_cast<const PlanHeader*>(flight.host_plan.data());
     LaunchDecode(launch_, wide_, params, header, stream);
   }
+  if (step.masks > 0) UploadMasks(plan, flight);
   SamplingBuffers sampling{};
+  sampling.masks = flight.masks.data();
   sampling.plan = params.plan;
   sampling.vocab = params.shapes.vocab;
   sampling.logits = logits_.data();
@@ -441,6 +448,20 @@ void CudaBackend::Launch(const StepPlan& plan, InFlight& flight) {
   LaunchSampling(sampling, step.readouts, stream);
   Check(cudaEventRecord(flight.done.get(), stream), "marking the end of a step");
   flight.readouts = step.readouts;
+}
+
+// Asks for the masks, which may have to be made, while the kernels before the readouts run.
+void CudaBackend::UploadMasks(const StepPlan& plan, InFlight& flight) {
+  uint32_t* to = flight.host_masks.data();
+  for (const ReadoutPlan& readout : plan.readouts) {
+    if (readout.mask == nullptr) continue;
+    const std::span<const uint32_t> words = readout.mask->Words();
+    LOOPSPEC_CHECK(static_cast<int>(words.size()) == MaskWords(params_.shapes.vocab));
+    to = std::copy(words.begin(), words.end(), to);
+  }
+  CopyToDevice(flight.masks.data(), flight.host_masks.data(),
+               static_cast<size_t>(to - flight.host_masks.data()) * sizeof(uint32_t), stream_.get(),
+               "the masks of a step");
 }
 
 const StepResult& CudaBackend::Wait(Ticket ticket) {

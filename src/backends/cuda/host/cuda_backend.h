@@ -78,6 +78,8 @@ class CudaBackend final : public Backend {
     int readouts = 0;
     PinnedArray<std::byte> host_plan;
     DeviceArray<std::byte> plan;
+    PinnedArray<uint32_t> host_masks;
+    DeviceArray<uint32_t> masks;          // [readout that has one][words]
     PinnedArray<uint64_t> clock;          // [kPhases][2]
     PinnedArray<uint32_t> status;         // [1]: not 0 when the watchdog gave the step up
     PinnedArray<DecisionInfo> decisions;  // [cells], written by the GPU
@@ -91,6 +93,7 @@ class CudaBackend final : public Backend {
   void AllocatePages();
   void UploadProgram();
   void Launch(const StepPlan& plan, InFlight& flight);
+  void UploadMasks(const StepPlan& plan, InFlight& flight);
   void ReserveForStep(const EncodedStep& step, InFlight& flight);
   std::byte* Page(int32_t page) const {
     return reinterpret_cast<std::byte*>(page_kv_.data()) + page * page_bytes_;

@@ -329,6 +329,7 @@ void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& b
     to.bias_length = static_cast<int32_t>(sampling.bias.size());
     std::copy(sampling.bias.begin(), sampling.bias.end(),
               Append<TokenBias>(buffer, sampling.bias.size(), to.bias_at));
+    to.mask = from.mask == nullptr ? -1 : step_.masks++;
     step_.distributions |= sampling.needs_distributions();
   }
   std::copy(readouts.begin(), readouts.end(),

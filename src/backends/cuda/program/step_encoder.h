@@ -18,6 +18,7 @@ struct EncodedStep {
   int rows[kPhases] = {};
   int64_t positions_read = 0;  // positions whose keys and values each layer of B reads
   bool distributions = false;  // some readout compares distributions
+  int masks = 0;               // readouts that have one
 };
 
 // Whether rows of the phase attend to keys that others write in the same step.

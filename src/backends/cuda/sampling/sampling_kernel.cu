@@ -249,13 +249,18 @@ __device__ int ArgMaxOf(const CtaTeam& team, const float* values, int n, float* 
   return answer < 0 ? 0 : answer;
 }
 
-// Adjusted logits into `out`: penalties, then bias. A token is listed once. False when the logits
-// hold NaN or infinity.
-__device__ bool Adjust(const ReadoutInfo& r, const PlanHeader* plan, const float* logits, int vocab,
-                       float* out) {
+// The logit of a token that the mask allows, else -inf. `mask` null: all are allowed.
+__device__ float MaskedLogit(const uint32_t* mask, const float* logits, int v) {
+  return mask == nullptr || Allows(mask, v) ? logits[v] : __int_as_float(0xFF800000);
+}
+
+// Adjusted logits into `out`: mask, penalties, then bias. A token is listed once. False when the
+// logits hold NaN or infinity.
+__device__ bool Adjust(const ReadoutInfo& r, const PlanHeader* plan, const uint32_t* mask,
+                       const float* logits, int vocab, float* out) {
   bool all_finite = true;
   for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
-    out[v] = logits[v];
+    out[v] = MaskedLogit(mask, logits, v);
     all_finite = all_finite && IsFinite(logits[v]);
   }
   if (__syncthreads_and(all_finite) == 0) return false;
@@ -401,7 +406,8 @@ __device__ void DecideByCascade(const CtaTeam& team, const SamplingBuffers& b, c
   }
 }
 
-// Log-probabilities of the raw softmax: of the token, and the most likely ones by repeated search.
+// Log-probabilities of the softmax of `logits`: of the token, and the most likely ones by repeated
+// search. Tokens that a mask took out (-inf) are not listed.
 __device__ void Logprobs(const CtaTeam& team, const ReadoutInfo& r, const float* logits, int vocab,
                          DecisionInfo& out) {
   float top;
@@ -428,7 +434,7 @@ __device__ void Logprobs(const CtaTeam& team, const ReadoutInfo& r, const float*
       }
     }
     token = team.ArgMax(best, index, &value);
-    if (token < 0) break;
+    if (token < 0 || !IsFinite(value)) break;
   }
 }
 
@@ -441,6 +447,8 @@ __global__ void __launch_bounds__(kTeamThreads)
   const auto& r = reinterpret_cast<const ReadoutInfo*>(reinterpret_cast<const char*>(b.plan) +
                                                        b.plan->readouts_at)[blockIdx.x];
   const float* logits = b.logits + static_cast<size_t>(blockIdx.x) * b.vocab;
+  const uint32_t* mask =
+      r.mask < 0 ? nullptr : b.masks + static_cast<size_t>(r.mask) * MaskWords(b.vocab);
   if (threadIdx.x == 0) {
     out.token = -1;
     out.accepted = -1;
@@ -453,7 +461,7 @@ __global__ void __launch_bounds__(kTeamThreads)
 
   const bool greedy = r.temperature <= 0.0f;
   const bool cascade = !greedy && r.sampler == Sampler::kCascade;
-  const bool adjusted = r.counts_length > 0 || r.bias_length > 0;
+  const bool adjusted = mask != nullptr || r.counts_length > 0 || r.bias_length > 0;
   const float* from = logits;
   // A draft's distribution is made where it will be kept.
   float* work =
@@ -462,7 +470,7 @@ __global__ void __launch_bounds__(kTeamThreads)
           : b.work + static_cast<size_t>(blockIdx.x) * b.vocab;
   bool finite = true;
   if (adjusted || !greedy) {
-    finite = Adjust(r, b.plan, logits, b.vocab, work);
+    finite = Adjust(r, b.plan, mask, logits, b.vocab, work);
     from = work;
   }
   DecisionInfo decision{};
@@ -476,7 +484,7 @@ __global__ void __launch_bounds__(kTeamThreads)
   } else {
     int choice;
     if (greedy) {
-      // Adjusted logits may be infinite: a bias can forbid a token.
+      // Adjusted logits may be infinite: a mask or a bias can forbid a token.
       choice = ArgMaxOf(team, from, b.vocab, nullptr, adjusted ? nullptr : &finite);
     } else {
       Filter(team, &histogram, r, b.vocab, work);
@@ -492,7 +500,16 @@ __global__ void __launch_bounds__(kTeamThreads)
     out.finite = finite ? 1 : 0;
   }
   __syncthreads();
-  if (r.logprobs >= 0 && out.token >= 0) Logprobs(team, r, logits, b.vocab, out);
+  if (r.logprobs >= 0 && out.token >= 0) {
+    const float* scored = logits;
+    if (mask != nullptr) {  // a verdict's work has been used up
+      for (int v = threadIdx.x; v < b.vocab; v += kTeamThreads)
+        work[v] = MaskedLogit(mask, logits, v);
+      __syncthreads();
+      scored = work;
+    }
+    Logprobs(team, r, scored, b.vocab, out);
+  }
   __syncthreads();
   if (threadIdx.x == 0) b.decisions[blockIdx.x] = out;
 }

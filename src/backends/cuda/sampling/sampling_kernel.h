@@ -29,6 +29,7 @@ struct ReadoutInfo {
   int32_t counts_at, counts_length;  // TokenCount, byte offset from the plan
   int32_t bias_at, bias_length;      // TokenBias
   int32_t logprobs;
+  int32_t mask;  // which of SamplingBuffers::masks; -1: every token is allowed
 };
 
 struct DecisionInfo {
@@ -49,8 +50,14 @@ struct SamplingBuffers {
   float* distributions;  // [cell][proposal][vocab]: q of the cell's drafts; null while no step
                          // needed them
   int32_t proposals;
+  const uint32_t* masks;    // [mask][ceil(vocab / 32)]; null while no readout has one
   DecisionInfo* decisions;  // [readout]
 };
+
+// 32-bit words of a mask.
+inline constexpr int MaskWords(int vocab) {
+  return (vocab + 31) / 32;
+}
 
 void LaunchSampling(const SamplingBuffers& buffers, int readouts, cudaStream_t stream);
 
