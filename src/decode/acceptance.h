@@ -36,18 +36,20 @@ class AcceptanceRates {
   std::vector<double> counts_;  // [stage][outcome], fading
 };
 
-// How often a guess by an n-gram match of a given length turned out to be the successor.
+// How often a guess by an n-gram match of a given length turned out to be the successor, or one by
+// what a grammar forces.
 class GuessRates {
  public:
   static constexpr int kLongestMatch = 6;
+  static constexpr int kForced = kLongestMatch + 1;  // in place of a match's length
 
   double Of(int match) const { return hits_[match] / trials_[match]; }
   void Observe(int match, bool right);
 
  private:
-  // By match length from 1; the first figures are worth a few trials.
-  double hits_[kLongestMatch + 1] = {0, 0.6, 1.2, 1.8, 2.4, 2.7, 2.8};
-  double trials_[kLongestMatch + 1] = {1, 4, 4, 4, 4, 4, 4};
+  // By match length from 1, then kForced; the first figures are worth a few trials.
+  double hits_[kForced + 1] = {0, 0.6, 1.2, 1.8, 2.4, 2.7, 2.8, 2.8};
+  double trials_[kForced + 1] = {1, 4, 4, 4, 4, 4, 4, 4};
 };
 
 }  // namespace loopspec

@@ -5,12 +5,18 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "decode/branch_tree.h"
-#include "sampling/filters.h"
 
 namespace loopspec {
+namespace {
 
-BranchGrammar::BranchGrammar(const std::optional<grammar::State>& start, int capacity)
-    : decided_(start), places_(start ? static_cast<size_t>(capacity) : 0) {
+// Forced bytes that are looked for at once.
+constexpr size_t kMostForced = 64;
+
+}  // namespace
+
+BranchGrammar::BranchGrammar(const std::optional<grammar::State>& start, int capacity,
+                             const Encode& encode)
+    : encode_(encode), decided_(start), places_(start ? static_cast<size_t>(capacity) : 0) {
   if (start)
     nothing_ = std::make_shared<const std::vector<uint32_t>>(start->NextTokens()->size(), 0u);
 }
@@ -35,12 +41,20 @@ void BranchGrammar::Spawn(int32_t branch, int32_t parent, int32_t token) {
   Place& place = places_[static_cast<size_t>(branch)];
   place.mask = nullptr;
   place.nothing = nothing_;
+  place.forced = nullptr;
   if (parent == kNoBranch) {
     place.error = error_;
     place.state = decided_;
   } else {
-    place.error = places_[static_cast<size_t>(parent)].error;
-    place.state = After(places_[static_cast<size_t>(parent)].state, token, place.error);
+    const Place& before = places_[static_cast<size_t>(parent)];
+    place.error = before.error;
+    place.state = After(before.state, token, place.error);
+    // A run of forced tokens is cut once, for all branches that follow it.
+    if (before.forced != nullptr && before.forced_at + 1 < before.forced->size() &&
+        (*before.forced)[before.forced_at] == token) {
+      place.forced = before.forced;
+      place.forced_at = before.forced_at + 1;
+    }
   }
 }
 
@@ -48,9 +62,32 @@ void BranchGrammar::Commit(int32_t token) {
   if (!places_.empty()) decided_ = After(decided_, token, error_);
 }
 
-bool BranchGrammar::Allows(int32_t branch, int32_t token) {
-  return places_.empty() ||
-         loopspec::Allows(places_[static_cast<size_t>(branch)].Words().data(), token);
+// By taking the token: a mask is made when a readout wants it, while the rows of its step advance.
+bool BranchGrammar::Allows(int32_t branch, int32_t token) const {
+  if (places_.empty()) return true;
+  std::optional<grammar::State> state = places_[static_cast<size_t>(branch)].state;
+  try {
+    return state && state->AdvanceToken(token);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+int32_t BranchGrammar::Forced(int32_t branch) {
+  if (places_.empty() || !encode_) return -1;
+  Place& place = places_[static_cast<size_t>(branch)];
+  if (place.forced == nullptr) {
+    place.forced_at = 0;
+    std::string bytes;
+    try {
+      if (place.state) bytes = place.state->ForcedBytes(kMostForced, true);
+    } catch (const Error&) {
+      // Nothing is guessed; who needs the state is told.
+    }
+    place.forced = std::make_shared<const std::vector<int32_t>>(
+        bytes.empty() ? std::vector<int32_t>() : encode_(bytes));
+  }
+  return place.forced_at < place.forced->size() ? (*place.forced)[place.forced_at] : -1;
 }
 
 TokenMask* BranchGrammar::MaskOf(int32_t branch) {

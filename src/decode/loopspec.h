@@ -133,7 +133,7 @@ class LoopSpec {
   // Early children.
   void StartGuesses();
   bool IsGuess(int32_t b) const;  // begun on a guess that no draft has confirmed yet
-  Guess GuessAfter(int32_t b) const;
+  Guess GuessAfter(int32_t b);
   void DropWrongGuesses();
 
   void Commit(const Decision& verdict, int source, bool early);

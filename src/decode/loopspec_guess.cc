@@ -43,10 +43,12 @@ bool LoopSpec::IsGuess(int32_t b) const {
   return parent != kNoBranch && tree_[parent].guess == b;
 }
 
-// What followed the last tokens of b's prefix when they stood in the text before.
-Guess LoopSpec::GuessAfter(int32_t b) const {
+// What the grammar forces, or else what followed the last tokens of b's prefix when they stood in
+// the text before.
+Guess LoopSpec::GuessAfter(int32_t b) {
   if (request_->laboratory.guess_source != nullptr)
     return request_->laboratory.guess_source->At(DrawAfter(tree_[b]));
+  if (const int32_t forced = grammar_.Forced(b); forced >= 0) return {forced, GuessRates::kForced};
   int32_t chain[GuessRates::kLongestMatch];
   size_t length = 0;
   for (int32_t a = b; a != tree_.root() && length < std::size(chain); a = tree_[a].parent)

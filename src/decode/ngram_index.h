@@ -17,7 +17,7 @@ namespace loopspec {
 
 struct Guess {
   int32_t token = -1;  // -1: no match
-  int32_t match = 0;   // tokens that matched
+  int32_t match = 0;   // tokens that matched, or GuessRates::kForced
 };
 
 // Guesses from elsewhere.

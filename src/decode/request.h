@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/backend.h"
@@ -32,6 +34,8 @@ struct ResolvedRequest {
   std::vector<int32_t> stop_tokens;  // any of them ends the text; in order, once it is shared
   // Where the text begins in its grammar, whose ends are stop tokens; none: any text.
   std::optional<grammar::State> grammar;
+  // The tokens of a text, for guesses where the grammar forces what comes; null: no such guesses.
+  std::function<std::vector<int32_t>(std::string_view text)> encode;
   uint64_t seed = 0;
   int choices = 1;
   std::optional<int> logprobs;         // n: of the token and the n most likely
