@@ -141,6 +141,10 @@ class Engine {
                                   std::string* text = nullptr,
                                   const EncodeLimits& limits = {}) const;
 
+  // Compiles a grammar, as a request that has it would; such a request then finds it compiled.
+  // Keywords of its schema that are ignored, where that is allowed. Throws what is wrong with it.
+  std::vector<std::string> CheckGrammar(const GrammarSource& grammar) const;
+
   // For this repository: these types are no part of the library's interface. With a model that is
   // loaded already, what generation_config.json says is left out.
   Engine(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded);

@@ -30,6 +30,16 @@ enum class Decoding {
 
 struct Laboratory;
 
+enum class GrammarKind { kNone, kJsonSchema, kRegex, kGbnf };
+
+// What an answer must be from its first byte to its end: see docs/grammars.md.
+struct GrammarSource {
+  GrammarKind kind = GrammarKind::kNone;
+  std::string text = {};  // a schema as JSON, a regular expression, or rules in llama.cpp's GBNF
+  // A keyword of a schema that cannot be enforced is an error; false: it is ignored.
+  bool strict = true;
+};
+
 struct Request {
   // The text to go on from, in one of these forms.
   std::string prompt = {};
@@ -49,6 +59,9 @@ struct Request {
   std::vector<int32_t> stop_tokens = {};  // end with any of these
   bool hide_stop_tokens = false;          // whose text is then no part of the answer's
   bool ignore_eos = false;
+  // Tokens that would lead away from it have no probability. Where the prompt ends in <think> it
+  // holds from </think> on. Not with ignore_eos.
+  GrammarSource grammar = {};
   bool show_special = false;  // special tokens as text
 
   std::optional<int> logprobs = {};         // n: of each token, and the n likeliest ones

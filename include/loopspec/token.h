@@ -22,7 +22,8 @@ struct Token {
   // What may be shown now, in whole characters; empty while a character or a stop string is
   // incomplete. At a choice's end: what was held back when it was cancelled.
   std::string text = {};
-  std::optional<float> logprob = {};  // of the unfiltered distribution, where asked for
+  // Of the unfiltered distribution over the tokens that a grammar allows, where asked for.
+  std::optional<float> logprob = {};
   std::vector<Alternative> top = {};
   std::chrono::steady_clock::time_point time = {};  // when it was decided
 };

@@ -261,6 +261,10 @@ std::string_view Engine::Piece(int32_t id) const {
   return parts_->session->loaded().TokenPiece(id);
 }
 
+std::vector<std::string> Engine::CheckGrammar(const GrammarSource& grammar) const {
+  return parts_->session->grammars().Get(grammar)->ignored();
+}
+
 std::string Engine::Render(const ChatJson& chat) const {
   return parts_->session->loaded().Render(chat.messages, chat.arguments);
 }

@@ -170,6 +170,13 @@ ResolvedRequest Session::Resolve(const Request& request) const {
   if (!request.ignore_eos)
     out.stop_tokens.insert(out.stop_tokens.end(), loaded_->special().eos.begin(),
                            loaded_->special().eos.end());
+  if (request.ignore_eos && request.grammar.kind != GrammarKind::kNone)
+    throw FieldError("ignore_eos", "on", "off, since a grammar says where the text ends");
+  out.grammar = grammars_->StartAfter(out.prompt, request.grammar);
+  if (out.grammar)
+    out.encode = [loaded = loaded_](std::string_view text) {
+      return loaded->tokenizer().Encode(text, false);
+    };
   if (!request.stop.empty()) loaded_->tokenizer();  // cannot do without: it says why there is none
   out.stop = request.stop;
   if (request.hide_stop_tokens) out.hidden_tokens = request.stop_tokens;

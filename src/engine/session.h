@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "engine/grammars.h"
 #include "engine/load/calibration.h"
 #include "engine/load/generation_defaults.h"
 #include "engine/load/loaded_model.h"
@@ -51,6 +52,9 @@ class Session {
   int64_t longest() const;
   ModelFacts Facts() const;
 
+  // The grammars of requests, for any number of threads at once.
+  Grammars& grammars() const { return *grammars_; }
+
   // What the scheduler is asked for. Throws Error naming what is wrong with the request. Any number
   // of threads may do this at once.
   ResolvedRequest Resolve(const Request& request) const;
@@ -64,6 +68,7 @@ class Session {
 
   const EngineOptions options_;
   const std::shared_ptr<const LoadedModel> loaded_;
+  const std::unique_ptr<Grammars> grammars_ = std::make_unique<Grammars>(loaded_);
   std::vector<std::vector<int>> depths_;
   size_t sampled_default_ = 0;  // of depths_
   Calibration calibration_;     // empty where there is none

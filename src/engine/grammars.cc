@@ -1,0 +1,99 @@
+#include "engine/grammars.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "text/reasoning.h"
+#include "text/token_bytes.h"
+
+namespace loopspec {
+namespace {
+
+// Grammars that are kept. The states that their texts reach take up to 64 MiB each.
+constexpr size_t kMostKept = 32;
+// What ends the thinking of a model whose prompt ends in <think>, as text/reasoning.h has it.
+constexpr const char* kEndOfThinking = "</think>";
+
+std::string KeyOf(const GrammarSource& source) {
+  std::string key = std::to_string(static_cast<int>(source.kind));
+  key += source.strict ? 's' : 'l';
+  return key + source.text;
+}
+
+}  // namespace
+
+std::shared_ptr<grammar::Grammar> Grammars::Get(const GrammarSource& source) {
+  std::promise<Compiled> promise;
+  std::shared_future<Compiled> known;
+  const std::string key = KeyOf(source);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(key); found != entries_.end()) {
+      found->second.used = ++uses_;
+      known = found->second.grammar;
+    } else {
+      if (entries_.size() >= kMostKept) {
+        entries_.erase(std::ranges::min_element(
+            entries_, {}, [](const auto& entry) { return entry.second.used; }));
+      }
+      entries_[key] = {promise.get_future().share(), ++uses_};
+      ++compiled_;
+    }
+  }
+  if (known.valid()) return known.get();
+  try {
+    Compiled grammar = Compile(source);
+    promise.set_value(grammar);
+    return grammar;
+  } catch (...) {
+    promise.set_exception(std::current_exception());  // for those who wait for it
+    const std::lock_guard lock(mutex_);
+    entries_.erase(key);
+    throw;
+  }
+}
+
+Grammars::Compiled Grammars::Compile(const GrammarSource& source) {
+  using grammar::Grammar;
+  if (source.kind == GrammarKind::kRegex) return Grammar::FromRegex(source.text, Vocabulary());
+  if (source.kind == GrammarKind::kGbnf) return Grammar::FromGbnf(source.text, Vocabulary());
+  grammar::SchemaOptions options;
+  options.strict = source.strict;
+  return Grammar::FromSchema(source.text, Vocabulary(), options);
+}
+
+grammar::Grammar::VocabularyPtr Grammars::Vocabulary() {
+  if (loaded_->special().eos.empty())
+    Fail("a grammar needs a token that ends the text, and the model has none");
+  std::call_once(vocabulary_made_, [&] {
+    const Tokenizer& tokenizer = loaded_->tokenizer();
+    const std::vector<std::string> bytes = TokenBytes(tokenizer);
+    // As many as the model has logits for, whether or not the tokenizer knows them.
+    std::vector<grammar::Vocabulary::Token> tokens(static_cast<size_t>(loaded_->spec().vocab));
+    for (size_t id = 0; id < std::min(tokens.size(), bytes.size()); ++id)
+      tokens[id] = {bytes[id], tokenizer.IsSpecial(static_cast<int32_t>(id))};
+    vocabulary_ =
+        std::make_shared<const grammar::Vocabulary>(std::move(tokens), loaded_->special().eos);
+  });
+  return vocabulary_;
+}
+
+std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prompt,
+                                                   const GrammarSource& source) {
+  if (source.kind == GrammarKind::kNone) return std::nullopt;
+  const std::shared_ptr<grammar::Grammar> grammar = Get(source);
+  constexpr size_t kTail = 32;  // tokens that hold the mark and the white space after it
+  const std::string tail =
+      loaded_->tokenizer().Decode(prompt.last(std::min(kTail, prompt.size())), false);
+  grammar::State start = EndsInThink(tail) ? grammar->StartAfter(kEndOfThinking) : grammar->Start();
+  start.NextTokens();  // in this thread rather than in the scheduler's
+  return start;
+}
+
+int64_t Grammars::compiled() const {
+  const std::lock_guard lock(mutex_);
+  return compiled_;
+}
+
+}  // namespace loopspec

@@ -1,0 +1,56 @@
+// The grammars that requests ask for, over one model's vocabulary: each source is compiled once, in
+// the thread of who asks first, and kept for the next.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/load/loaded_model.h"
+#include "grammar/grammar.h"
+#include "loopspec/request.h"
+
+namespace loopspec {
+
+class Grammars {
+ public:
+  explicit Grammars(std::shared_ptr<const LoadedModel> loaded) : loaded_(std::move(loaded)) {}
+
+  // Throws Error for a source that is wrong or cannot be enforced, and where the model has no
+  // tokenizer or no token that ends a text. Any thread.
+  std::shared_ptr<grammar::Grammar> Get(const GrammarSource& source);
+
+  // Where the answer to a prompt begins: at the start, or before the end of thinking, after which
+  // the grammar starts. None where there is no grammar.
+  std::optional<grammar::State> StartAfter(std::span<const int32_t> prompt,
+                                           const GrammarSource& source);
+
+  // Sources that were compiled so far.
+  int64_t compiled() const;
+
+ private:
+  using Compiled = std::shared_ptr<grammar::Grammar>;
+  struct Entry {
+    std::shared_future<Compiled> grammar;
+    uint64_t used;  // when, by uses_
+  };
+
+  Compiled Compile(const GrammarSource& source);
+  grammar::Grammar::VocabularyPtr Vocabulary();
+
+  const std::shared_ptr<const LoadedModel> loaded_;
+  std::once_flag vocabulary_made_;
+  grammar::Grammar::VocabularyPtr vocabulary_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry> entries_;  // by kind, strictness and text
+  uint64_t uses_ = 0;
+  int64_t compiled_ = 0;
+};
+
+}  // namespace loopspec
