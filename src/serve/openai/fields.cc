@@ -7,6 +7,7 @@
 #include "fields/request_fields.h"
 #include "fields/sampling_fields.h"
 #include "serve/openai/error.h"
+#include "serve/openai/grammar_fields.h"
 #include "serve/openai/known_fields.h"
 #include "serve/openai/values.h"
 
@@ -362,6 +363,7 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
   AddChat(limits, fields);
   AddSampling(kOpenAi, limits, fields);
   AddOutput(limits, fields);
+  AddGrammarFields(kOpenAi, fields);
   AddExtensions(fields);
 
   // SGLang's form.
@@ -405,6 +407,7 @@ std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& lim
   std::vector<Entry> fields;
   AddSampling(kGenerate, limits, fields);
   fields.push_back(Plain("max_new_tokens", kGenerate, RequestFieldNamed("max_tokens")));
+  AddGrammarParams(kGenerate, fields);
   AddKnown(kSamplingParams, kGenerate, fields);
   return fields;
 }

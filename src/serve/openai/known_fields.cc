@@ -28,7 +28,6 @@ constexpr KnownField kFields[] = {
     {"tool_choice", kChat, R"(["none", "auto"])"},
     {"function_call", kChat, R"(["none", "auto"])"},
     {"parallel_tool_calls", kChat, "any"},  // there are none
-    {"response_format", kOpenAi, R"([{"type": "text"}])"},
     {"modalities", kChat, R"([["text"]])"},
     {"audio", kChat, "[]"},
     {"prediction", kChat, "[]"},
@@ -62,13 +61,8 @@ constexpr KnownField kFields[] = {
     {"tools", kTokenize, "[[]]"},
     {"mm_processor_kwargs", kOpenAi | kTokenize, "[{}]"},
     {"media_io_kwargs", kOpenAi | kTokenize, "[{}]"},
-    {"guided_json", kOpenAi, "[]"},
-    {"guided_regex", kOpenAi, "[]"},
-    {"guided_choice", kOpenAi, "[]"},
-    {"guided_grammar", kOpenAi, "[]"},
-    {"guided_decoding_backend", kOpenAi, "any"},    // of what is not guided
-    {"guided_whitespace_pattern", kOpenAi, "any"},  // likewise
-    {"structured_outputs", kOpenAi, "[{}]"},
+    {"guided_decoding_backend", kOpenAi, "any"},  // there is one
+    {"guided_whitespace_pattern", kOpenAi, "[]"},
     {"structural_tag", kOpenAi | kSamplingParams, "[]"},
     {"request_id", kOpenAi, "any"},  // the answer's is X-Request-Id
     {"logits_processors", kOpenAi, "[[]]"},
@@ -88,9 +82,9 @@ constexpr KnownField kFields[] = {
     {"stop_regex", kSglang, R"([[], ""])"},
     {"min_new_tokens", kSamplingParams, "[0]"},
     {"sampling_seed", kSamplingParams, "[]"},
-    {"json_schema", kSglang, "[]"},
-    {"regex", kSglang, "[]"},
-    {"ebnf", kSglang, "[]"},
+    {"json_schema", kGenerate, "[]"},
+    {"regex", kGenerate, "[]"},
+    {"ebnf", kGenerate, "[]"},
     {"custom_params", kSglang, "[{}]"},
     {"custom_logit_processor", kText, "[]"},
     {"separate_reasoning", kChat, "any"},  // reasoning_format says which here
@@ -175,8 +169,7 @@ constexpr KnownField kFields[] = {
     {"samplers", kOpenAi, "[]"},
     {"backend_sampling", kOpenAi, "any"},
     {"post_sampling_probs", kOpenAi, "[false]"},
-    {"grammar", kOpenAi, R"([""])"},
-    {"grammar_lazy", kOpenAi, "any"},  // of no grammar
+    {"grammar_lazy", kOpenAi, "[false]"},
     {"lora", kOpenAi, "[[]]"},
     {"return_tokens", kOpenAi, "[false]"},
     {"return_progress", kOpenAi, "[false]"},

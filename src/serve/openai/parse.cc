@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "serve/openai/grammar_fields.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -98,6 +99,7 @@ CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view bod
   request.endpoint = endpoint;
   ReadFields(json, endpoint, fields_, limits_, request);
   CheckTogether(json, limits_, request);
+  TakeSchema(body, request);
   return request;
 }
 

@@ -51,6 +51,28 @@ void CheckRecurrence(const Request& request, const ModelFacts& facts) {
   }
 }
 
+// Compiles the grammar, so that what is wrong with it is told before anything else happens.
+// Returns the keywords that are ignored.
+IgnoredFields CheckGrammar(const CompletionRequest& request, const Engine& engine) {
+  IgnoredFields ignored;
+  if (request.grammar_field.empty()) return ignored;
+  if (request.asked.ignore_eos) {
+    Refuse("ignore_eos", "ignore_eos is true, expected false, since {} says where the text ends.",
+           request.grammar_field);
+  }
+  try {
+    for (const std::string& keyword : engine.CheckGrammar(request.asked.grammar))
+      ignored.Add(keyword);
+    return ignored;
+  } catch (const Error& error) {
+    ApiError refused;
+    refused.message = fmt::format("{}: {}.", request.grammar_field, error.what());
+    refused.param = request.grammar_field;
+    refused.log = fmt::format("{} is refused.", request.grammar_field);  // the rest quotes it
+    throw ApiException(std::move(refused));
+  }
+}
+
 // Tokens of an answer whose length the request does not say.
 int64_t DefaultTokens(Endpoint endpoint, int64_t left) {
   if (endpoint == kCompletions) return std::min<int64_t>(kDefaultCompletionTokens, left);
@@ -162,6 +184,7 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   const Request common = ToRequest(request, context);
 
   TextCall call;
+  call.ignored_keywords = CheckGrammar(request, engine);
   call.stream = request.stream;
   CompletionAnswer::Setup setup(request, context);
   setup.seed = *common.seed;

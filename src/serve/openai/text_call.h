@@ -14,6 +14,7 @@
 
 #include "loopspec/engine.h"
 #include "serve/openai/error.h"
+#include "serve/openai/types.h"
 
 namespace loopspec::serve {
 
@@ -51,6 +52,7 @@ struct TextCall {
   std::vector<Request> requests;  // one for each prompt, as ids
   bool stream = false;
   std::unique_ptr<AnswerWriter> answer;
+  IgnoredFields ignored_keywords;  // of a schema
   int64_t prompt_tokens = 0;
   int choices = 0;     // of all prompts
   std::string prompt;  // text of the first; only where the log is to have it

@@ -59,9 +59,11 @@ enum class ReasoningFormat {
 struct CompletionRequest {
   Endpoint endpoint = kCompletions;
 
-  Request asked;           // all but the prompt and the sampling
-  SaidSampling sampling;   // the rest is the model's own defaults
-  bool likeliest = false;  // top_p 0, which is OpenAI's for greedy
+  Request asked;              // all but the prompt and the sampling
+  SaidSampling sampling;      // the rest is the model's own defaults
+  std::string grammar_field;  // that asked for a grammar; empty: none did
+  std::string schema_at;      // where in the body its schema is, in the order of its properties
+  bool likeliest = false;     // top_p 0, which is OpenAI's for greedy
 
   std::vector<PromptInput> prompts;  // completions and generate: at least one
   bool batch = false;                // they came as a list

@@ -177,7 +177,8 @@ HttpHeaders CorsHeaders(const Doors& doors, const HttpRequest& request) {
   if (origin.empty() || !OriginAllowed(doors, origin)) return {};
   const bool any = Contains(doors.origins, "*");
   return {{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
-          {"Access-Control-Expose-Headers", "X-Request-Id, X-Loopspec-Ignored, Retry-After"},
+          {"Access-Control-Expose-Headers",
+           "X-Request-Id, X-Loopspec-Ignored, X-Loopspec-Ignored-Keywords, Retry-After"},
           {"Vary", "Origin"}};
 }
 

@@ -1,5 +1,7 @@
 #include "serve/server/service.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cctype>
@@ -492,6 +494,10 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
     }
     setup.writer = call.writer;
     setup.headers = call.headers;
+    if (const std::vector<std::string>& keywords = setup.call.ignored_keywords.names();
+        !keywords.empty())
+      setup.headers.emplace_back("X-Loopspec-Ignored-Keywords",
+                                 fmt::format("{}", fmt::join(keywords, ", ")));
     setup.record = call.Record();
     setup.start = call.start;
     std::make_shared<TextTransport>(std::move(setup))->Run();

@@ -133,6 +133,47 @@ TEST(WireParse, ReadsSglangsForm) {
   EXPECT_EQ(Refused(kGenerate, R"({"text":"a","input_ids":[1]})").param, "text");
 }
 
+TEST(WireParse, Grammars) {
+  const auto asked = [](const std::string& fields) {
+    return Parser().Completion(kCompletions, R"({"prompt":"a",)" + fields + "}").asked.grammar;
+  };
+  for (const char* none : {R"("response_format":{"type":"text"})", R"("response_format":null)",
+                           R"("grammar":"")", R"("structured_outputs":{})",
+                           R"("structured_outputs":{"json":null,"disable_fallback":false})"})
+    EXPECT_EQ(asked(none).kind, GrammarKind::kNone) << none;
+  // The properties of a schema keep their order.
+  const std::string schema = R"({"properties":{"b":{},"a":{}}})";
+  for (const std::string& fields :
+       {R"("response_format":{"type":"json_schema","json_schema":{"schema":)" + schema + "}}",
+        R"("structured_outputs":{"json":)" + schema + "}", R"("guided_json":)" + schema,
+        R"("json_schema":)" + schema,
+        std::string(R"("guided_json":"{\"properties\":{\"b\":{},\"a\":{}}}")")}) {
+    EXPECT_EQ(asked(fields).kind, GrammarKind::kJsonSchema) << fields;
+    EXPECT_EQ(asked(fields).text, schema) << fields;
+    EXPECT_TRUE(asked(fields).strict) << fields;
+  }
+  EXPECT_FALSE(asked(R"("response_format":{"type":"json_schema","json_schema":)"
+                     R"({"name":"x","strict":false,"schema":{}}})")
+                   .strict);
+  EXPECT_EQ(asked(R"("response_format":{"type":"json_object"})").text, R"({"type": "object"})");
+  EXPECT_EQ(asked(R"("structured_outputs":{"json_object":true})").text, R"({"type": "object"})");
+  for (const char* fields :
+       {R"("regex":"a|b")", R"("guided_regex":"a|b")", R"("structured_outputs":{"regex":"a|b"})"}) {
+    EXPECT_EQ(asked(fields).kind, GrammarKind::kRegex) << fields;
+    EXPECT_EQ(asked(fields).text, "a|b") << fields;
+  }
+  for (const char* fields : {R"("grammar":"root ::= x")", R"("guided_grammar":"root ::= x")",
+                             R"("ebnf":"root ::= x")"}) {
+    EXPECT_EQ(asked(fields).kind, GrammarKind::kGbnf) << fields;
+    EXPECT_EQ(asked(fields).text, "root ::= x") << fields;
+  }
+  EXPECT_EQ(asked(R"("guided_choice":["a.b","c"])").text, R"((?:a\.b|c))");
+  EXPECT_EQ(Parser()
+                .Completion(kGenerate, R"({"text":"a","sampling_params":{"json_schema":"{}"}})")
+                .asked.grammar.text,
+            "{}");
+}
+
 TEST(WireParse, NamesTheFieldAtFault) {
   const struct {
     const char* fields;
@@ -162,7 +203,18 @@ TEST(WireParse, NamesTheFieldAtFault) {
       {R"("logprobs":true)", "logprobs"},
       {R"("best_of":2)", "best_of"},
       {R"("suffix":"end")", "suffix"},
-      {R"("response_format":{"type":"json_object"})", "response_format"},
+      {R"("response_format":{"type":"xml"})", "response_format.type"},
+      {R"("response_format":{"type":"json_schema"})", "response_format.json_schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{},"lax":1}})",
+       "response_format.json_schema.lax"},
+      {R"("structured_outputs":{"json":{},"regex":"a"})", "structured_outputs.regex"},
+      {R"("structured_outputs":{"structural_tag":"a"})", "structured_outputs.structural_tag"},
+      {R"("guided_choice":[])", "guided_choice"},
+      {R"("guided_choice":["a",1])", "guided_choice[1]"},
+      {R"("guided_json":1)", "guided_json"},
+      {R"("grammar":"root ::= \"a\"","regex":"a")", "regex"},
       {R"("sampler":"magic")", "sampler"},
       {R"("decode":"fast")", "decode"},
       {R"("depths":[])", "depths"},

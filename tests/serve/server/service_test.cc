@@ -228,6 +228,82 @@ TEST_F(ServiceTest, BeginsInsideWhereTheTemplateOpensThinking) {
   EXPECT_EQ(body["choices"][0]["message"]["reasoning_content"], "hm");
 }
 
+// The script would go on otherwise; of what is allowed it prefers the lowest byte.
+TEST_F(ServiceTest, AnswersWhatTheGrammarAllows) {
+  Start();
+  const auto text = [&](Json fields) {
+    fields["prompt"] = "x";
+    fields["max_tokens"] = 1000;
+    fields["temperature"] = 0;
+    const Answer answer = Complete(fields);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    const Json choice = answer.json()["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "stop") << answer.body;
+    return choice["text"].get<std::string>();
+  };
+  EXPECT_EQ(text({{"regex", "abc(x|y)"}}), "abcx");
+  EXPECT_EQ(text({{"structured_outputs", {{"choice", {"b)", "a(", "c"}}}}}), "a(");
+  EXPECT_EQ(text({{"grammar", "root ::= \"a\" item{3} \nitem ::= \"b\" | \"q\""}}), "abbb");
+  const Json schema = {{"type", "object"},
+                       {"properties", {{"a", {{"enum", {"one", "two"}}}}, {"b", {{"const", 7}}}}},
+                       {"required", {"a", "b"}},
+                       {"additionalProperties", false}};
+  EXPECT_EQ(Json::parse(text({{"guided_json", schema}})), Json({{"a", "one"}, {"b", 7}}));
+  EXPECT_EQ(Json::parse(text({{"response_format",
+                               {{"type", "json_schema"},
+                                {"json_schema", {{"name", "x"}, {"schema", schema}}}}}})),
+            Json({{"a", "one"}, {"b", 7}}));
+}
+
+// A bad grammar is a 400 that names what is wrong, and never an answer without the grammar.
+TEST_F(ServiceTest, RefusesGrammarsThatItCannotEnforce) {
+  Start();
+  const auto format = [](bool strict) {
+    return Json{{"type", "json_schema"},
+                {"json_schema", {{"schema", {{"$dynamicRef", "#a"}}}, {"strict", strict}}}};
+  };
+  const Answer strict = Chat({{"response_format", format(true)}});
+  ExpectRefused(strict, "response_format.json_schema.schema");
+  EXPECT_NE(strict.error().find("$dynamicRef"), std::string::npos) << strict.error();
+  const Answer loose = Chat({{"response_format", format(false)}, {"max_tokens", 1}});
+  EXPECT_EQ(loose.status, 200) << loose.body;
+  EXPECT_EQ(loose.Header("X-Loopspec-Ignored-Keywords"), "$dynamicRef");
+  ExpectRefused(Chat({{"regex", "("}}), "regex");
+  ExpectRefused(Chat({{"grammar", "root ::= nowhere"}}), "grammar");
+  ExpectRefused(Chat({{"guided_json", "{"}}), "guided_json");
+  ExpectRefused(Chat({{"regex", "a"}, {"ignore_eos", true}}), "ignore_eos");
+  EXPECT_EQ(Submitted(*engine_), 1);
+}
+
+// Thinking is free. Wherever among the drafts its end mark falls, here in eight tokens, the answer
+// is what the grammar allows from the byte after it.
+TEST_F(ServiceTest, GrammarsHoldFromTheEndOfThinking) {
+  for (int length = 0; length < 16; ++length) {
+    ScriptedOptions engine;
+    engine.answer = std::string(static_cast<size_t>(length), 'h') + "</think>maybe";
+    Start(engine);
+    for (const char* decode : {"loopspec", "lookup", "ar"}) {
+      for (const double temperature : {0.0, 0.01}) {
+        const Answer answer = Chat({{"reasoning_format", "deepseek"},
+                                    {"enable_thinking", true},
+                                    {"regex", "yes|nope"},
+                                    {"temperature", temperature},
+                                    {"decode", decode}});
+        ASSERT_EQ(answer.status, 200) << answer.body;
+        const Json choice = answer.json()["choices"][0];
+        EXPECT_EQ(choice["message"]["content"], "nope") << length << decode;
+        if (length > 0) {
+          EXPECT_EQ(choice["message"]["reasoning_content"],
+                    std::string(static_cast<size_t>(length), 'h'));
+        }
+        EXPECT_EQ(choice["finish_reason"], "stop");
+      }
+    }
+    const Json direct = Chat({{"regex", "yes|nope"}, {"temperature", 0}}).json();
+    EXPECT_EQ(direct["choices"][0]["message"]["content"], "nope");
+  }
+}
+
 TEST_F(ServiceTest, KeepsJsonValidWhateverTheModelSays) {
   ScriptedOptions engine;
   engine.answer = "\xe2\x82\xac\xff\xf0\x9f\"\\\n\x01";

@@ -1,0 +1,20 @@
+// The fields of request bodies that say what an answer must be: OpenAI's response_format, vLLM's
+// structured_outputs and guided_*, llama.cpp's grammar and json_schema, SGLang's regex and ebnf.
+#pragma once
+
+#include <vector>
+
+#include "serve/openai/fields.h"
+
+namespace loopspec::serve {
+
+// Those of a body's top. A request has one of them at most.
+void AddGrammarFields(unsigned endpoints, std::vector<Field<CompletionRequest>>& fields);
+// Members of SGLang's sampling_params.
+void AddGrammarParams(unsigned endpoint, std::vector<Field<CompletionRequest>>& fields);
+
+// The schema that `request` refers to, as the body has it: with its properties in their order,
+// which the fields' reader does not see.
+void TakeSchema(std::string_view body, CompletionRequest& request);
+
+}  // namespace loopspec::serve
