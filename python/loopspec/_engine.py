@@ -425,9 +425,10 @@ class Engine:
 
     # ---- Answers ----
 
-    @overload
-    def generate(self, prompts: str, params: SamplingParams | None = None, *, use_tqdm: bool | None = None,
-                 **kw: Unpack[ParamFields]) -> RequestOutput: ...
+    @overload  # a text is a sequence of texts, too: the first that fits is taken
+    def generate(  # type: ignore[overload-overlap]
+            self, prompts: str, params: SamplingParams | None = None, *, use_tqdm: bool | None = None,
+            **kw: Unpack[ParamFields]) -> RequestOutput: ...
     @overload
     def generate(self, prompts: Sequence[str], params: SamplingParams | Sequence[SamplingParams] | None = None, *,
                  use_tqdm: bool | None = None, **kw: Unpack[ParamFields]) -> list[RequestOutput]: ...
@@ -458,8 +459,9 @@ class Engine:
         return outputs[0] if one else outputs
 
     @overload
-    def chat(self, messages: str | Sequence[Message], params: SamplingParams | None = None, *, use_tqdm: bool | None = None,
-             **kw: Unpack[ChatFields]) -> RequestOutput: ...
+    def chat(  # type: ignore[overload-overlap]
+            self, messages: str | Sequence[Message], params: SamplingParams | None = None, *, use_tqdm: bool | None = None,
+            **kw: Unpack[ChatFields]) -> RequestOutput: ...
     @overload
     def chat(self, messages: Sequence[str] | Sequence[Sequence[Message]],
              params: SamplingParams | Sequence[SamplingParams] | None = None, *, use_tqdm: bool | None = None,
@@ -741,8 +743,9 @@ class LLM(Engine):
         outputs = super().generate(prompts, params, use_tqdm=use_tqdm, **kw)
         return outputs if isinstance(outputs, list) else [outputs]
 
-    def chat(self, messages: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
-             use_tqdm: bool | None = None, **kw: Any) -> list[RequestOutput]:
+    def chat(  # type: ignore[override]  # a list for one conversation, too
+            self, messages: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
+            use_tqdm: bool | None = None, **kw: Any) -> list[RequestOutput]:
         """As `Engine.chat`, always a list."""
         params = kw.pop("sampling_params", params)
         outputs = super().chat(messages, params, use_tqdm=use_tqdm, **kw)

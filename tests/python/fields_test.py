@@ -8,7 +8,7 @@ import unittest
 
 from support import BINARY, command_text
 
-from loopspec import SamplingParams, _core
+from loopspec import SamplingParams, _core, _params
 
 # What Request has, and Python asks for in another way: Engine.trace, and what the scheduler's limits are for.
 ELSEWHERE = {"trace", "max_rows", "group", "guesses"}
@@ -28,7 +28,7 @@ class Tables(unittest.TestCase):
 
     def test_keyword_arguments_have_the_types_of_the_fields(self):
         """ParamFields, which only type checkers see."""
-        source = ast.parse(pathlib.Path(inspect.getfile(SamplingParams)).read_text(encoding="utf-8"))
+        source = ast.parse(pathlib.Path(inspect.getfile(_params)).read_text(encoding="utf-8"))
 
         def annotated(name):
             [found] = [node for node in ast.walk(source) if isinstance(node, ast.ClassDef) and node.name == name]
