@@ -106,12 +106,20 @@ void FromFile(const BenchSource& source, const LoadedModel& loaded, BenchJobs& o
       fmt::format("{} of {}", Plural(out.jobs.size(), "prompt"), NameOfInput(source.prompts));
 }
 
+// Where nobody asked for a number of tokens: what the context has room for, if that is less.
+void FitContext(const BenchSource& source, const ModelSpec& spec, BenchJobs& out) {
+  if (source.max_tokens) return;
+  const int64_t room = spec.max_positions - static_cast<int64_t>(out.longest_prompt());
+  out.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 1, out.max_tokens));
+}
+
 void FromNothing(const BenchSource& source, const ModelSpec& spec, BenchJobs& out) {
   for (auto& made : MadePrompts(source.limit > 0 ? source.limit : kMadePrompts,
                                 source.prompt_tokens, spec.vocab)) {
-    CheckTokens(made, out.max_tokens, spec, "--prompt-tokens");
     out.jobs.push_back({std::to_string(out.jobs.size() + 1), std::move(made), 0, {}});
   }
+  FitContext(source, spec, out);
+  for (const auto& job : out.jobs) CheckTokens(job.tokens, out.max_tokens, spec, "--prompt-tokens");
   out.what =
       fmt::format("{} of {} made tokens", Plural(out.jobs.size(), "prompt"), source.prompt_tokens);
 }
@@ -122,9 +130,14 @@ void FromOwn(const BenchSource& source, const LoadedModel& loaded, BenchJobs& ou
     experiments::MeasuredJob job;
     job.item = std::to_string(out.jobs.size() + 1);
     job.tokens = PromptTokens(prompt, source, loaded);
-    CheckTokens(job.tokens, out.max_tokens, loaded.spec(), "bench's own prompt");
+    // A context that hardly holds the prompt gets its beginning.
+    const auto half = static_cast<size_t>(std::max(1, loaded.spec().max_positions / 2));
+    if (job.tokens.size() > half) job.tokens.resize(half);
     out.jobs.push_back(std::move(job));
   }
+  FitContext(source, loaded.spec(), out);
+  for (const auto& job : out.jobs)
+    CheckTokens(job.tokens, out.max_tokens, loaded.spec(), "bench's own prompt");
   out.what = fmt::format("{} of bench's own", Plural(out.jobs.size(), "prompt"));
 }
 
@@ -144,7 +157,8 @@ BenchJobs MakeBenchJobs(const BenchSource& source, const LoadedModel& loaded) {
   const bool own = source.task.empty() && source.prompts.empty();
   if (source.prompt_tokens > 0 || (own && !loaded.has_tokenizer())) {
     BenchSource made = source;
-    if (made.prompt_tokens == 0) made.prompt_tokens = kOwnMadeTokens;
+    if (made.prompt_tokens == 0)
+      made.prompt_tokens = std::clamp(loaded.spec().max_positions / 2, 1, kOwnMadeTokens);
     FromNothing(made, loaded.spec(), out);
     return out;
   }

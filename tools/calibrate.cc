@@ -39,6 +39,7 @@ struct CommandOptions {
   std::string prompts, output, measure = "6", view = "both";
   bool chat = false, json = false, force = false, reset = false;
   int prompt_tokens = 0;  // of made prompts; 0: prompts are from a file
+  bool max_tokens_given = false;
 };
 
 std::vector<int32_t> EncodePrompt(const CommandOptions& options, const PromptEntry& entry,
@@ -55,15 +56,13 @@ std::vector<int32_t> EncodePrompt(const CommandOptions& options, const PromptEnt
   }
 }
 
-std::vector<CalibrationPrompt> MakePrompts(const CommandOptions& options,
-                                           const LoadedModel& loaded) {
+std::vector<CalibrationPrompt> ReadCalibrationPrompts(const CommandOptions& options,
+                                                      const LoadedModel& loaded) {
   const ModelSpec& spec = loaded.spec();
   std::vector<CalibrationPrompt> prompts;
   if (options.prompt_tokens > 0) {
-    for (auto& made : MadePrompts(options.run.measure_prompts, options.prompt_tokens, spec.vocab)) {
+    for (auto& made : MadePrompts(options.run.measure_prompts, options.prompt_tokens, spec.vocab))
       prompts.push_back({std::move(made), "--prompt-tokens"});
-      CheckPrompt(options.run, prompts.back(), spec);
-    }
     return prompts;
   }
   loaded.tokenizer();
@@ -71,10 +70,23 @@ std::vector<CalibrationPrompt> MakePrompts(const CommandOptions& options,
   int64_t sum = 0;
   for (const PromptEntry& entry : ReadPrompts(options.prompts, 0)) {
     prompts.push_back({EncodePrompt(options, entry, loaded), entry.where});
-    CheckPrompt(options.run, prompts.back(), spec);
     sum += LookedAt(options.run, prompts.back());
     if (sum >= options.run.positions) break;  // nobody will look at more
   }
+  return prompts;
+}
+
+// The prompts, each of which fits into the context with the tokens after it. Unless their number
+// was asked for, it is what the context has room for.
+std::vector<CalibrationPrompt> MakePrompts(CommandOptions& options, const LoadedModel& loaded) {
+  std::vector<CalibrationPrompt> prompts = ReadCalibrationPrompts(options, loaded);
+  size_t longest = 0;
+  for (const CalibrationPrompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+  const int64_t room = loaded.spec().max_positions - static_cast<int64_t>(longest);
+  if (!options.max_tokens_given)
+    options.run.max_tokens =
+        static_cast<int>(std::clamp<int64_t>(room, 2, std::max(2, options.run.max_tokens)));
+  for (const CalibrationPrompt& prompt : prompts) CheckPrompt(options.run, prompt, loaded.spec());
   return prompts;
 }
 
@@ -294,9 +306,11 @@ void AddCalibrateCommand(Command app) {
                  "Of each prompt only its last N positions: long prompts are there for the context")
       .Range(1, 1 << 24)
       .TypeName("N");
-  add("--max-tokens,-n", run.max_tokens, "Maximum tokens to generate after each prompt")
-      .Range(2, 1 << 20)
-      .TypeName("N");
+  const Option max_tokens =
+      add("--max-tokens,-n", run.max_tokens,
+          "Maximum tokens to generate after each prompt, as far as the context has room")
+          .Range(2, 1 << 20)
+          .TypeName("N");
   add("--view", options->view,
       "What decoding is tuned for: greedy, sampling, or both, each with depths of its own")
       .OneOf({"greedy", "sampling", "both"});
@@ -332,6 +346,7 @@ void AddCalibrateCommand(Command app) {
       "models/heldout_problems.jsonl --positions 2048");
   command.SetAction([=] {
     if (options->reset) return Reset(*options);
+    options->max_tokens_given = max_tokens.Count() > 0;
     if (prompts.Count() + made.Count() != 1)
       Fail("calibrate needs prompts: --prompts FILE or --prompt-tokens N");
     if (made.Count() > 0 && options->chat) Fail("--chat goes with --prompts");

@@ -198,9 +198,11 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
   row("vocabulary, context", fmt::format("{}, {} positions", spec.vocab, spec.max_positions));
   row("rotary", RopeText(spec.rope));
   if (spec.keeps_input()) row("initial state", StateText(spec));
-  row("KV per token, bf16", fmt::format("{} on {} planes (readouts at {},{})",
-                                        HumanBytes(static_cast<double>(kv_per_token)),
-                                        planes.count(), fmt::join(depths, ","), spec.recurrence));
+  std::vector<int> readouts = depths;  // none where drafts do not pay
+  readouts.push_back(spec.recurrence);
+  row("KV per token, bf16",
+      fmt::format("{} on {} planes (readouts at {})", HumanBytes(static_cast<double>(kv_per_token)),
+                  planes.count(), fmt::join(readouts, ",")));
   row("KV per 1,000 tokens",
       fmt::format("{} as bf16, {} as int8", HumanBytes(1000.0 * static_cast<double>(kv_per_token)),
                   HumanBytes(1000.0 * static_cast<double>(kv_int8))));

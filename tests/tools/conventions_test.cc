@@ -539,6 +539,26 @@ TEST(Conventions, BenchNeedsAModelAlone) {
   EXPECT_EQ(tiny.code, 0) << tiny.err;
 }
 
+TEST(Conventions, AContextOf128NeedsNoOptions) {
+  const Scratch scratch;
+  const Words small = {"--set", "max_position_embeddings=128", "--threads", "1"};
+  const auto run = [&](Words words) {
+    words.insert(words.end(), small.begin(), small.end());
+    const RunResult result = Call(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string out = run({"bench", OuroDemo(), "--repeat", "1", "--limit", "1"});
+  EXPECT_TRUE(Has(out, "loopspec")) << out;
+  run({"calibrate", OuroDemo(), "--prompt-tokens", "40", "--measure-prompts", "1", "--positions",
+       "64", "--measure", "1", "--repeat", "1", "--view", "greedy", "--proposals", "1", "--force",
+       "--output", scratch / "calibration"});
+  // A number that was asked for is not changed in silence.
+  ExpectRefusal(
+      {"bench", OuroDemo(), "--limit", "1", "-n", "200", "--set", "max_position_embeddings=128"},
+      {"the model's context is 128"});
+}
+
 // Eight tokens' worth of recurrences, for any R, in a picture that can be looked at.
 TEST(Conventions, TraceScalesWithR) {
   const Scratch scratch;
@@ -555,7 +575,7 @@ TEST(Conventions, TraceScalesWithR) {
     EXPECT_GT(std::stoi(width[1]), 1200) << model;
     EXPECT_LT(std::stoi(width[1]), 2000) << model;
     size_t boxes = 0;
-    for (size_t at = 0; (at = drawn.find(" class=\"live\"", at)) != std::string::npos; ++at)
+    for (size_t at = 0; (at = drawn.find(" class=\"live", at)) != std::string::npos; ++at)
       ++boxes;
     for (size_t at = 0; (at = drawn.find(" class=\"final\"", at)) != std::string::npos; ++at)
       ++boxes;

@@ -85,6 +85,7 @@ TEST_P(FamilyCommands, InspectSaysWhatItIs) {
   EXPECT_EQ(json.at("recurrence"), GetParam().recurrence);
   EXPECT_EQ(json.at("default_depths").get<std::vector<int>>(), GetParam().depths);
   const std::string text = Call({"inspect", "--model", twin_}).out;
+  EXPECT_EQ(text.find("readouts at ,"), std::string::npos) << text;
   if (GetParam().depths.empty()) {
     EXPECT_NE(text.find("not trained to be read out before recurrence 2"), std::string::npos)
         << text;
@@ -383,6 +384,10 @@ TEST(LensCommand, JsonAddsUpAndThePageStandsAlone) {
   ASSERT_EQ(lens(page).code, 0);
   const std::string html = Slurp(page);
   EXPECT_NE(html.find("<svg"), std::string::npos);
+  EXPECT_NE(html.find("What would come next, after each depth"), std::string::npos);
+  // The likeliest token stands in its cell.
+  EXPECT_NE(html.find("class=\"choice\""), std::string::npos);
+  EXPECT_NE(html.find(">·upon</text>"), std::string::npos);
   for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   ASSERT_EQ(lens(arrays).code, 0);
