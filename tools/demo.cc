@@ -89,9 +89,11 @@ void RunDemo(const ModelOptions& options) {
   Show("A story", kStory, engine, bandwidth);
   if (ColourOnStdout()) {
     fmt::print(
-        "Colours: {}first proposal{}, {}second proposal{}, {}restart at full depth{}; underlined: "
-        "begun before it was drafted\n",
-        SourceColour(1), kPlain, SourceColour(2), kPlain, SourceColour(0), kPlain);
+        "Colours: {}first draft{}, {}second draft{}, {}begun before it was drafted{}, {}computed "
+        "in "
+        "full: no draft was right{}\n",
+        SourceColour(1), kPlain, SourceColour(2), kPlain, SourceColour(1, true), kPlain,
+        SourceColour(0), kPlain);
   }
 }
 

@@ -247,10 +247,11 @@ void AddGenerateCommand(Command app) {
                      "With --json: log-probabilities of each token and the N likeliest")
           .Range(0, 1000)
           .TypeName("N");
-  const Option color = command.AddFlag(
-      "--color", options->color,
-      "Colour the text by source: green first proposal, yellow second, red fallback; underlined: "
-      "begun before it was drafted");
+  const Option color =
+      command.AddFlag("--color", options->color,
+                      "Colour the text by source, as the page of serve does: blue first draft, "
+                      "cyan second, red none "
+                      "was right; yellow and underlined: begun before it was drafted");
   const Option trace = command.AddOption(
       "--trace", options->trace,
       "Write the timeline of branches to this file (draw it with loopspec trace); - prints it "

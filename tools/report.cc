@@ -98,10 +98,12 @@ bool ColourOnStderr() {
 }
 
 std::string SourceColour(int source, bool early) {
-  // Red: a restart at full depth; then green, yellow, cyan, magenta.
-  constexpr const char* kColours[] = {"31", "32", "33", "36", "35"};
-  const size_t at = std::min(static_cast<size_t>(source), std::size(kColours) - 1);
-  return fmt::format("\033[{}{}m", early ? "4;" : "", kColours[at]);
+  // As on the server's page, from the least computation to the most: blue, cyan, green and olive
+  // for drafts, amber for what began early, red for what no draft was right about.
+  if (early) return "\033[4;33m";
+  constexpr const char* kColours[] = {"91", "94", "36", "32", "33"};
+  return fmt::format("\033[{}m",
+                     kColours[std::min(static_cast<size_t>(source), std::size(kColours) - 1)]);
 }
 
 }  // namespace loopspec::tools

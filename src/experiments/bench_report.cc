@@ -186,42 +186,44 @@ void AddSource(const BenchResult& result, HtmlPage& page) {
   if (!result.command.empty()) page.AddParagraph("Run by: " + result.command);
 }
 
+// Whether any spec decoded enough for a ratio.
+bool AnyEnough(const BenchResult& result) {
+  return std::any_of(result.specs.begin(), result.specs.end(),
+                     [&](const BenchSpec& spec) { return result.Figures(spec).Enough(); });
+}
+
+// What matters most comes first: a narrow window shows the first columns. No speedups, no column.
 HtmlTable PageTable(const BenchResult& result) {
   HtmlTable table;
-  table.columns = {{"decoding", false},
-                   {"sampling", false},
-                   {"equal"},
-                   {"tokens/s"},
-                   {"speedup"},
-                   {"texts"},
-                   {"tokens"},
-                   {"gamma"},
-                   {"tokens/pass"},
-                   {"drafts / fallback, %"},
-                   {"gate opens"},
-                   {"early"},
-                   {"adopted"},
-                   {"rows"},
-                   {"peak"},
-                   {"memory bound"},
-                   {"memory allows"},
-                   {"right"}};
+  table.columns = {{"decoding", false}, {"equal"},       {"tokens/s"},
+                   {"tokens"},          {"tokens/pass"}, {"drafts / fallback, %"},
+                   {"gate opens"},      {"early"},       {"rows"},
+                   {"memory bound"},    {"right"}};
+  const bool speedups = AnyEnough(result);
+  if (speedups) table.columns.insert(table.columns.begin() + 1, {"speedup"});
   const auto percent = [](std::optional<double> share) {
     return share ? fmt::format("{:.1f} %", 100 * *share) : std::string("–");
   };
   for (const BenchSpec& spec : result.specs) {
     const SpecFigures f = result.Figures(spec);
     const RunTotals& t = spec.totals;
-    table.rows.push_back({spec.name, spec.sampler, spec.comparable ? Equal(spec) : "–",
-                          HtmlCell(fmt::format("{:.1f}", f.rate),
-                                   fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
-                          SpeedupCell(f), std::to_string(f.texts), std::to_string(f.tokens),
-                          f.Enough() ? fmt::format("{:.2f}", f.gamma) : "–",
-                          fmt::format("{:.2f}", f.tokens_per_pass), Sources(f), percent(f.gate),
-                          percent(f.early), percent(f.adopted), fmt::format("{:.2f}", f.rows_mean),
-                          std::to_string(f.rows_peak), percent(f.floor_share),
-                          fmt::format("{:.2f}x", f.memory_allows),
-                          t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"});
+    std::vector<HtmlCell> row = {
+        HtmlCell(spec.name, spec.sampler),
+        spec.comparable ? Equal(spec) : "–",
+        HtmlCell(fmt::format("{:.1f}", f.rate),
+                 fmt::format("{:.1f} to {:.1f}", f.rate_low, f.rate_high)),
+        HtmlCell(std::to_string(f.tokens),
+                 fmt::format("{} text{}", f.texts, f.texts == 1 ? "" : "s")),
+        HtmlCell(fmt::format("{:.2f}", f.tokens_per_pass),
+                 f.Enough() ? fmt::format("gamma {:.2f}", f.gamma) : ""),
+        Sources(f),
+        percent(f.gate),
+        HtmlCell(percent(f.early), f.adopted ? percent(f.adopted) + " adopted" : ""),
+        HtmlCell(fmt::format("{:.2f}", f.rows_mean), fmt::format("peak {}", f.rows_peak)),
+        HtmlCell(percent(f.floor_share), fmt::format("allows {:.2f}x", f.memory_allows)),
+        t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"};
+    if (speedups) row.insert(row.begin() + 1, SpeedupCell(f));
+    table.rows.push_back(std::move(row));
   }
   return table;
 }
@@ -386,13 +388,18 @@ std::string BenchHtml(const BenchResult& result) {
   page.AddFigure(SpeedBars(result), "All tokens, over the time from the read prompt to the last.");
   page.AddFigure(RowsPlot(result), "How many branches advance together in a pass.");
   page.EndRow();
+  if (!AnyEnough(result))
+    page.AddNote(
+        fmt::format("Too few tokens for a speedup: every spec needs {} or more, over all "
+                    "its texts. A larger --max-tokens or --limit makes them.",
+                    kLeastTokens));
   page.AddTable(PageTable(result));
   page.AddNote(
       "speedup: tokens per second over those of the first line, every token counted, from the "
       "read prompt on; below it the 95 % interval of a bootstrap over texts and repeats, or with "
-      "few texts the range of their speedups. gamma: tokens for every R recurrences by the "
-      "paper's formula, "
-      "which counts accepted drafts alone; tokens/pass: as they happened. drafts / fallback: "
+      "few texts the range of their speedups. tokens/pass: tokens for every R recurrences "
+      "that were run; gamma: the same by the paper's formula, which counts accepted drafts alone. "
+      "drafts / fallback: "
       "tokens that were the first, second, ... draft, or the last depth's own choice. gate opens: "
       "readouts at later depths that made a draft. early: tokens whose computation began on a "
       "guess before they were drafted; adopted: guesses that the draft confirmed. memory bound: "

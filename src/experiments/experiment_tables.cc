@@ -83,8 +83,9 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
       "what the accepted drafts alone would give; below it: tokens per pass, measured over every R "
       "recurrences that were run. Bold: the largest of a model",
       sampling.name, sampling.temperature, sampling.top_p, kTextsOfAnInterval);
-  table.columns = {
-      {"model", false}, {"proposal depths", false}, {"schedule", false}, {"from", false}};
+  // Two columns before the first speedup, so that a narrow window shows it.
+  table.columns = {{"proposal depths", false}, {"from", false}};
+  bool enough = false;  // for one ratio at least
   for (const std::string& task : tasks) {
     table.columns.push_back({TaskTitle(task) + " speedup"});
     table.columns.push_back({"gamma"});
@@ -98,8 +99,12 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
                                      RowName(compared[i - 1]) == RowName(decode) &&
                                      compared[i - 1].schedule < decode.schedule;
       const std::string schedule = decode.depths.empty() ? kNone : NameOf(decode.schedule);
-      std::vector<HtmlCell> ours = {result.label, RowName(decode), schedule, "here"};
-      std::vector<HtmlCell> paper = {"", "", "", "paper"};
+      std::vector<HtmlCell> ours = {
+          HtmlCell(RowName(decode), schedule == kNone
+                                        ? result.label
+                                        : fmt::format("{}; {}", result.label, schedule)),
+          "here"};
+      std::vector<HtmlCell> paper = {"", "paper"};
       bool any = false;
       for (const std::string& task : tasks) {
         const RunTotals* own = result.Find(task, sampling.name, SpecName(decode));
@@ -110,12 +115,14 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
         const bool ran = own != nullptr;
         ours.push_back(ran ? SpeedupCell(f, above ? AgainstRowAbove(*own, *above) : "")
                            : HtmlCell(kNone));
+        enough = enough || (ran && f.Enough());
         ours.push_back(ran && f.Enough() ? GammaCell(decode, f) : HtmlCell(kNone));
         for (const char* key : {"speedup", "gamma"}) {
           const auto value =
               PaperValue(result.experiment, result.model, task, sampling.name, &decode, key);
           paper.push_back(Number(value, 2, std::string_view(key) == "speedup" && value ? "x" : ""));
           any = any || value;
+          enough = enough || value;
         }
       }
       here.push_back(table.rows.size());
@@ -129,7 +136,13 @@ void AddSpeedTable(const std::vector<ExperimentResult>& results, const Experimen
     MarkBest(table, here);
     MarkBest(table, theirs);
   }
-  page.AddTable(table);
+  if (enough)
+    page.AddTable(table);
+  else
+    page.AddNote(fmt::format(
+        "{}: too few tokens for a speedup; {} or more of each task are needed. A larger --limit or "
+        "--max-tokens makes them.",
+        sampling.name, kLeastTokens));
 }
 
 void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& sampling,
@@ -160,6 +173,7 @@ void AddSpeedBars(const ExperimentResult& result, const ExperimentSampling& samp
     }
     if (any) plot.series.push_back(std::move(series));
   }
+  if (plot.series.empty()) return;  // the table says why
   page.AddFigure(
       BarSvg(plot),
       "How many times as many tokens per second as the same model without drafts; 1 is no "
@@ -261,10 +275,11 @@ void AddSpeed(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       "Speedup: median tokens per second over that of autoregressive decoding of the same texts by "
       "the same engine, every token counted, from the read prompt to the last token. Cells of "
       "fewer "
-      "than {} tokens are grey and have no ratio. Gamma: tokens for every full run of the model, "
-      "at "
-      "most R / d1; for prompt lookup, which drafts without the model, the tokens per run as they "
-      "happened. Proposal depths: the recurrences at which drafts are made. Schedule: the paper's "
+      "than {} tokens are grey and have no ratio. Gamma: tokens for every full run of the model by "
+      "the paper's formula, which counts accepted drafts alone, at most R / d1; below it the "
+      "tokens "
+      "per pass that were measured. Prompt lookup drafts without the model, and has no gamma. "
+      "Proposal depths: the recurrences at which drafts are made. Schedule: the paper's "
       "is "
       "every live branch in every step; each of ours adds to the line before it: rows by cost, "
       "groups, early children. No schedule changes the text. Prompt lookup guesses from what "

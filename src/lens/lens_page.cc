@@ -12,8 +12,11 @@
 namespace loopspec {
 namespace {
 
-constexpr int kCell = 26, kLeft = 60, kTop = 12, kLabels = 120;
-constexpr size_t kPositionsOfMap = 160;  // of one map; a longer text has several
+constexpr int kCell = 26;  // height of a cell
+constexpr int kWide = 76;  // its width: a token has room in it
+constexpr int kLeft = 84, kTop = 34, kLabels = 44;
+constexpr size_t kLetters = 9;          // of a token, before it is cut
+constexpr size_t kPositionsOfMap = 14;  // of one map; a longer text has several
 
 // Whitespace made visible, and no longer than a label may be.
 std::string Label(const std::string& text) {
@@ -27,6 +30,17 @@ std::string Label(const std::string& text) {
       shown += c;
   }
   return shown.empty() ? "\u2205" : shown;
+}
+
+// The same, cut where a cell ends.
+std::string Short(const std::string& text) {
+  const std::string label = Label(text);
+  size_t letters = 0;
+  for (size_t at = 0; at < label.size(); ++at) {
+    if ((static_cast<unsigned char>(label[at]) & 0xC0) == 0x80) continue;
+    if (++letters > kLetters) return label.substr(0, at) + "\u2026";
+  }
+  return label;
 }
 
 std::string CellNote(const Lens& lens, size_t t, size_t d, const TokenText& text_of) {
@@ -50,20 +64,23 @@ std::string CellNote(const Lens& lens, size_t t, size_t d, const TokenText& text
 // depth's, orange where it is not; the surer the stronger. A ring marks where a position settled.
 std::string MapSvg(const Lens& lens, size_t first, size_t last, const TokenText& text_of) {
   const auto columns = static_cast<int>(last - first), rows = static_cast<int>(lens.depths.size());
-  const int width = kLeft + columns * kCell + 12, height = kTop + rows * kCell + kLabels;
+  const int width = std::max(kLeft + columns * kWide + 12, 420),
+            height = kTop + rows * kCell + kLabels;
   std::string svg = fmt::format(
       "<div style=\"overflow-x:auto\"><svg role=\"img\" aria-label=\"Choices by position and "
       "depth\" "
-      "viewBox=\"0 0 {0} {1}\" style=\"width:{0}px;height:{1}px;max-width:none\">\n",
-      width, height);
+      "viewBox=\"0 0 {0} {1}\" style=\"width:{0}px;height:{1}px;max-width:none\">\n"
+      "<style>svg .choice {{ font-size: 12px; }}</style>\n"
+      "<text class=\"title\" x=\"{2}\" y=\"20\">What would come next, after each depth</text>\n",
+      width, height, kLeft);
   for (int d = 0; d < rows; ++d) {
-    svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
-                       kLeft - 8, kTop + (rows - 1 - d) * kCell + 18,
-                       lens.depths[static_cast<size_t>(d)]);
+    svg += fmt::format(
+        "<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"end\">depth {}</text>\n", kLeft - 8,
+        kTop + (rows - 1 - d) * kCell + 18, lens.depths[static_cast<size_t>(d)]);
   }
   for (int column = 0; column < columns; ++column) {
     const size_t t = first + static_cast<size_t>(column);
-    const int x = kLeft + column * kCell;
+    const int x = kLeft + column * kWide;
     const size_t settled = lens.Settled(t);
     const int32_t choice = lens.At(t, lens.depths.size() - 1).tokens[0];
     for (int d = 0; d < rows; ++d) {
@@ -74,20 +91,25 @@ std::string MapSvg(const Lens& lens, size_t first, size_t last, const TokenText&
           "height=\"{}\" "
           "fill-opacity=\"{:.2f}\"/>",
           EscapeHtml(CellNote(lens, t, static_cast<size_t>(d), text_of)),
-          cell.tokens[0] == choice ? 2 : 1, x, y, kCell - 2, kCell - 2,
-          0.12 + 0.88 * static_cast<double>(cell.probabilities[0]));
+          cell.tokens[0] == choice ? 2 : 1, x, y, kWide - 2, kCell - 2,
+          0.08 + 0.42 * static_cast<double>(cell.probabilities[0]));
+      svg +=
+          fmt::format("<text class=\"choice\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                      x + kWide / 2 - 1, y + 16, EscapeHtml(Short(text_of(cell.tokens[0]))));
       if (static_cast<size_t>(d) == settled) {
         svg += fmt::format(
-            "<circle cx=\"{}\" cy=\"{}\" r=\"5\" fill=\"none\" stroke=\"var(--text)\" "
-            "stroke-width=\"2\"/>",
-            x + kCell / 2 - 1, y + kCell / 2 - 1);
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"3\" fill=\"none\" "
+            "stroke=\"var(--text)\" stroke-width=\"2\"/>",
+            x + 1, y + 1, kWide - 4, kCell - 4);
       }
       svg += "</g>\n";
     }
-    const int y = kTop + rows * kCell + 8;
-    svg += fmt::format("<text x=\"{0}\" y=\"{1}\" transform=\"rotate(60 {0} {1})\">{2}</text>\n",
-                       x + 6, y, EscapeHtml(Label(text_of(lens.tokens[t]))));
+    svg +=
+        fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", x + kWide / 2 - 1,
+                    kTop + rows * kCell + 20, EscapeHtml(Short(text_of(lens.tokens[t]))));
   }
+  svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"end\">the text</text>\n",
+                     kLeft - 8, kTop + rows * kCell + 20);
   return svg + "</svg></div>\n";
 }
 
@@ -112,12 +134,13 @@ std::string LensPage(const Lens& lens, const TokenText& text_of, const std::stri
   page.AddParagraph(
       fmt::format("{} positions, read out after {} of the recurrences. {:.0f} % of the choices are "
                   "made at depth {} "
-                  "and never change; the ring shows where each was made.",
+                  "and never change; a frame shows where each was made.",
                   positions, depths, 100 * at_first, lens.depths[0]));
   page.AddNote(
       "A column is a position of the text: what comes after the token below it. Rows are depths, "
       "the "
-      "last on top. Green: the choice is the last depth's; orange: it is another. The stronger the "
+      "last on top; in a cell stands what that depth takes for the likeliest next token. Green: "
+      "the choice is the last depth's; orange: it is another. The stronger the "
       "colour, the surer. Rest the pointer on a cell for its likeliest tokens.");
   for (size_t first = 0; first < positions; first += kPositionsOfMap) {
     page.AddFigure(

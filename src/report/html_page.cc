@@ -23,14 +23,15 @@ constexpr const char* kStyle = R"(
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 1320px; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
+main { max-width: 1680px; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: .5rem 0 1rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
-p, .note { max-width: 50rem; overflow-wrap: break-word; }
+p, .note { max-width: 84rem; overflow-wrap: break-word; }
 .note { color: var(--soft); border-left: 3px solid var(--rule); padding-left: .9rem; margin: 1rem 0; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: 1rem 0; padding: .8rem; background: var(--card); border: 1px solid var(--rule);
-  border-radius: 10px; flex: 1 1 26rem; max-width: 46rem; min-width: 0; }
+  border-radius: 10px; flex: 1 1 26rem; min-width: 0; }
+.row > figure { max-width: 56rem; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; }
 svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; margin: 1rem 0; background: var(--card); border: 1px solid var(--rule);
@@ -38,10 +39,12 @@ svg { display: block; width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .88rem; width: 100%; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding: .6rem .8rem; }
 caption span { display: block; position: sticky; left: .8rem; max-width: min(100%, calc(100vw - 5rem)); }
-th, td { padding: .3rem .55rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
+th, td { padding: .3rem .5rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
 thead th { border-top: 0; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .n { text-align: right; }
 td small { display: block; font-size: .78rem; font-weight: 400; color: var(--soft); }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--card); }
+tr.strong td:first-child { background: var(--strong); }
 td.best { font-weight: 700; } td.faint { color: var(--soft); font-style: italic; }
 tr.strong td { background: var(--strong); }
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--s0); }
@@ -53,9 +56,10 @@ svg .spread { stroke: var(--text); stroke-width: 1.5; }
 svg .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; } svg .dashes { stroke-dasharray: 7 5; } svg .pale { fill-opacity: .45; }
 svg .dot { stroke: var(--card); stroke-width: 1; }
 @media (max-width: 700px) {
-  /* Charts keep the size of their letters (at least 12 px) and are pushed sideways instead. */
-  figure { overflow-x: auto; flex-basis: 100%; } figure svg { width: 620px; max-width: none; }
-  figcaption { position: sticky; left: 0; max-width: calc(100vw - 5rem); }
+  /* Charts fit the window; their letters grow in the picture, so that they stay legible in it. */
+  main { padding-inline: .7rem; } figure { flex-basis: 100%; padding: .4rem; }
+  svg text { font-size: 16px; } svg .title { font-size: 18px; }
+  th, td { padding-inline: .35rem; }
 }
 @media print { figure, .scroll { break-inside: avoid; } }
 )";

@@ -12,8 +12,9 @@ namespace loopspec {
 namespace {
 
 constexpr double kLeft = 66, kRight = 16, kTop = 36, kBottom = 50;
-constexpr double kLegendRow = 20;      // height of one row of the legend
-constexpr double kLegendLetter = 7.4;  // width of a letter, about
+constexpr double kLegendRow = 20;  // height of one row of the legend
+constexpr double kLegendLetter =
+    9.2;  // width of a letter, about, in a narrow window, where they are larger
 
 // A number as an axis shows it: no more digits than it needs.
 std::string Label(double value) {

@@ -86,7 +86,7 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
   end = std::min(end, last);
   if (begin >= end) Fail("{}: no steps from {} to {}, the trace has {}", what, begin, end, last);
   const int recurrence = TraceRecurrence(trace, what);
-  constexpr int kRow = 26, kLeft = 120, kTop = 40;
+  constexpr int kRow = 26, kLeft = 120, kTop = 84;
   // A token's R recurrences are as wide for every R, down to what can be seen.
   const int cell = std::clamp(184 / recurrence, 6, 46);
   const bool numbered = cell >= 16;     // there is room for the depth in a box
@@ -95,12 +95,13 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
   int row = 0;
   for (const auto& [number, life] : lives) {
     const int64_t died = std::min(life.died, last);
-    if (died <= begin || life.born >= end) continue;
+    if (died <= begin || life.born >= end || life.depth_at.empty()) continue;
     const int y = kTop + row++ * kRow;
     const auto x = [&](int64_t step) { return kLeft + static_cast<int>(step - begin) * cell; };
-    body +=
-        fmt::format("<text x=\"{}\" y=\"{}\" class=\"name p{}\">{}</text>\n",
-                    std::max(kLeft, x(life.born)) - 6, y + 17, life.proposal, Escape(life.text));
+    body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"name p{}\">{}</text>\n",
+                        std::max(kLeft, x(life.born)) - 6, y + 17,
+                        number == lives.begin()->first ? "prompt" : std::to_string(life.proposal),
+                        Escape(life.text));
     for (int64_t step = std::max(begin, life.born); step < std::min(end, died); ++step) {
       const auto at = life.depth_at.find(step);
       if (at == life.depth_at.end()) continue;  // it waited
@@ -109,9 +110,10 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
       body += fmt::format(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{}\" class=\"{}\"/>\n",
           x(step) + 1, y, cell - 2, kRow - 4, numbered ? 4 : 1,
-          life.pruned ? "pruned"
-          : final     ? "final"
-                      : "live");
+          life.pruned                      ? "pruned"
+          : final                          ? "final"
+          : number == lives.begin()->first ? "live start"
+                                           : fmt::format("live o{}", std::min(life.proposal, 4)));
       if (numbered)
         body += fmt::format("<text x=\"{}\" y=\"{}\" class=\"depth\">{}</text>\n", x(step) + 5,
                             y + 10, depth);
@@ -128,24 +130,42 @@ std::string DrawTrace(const Json& trace, int64_t begin, int64_t end, const std::
   const int height = kTop + row * kRow + 30;
   std::string axis;
   for (int64_t step = begin; step < end; step += every) {
-    axis += fmt::format("<text x=\"{}\" y=\"28\" class=\"axis\">{}</text>\n",
+    axis += fmt::format("<text x=\"{}\" y=\"72\" class=\"axis\">{}</text>\n",
                         kLeft + static_cast<int>(step - begin) * cell + cell / 2, step + 1);
   }
+  // The colours of the server's page (src/serve/page/style.css), by where a token came from.
+  constexpr const char* kStyle =
+      ".live{fill:#dbe7fd;stroke:#2563eb}.o2{fill:#d6f0f1;stroke:#0b8a94}.o3{fill:#dcf1de;stroke:#"
+      "2f8f3a}"
+      ".o4{fill:#eef0d3;stroke:#75811a}.o0{fill:#fbe1e4;stroke:#d43b4f}"
+      ".final{fill:#ffffff;stroke:#1a1b22;stroke-width:2}.start{fill:#eceef4;stroke:#5c6072}."
+      "pruned{fill:#f3f3f7;stroke:#d1d5db}"
+      ".depth{font-size:8px;fill:#5c6072}.axis{text-anchor:middle;fill:#5c6072}"
+      ".name{text-anchor:end;fill:#1a1b22}.p0{font-weight:bold;fill:#d43b4f}.p1{fill:#2563eb}"
+      ".p2{fill:#0b8a94}.p3{fill:#2f8f3a}.p4{fill:#75811a}"
+      ".draft{text-anchor:middle;fill:#5c6072}.accept{text-anchor:middle;fill:#1a1b22;font-weight:"
+      "bold}"
+      ".fallback{text-anchor:middle;fill:#d43b4f;font-weight:bold}.says{fill:#5c6072}";
+  const std::string legend = fmt::format(
+      "<text x=\"8\" y=\"16\" font-size=\"13\" font-weight=\"bold\" fill=\"#1a1b22\">How the "
+      "tokens were "
+      "computed: time runs to the right, one column per recurrence, of which a token needs "
+      "{}</text>\n"
+      "<text x=\"8\" y=\"33\" class=\"says\">Each row is a token. Its name has the colour of the "
+      "draft that "
+      "began it: blue the first, teal the second, red none (known only after all "
+      "recurrences).</text>\n"
+      "<text x=\"8\" y=\"49\" class=\"says\">A box is a recurrence with its depth; a word in it is "
+      "the next token "
+      "that was drafted there. The framed box checks: black, a draft was right; red, none was. "
+      "Grey rows "
+      "were wrong drafts.</text>\n",
+      recurrence);
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-      "font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<style>.live{{fill:#dbeafe;stroke:#60a5fa}}.final{{fill:#bbf7d0;stroke:#22c55e}}.pruned{{"
-      "fill:#f3f4f6;stroke:#d1d5db}}"
-      ".depth{{font-size:8px;fill:#6b7280}}.axis{{text-anchor:middle;fill:#6b7280}}.name{{text-"
-      "anchor:end;fill:#111}}"
-      ".p2{{fill:#b45309}}.p0{{font-weight:bold}}.draft{{text-anchor:middle;fill:#1d4ed8}}"
-      ".accept{{text-anchor:middle;fill:#15803d;font-weight:bold}}.fallback{{text-anchor:middle;"
-      "fill:#dc2626;font-weight:bold}}</style>\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"8\" y=\"14\" fill=\"#111\">LoopSpec, R = {}: one row per branch, one box per "
-      "recurrence; blue drafts, green accepted, red restart, grey pruned</text>\n"
-      "{}{}</svg>\n",
-      width, height, recurrence, axis, body);
+      "font-family=\"sans-serif\" font-size=\"11\">\n<style>{}</style>\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}{}{}</svg>\n",
+      std::max(width, 900), height, kStyle, legend, axis, body);
 }
 
 namespace {
