@@ -1,11 +1,13 @@
 // loopspec inspect: what a checkpoint is, before anything runs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <ctime>
 
 #include "base/json.h"
 #include "decode/depths.h"
 #include "engine/load/generation_defaults.h"
 #include "engine/load/model_path.h"
+#include "engine/load/step_cost.h"
 #include "hub/pull.h"
 #include "kv/planes.h"
 #include "tools/commands.h"
@@ -57,6 +59,22 @@ OrderedJson SamplingJson(const GenerationDefaults& defaults) {
 }
 
 // The default depths for greedy and for sampled text, and whether they were measured.
+// "2026-11-18, today" or "2026-10-01, 48 days ago"; where, and how sure.
+std::string CostOriginText(const StepCostOrigin& cost) {
+  std::tm then{};
+  std::string age = "at an unknown date";
+  if (strptime(cost.date.c_str(), "%Y-%m-%d", &then) != nullptr) {
+    const auto days = static_cast<int64_t>(std::time(nullptr) - timegm(&then)) / 86400;
+    age = fmt::format("{}, {}", cost.date,
+                      days < 1 ? "today" : fmt::format("{} day{} ago", days, days == 1 ? "" : "s"));
+  }
+  return fmt::format(
+      "measured {} on {} ({}{}), two measurements {:.2f} apart{}", age, cost.device, cost.chip,
+      cost.threads > 0 ? fmt::format(", {} thread{}", cost.threads, cost.threads == 1 ? "" : "s")
+                       : "",
+      cost.spread, cost.steady() ? "" : ": the machine was busy, the next start measures again");
+}
+
 std::string DepthsText(const ModelSpec& spec, const ChosenDepths& chosen) {
   if (spec.recurrence < 2) return "none (R = 1)";
   const bool untrained = spec.draft_depths && spec.draft_depths->empty();
@@ -222,6 +240,7 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
   }
   if (chosen.file) row("", "from " + chosen.file->string());
   if (!chosen.note.empty()) row("", chosen.note);
+  for (const StepCostOrigin& cost : KeptStepCosts(spec)) row("step costs", CostOriginText(cost));
   row("sampling by default", SamplingText(defaults));
   for (const auto& depth : {depths}) {
     if (depth.size() == 2 && depth[1] % depth[0] == 0 && spec.recurrence % depth[0] == 0) {

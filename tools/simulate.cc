@@ -33,6 +33,7 @@ struct SimulateOptions {
 // What is read, of whom, and how long it takes.
 struct Costs {
   std::string name;
+  std::string assumed;  // about the time of a step, in words
   int recurrence = 4;
   ReadBytes bytes;
   StepCost step;
@@ -64,6 +65,10 @@ std::vector<double> ParseShares(const std::string& text, const char* option) {
 Costs NamedCosts(const SimulateOptions& options) {
   Costs costs;
   costs.name = options.cost;
+  costs.assumed = fmt::format(
+      "every step reads at {:g} TB/s (--bandwidth), and nothing else takes "
+      "time",
+      options.bandwidth);
   if (options.cost == "ouro-1.4b") {
     costs.bytes = {2.47e9, 0, 0.20e9, 196.6e3};
   } else if (options.cost == "raven-llama") {
@@ -89,9 +94,20 @@ Costs MeasuredCosts(const SimulateOptions& options) {
   const Model model = LoadModel(engine);
   engine.kv_positions = std::clamp<int64_t>(options.context, 1024, model.spec.max_positions);
   const auto backend = MakeBackend(model, engine, options.model.ChooseDepths(model).depths);
-  return {fmt::format("{} on {} ({})", options.model.model, backend->device(), backend->chip()),
-          model.spec.recurrence, BytesOf(model, backend->options().compute),
-          LoadStepCost(*backend)};
+  const StepCost cost = LoadStepCost(*backend);
+  std::string when;
+  for (const StepCostOrigin& kept : KeptStepCosts(model.spec)) {
+    if (kept.chip == backend->chip() && kept.device == backend->device() && when.empty())
+      when = fmt::format(", measured {}{}", kept.date, kept.steady() ? "" : " on a busy machine");
+  }
+  Costs costs;
+  costs.name =
+      fmt::format("{} on {} ({})", options.model.model, backend->device(), backend->chip());
+  costs.recurrence = model.spec.recurrence;
+  costs.bytes = BytesOf(model, backend->options().compute);
+  costs.step = cost;
+  costs.assumed = "every step takes what one took when it was timed here" + when;
+  return costs;
 }
 
 SimulationRequest MakeRequest(const SimulateOptions& options, const Costs& costs) {
@@ -143,6 +159,7 @@ void RunSimulate(const SimulateOptions& options) {
   if (options.json) {
     const OrderedJson out = {
         {"cost", costs.name},
+        {"assumed", costs.assumed},
         {"recurrence", request.recurrence},
         {"depths", request.depths},
         {"rates", request.assumed.rates},
@@ -177,6 +194,7 @@ void RunSimulate(const SimulateOptions& options) {
   row("accepted, gate open",
       fmt::format("{}; {:g}", fmt::join(request.assumed.rates, " / "), request.assumed.gate));
   row("context", fmt::format("{} positions", request.context));
+  row("assumed", costs.assumed);
   row("tokens per pass", fmt::format("{:.2f}", result.tokens_per_pass));
   row("rows of a step", fmt::format("{:.1f} on average, groups of {}", result.rows, result.group));
   row("read per token",

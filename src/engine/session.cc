@@ -70,6 +70,8 @@ SchedulerOptions Session::scheduler_options() {
   scheduler.prefill_chunk = options_.prefill_chunk;
   scheduler.cache_bytes = options_.cache_bytes;
   scheduler.cost = cost_ ? *cost_ : LoadStepCost(*backend_);
+  // Perhaps they were measured beside another program: the next start measures again.
+  if (!cost_) scheduler.on_wrong_cost = [this] { ForgetStepCost(*backend_); };
   if (loaded_->has_tokenizer()) scheduler.tokenizer = &loaded_->tokenizer();
   return scheduler;
 }

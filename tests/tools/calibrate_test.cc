@@ -401,6 +401,22 @@ TEST(Calibrate, Refusals) {
                 {"--prompt-tokens", "1000000 tokens"});
 }
 
+TEST(Simulate, SaysWhatIsAssumed) {
+  const RunResult named = Call({"simulate", "--cost", "ouro-1.4b"});
+  EXPECT_NE(named.out.find("every step reads at 4 TB/s (--bandwidth)"), std::string::npos)
+      << named.out;
+  const Scratch scratch;
+  RunOptions cached;
+  cached.environment = {{"XDG_CACHE_HOME", scratch.path().string()}};
+  const RunResult measured = Call({"simulate", "-m", OuroDemo(), "--threads", "1"}, cached);
+  EXPECT_NE(measured.out.find("timed here, measured 20"), std::string::npos) << measured.out;
+  // inspect shows how old they are, and how sure.
+  const RunResult inspected = Call({"inspect", OuroDemo()}, cached);
+  EXPECT_NE(inspected.out.find(", today on cpu ("), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.out.find(", 1 thread), two measurements "), std::string::npos)
+      << inspected.out;
+}
+
 TEST(Simulate, PredictsFromRates) {
   const Json json = Call({"simulate", "--cost", "raven-llama", "--depths", "2,8", "--rates",
                           "0.92,0.075", "--gate", "0.2", "--group", "1", "--json"})

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <vector>
@@ -18,10 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 5;  // of the file and of what is measured
+constexpr int kVersion = 6;  // of the file and of what is measured
 constexpr int kMostTimes = 30;
 constexpr double kSecondsEach = 0.008;
 constexpr int kSweeps = 3;
+constexpr int kMostMeasurements = 4;      // until two agree
+constexpr int64_t kStepsToTell = 500;     // before they may speak against a measurement
+constexpr double kOtherProportion = 1.5;  // what they then must differ by
 
 // Steps of `rows` rows, each with a cell of its own, at position `context` of one sequence.
 class Probe {
@@ -111,7 +115,7 @@ void BoundByFirstRow(StepCost& cost) {
   cost.readout_row = std::min(cost.readout_row, cost.readout);
 }
 
-StepCost MeasureStepCost(Backend& backend, double seconds) {
+StepCost MeasureStepCost(Backend& backend, double seconds, const std::function<void()>& between) {
   Probe probe(backend);
   StepCost cost;
   Timer timer;
@@ -127,6 +131,7 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
       const int rows = StepCost::kRows[i];
       const bool enough = i >= 5 && timer.Seconds() > seconds;
       if (rows > backend.options().cells || enough) break;
+      if (between) between();
       const double taken = probe.Seconds(rows, depth, 0);
       cost.recurrence[i] = sweep == 0 ? taken : std::min(cost.recurrence[i], taken);
       measured = std::max(measured, i + 1);
@@ -151,7 +156,10 @@ StepCost MeasureStepCost(Backend& backend, double seconds) {
   };
   const auto fastest = [&](int rows, int at, int readout) {
     double best = 1e9;
-    for (int i = 0; i < kSweeps; ++i) best = std::min(best, probe.Seconds(rows, at, 0, readout));
+    for (int i = 0; i < kSweeps; ++i) {
+      if (between) between();
+      best = std::min(best, probe.Seconds(rows, at, 0, readout));
+    }
     return best;
   };
   cost.readout = beyond(fastest(1, recurrence - 1, readouts - 1), 1);
@@ -184,8 +192,26 @@ double CostSpread(const StepCost& a, const StepCost& b) {
   return spread;
 }
 
-std::string StepCostText(const StepCost& cost) {
+StepCost Fastest(const StepCost& a, const StepCost& b) {
+  StepCost out = a;
+  for (size_t i = 0; i < out.recurrence.size(); ++i)
+    out.recurrence[i] = std::min(a.recurrence[i] + a.step, b.recurrence[i] + b.step);
+  out.step = std::min({a.step, b.step, 0.5 * out.recurrence[0]});
+  for (double& rows : out.recurrence) rows -= out.step;
+  for (const auto part : {&StepCost::plane_position, &StepCost::row_position, &StepCost::prelude,
+                          &StepCost::prelude_row, &StepCost::readout, &StepCost::readout_row})
+    out.*part = std::min(a.*part, b.*part);
+  return out;
+}
+
+std::string StepCostText(const StepCost& cost, const StepCostOrigin& origin) {
   const OrderedJson json = {{"version", kVersion},
+                            {"date", origin.date},
+                            {"device", origin.device},
+                            {"chip", origin.chip},
+                            {"threads", origin.threads},
+                            {"spread", origin.spread},
+                            {"shape", origin.shape},
                             {"recurrence_seconds", cost.recurrence},
                             {"plane_position_seconds", cost.plane_position},
                             {"row_position_seconds", cost.row_position},
@@ -226,7 +252,41 @@ std::optional<StepCost> ParseStepCost(const std::string& text) {
   }
 }
 
-std::optional<fs::path> StepCostFile(const Backend& backend) {
+namespace {
+
+// A model as far as the cost of its steps goes.
+std::string ShapeOf(const ModelSpec& s) {
+  return fmt::format("{} h{} q{} kv{} ff{} v{} p{} b{} c{} r{}", s.weight_type, s.hidden,
+                     s.q_size(), s.kv_size(), s.ff, s.vocab, s.prelude_layers, s.core_layers,
+                     s.coda_layers, s.recurrence);
+}
+
+std::optional<StepCostOrigin> ParseOrigin(const std::string& text) {
+  try {
+    const Json json = ParseJson(text, "step costs");
+    if (FindInt(json, "version", "step costs", 0, INT32_MAX) != kVersion) return std::nullopt;
+    StepCostOrigin origin;
+    origin.date = FindString(json, "date", "step costs").value_or("");
+    origin.device = FindString(json, "device", "step costs").value_or("");
+    origin.chip = FindString(json, "chip", "step costs").value_or("");
+    origin.shape = FindString(json, "shape", "step costs").value_or("");
+    origin.threads =
+        static_cast<int>(FindInt(json, "threads", "step costs", 0, 1 << 20).value_or(0));
+    origin.spread = FindNumber(json, "spread", "step costs").value_or(1);
+    return origin;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string TodaysDate() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+std::optional<fs::path> CacheFolder() {
   const auto environment = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
@@ -235,16 +295,46 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
   if (folder.empty() && !environment("HOME").empty())
     folder = fs::path(environment("HOME")) / ".cache";
   if (folder.empty()) return std::nullopt;
-  const ModelSpec& s = backend.spec();
-  const std::string key = fmt::format(
-      "{} {} {} {} {} {} {} h{} q{} kv{} ff{} v{} p{} b{} c{} r{}", kVersion, backend.device(),
-      backend.chip(), backend.options().threads, static_cast<int>(backend.options().compute),
-      static_cast<int>(backend.options().kv_type), s.weight_type, s.hidden, s.q_size(), s.kv_size(),
-      s.ff, s.vocab, s.prelude_layers, s.core_layers, s.coda_layers, s.recurrence);
-  return folder / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
+  return folder / "loopspec";
 }
 
-void SaveStepCost(const Backend& backend, const StepCost& cost) {
+}  // namespace
+
+std::optional<fs::path> StepCostFile(const Backend& backend) {
+  const auto folder = CacheFolder();
+  if (!folder) return std::nullopt;
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {}", kVersion, backend.device(), backend.chip(),
+                  backend.options().threads, static_cast<int>(backend.options().compute),
+                  static_cast<int>(backend.options().kv_type), ShapeOf(backend.spec()));
+  return *folder / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
+}
+
+std::vector<StepCostOrigin> KeptStepCosts(const ModelSpec& spec) {
+  std::vector<StepCostOrigin> kept;
+  const auto folder = CacheFolder();
+  std::error_code error;
+  if (!folder || !fs::is_directory(*folder, error)) return kept;
+  for (const auto& entry : fs::directory_iterator(*folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-cost-") || !name.ends_with(".json")) continue;
+    try {
+      const auto origin = ParseOrigin(ReadFile(entry.path()));
+      if (origin && origin->shape == ShapeOf(spec)) kept.push_back(*origin);
+    } catch (const Error&) {
+      // As if it were not there.
+    }
+  }
+  std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.date > b.date; });
+  return kept;
+}
+
+void ForgetStepCost(const Backend& backend) {
+  std::error_code error;
+  if (const auto file = StepCostFile(backend)) fs::remove(*file, error);
+}
+
+void SaveStepCost(const Backend& backend, const StepCost& cost, double spread) {
   const auto file = StepCostFile(backend);
   if (!file) return;
   std::error_code error;
@@ -252,7 +342,11 @@ void SaveStepCost(const Backend& backend, const StepCost& cost) {
   // Written aside and renamed: a reader sees a whole file or none.
   const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
   std::ofstream out(aside);
-  if (out << StepCostText(cost)) {
+  const bool cpu = backend.device() == "cpu";
+  const StepCostOrigin origin = {TodaysDate(),   backend.device(),
+                                 backend.chip(), cpu ? backend.options().threads : 0,
+                                 spread,         ShapeOf(backend.spec())};
+  if (out << StepCostText(cost, origin)) {
     out.close();
     fs::rename(aside, *file, error);
   }
@@ -261,17 +355,39 @@ void SaveStepCost(const Backend& backend, const StepCost& cost) {
 
 StepCost LoadStepCost(Backend& backend) {
   const auto file = StepCostFile(backend);
+  if (!file) return MeasureStepCost(backend);  // nothing stays that would have to be right
   std::error_code error;
-  if (file && fs::is_regular_file(*file, error)) {
+  std::optional<StepCost> kept;
+  if (fs::is_regular_file(*file, error)) {
     try {
-      if (auto cost = ParseStepCost(ReadFile(*file))) return *cost;
+      const std::string text = ReadFile(*file);
+      kept = ParseStepCost(text);
+      const auto origin = ParseOrigin(text);
+      if (kept && origin && origin->steady()) return *kept;
     } catch (const Error&) {
       // As if it were not there.
     }
   }
-  const StepCost cost = MeasureStepCost(backend);
-  SaveStepCost(backend, cost);
+  // One more where there was no agreement before, else until two agree.
+  StepCost cost = kept ? *kept : MeasureStepCost(backend);
+  double spread = 1;
+  for (int i = 1; i < (kept ? 2 : kMostMeasurements); ++i) {
+    const StepCost again = MeasureStepCost(backend);
+    spread = CostSpread(cost, again);
+    cost = Fastest(cost, again);
+    if (spread <= kSteadySpread) break;
+  }
+  SaveStepCost(backend, cost, spread);
   return cost;
+}
+
+bool StepCostTracker::Disagrees() const {
+  if (observed_ < kStepsToTell) return false;
+  for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
+    const double ratio = cost_.recurrence[i] / measured_.recurrence[i];
+    if (ratio > kOtherProportion || ratio < 1 / kOtherProportion) return true;
+  }
+  return false;
 }
 
 void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {
@@ -283,6 +399,7 @@ void StepCostTracker::Observe(int rows, int planes, int64_t context, double seco
                                    .plane_positions = planes * positions})
                               .recur;
   if (!(seconds > 0) || !(expected > 0)) return;
+  ++observed_;
   const double ratio = seconds / expected;
   if (pace_ == 0) pace_ = ratio;
   // One step says little: it may have been interrupted.

@@ -24,6 +24,7 @@ class DecodeStep {
 
   const StepPlan& plan() const { return plan_; }
   const StepCost& cost() const { return cost_.cost(); }  // follows what steps take
+  bool costs_disagree() const { return cost_.Disagrees(); }
 
  private:
   void ChooseRows();

@@ -60,6 +60,7 @@ Scheduler::~Scheduler() {
   TakeIn();
   if (prefill_.sequence() != nullptr) FinishChunk();
   for (auto& sequence : sequences_) End(*sequence, FinishReason::kCancelled);
+  if (options_.on_wrong_cost && step_.costs_disagree()) options_.on_wrong_cost();
 }
 
 void Scheduler::Start() {

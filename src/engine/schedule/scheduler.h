@@ -24,6 +24,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -56,6 +57,8 @@ struct SchedulerOptions {
   int prefill_chunk = 0;     // positions; 0: what the backend prefers
   int64_t cache_bytes = -1;  // see KvPages
   StepCost cost;             // of the backend's steps; without it rows are taken as free
+  // Called at the end where steps have shown other proportions between row counts than `cost` has.
+  std::function<void()> on_wrong_cost = {};
   const Tokenizer* tokenizer = nullptr;  // makes text of tokens; null: ids alone
   // See schedule.h. Tests that count steps leave out what goes by time.
   size_t first_tokens = 32;  // of an answer, beside which chunks of long prompts hold back

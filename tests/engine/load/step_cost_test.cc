@@ -36,6 +36,49 @@ TEST(StepCost, AnotherRowCostsNoMoreThanTheFirst) {
   EXPECT_EQ(cost.recurrence[3], Costs().recurrence[3]);
 }
 
+// Whatever else ran only ever added to a time.
+TEST(StepCost, TheFastestOfTwoMeasurements) {
+  StepCost one = Costs(), other = Costs();
+  one.recurrence[2] = 5;
+  other.recurrence[4] = 9;
+  other.readout = one.readout = 0.3;
+  one.readout = 0.2;
+  const StepCost best = Fastest(one, other);
+  EXPECT_EQ(best.recurrence, Costs().recurrence);
+  EXPECT_EQ(best.readout, 0.2);
+}
+
+TEST(StepCost, IsKeptWithItsOrigin) {
+  StepCostOrigin origin = {"2026-11-18", "cpu", "Some Chip", 2, 1.04, "BF16 h4"};
+  EXPECT_TRUE(origin.steady());
+  const std::string text = StepCostText(Costs(), origin);
+  for (const char* part : {"2026-11-18", "Some Chip", "\"threads\": 2", "\"spread\": 1.04"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  ASSERT_TRUE(ParseStepCost(text).has_value());
+  EXPECT_EQ(ParseStepCost(text)->recurrence, Costs().recurrence);
+  origin.spread = 1.3;
+  EXPECT_FALSE(origin.steady());
+}
+
+// Costs of a moment when many rows looked dear: real steps speak against them, in time.
+TEST(StepCostTracker, SaysWhenStepsDisagree) {
+  StepCostTracker tracker(Costs());
+  for (int i = 0; i < 400; ++i) {
+    tracker.Observe(1, 1, 0, 1.0);
+    tracker.Observe(8, 8, 0, 3.0);
+    if (i < 200) {
+      EXPECT_FALSE(tracker.Disagrees());
+    }
+  }
+  EXPECT_TRUE(tracker.Disagrees());
+  StepCostTracker steady(Costs());
+  for (int i = 0; i < 2000; ++i) {
+    steady.Observe(1, 1, 0, 4.0);  // a slow machine is no other proportion
+    steady.Observe(8, 8, 0, 6.0);
+  }
+  EXPECT_FALSE(steady.Disagrees());
+}
+
 TEST(StepCostTracker, ASlowMachineChangesNoProportion) {
   StepCostTracker tracker(Costs());
   for (int i = 0; i < 1000; ++i) tracker.Observe(1, 1, 0, 50.0);
