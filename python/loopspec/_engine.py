@@ -662,7 +662,8 @@ class Engine:
         positions: to look at, prompts and answers together. max_tokens: of each answer.
         proposals: depths in a set at most. measure: sets that are timed, `repeat` times over `measure_prompts` prompts.
         save: engines that are loaded from now on use the depths; this one keeps its own.
-        force: keep what was found even where the machine was busy, which else is a RuntimeError.
+        force: use what was found even where the machine was busy. Else the result says so (`busy`) and is kept beside the place
+            of the calibration; a second run that comes to the same choice is used.
 
         Nothing else should run meanwhile, on this engine or on the machine.
         """
@@ -696,13 +697,12 @@ class Engine:
         finally:
             if bar is not None:
                 bar.close()
-        busy = result.spread > _core.steady_spread and not force
-        if save and busy:
-            raise RuntimeError(
-                f"the machine was busy: the same work took {result.spread:.2f} times as long at one time as at another, "
-                f"expected {_core.steady_spread:g} at most, so nothing was written (force=True keeps these figures all the same)")
+        choices = {view: result.chosen(view) for view in dict.fromkeys(views)}
+        used = save and (force or not result.busy or _is_confirmed(result, choices))
+        if save and not used:
+            _keep_pending(result, choices)
         return Calibration(depths=result.chosen("greedy"), sampled_depths=result.chosen("sampling"), spread=result.spread,
-                           path=_write_calibration(result) if save else None, data=json.loads(result.json("")),
+                           busy=result.busy, path=_write_calibration(result) if used else None, data=json.loads(result.json("")),
                            text=result.text, page=result.page)
 
     # ---- The end ----
@@ -797,6 +797,34 @@ def _pull(name: str) -> None:
             bar.close()
 
 
+def _pending(place: str) -> str:
+    """Where a calibration of a busy machine is kept, as `loopspec calibrate` keeps it."""
+    return os.path.join(os.path.dirname(place), "loopspec-calibration.pending.json")
+
+
+def _is_confirmed(result: _core.CalibrationResult, choices: dict[str, Any]) -> bool:
+    """Whether an earlier run chose the same."""
+    for place in result.places:
+        try:
+            with open(_pending(place), encoding="utf-8") as file:
+                if json.load(file).get("choices") == choices:
+                    return True
+        except (OSError, ValueError, AttributeError):
+            continue
+    return False
+
+
+def _keep_pending(result: _core.CalibrationResult, choices: dict[str, Any]) -> None:
+    for place in result.places:
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with open(_pending(place), "w", encoding="utf-8") as file:
+                json.dump({"choices": choices, "calibration": json.loads(result.json(""))}, file, indent=1)
+            return
+        except OSError:
+            continue
+
+
 def _write_calibration(result: _core.CalibrationResult) -> str:
     """Into the first place where decoding finds it and that can be written to."""
     failed = "there is no place for it"
@@ -816,5 +844,8 @@ def _write_calibration(result: _core.CalibrationResult) -> str:
             failed = str(error)
             continue
         result.save_step_cost()
+        for other in result.places:
+            if os.path.isfile(_pending(other)):
+                os.unlink(_pending(other))
         return place
     raise OSError(f"the calibration cannot be kept: {failed}")

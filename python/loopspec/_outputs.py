@@ -190,7 +190,8 @@ class Calibration:
 
     depths: the best depths for greedy text; sampled_depths: for sampled text. Empty: drafts do not pay here, n-gram
         guesses alone decode. None: that view was not looked at.
-    spread: how much longer the same work took at one time than at another; above 1.1 the machine was busy.
+    spread: how much longer the same work took at one time than at another.
+    busy: noise could have made the choice: it is used only with force=True, or when a second run comes to the same.
     path: the file that decoding reads from now on; None: nothing was written.
     data: all that was found, as the file has it.
     text: the tables. page: the charts, a page of HTML.
@@ -199,6 +200,7 @@ class Calibration:
     depths: list[int] | None
     sampled_depths: list[int] | None
     spread: float
+    busy: bool
     path: str | None
     data: dict[str, Any] = dataclasses.field(repr=False)
     text: str = dataclasses.field(repr=False)

@@ -46,6 +46,10 @@ struct CalibrationResult {
     for (const CalibrationReport& report : reports) most = std::max(most, report.spread);
     return most;
   }
+  bool busy() const {
+    return std::any_of(reports.begin(), reports.end(),
+                       [](const CalibrationReport& report) { return report.busy(); });
+  }
   // The file's content; `old`: what stands there.
   std::string Json(const std::string& old) const {
     return CalibrationJson(reports, loaded->model(), old).dump(1) + "\n";
@@ -223,6 +227,7 @@ std::unique_ptr<CalibrationResult> Run(
 void BindCalibration(nb::module_& module) {
   nb::class_<CalibrationResult>(module, "CalibrationResult")
       .def_prop_ro("spread", &CalibrationResult::spread)
+      .def_prop_ro("busy", &CalibrationResult::busy)
       .def_prop_ro("places", &CalibrationResult::Places)
       .def_prop_ro("text", &CalibrationResult::Text)
       .def_prop_ro("page",
@@ -232,7 +237,6 @@ void BindCalibration(nb::module_& module) {
       .def("save_step_cost", [](const CalibrationResult& self) {
         SaveStepCost(*self.backend, self.reports[0].step_cost);
       });
-  module.attr("steady_spread") = kSteadySpread;
   module.def("calibrate", &Run, "engine"_a, nb::kw_only(), "prompts"_a, "views"_a, "sampling"_a,
              "positions"_a, "max_tokens"_a, "proposals"_a, "measure"_a, "measure_prompts"_a,
              "repeat"_a, "seed"_a, "date"_a, "version"_a, "command"_a, "name"_a,

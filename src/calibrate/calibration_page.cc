@@ -241,11 +241,11 @@ void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
           ? fmt::format("the fastest of those measured: {:.1f} tokens/s", measured->median())
           : fmt::format("predicted {:.1f} tokens/s, {:.2f}x autoregressive; nothing was measured",
                         report.chosen().tokens_per_second, report.chosen().speedup)));
-  if (report.spread > kSteadySpread) {
-    page.AddParagraph(fmt::format(
-        "The machine was busy: the same work took up to {:.2f} times as long at one time as at "
-        "another. Speeds on this page cannot be trusted.",
-        report.spread));
+  if (report.busy()) {
+    page.AddParagraph(
+        fmt::format("The machine was busy: the same work took up to {:.2f} times as long at one "
+                    "time as at another, and another set may be the fastest.",
+                    report.spread));
   }
   page.AddNote(
       "Accepted: tokens that come from the first, second, third proposal. Tokens per pass: for as "

@@ -69,6 +69,7 @@ OrderedJson DeviceJson(const CalibrationReport& report) {
                       {"envelope", EnvelopeJson(report)},
                       {"bandwidth", report.request.bandwidth},
                       {"spread", report.spread},
+                      {"settled", report.settled},
                       {"autoregressive", PredictionJson(report.autoregressive)},
                       {"predicted", predictions},
                       {"measured", measured}};

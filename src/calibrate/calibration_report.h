@@ -9,6 +9,7 @@
 #include "base/json_fwd.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/exit_gate.h"
+#include "engine/load/step_cost.h"
 #include "model/model.h"
 
 namespace loopspec {
@@ -49,6 +50,10 @@ struct CalibrationReport {
   // How much longer the same work took at one time than at another: on a busy machine timings say
   // little. 1: it never did.
   double spread = 1;
+  // The repeats tell the chosen depths from all others, or show that they are as good.
+  bool settled = true;
+  // Noise could have changed the choice. Without timings the spread of the costs says so.
+  bool busy() const { return measured.empty() ? spread > kSteadySpread : !settled; }
 
   const Prediction& chosen() const { return *Find(chosen_depths); }
   const Prediction* Find(const std::vector<int>& depths) const;

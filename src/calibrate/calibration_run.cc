@@ -1,6 +1,7 @@
 #include "calibrate/calibration_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -12,7 +13,9 @@
 namespace loopspec {
 namespace {
 
-constexpr double kAsFast = 0.97;  // within the error of a prediction, and of most timings
+constexpr double kAsFast = 0.97;      // within the error of a prediction, and of most timings
+constexpr double kGoodEnough = 0.06;  // what a choice may be slower than the best, as a logarithm
+constexpr int kMostRepeats = 4;       // times as many as asked for, where they do not agree
 
 void StopIfInterrupted(const CalibrationHooks& hooks) {
   if (hooks.interrupted()) Fail("interrupted: nothing was written");
@@ -91,12 +94,14 @@ std::vector<CalibrationText> WriteTexts(const CalibrationOptions& options,
 
 // What the model's exit gate says about the texts, as far as the device shows it.
 std::optional<ExitReport> ExitGateOf(const Model& model, const std::vector<CalibrationText>& texts,
-                                     Backend& backend) {
+                                     Backend& backend, const CalibrationHooks& hooks) {
   const std::optional<ExitGate> gate = ExitGate::Of(model);
   if (!gate || backend.device() != "cpu") return std::nullopt;
   ExitReport report(backend.options().readout_depths);
-  for (const CalibrationText& text : texts)
+  for (const CalibrationText& text : texts) {
+    StopIfInterrupted(hooks);
     ReadExitGate(backend, *gate, text.tokens, static_cast<size_t>(text.first), report);
+  }
   return report;
 }
 
@@ -116,6 +121,7 @@ DepthProfile Profile(const CalibrationOptions& options, const std::vector<Calibr
   for (const CalibrationText& text : texts) total += looked_at(text);
   for (const CalibrationText& text : texts) {
     profiler.Add(text, [&](int64_t done) {
+      StopIfInterrupted(hooks);
       hooks.progress("reading out every depth", before + done, total, "positions");
     });
     before += looked_at(text);
@@ -194,10 +200,10 @@ void Measure(const CalibrationOptions& options, const std::shared_ptr<const Load
   const size_t used =
       std::min<size_t>(prompts.size(), static_cast<size_t>(options.measure_prompts));
   const size_t ways = report.measured.size();
-  const int64_t total = static_cast<int64_t>(ways * used) * options.repeat;
+  int repeats = options.repeat;
   std::vector<double> bytes(ways), busy(ways);
   int64_t done = 0;
-  for (int repeat = 0; repeat < options.repeat; ++repeat) {
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     std::vector<double> seconds(ways), tokens(ways);
     for (size_t i = 0; i < used * ways; ++i) {
       const size_t j = i / ways;
@@ -217,11 +223,15 @@ void Measure(const CalibrationOptions& options, const std::shared_ptr<const Load
       tokens[way] += static_cast<double>(statistics.decoded_tokens);
       busy[way] += statistics.busy_seconds();
       bytes[way] += statistics.bytes_read;
-      hooks.progress("measuring", ++done, total, "runs");
+      hooks.progress("measuring", ++done, static_cast<int64_t>(ways * used) * repeats, "runs");
     }
     for (size_t way = 0; way < ways; ++way) {
       if (seconds[way] > 0) report.measured[way].rates.push_back(tokens[way] / seconds[way]);
     }
+    // More of them where those so far do not tell which set to take.
+    report.settled = ChoiceIsSettled(report.measured, ChooseFastest(report));
+    if (repeat + 1 == repeats && !report.settled && repeats < kMostRepeats * options.repeat)
+      ++repeats;
   }
   for (size_t way = 0; way < ways; ++way) {
     if (report.request.bandwidth > 0 && busy[way] > 0)
@@ -250,6 +260,28 @@ void CheckPrompt(const CalibrationOptions& options, const CalibrationPrompt& pro
     Fail("{}: a prompt of {} tokens and {} new ones make {}, the model's context is {}",
          prompt.where, prompt.tokens.size(), more, positions, spec.max_positions);
   }
+}
+
+bool ChoiceIsSettled(const std::vector<MeasuredSpeed>& measured, const std::vector<int>& chosen) {
+  const auto own = std::find_if(measured.begin(), measured.end(),
+                                [&](const MeasuredSpeed& m) { return m.depths == chosen; });
+  if (own == measured.end()) return false;
+  for (const MeasuredSpeed& other : measured) {
+    if (&other == &*own) continue;
+    const size_t n = std::min(other.rates.size(), own->rates.size());
+    if (n < 2) return false;
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double gain = std::log(other.rates[i] / own->rates[i]);
+      sum += gain;
+      squares += gain * gain;
+    }
+    const auto count = static_cast<double>(n);
+    const double mean = sum / count;
+    const double variance = std::max(0.0, squares - sum * mean) / (count - 1);
+    if (mean + 2 * std::sqrt(variance / count) > kGoodEnough) return false;
+  }
+  return true;
 }
 
 std::vector<int> ChooseFastest(const CalibrationReport& report) {
@@ -290,7 +322,8 @@ void RunCalibration(const CalibrationOptions& options,
   report.triples_thinned = options.proposals > 2 && TriplesAreThinned(model.spec.recurrence);
   report.request.bytes = BytesOf(model, backend.options().compute);
   report.request.bandwidth = backend.ReadBandwidth();
-  report.step_cost = MeasureStepCost(backend);
+  const auto stop = [&] { StopIfInterrupted(hooks); };
+  report.step_cost = MeasureStepCost(backend, kStepCostSeconds, stop);
 
   const Request request = BaseRequest(options, report.view);
   Engine engine = MakeLaboratoryEngine(loaded, shared_backend, report.step_cost,
@@ -299,7 +332,7 @@ void RunCalibration(const CalibrationOptions& options,
   const std::vector<CalibrationText> texts =
       WriteTexts(options, prompts, request, engine, pace, hooks);
   report.profile = Profile(options, texts, backend, hooks);
-  report.exit_gate = ExitGateOf(model, texts, backend);
+  report.exit_gate = ExitGateOf(model, texts, backend, hooks);
   report.texts = static_cast<int>(texts.size());
   report.request.cost = pace.Corrected();
   report.request.text_tokens =
@@ -311,8 +344,9 @@ void RunCalibration(const CalibrationOptions& options,
   Predict(options.threads, hooks, report);
   Measure(options, loaded, prompts, request, shared_backend, hooks, report);
   report.chosen_depths = ChooseFastest(report);
-  report.spread = std::max(CostSpread(report.step_cost, MeasureStepCost(backend)),
-                           LargestSpread(report.measured));
+  report.spread =
+      std::max(CostSpread(report.step_cost, MeasureStepCost(backend, kStepCostSeconds, stop)),
+               LargestSpread(report.measured));
 }
 
 }  // namespace loopspec

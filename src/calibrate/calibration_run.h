@@ -55,6 +55,11 @@ void RunCalibration(const CalibrationOptions& options,
                     const std::shared_ptr<Backend>& backend, const CalibrationHooks& hooks,
                     CalibrationReport& report);
 
+// Whether more timings could still change the choice for the worse: false while some other set may
+// be faster than `chosen` by more than 6 %, at two standard errors of the repeats. Repeats are
+// compared in pairs, since all sets ran in turn in each of them.
+bool ChoiceIsSettled(const std::vector<MeasuredSpeed>& measured, const std::vector<int>& chosen);
+
 // The set of depths to use: where sets were timed the fastest of them, autoregressive decoding
 // included, else the fastest predicted; among those within 3 % of it the one with the fewest
 // proposals, which asks least of what was assumed.

@@ -89,6 +89,11 @@ std::string SpecFigures::Verdict(const std::string& baseline_name) const {
   if (!Enough() || !(memory_allows > 0))
     return fmt::format("{} tokens are too few for a speedup, expected {} or more", tokens,
                        kLeastTokens);
+  if (!Significant())
+    return fmt::format(
+        "{:.2f}x as fast as {}, from {:.2f}x to {:.2f}x: not significant; more texts, or a machine "
+        "with nothing else to do, would tell more",
+        speedup, baseline_name, spread->low, spread->high);
   std::string text = fmt::format(
       "{:.2f}x as fast as {}; if reading memory were all that takes time it would be {:.2f}x",
       speedup, baseline_name, memory_allows);

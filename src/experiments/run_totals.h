@@ -62,6 +62,8 @@ struct SpecFigures {
 
   // Whether there are tokens enough for a speed to mean anything.
   bool Enough() const { return tokens >= kLeastTokens; }
+  // Whether the spread of the speedup leaves out 1: else it may be noise alone.
+  bool Significant() const { return !spread || spread->low > 1 || spread->high < 1; }
   // How near the speedup is to what the memory would allow, and what costs most of the rest, in one
   // sentence. `baseline_name`: what the speedup is over; empty for the baseline itself.
   std::string Verdict(const std::string& baseline_name) const;

@@ -32,6 +32,32 @@ TEST(CalibrationChoice, MeasuredSpeedsDecideOverPredictions) {
   EXPECT_EQ(ChooseFastest(report), (std::vector<int>{2, 8}));
 }
 
+// Noise matters where it could have made the choice, and nowhere else.
+TEST(CalibrationChoice, IsSettledWhenNoiseCannotChangeIt) {
+  const std::vector<int> best = {2, 8};
+  // The machine was 1.3 times as slow in one round as in another, for all sets alike.
+  EXPECT_TRUE(ChoiceIsSettled(
+      {{{}, {100, 130, 104}}, {{4, 8}, {150, 196, 155}}, {best, {200, 262, 208}}}, best));
+  // Another set was faster in one round and slower in the next: nobody knows.
+  EXPECT_FALSE(ChoiceIsSettled({{{4, 8}, {150, 240, 170}}, {best, {200, 190, 205}}}, best));
+  // As good within a few percent, again and again: either will do.
+  EXPECT_TRUE(ChoiceIsSettled(
+      {{{4, 8}, {200, 204, 199, 203, 201}}, {best, {203, 200, 202, 200, 203}}}, best));
+  // One round says nothing of noise.
+  EXPECT_FALSE(ChoiceIsSettled({{{}, {100}}, {best, {200}}}, best));
+  EXPECT_TRUE(ChoiceIsSettled({{best, {200}}}, best));
+}
+
+TEST(CalibrationChoice, TheSpreadDecidesWhereNothingWasTimed) {
+  CalibrationReport report = Report();
+  report.spread = 1.3;
+  EXPECT_TRUE(report.busy());
+  report.measured = {{{}, {100, 100}}};
+  EXPECT_FALSE(report.busy());
+  report.settled = false;
+  EXPECT_TRUE(report.busy());
+}
+
 // Where drafts do not pay on this machine none are made.
 TEST(CalibrationChoice, AutoregressiveDecodingMayBeTheFastest) {
   CalibrationReport report = Report();

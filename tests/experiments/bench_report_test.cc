@@ -105,6 +105,20 @@ TEST(BenchFigures, TheVerdictNamesItsBaseline) {
       "of the rest is lost to drafts that are not accepted");
 }
 
+// A range around 1 explains nothing: neither caches nor drafts.
+TEST(BenchFigures, NoiseIsToldAsNoise) {
+  SpecFigures f;
+  f.tokens = 1000;
+  f.speedup = 1.71;
+  f.memory_allows = 1.5;
+  f.spread = SpeedSpread{0.69, 2.99, 4};
+  EXPECT_EQ(f.Verdict("ar"),
+            "1.71x as fast as ar, from 0.69x to 2.99x: not significant; more texts, or a machine "
+            "with nothing else to do, would tell more");
+  f.spread = SpeedSpread{1.6, 1.8, 4};
+  EXPECT_NE(f.Verdict("ar").find("which caches beat"), std::string::npos);
+}
+
 TEST(BenchFigures, FewTokensHaveNoRatio) {
   BenchResult result = Sample();
   for (BenchSpec& spec : result.specs) {
@@ -117,8 +131,7 @@ TEST(BenchFigures, FewTokensHaveNoRatio) {
   EXPECT_NE(table.find("too few for a speedup"), std::string::npos) << table;
   EXPECT_EQ(table.find("1.00x"), std::string::npos) << table;
   // One line says so, and there is no column of nothing.
-  EXPECT_NE(page.find("Too few tokens for a speedup: every spec needs 200"),
-            std::string::npos);
+  EXPECT_NE(page.find("Too few tokens for a speedup: every spec needs 200"), std::string::npos);
   EXPECT_EQ(page.find(">speedup</th>"), std::string::npos);
   EXPECT_TRUE(BenchJson(result)["results"][1]["speedup"].is_null());
 }

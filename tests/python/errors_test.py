@@ -147,6 +147,7 @@ WORKS = {
     "generate": "interrupted(lambda: engine.generate(['Once upon a time'] * 400, max_tokens=900, ignore_eos=True))",
     "stream": "interrupted(lambda: list(engine.stream('Once upon a time', n=60, temperature=1, max_tokens=900, ignore_eos=True)))",
     "encode": "interrupted(lambda: [engine.encode('Once upon a time there was ' * 2_000_000) for _ in range(50)])",
+    "calibrate": "interrupted(lambda: engine.calibrate(['Once upon a time', 'Tom had a cat'] * 40, save=False, use_tqdm=False))",
     "asyncio": """
 import asyncio
 async def read():
