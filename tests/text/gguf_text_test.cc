@@ -108,12 +108,16 @@ TEST(GgufText, ByteLevelTokenizers) {
     const char* pre;
   };
   for (const Case& item :
-       {Case{kData / "real/ouro-1.4b.json", "smollm"}, Case{kData / "real/gpt2.json", "gpt-2"},
+       {Case{kData / "real/ouro-1.4b.json", "smollm"}, Case{kData / "real/ouro-1.4b.json", "gpt-2"},
         Case{kSource / "models/ouro-demo/tokenizer.json", "smollm"}}) {
     SCOPED_TRACE(item.file);
-    const Json metadata = MetadataOf(ReadJsonFile(item.file), "gpt2", item.pre);
+    Json file = ReadJsonFile(item.file);
+    // GPT-2 has no rule for digits.
+    if (item.pre == std::string("gpt-2"))
+      file["pre_tokenizer"] = Json(file.at("pre_tokenizer").at("pretokenizers").at(1));
+    const Json metadata = MetadataOf(file, "gpt2", item.pre);
     ExpectSame(Tokenizer::FromJson(GgufTokenizerJson(metadata, "x.gguf"), "x.gguf"),
-               Tokenizer::FromJson(ReadFile(item.file), item.file.string()));
+               Tokenizer::FromJson(file.dump(), item.file.string()));
   }
 }
 

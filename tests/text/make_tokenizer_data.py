@@ -19,7 +19,7 @@ import tokenizers
 import compare_tokenizers
 import synthetic_tokenizers
 
-SHIPPED = ["gpt2", "ouro-1.4b", "tinyllama"]  # MIT and Apache-2.0
+SHIPPED = ["ouro-1.4b", "tinyllama"]  # MIT and Apache-2.0
 
 
 def cases(spec, strings):

@@ -98,7 +98,7 @@ TEST(Tokenizer, GivesWhatTheLibraryGave) {
       ++cases;
     }
   }
-  EXPECT_GT(cases, 8000u);
+  EXPECT_GT(cases, 7800u);
 }
 
 // Test vectors of llama.cpp: texts, and lines of ids without special tokens.
@@ -122,8 +122,11 @@ void CheckVectors(const Tokenizer& tokenizer, const fs::path& vectors) {
   EXPECT_GT(count, 40u);
 }
 const fs::path kVectors = kSource / "tests/text/data/vectors";
+// 450 KB that say little beside Ouro's, which is a byte-level BPE too.
 TEST(TokenizerVectors, Gpt2) {
-  CheckVectors(FromFile(kData / "real/gpt2.json"), kVectors / "gpt-2");
+  const fs::path folder = kSource / "../shared/tokenizers/gpt2";
+  if (!fs::exists(folder)) GTEST_SKIP() << "no GPT-2 tokenizer in ../shared/tokenizers/gpt2";
+  CheckVectors(Tokenizer::FromFolder(folder), kVectors / "gpt-2");
 }
 TEST(TokenizerVectors, Llama2) {
   CheckVectors(FromFile(kData / "real/tinyllama.json"), kVectors / "llama-spm");
@@ -165,7 +168,7 @@ TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
 TEST(Tokenizer, OneLongWordIsNotQuadratic) {
   std::string word;
   for (int64_t i = 0; i < 1'000'000; ++i) word.push_back(static_cast<char>('a' + i * i % 23));
-  for (const char* name : {"real/gpt2.json", "real/tinyllama.json"}) {
+  for (const char* name : {"real/ouro-1.4b.json", "real/tinyllama.json"}) {
     const Tokenizer tokenizer = FromFile(kData / name);
     const double begin = CpuSeconds();
     const auto ids = tokenizer.Encode(word, false);
@@ -250,7 +253,7 @@ TEST(Tokenizer, BytesPerTokenIsABound) {
 // Runs of one character are merged run by run: the same tokens as pair by pair.
 TEST(Tokenizer, RunsGiveTheSameTokens) {
   int compared = 0;
-  for (const char* name : {"real/gpt2.json", "real/tinyllama.json", "demo"}) {
+  for (const char* name : {"real/ouro-1.4b.json", "real/tinyllama.json", "demo"}) {
     const std::filesystem::path path = std::string_view(name) == "demo"
                                            ? kSource / "models/ouro-demo/tokenizer.json"
                                            : kData / name;
@@ -468,7 +471,7 @@ TEST(IncrementalDecoder, HidesSpecialTokensButThoughts) {
 }
 
 TEST(IncrementalDecoder, NeverGivesHalfACharacter) {
-  const Tokenizer tokenizer = FromFile(kData / "real/gpt2.json");
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
   const std::string text = "\U0001F9D1\u200D\U0001F680 \u0BA8\u0BBF \u4F60";
   IncrementalDecoder decoder(tokenizer, {});
   std::string all;
@@ -481,7 +484,7 @@ TEST(IncrementalDecoder, NeverGivesHalfACharacter) {
 }
 
 TEST(IncrementalDecoder, StopsAtTheFirstStopString) {
-  const Tokenizer tokenizer = FromFile(kData / "real/gpt2.json");
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
   const auto ids = tokenizer.Encode("one two\n\nUser: three");
   IncrementalDecoder decoder(tokenizer, {true, {}, {"\n\nUser:", "three"}});
   std::string text;
@@ -494,7 +497,7 @@ TEST(IncrementalDecoder, StopsAtTheFirstStopString) {
 }
 
 TEST(IncrementalDecoder, GivesBackWhatOnlyLookedLikeAStop) {
-  const Tokenizer tokenizer = FromFile(kData / "real/gpt2.json");
+  const Tokenizer tokenizer = FromFile(kData / "real/ouro-1.4b.json");
   const auto ids = tokenizer.Encode("aabaabaaab and aab");
   IncrementalDecoder::Options options{true, {}, {"aabaax", "aaabb"}};
   EXPECT_EQ(Stream(tokenizer, ids, options), "aabaabaaab and aab");
@@ -512,7 +515,7 @@ TEST(IncrementalDecoder, OverlappingStopsCutWhereTheFirstOneEnds) {
 TEST(IncrementalDecoder, EqualsDecodeOnRandomTokens) {
   std::mt19937 random(3);
   for (const char* name :
-       {"real/gpt2.json", "real/tinyllama.json", "synthetic/decode-fuse-strip-left.json",
+       {"real/ouro-1.4b.json", "real/tinyllama.json", "synthetic/decode-fuse-strip-left.json",
         "synthetic/metaspace-first-True.json", "synthetic/decode-replace-long-fuse.json"}) {
     const Tokenizer tokenizer = FromFile(kData / name);
     for (int round = 0; round < 400; ++round) {
