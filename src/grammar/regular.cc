@@ -367,14 +367,16 @@ Node Regular::Derivative(Node node, uint8_t byte) {
     case Kind::kAnd: {
       std::vector<Node> parts;
       for (uint32_t i = 0; i < entry.b; ++i) {
-        const Node part = Derivative(children_[entry.a + i], byte);
+        const Node child = children_[entry.a + i];
+        const Node part =
+            entry.kind == Kind::kAnd ? PartNext(child, byte) : Derivative(child, byte);
         if (entry.kind == Kind::kAnd && part == kNothing) return kNothing;
         if (part != kNothing || entry.kind == Kind::kAnd) parts.push_back(part);
       }
       return entry.kind == Kind::kOr ? Or(std::move(parts)) : And(std::move(parts));
     }
     case Kind::kNot:
-      return Not(Derivative(entry.a, byte));
+      return Not(PartNext(entry.a, byte));
     case Kind::kRepeat:
       // The same child stands under every count: its transitions are kept.
       return Concat(nodes_[entry.a].plain ? Next(entry.a, byte) : Derivative(entry.a, byte),

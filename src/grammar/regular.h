@@ -130,6 +130,10 @@ class Regular {
   Node Combine(Kind kind, std::vector<Node> parts);
   Node MakeNext(Node node, uint8_t byte);
   Node Derivative(Node node, uint8_t byte);
+  // Of a part of an intersection: many intersections share it, so that its transitions are kept.
+  Node PartNext(Node node, uint8_t byte) {
+    return nodes_[node].plain ? Next(node, byte) : Derivative(node, byte);
+  }
   Node TableState(uint32_t table, uint32_t state);
   std::span<const Node> Children(const Entry& entry) const {
     return {children_.data() + entry.a, entry.b};

@@ -593,7 +593,8 @@ bool SchemaReader::ApplyCombination(ShapeList& shapes, const OrderedJson& schema
   } else if (keyword == "$dynamicRef" || keyword == "$recursiveRef") {
     if (!value.is_string()) Fail("a {} of the schema is no string", keyword);
     // Where one schema alone can be meant it is an ordinary reference.
-    const int anchors = dynamic_anchors_[value];
+    const auto& text = value.get_ref<const std::string&>();
+    const int anchors = dynamic_anchors_[text.substr(std::min(text.find('#'), text.size()))];
     if (anchors > 1 || (anchors == 1 && resources_.size() > 1)) Unsupported(keyword);
     Apply(shapes, {&Resolve(value, schema)});
   } else if (keyword == "allOf") {

@@ -112,6 +112,7 @@ class Automaton {
   uint32_t InternStack(std::span<const uint32_t> frames);
   uint8_t MarksOf(const Frame& frame);
   bool IsOpenEndedNode(Node node);
+  bool LeadsToLoop(Node node);
   bool IsOpenEndedExpression(Expression expression, int depth = 0);
   bool ItemIsNew();
   // The state after a byte, even if no text leads on from there.

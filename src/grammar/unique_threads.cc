@@ -17,6 +17,7 @@ constexpr int kMostCountingSteps = 20'000;
 // Bytes that a search for an item that is new may try.
 constexpr int kMostSearchSteps = 20'000;
 constexpr int kDeepestExpression = 64;
+constexpr size_t kLongestLoop = 48;
 
 bool IsSpace(int byte) {
   return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
@@ -94,11 +95,33 @@ uint8_t Automaton::MarksOf(const Frame& frame) {
   return marks;
 }
 
+// A loop that some text goes round: each round is another text. Tries one way alone, and marks all
+// places on it.
+bool Automaton::LeadsToLoop(Node node) {
+  static const std::string_view kBytes =
+      "a1/x.-_bcdefghijklmnopqrstuvwyzABCDEFGHIJKLMNOPQRSTUVWXYZ23456789@:#%+=,;!?&$*()<>[]{}|~^`'";
+  std::vector<Node> path{node};
+  while (path.size() < kLongestLoop) {
+    Node next = kNothing;
+    for (size_t i = 0; next <= kEmpty && i < kBytes.size(); ++i) {
+      next = rules_.regular.Next(path.back(), static_cast<uint8_t>(kBytes[i]));
+    }
+    if (next <= kEmpty) return false;
+    if (open_ended_.Find(next) == 1 || std::ranges::find(path, next) != path.end()) {
+      for (const Node place : path) open_ended_.Set(place, 1);
+      return true;
+    }
+    path.push_back(next);
+  }
+  return false;
+}
+
 // Whether there are many texts, without white space and escapes, so that all are different values,
 // and for numbers without zeros at the end.
 bool Automaton::IsOpenEndedNode(Node node) {
   const uint32_t known = open_ended_.Find(node);
   if (known != NumberMap::kMissing) return known == 1;
+  if (LeadsToLoop(node)) return true;
   Regular& regular = rules_.regular;
   // How many texts lead to a node; `true` when a point has been read.
   std::map<std::pair<Node, bool>, uint32_t> layer{{{node, false}, 1}};
