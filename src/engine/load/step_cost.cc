@@ -30,7 +30,8 @@ constexpr double kOtherProportion = 1.5;  // what they then must differ by
 // Steps of `rows` rows, each with a cell of its own, at position `context` of one sequence.
 class Probe {
  public:
-  explicit Probe(Backend& backend) : backend_(backend), spec_(backend.spec()) {
+  Probe(Backend& backend, const std::function<void()>& between)
+      : backend_(backend), spec_(backend.spec()), between_(between) {
     pages_.resize(static_cast<size_t>(backend.pages()));
     for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(i);
   }
@@ -62,6 +63,7 @@ class Probe {
     double best = 1e9;
     Timer total;
     for (int i = 0; i < times || (i < kMostTimes && total.Seconds() < kSecondsEach); ++i) {
+      if (between_) between_();
       Timer timer;
       backend_.Wait(backend_.Submit(plan));
       best = std::min(best, timer.Seconds());
@@ -72,6 +74,7 @@ class Probe {
  private:
   Backend& backend_;
   const ModelSpec& spec_;
+  const std::function<void()>& between_;  // called before every step that is timed
   std::vector<int32_t> pages_;
 };
 
@@ -116,7 +119,7 @@ void BoundByFirstRow(StepCost& cost) {
 }
 
 StepCost MeasureStepCost(Backend& backend, double seconds, const std::function<void()>& between) {
-  Probe probe(backend);
+  Probe probe(backend, between);
   StepCost cost;
   Timer timer;
   const int recurrence = backend.spec().recurrence;
@@ -131,7 +134,6 @@ StepCost MeasureStepCost(Backend& backend, double seconds, const std::function<v
       const int rows = StepCost::kRows[i];
       const bool enough = i >= 5 && timer.Seconds() > seconds;
       if (rows > backend.options().cells || enough) break;
-      if (between) between();
       const double taken = probe.Seconds(rows, depth, 0);
       cost.recurrence[i] = sweep == 0 ? taken : std::min(cost.recurrence[i], taken);
       measured = std::max(measured, i + 1);
@@ -156,10 +158,7 @@ StepCost MeasureStepCost(Backend& backend, double seconds, const std::function<v
   };
   const auto fastest = [&](int rows, int at, int readout) {
     double best = 1e9;
-    for (int i = 0; i < kSweeps; ++i) {
-      if (between) between();
-      best = std::min(best, probe.Seconds(rows, at, 0, readout));
-    }
+    for (int i = 0; i < kSweeps; ++i) best = std::min(best, probe.Seconds(rows, at, 0, readout));
     return best;
   };
   cost.readout = beyond(fastest(1, recurrence - 1, readouts - 1), 1);
@@ -383,11 +382,12 @@ StepCost LoadStepCost(Backend& backend) {
 
 bool StepCostTracker::Disagrees() const {
   if (observed_ < kStepsToTell) return false;
+  double least = 1, most = 1;  // of what is followed over what was measured
   for (size_t i = 0; i < StepCost::kRows.size(); ++i) {
-    const double ratio = cost_.recurrence[i] / measured_.recurrence[i];
-    if (ratio > kOtherProportion || ratio < 1 / kOtherProportion) return true;
+    least = std::min(least, cost_.recurrence[i] / measured_.recurrence[i]);
+    most = std::max(most, cost_.recurrence[i] / measured_.recurrence[i]);
   }
-  return false;
+  return most > kOtherProportion * least;
 }
 
 void StepCostTracker::Observe(int rows, int planes, int64_t context, double seconds) {

@@ -16,7 +16,7 @@ namespace loopspec {
 inline constexpr double kStepCostSeconds = 0.6;
 
 // Times a few steps. The backend must be idle; cells and pages that nobody holds are written to.
-// `between` is called between timings, and may throw.
+// `between` is called before every step that is timed, and may throw.
 StepCost MeasureStepCost(Backend& backend, double seconds = kStepCostSeconds,
                          const std::function<void()>& between = {});
 
