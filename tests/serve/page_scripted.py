@@ -125,6 +125,7 @@ def thinks(browser, server):
         server.prompt_end = end
         browser.driver.refresh()
         browser.wait_ready()
+        browser.click("#new-chat")  # the reload shows the conversation before
         server.answer, server.hold_after = text, 5
         server.go_on.clear()
         browser.send("Think.")
