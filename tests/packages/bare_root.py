@@ -24,7 +24,7 @@ PROGRAM = ("usr/bin/loopspec", "usr/share/man/man1/loopspec.1.gz", "usr/share/ba
            "lib/systemd/system/loopspec.service")
 PYTHON = '''
 from loopspec import Engine
-engine = Engine("/tmp/model")
+engine = Engine("ouro-demo")
 for token in engine.stream("Once upon a time", max_tokens=24, temperature=0):
     print(token.text, end="", flush=True)
 print()
@@ -147,17 +147,19 @@ def removed(root, names, before):
 
 
 def try_program(root, packages, build, source):
+    """Without a clone and from the root's own folder: the demo, and a text by the name of the installed model."""
     before = root.files()
-    installed(root, packages, ["loopspec"])
+    installed(root, packages, ["loopspec", "loopspec-demo"])
     for file in PROGRAM:
         check((root.folder / file).exists(), f"{file} is not there")
     version = root.run("loopspec", "--version")
     check(re.match(r"loopspec \d+\.\d+\.\d+ ", version), version)
     generate = ("Once upon a time", "--max-tokens", "24", "--temperature", "0")
-    text = root.run("loopspec", "generate", "/tmp/model", *generate)
+    check("the same text from both: yes" in root.run("loopspec", "demo"), "the demo does not run")
+    text = root.run("loopspec", "generate", "ouro-demo", *generate)
     check(text == run(build / "bin/loopspec", "generate", source / "models/ouro-demo", *generate), text)
     check("loopspec" in root.run("loopspec", "completion", "bash"), "no completions")
-    removed(root, ["loopspec"], before)
+    removed(root, ["loopspec", "loopspec-demo"], before)
     return version.splitlines()[0], text
 
 
@@ -176,7 +178,7 @@ def try_library(root, packages, source):
 def try_python(root, packages, text):
     """The program's text, in a Python that has nothing from PyPI; the files are compiled, and gone afterwards with what was compiled."""
     before = root.files()
-    installed(root, packages, ["python3-loopspec"])
+    installed(root, packages, ["python3-loopspec", "loopspec-demo"])
     package = root.folder / "usr/lib/python3/dist-packages/loopspec"
     check(list(package.glob("__pycache__/__init__.*.pyc")), "the Python files were not compiled")
     check((root.folder / "usr/share/doc/python3-loopspec/copyright").read_text(encoding="utf-8").count("Copyright") >= 3, "a licence is missing")
@@ -184,7 +186,7 @@ def try_python(root, packages, text):
     check(said == text, (said, text))
     versions = root.run("python3", "-c", "import sys, loopspec; from importlib import metadata, util; assert util.find_spec('nanobind_backend') is None; "
                         "assert metadata.version('loopspec') == loopspec.__version__; print(loopspec.__version__, 'Python', sys.version.split()[0])")
-    removed(root, ["python3-loopspec"], before)
+    removed(root, ["python3-loopspec", "loopspec-demo"], before)
     return versions.strip()
 
 
@@ -204,7 +206,7 @@ def main():
         folder = pathlib.Path(temporary)
         build, place = options.build.resolve(), options.keep or folder / "packages"
         packages, no_python = make_packages(build, place), None
-        check({"loopspec", "libloopspec-dev"} <= set(packages), packages)
+        check({"loopspec", "libloopspec-dev", "loopspec-demo"} <= set(packages), packages)
         if "python3-loopspec" not in packages:
             python, no_python = make_python(build, source, place)
             packages |= python

@@ -76,6 +76,15 @@ def build_wheel(folder, temporary):
     return wheel
 
 
+def build_demo_wheel(folder, temporary):
+    """The demo model's, one for all machines."""
+    run(folder / "build/bin/pip", "wheel", "-q", "--no-deps", "-w", f"{temporary}/demo", ROOT / "python/demo", timeout=600)
+    [wheel] = glob.glob(f"{temporary}/demo/*.whl")
+    if not wheel.endswith("-py3-none-any.whl"):
+        raise SystemExit(f"{wheel}: expected a wheel for every machine (py3-none-any)")
+    return wheel
+
+
 def mirror():
     """Where this machine gets its Debian packages, else Debian's own."""
     for path in ["/etc/apt/sources.list", *sorted(glob.glob("/etc/apt/sources.list.d/*"))]:
@@ -157,14 +166,15 @@ def main():
         if options.keep:
             os.makedirs(options.keep, exist_ok=True)
             shutil.copy(wheel, options.keep)
-        program = FIRST_TOKEN.format(model=ROOT / "models" / "ouro-demo")
+        demo = build_demo_wheel(folder, temporary)
+        program = FIRST_TOKEN.format(model="ouro-demo")
         found = pythons()
         if len(found) < 2:
             print("only one Python here: the wheel was tried with that one alone")
         for version, place in sorted(found.items()):
             fresh = folder / f"fresh-{version[0]}.{version[1]}"
             run(place, "-m", "venv", fresh)
-            run(fresh / "bin/pip", "install", "-q", wheel, timeout=600)
+            run(fresh / "bin/pip", "install", "-q", wheel, demo, timeout=600)
             # No compiler, no other Python, nothing of ours.
             said = run(fresh / "bin/python", "-c", program, cwd=temporary,
                        env={"PATH": str(fresh / "bin"), "HOME": temporary, "LC_ALL": "C.UTF-8"})
