@@ -11,6 +11,7 @@
 #include "engine/load/loaded_model.h"
 #include "fields/max_tokens.h"
 #include "loopspec/engine.h"
+#include "tools/answer_grammar.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
 #include "tools/interrupt.h"
@@ -32,6 +33,7 @@ struct GenerateOptions {
   bool chat = false, ignore_eos = false, json = false, color = false, show_special = false;
   std::vector<std::string> stop, template_args;
   std::vector<int32_t> stop_tokens;
+  AnswerGrammar grammar;
   std::optional<int> max_tokens;  // unless given: kDefaultTokens, or what the context has room for
   uint64_t seed = 0;
   std::optional<int> logprobs;
@@ -86,6 +88,7 @@ Request MakeRequest(const GenerateOptions& options, const LoadedModel& loaded) {
   request.stop_tokens = options.stop_tokens;
   request.ignore_eos = options.ignore_eos;
   request.show_special = options.show_special;
+  request.grammar = options.grammar.Get();
   request.logprobs = options.logprobs;
   request.trace = !options.trace.empty();
   request.progress = true;
@@ -238,6 +241,7 @@ void AddGenerateCommand(Command app) {
       .OneValueEach();
   command.AddFlag("--ignore-eos", options->ignore_eos,
                   "Do not stop at the model's end-of-text tokens");
+  options->grammar.AddTo(command);
   command.AddFlag("--show-special", options->show_special, "Show special tokens in the text");
   const Option json = command.AddFlag("--json", options->json,
                                       "Print one JSON object with text, ids and statistics");

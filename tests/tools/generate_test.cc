@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <thread>
 #include <utility>
@@ -666,6 +667,50 @@ TEST(GenerateEnd, InterruptAndClosedPipe) {
   EXPECT_EQ(left.signal, 0);
   EXPECT_EQ(left.code, 0);
   EXPECT_EQ(left.err, "");
+}
+
+// ---- Grammars
+
+TEST(Grammar, HoldsForTheText) {
+  const TemporaryFolder folder;
+  const auto write = [&](const char* name, const std::string& text) {
+    const std::string path = (folder.path() / name).string();
+    std::ofstream(path) << text;
+    return path;
+  };
+  const auto generate = [&](const std::vector<std::string>& more, const std::string& input = {}) {
+    std::vector<std::string> arguments = {"generate", OuroDemo(), kStory, "-n", "60"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    RunOptions options;
+    options.input = input;
+    const RunResult result = Call(arguments, options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string answer = generate({"--regex", "(big|small) (cat|dog)\\."});
+  EXPECT_TRUE(answer == "big cat.\n" || answer == "big dog.\n" || answer == "small cat.\n" ||
+              answer == "small dog.\n")
+      << answer;
+  const std::string schema = R"({"type": "object", "properties": {"n": {"enum": [1, 2]}},
+                                 "required": ["n"], "additionalProperties": false})";
+  for (const auto& [option, input] : {std::pair{write("schema.json", schema), std::string()},
+                                      std::pair{std::string("-"), schema}}) {
+    const Json json = Json::parse(generate({"--json-schema", option}, input));
+    EXPECT_TRUE(json == Json({{"n", 1}}) || json == Json({{"n", 2}})) << json;
+  }
+  EXPECT_EQ(generate({"--grammar", write("list.gbnf", "root ::= \"x\" \"y\"\n")}), "xy\n");
+
+  const auto refused = [&](const std::vector<std::string>& more,
+                           const std::vector<std::string>& words) {
+    std::vector<std::string> arguments = {"generate", OuroDemo(), kStory};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    ExpectRefusal(arguments, words);
+  };
+  refused({"--regex", "a", "--json-schema", "-"}, {"--json-schema", "--regex"});
+  refused({"--regex", "a", "--ignore-eos"}, {"--ignore-eos"});
+  refused({"--regex", "("}, {"("});
+  refused({"--json-schema", write("hard.json", R"({"$dynamicRef": "#a"})")}, {"$dynamicRef"});
+  refused({"--json-schema", "nowhere.json"}, {"nowhere.json"});
 }
 
 }  // namespace
