@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         stop: str | Sequence[str] | None
         stop_token_ids: Sequence[int] | None
         ignore_eos: bool
+        json_schema: Mapping[str, Any] | str | type | None
+        regex: str | None
+        grammar: str | None
         skip_special_tokens: bool
         logprobs: int | None
         prompt_logprobs: int | None
@@ -103,6 +106,17 @@ def json_text(name: str, value: object) -> str:
         raise ValueError(f"{name} cannot be written as JSON: {error}") from None
 
 
+def schema_text(value: object) -> str:
+    """A JSON schema as text: of a dict, of text, of a pydantic model's class."""
+    if isinstance(value, str):
+        return text("json_schema", value)
+    if isinstance(value, type) and callable(getattr(value, "model_json_schema", None)):
+        value = value.model_json_schema()
+    if not isinstance(value, Mapping):
+        raise TypeError(f"json_schema is {value!r}, expected a dict, JSON text or a pydantic model's class")
+    return json_text("json_schema", dict(value))
+
+
 def one_of(name: str, value: object, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(allowed)}")
@@ -142,6 +156,9 @@ class SamplingParams:
     stop: the text ends before any of these strings.
     stop_token_ids: it ends with any of these tokens.
     ignore_eos: it does not end where the model would end it.
+    json_schema: the answer is JSON that is valid by this schema: a dict, JSON text or a pydantic model's class.
+    regex: the whole answer matches this regular expression.
+    grammar: the answer is one that this grammar allows, which has llama.cpp's GBNF form.
     skip_special_tokens: they are not part of the text.
     logprobs: n: tell the log-probability of each token, and the n likeliest ones.
     prompt_logprobs: the same for the tokens of the prompt.
@@ -174,6 +191,9 @@ class SamplingParams:
     stop: str | Sequence[str] | None = None
     stop_token_ids: Sequence[int] | None = None
     ignore_eos: bool = False
+    json_schema: Mapping[str, Any] | str | type | None = None
+    regex: str | None = None
+    grammar: str | None = None
     skip_special_tokens: bool = True
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -238,6 +258,12 @@ class SamplingParams:
         if self.stop_token_ids is not None:
             request.stop_tokens = integers("stop_token_ids", self.stop_token_ids)
         request.ignore_eos = bool(self.ignore_eos)
+        given = [name for name in _core.grammar_fields if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]} is a second grammar beside {given[0]}, expected one of them")
+        for name in given:
+            value = getattr(self, name)
+            request.set_grammar(name, schema_text(value) if name == "json_schema" else text(name, value))
         request.show_special = not self.skip_special_tokens
         request.logprobs = self.logprobs
         request.prompt_logprobs = self.prompt_logprobs

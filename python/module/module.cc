@@ -20,6 +20,7 @@
 #include "engine_handle.h"
 #include "errors.h"
 #include "fields/choices.h"
+#include "fields/grammar_fields.h"
 #include "fields/request_fields.h"
 #include "fields/sampling_fields.h"
 #include "in_call.h"
@@ -222,6 +223,9 @@ void BindRequest(nb::module_& module) {
                                                         static_cast<int64_t>(field.range.high)));
   }
   module.attr("request_fields") = plain;
+  nb::dict grammars;  // of Request: one sentence
+  for (const GrammarField& field : GrammarFields()) grammars[field.name] = field.help;
+  module.attr("grammar_fields") = grammars;
   nb::class_<Request>(module, "Request")
       .def(nb::init<>())
       .def_rw("prompt", &Request::prompt)
@@ -236,6 +240,12 @@ void BindRequest(nb::module_& module) {
       .def_rw("stop", &Request::stop)
       .def_rw("stop_tokens", &Request::stop_tokens)
       .def_rw("ignore_eos", &Request::ignore_eos)
+      .def("set_grammar",
+           [](Request& self, const std::string& name, const std::string& text) {
+             for (const GrammarField& field : GrammarFields()) {
+               if (name == field.name) self.grammar = {field.kind, text};
+             }
+           })
       .def_rw("show_special", &Request::show_special)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs)

@@ -20,7 +20,7 @@ class Tables(unittest.TestCase):
     def test_every_field_is_an_argument(self):
         fields = {field.name: field for field in dataclasses.fields(SamplingParams)}
         tables = set(_core.sampling_fields) | (set(_core.request_fields) - ELSEWHERE)
-        self.assertEqual(set(fields) - OWN, tables)
+        self.assertEqual(set(fields) - OWN, tables | set(_core.grammar_fields))
         for name, (kind, _, _) in _core.sampling_fields.items():
             self.assertEqual(fields[name].type, f"{kind} | None")
             self.assertIsNone(fields[name].default)
@@ -60,6 +60,9 @@ class Tables(unittest.TestCase):
             self.assertIn(option + " ", shown)
             self.assertIn(sentence, shown)
             self.assertIn(option.replace("-", "\\-"), manual)
+        for name, sentence in _core.grammar_fields.items():
+            self.assertIn("--" + name.replace("_", "-") + " ", shown)
+            self.assertIn(sentence, shown)
 
 
 if __name__ == "__main__":

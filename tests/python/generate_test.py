@@ -1,5 +1,6 @@
 """Answers: the same bits as the command line gives, in every form that a prompt can have."""
 
+import json
 import pickle
 import unittest
 
@@ -17,6 +18,8 @@ SAMPLINGS = [
      ["--temperature", 1, "--min-p", 0.05, "--seed", 5, "--sampler", "coupled"]),
     ({"temperature": 1.5, "top_n_sigma": 1.5, "seed": 9}, ["--temperature", 1.5, "--top-n-sigma", 1.5, "--seed", 9]),
     ({"temperature": 0.0, "repetition_penalty": 1.3}, ["--repetition-penalty", 1.3]),
+    ({"temperature": 1.0, "seed": 4, "regex": "(big|small) [a-z]{1,9}"},
+     ["--temperature", 1, "--seed", 4, "--regex", "(big|small) [a-z]{1,9}"]),
 ]
 
 
@@ -137,6 +140,37 @@ class Prompts(unittest.TestCase):
         output = engine().generate(PROMPTS[0], max_tokens=6, logprobs=0)
         self.assertEqual(output.outputs[0].cumulative_logprob, sum(token.logprob for token in output.tokens))
         self.assertIsNone(engine().generate(PROMPTS[0], max_tokens=6).outputs[0].cumulative_logprob)
+
+
+class Grammars(unittest.TestCase):
+    SCHEMA = {"type": "object", "properties": {"b": {"enum": [1, 2]}, "a": {"type": "boolean"}}, "required": ["b", "a"],
+              "additionalProperties": False}
+
+    def test_forms_of_a_schema(self):
+        class Model:  # as pydantic's
+            @classmethod
+            def model_json_schema(cls):
+                return self.SCHEMA
+
+        for schema in (self.SCHEMA, json.dumps(self.SCHEMA), Model):
+            output = engine(OURO).generate("A record:", json_schema=schema, max_tokens=200)
+            with self.subTest(schema=schema):
+                self.assertEqual(output.finish_reason, "stop")
+                value = json.loads(output.text)
+                self.assertEqual(list(value), ["b", "a"])  # the schema's order
+                self.assertIn(value["b"], (1, 2))
+
+    def test_regex_and_grammar(self):
+        self.assertRegex(engine(OURO).generate("A cat is", regex="(big|small)[.]").text, "^(big|small)[.]$")
+        self.assertEqual(engine(OURO).generate("A cat is", grammar='root ::= "x" [y]').text, "xy")
+
+    def test_refusals(self):
+        for fields, words in (({"json_schema": {"$dynamicRef": "#a"}}, "[$]dynamicRef"), ({"regex": "("}, "group"),
+                              ({"regex": "a", "grammar": 'root ::= "a"'}, "second grammar"), ({"regex": "a", "ignore_eos": True}, "ignore_eos")):
+            with self.subTest(fields=fields), self.assertRaisesRegex(ValueError, words):
+                engine(OURO).generate("x", **fields)
+        with self.assertRaisesRegex(TypeError, "^json_schema is 5"):
+            engine(OURO).generate("x", json_schema=5)
 
 
 class Text(unittest.TestCase):
