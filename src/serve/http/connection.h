@@ -79,6 +79,10 @@ class BodyBudget {
   std::unordered_map<std::string, size_t> held_;  // by share, those that hold any
 };
 
+// Large bodies are worked on where the machine has time left: answers, streams and decoding go
+// first.
+inline constexpr int kLargeBodyNice = 10;
+
 // What all connections share.
 struct ServerContext {
   ServerContext(const HttpServerOptions& given, HttpHandler& given_handler)
@@ -87,7 +91,7 @@ struct ServerContext {
         io(given.io_threads),
         workers(static_cast<size_t>(given.workers)),
         answers(static_cast<size_t>(given.answer_threads)),
-        large_workers(given.large_workers),
+        large_workers(given.large_workers, kLargeBodyNice),
         bodies(std::max(given.body_budget, 2 * given.body_limit)),
         connections(ConnectionTable::MakeLimits(given.max_connections, given.max_per_address,
                                                 given.trusted_proxies)) {}

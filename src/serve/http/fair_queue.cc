@@ -1,12 +1,14 @@
 #include "serve/http/fair_queue.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace loopspec::serve {
 
-FairQueue::FairQueue(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+FairQueue::FairQueue(int threads, int nice) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, nice] { Run(nice); });
 }
 
 FairQueue::~FairQueue() {
@@ -74,7 +76,9 @@ void FairQueue::RunTask(Shares::iterator share, std::list<Task>::iterator task,
   if (--ended.running == 0 && ended.waiting.empty()) shares_.erase(share);
 }
 
-void FairQueue::Run() {
+void FairQueue::Run(int nice) {
+  // Of this thread alone, as Linux has it. Where it is not allowed nothing is lost but some time.
+  if (nice != 0) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + nice);
   std::unique_lock lock(mutex_);
   for (;;) {
     posted_.wait(lock, [&] { return waiting_ > 0 || ending_; });

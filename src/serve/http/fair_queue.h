@@ -25,7 +25,8 @@ class FairQueue {
  public:
   using Job = std::function<void()>;
 
-  explicit FairQueue(int threads);
+  // `nice`: added to the threads' niceness, so that others go before them on a busy machine.
+  explicit FairQueue(int threads, int nice = 0);
   ~FairQueue();  // Join()
   FairQueue(const FairQueue&) = delete;
   FairQueue& operator=(const FairQueue&) = delete;
@@ -51,7 +52,7 @@ class FairQueue {
   };
   using Shares = std::map<std::string, Share>;
 
-  void Run();
+  void Run(int nice);
   // The share whose turn it is among those that wait and that `may` be taken; end(): none.
   template <typename F>
   Shares::iterator Next(F may);

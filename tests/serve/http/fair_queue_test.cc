@@ -2,7 +2,9 @@
 #include "serve/http/fair_queue.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -70,6 +72,16 @@ TEST(FairQueue, WithinAShareTheSmallestAndTheOldestTakeTurns) {
   held.Post("a", 100, "small");
   held.Post("a", 50, "smaller");
   EXPECT_EQ(held.Order(), (Order{"first's own", "smaller", "old", "small", "middle"}));
+}
+
+TEST(FairQueue, ThreadsGiveWayToOthers) {
+  const int usual = getpriority(PRIO_PROCESS, 0);
+  int seen = -100;
+  FairQueue queue(1, 3);
+  queue.Post("a", 1, 1, [&] { seen = getpriority(PRIO_PROCESS, 0); });
+  queue.Join();
+  EXPECT_EQ(seen, std::min(usual + 3, 19));
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), usual);
 }
 
 TEST(FairQueue, ALongJobLetsSmallerOnesOfOthersPass) {
