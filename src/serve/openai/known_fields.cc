@@ -79,6 +79,7 @@ constexpr KnownField kFields[] = {
 
     // ---- SGLang ----
     {"no_stop_trim", kSglang, "[false]"},
+    {"stream_interval", kSglang, "[1]"},
     {"stop_regex", kSglang, R"([[], ""])"},
     {"min_new_tokens", kSamplingParams, "[0]"},
     {"sampling_seed", kSamplingParams, "[]"},
@@ -166,7 +167,8 @@ constexpr KnownField kFields[] = {
     {"mirostat", kOpenAi, "[0]"},
     {"mirostat_tau", kOpenAi, "any"},  // these two of no mirostat
     {"mirostat_eta", kOpenAi, "any"},
-    {"samplers", kOpenAi, "[]"},
+    {"samplers", kOpenAi, "[[]]"},
+    {"tfs_z", kOpenAi, "[1]"},
     {"backend_sampling", kOpenAi, "any"},
     {"post_sampling_probs", kOpenAi, "[false]"},
     {"grammar_lazy", kOpenAi, "[false]"},

@@ -22,7 +22,7 @@ namespace loopspec::serve {
 namespace {
 
 constexpr size_t kMaxRequestId = 64;
-constexpr size_t kIgnoredNames = 1000;       // that the log may have: clients make them up
+constexpr size_t kIgnoredNames = 64;         // that the log may have
 constexpr int64_t kMostTokenized = 1 << 20;  // tokens that /tokenize lists
 // The page talks to this server alone and runs nothing but its own files.
 constexpr const char* kPagePolicy =
@@ -447,20 +447,25 @@ void Service::AnswerText(Call& call, Endpoint endpoint) {
   Answer(call, resolve);
 }
 
-// The client reads of it in a header, the operator in the log, once for each name.
+// The client reads of it in a header, the operator in the log: each name once, those of a request
+// in one line, and only the first kIgnoredNames, since clients make names up.
 void Service::NoteIgnored(Call& call, const IgnoredFields& ignored) {
   if (ignored.names().empty()) return;
-  std::string list;
-  for (const std::string& name : ignored.names()) {
-    if (!list.empty()) list += ", ";
-    list += name;
-    {
-      const std::lock_guard lock(core_->ignored_mutex);
+  std::string list, untold;
+  bool last = false;
+  {
+    const std::lock_guard lock(core_->ignored_mutex);
+    for (const std::string& name : ignored.names()) {
+      list += (list.empty() ? "" : ", ") + name;
       if (core_->ignored.size() >= kIgnoredNames || !core_->ignored.insert(name).second) continue;
+      untold += (untold.empty() ? "" : ", ") + name;
+      last = core_->ignored.size() == kIgnoredNames;
     }
-    core_->log.Event("warning", fmt::format("requests have a field that nobody knows: {} is "
-                                            "ignored (--strict refuses it)",
-                                            name));
+  }
+  if (!untold.empty()) {
+    core_->log.Event("warning", fmt::format("requests have fields that nobody knows: {} is ignored "
+                                            "(--strict refuses it){}",
+                                            untold, last ? "; further names are not told" : ""));
   }
   call.headers.emplace_back("X-Loopspec-Ignored", std::move(list));
 }

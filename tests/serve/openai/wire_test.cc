@@ -394,6 +394,14 @@ TEST(WireParse, IgnoresWhatNobodyKnowsUnlessStrict) {
   EXPECT_EQ(refused(kGenerate, R"({"text":"a","sampling_params":{"mood":1}})"),
             "sampling_params.mood");
   EXPECT_EQ(refused(kChat, With(kChat, R"("user":"u","min_tokens":0)")), "taken");
+  // Values that change nothing are taken without a word, others are refused by name.
+  for (const auto endpoint : {kChat, kCompletions}) {
+    EXPECT_EQ(refused(endpoint, With(endpoint, R"("samplers":[],"tfs_z":1.0,"stream_interval":1)")),
+              "taken");
+    EXPECT_EQ(refused(endpoint, With(endpoint, R"("samplers":["top_k"])")), "samplers");
+    EXPECT_EQ(refused(endpoint, With(endpoint, R"("tfs_z":0.9)")), "tfs_z");
+    EXPECT_EQ(refused(endpoint, With(endpoint, R"("stream_interval":8)")), "stream_interval");
+  }
   EXPECT_THROW(strict.Detokenize(R"({"tokens":[1],"x":1})"), ApiException);
 }
 

@@ -342,6 +342,25 @@ TEST_F(DoorsTest, TellsOfFieldsThatAreIgnored) {
   EXPECT_EQ(strict.param(), "mood");
 }
 
+// Names that strangers make up do not fill the log: one line for a request, and no more than some
+// dozens of names.
+TEST_F(DoorsTest, InventedFieldsDoNotFillTheLog) {
+  Start();
+  for (int request = 0; request < 40; ++request) {
+    Json body = {{"prompt", "x"}, {"max_tokens", 1}};
+    for (int i = 0; i < 8; ++i) body[fmt::format("made_up_{}_{}", request, i)] = 1;
+    EXPECT_EQ(Post(server_->port(), "/v1/completions", body).status, 200);
+  }
+  server_.reset();
+  service_.reset();  // writes the log
+  const std::string log = std::string(ReadFile(options_.log.file));
+  int lines = 0;
+  for (size_t at = log.find("nobody knows"); at != log.npos; at = log.find("nobody knows", at + 1))
+    ++lines;
+  EXPECT_EQ(lines, 8) << log;  // of eight names each
+  EXPECT_NE(log.find("further names are not told"), log.npos);
+}
+
 // A benchmark client reads its counts from every event.
 TEST_F(DoorsTest, CountsInEveryEventWhenAsked) {
   Start();
