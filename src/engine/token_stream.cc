@@ -3,6 +3,15 @@
 #include <utility>
 
 namespace loopspec {
+namespace {
+
+int64_t BytesOf(const StreamEvent& event) {
+  return static_cast<int64_t>(sizeof(event) + event.token.text.size() +
+                              event.token.top.size() * sizeof(Alternative) +
+                              event.trace.size() * sizeof(TraceEvent));
+}
+
+}  // namespace
 
 void Wakeup::Signal() {
   const std::lock_guard lock(mutex_);
@@ -32,6 +41,12 @@ TokenStream::TokenStream(std::shared_ptr<const ResolvedRequest> request,
     decoders_.push_back(std::make_unique<IncrementalDecoder>(*tokenizer, text));
 }
 
+TokenStream::~TokenStream() {
+  int64_t unread = 0;
+  for (size_t i = next_; i < events_.size(); ++i) unread += BytesOf(events_[i]);
+  engine_->unread_bytes -= unread;
+}
+
 Stream::Status TokenStream::Next(StreamEvent& event,
                                  std::optional<std::chrono::milliseconds> timeout) {
   std::unique_lock lock(mutex_);
@@ -42,6 +57,7 @@ Stream::Status TokenStream::Next(StreamEvent& event,
     return Stream::Status::kTimeout;
   }
   if (events_.empty()) return Stream::Status::kDone;
+  engine_->unread_bytes -= BytesOf(events_[next_]);
   event = std::move(events_[next_++]);
   if (next_ == events_.size()) {
     events_.clear();
@@ -82,6 +98,7 @@ void TokenStream::Push(StreamEvent event, F change) {
   {
     const std::lock_guard lock(mutex_);
     change();
+    engine_->unread_bytes += BytesOf(event);
     events_.push_back(std::move(event));
     notify = notify_;
     arrived_.notify_all();

@@ -21,9 +21,12 @@
 
 namespace loopspec {
 
-// A signal that is not lost when nobody waits for it yet.
+// What all streams share with the engine: a signal that is not lost when nobody waits for it yet,
+// and a count.
 class Wakeup {
  public:
+  std::atomic<int64_t> unread_bytes{0};  // of events that no reader has taken
+
   void Signal();
   void Wait();
 
@@ -51,6 +54,7 @@ class TokenStream {
   // Text is made where `tokenizer` is not null, which must outlive the stream.
   TokenStream(std::shared_ptr<const ResolvedRequest> request, std::shared_ptr<Wakeup> engine,
               const Tokenizer* tokenizer);
+  ~TokenStream();
 
   // ---- For the reader ----
   // Waits for the next event and returns its status; kTimeout when none came in time, kDone when

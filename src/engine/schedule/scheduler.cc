@@ -125,6 +125,7 @@ EngineMetrics Scheduler::state() const {
   const std::lock_guard lock(shared_.mutex);
   EngineMetrics state = shared_.published;
   state.waiting = shared_.waiting;
+  state.unread_bytes = wakeup_->unread_bytes;
   return state;
 }
 
@@ -466,6 +467,7 @@ void Scheduler::Publish() {
     state.preempted += sequence->stage == Stage::kPreempted ? 1 : 0;
   }
   state.pages = backend_.pages();
+  state.page_bytes = backend_.page_bytes();
   state.pages_free = pages_.free();
   state.pages_cached = static_cast<int>(pages_.cached());
   state.pages_evictable = pages_.evictable();

@@ -201,6 +201,19 @@ std::string ServiceMetrics::Text(const Snapshot& snapshot) const {
       MetricType::Counter, snapshot.http.evicted);
   add("loopspec:log_lines_lost_total", "Log lines that could not be written.", MetricType::Counter,
       snapshot.log_lines_lost);
+  MetricFamily memory =
+      Family("loopspec:memory_bytes",
+             "Memory by what it is: resident without a file, of files, free in the allocator's "
+             "pools; key/value "
+             "pages of requests and of cached prefixes, tokens that no reader has taken, bodies.",
+             MetricType::Gauge);
+  for (const auto& [part, bytes] : snapshot.memory.Parts()) {
+    ClientMetric metric;
+    metric.label.push_back({"part", part});
+    metric.gauge.value = static_cast<double>(bytes);
+    memory.metric.push_back(metric);
+  }
+  families.push_back(std::move(memory));
   for (MetricFamily& family : families) {
     for (ClientMetric& metric : family.metric) {
       metric.label.push_back({"model_name", snapshot.model});

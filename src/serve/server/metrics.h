@@ -8,6 +8,7 @@
 
 #include "loopspec/engine.h"
 #include "serve/http/server.h"
+#include "serve/server/memory_use.h"
 #include "serve/server/request_log.h"
 
 namespace loopspec::serve {
@@ -27,6 +28,7 @@ class ServiceMetrics {
     const EngineMetrics* engine = nullptr;  // null while the model loads
     HttpServerCounts http;
     int64_t log_lines_lost = 0;
+    MemoryUse memory;
   };
   std::string Text(const Snapshot& snapshot) const;
 

@@ -3,18 +3,17 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include "base/error.h"
 #include "serve/server/doors.h"
+#include "serve/server/memory_use.h"
 
 namespace loopspec::serve {
 namespace {
@@ -51,27 +50,25 @@ class MemoryWatch {
     mallopt(M_MMAP_THRESHOLD, kLarge);
     mallopt(M_TRIM_THRESHOLD, kLarge);
   }
-  void GiveBack() {
-    constexpr size_t kSlack = size_t{8} << 20;
+  // Returns what is held afterwards.
+  MemoryCounts GiveBack() {
+    constexpr int64_t kSlack = int64_t{8} << 20;
     const auto now = std::chrono::steady_clock::now();
-    const size_t before = Resident();
-    if (before <= least_ + least_ / 10 + kSlack || now < next_) return;
+    const MemoryCounts before = MemoryCounts::Now();
+    if (before.anonymous <= least_ + least_ / 10 + kSlack || now < next_) return before;
     malloc_trim(0);
-    const size_t after = Resident();
-    least_ = least_ == 0 ? after : std::min(least_, after);
-    pause_ = before > after + after / 50 ? kOften : std::min(2 * pause_, kSeldom);
+    const MemoryCounts after = MemoryCounts::Now();
+    least_ = least_ == 0 ? after.anonymous : std::min(least_, after.anonymous);
+    pause_ = before.anonymous > after.anonymous + after.anonymous / 50
+                 ? kOften
+                 : std::min(2 * pause_, kSeldom);
     next_ = now + pause_;
+    return after;
   }
 
  private:
-  static size_t Resident() {
-    std::ifstream file("/proc/self/statm");
-    size_t all = 0, resident = 0;
-    file >> all >> resident;
-    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  }
   static constexpr std::chrono::seconds kOften{2}, kSeldom{60};
-  size_t least_ = 0;  // bytes that were ever resident afterwards
+  int64_t least_ = 0;  // bytes that were ever resident afterwards
   std::chrono::seconds pause_ = kOften;
   std::chrono::steady_clock::time_point next_;
 };
@@ -189,8 +186,12 @@ void RunServer(const RunOptions& options, const LoadEngine& load,
   }
 
   MemoryWatch memory;
-  while (!ended(1s)) memory.GiveBack();
-  service.log().Event("info", fmt::format("draining: {} requests are running", service.running()));
+  do {
+    service.SetMemory(memory.GiveBack());
+  } while (!ended(1s));
+  service.SetMemory(MemoryCounts::Now());
+  service.log().Event("info", fmt::format("draining: {} requests are running; {}",
+                                          service.running(), service.memory().Text()));
   service.BeginDrain();
   const auto limit = std::chrono::steady_clock::now() + options.drain_limit;
   while (!service.WaitIdle(100ms)) {

@@ -204,6 +204,28 @@ void Service::SetHttpCounts(std::function<HttpServerCounts()> counts) {
   core_->http_counts = std::move(counts);
 }
 
+void Service::SetMemory(const MemoryCounts& counts) {
+  const std::lock_guard lock(core_->mutex);
+  core_->memory = counts;
+}
+
+MemoryUse Service::memory() const {
+  MemoryUse use;
+  std::shared_ptr<Engine> engine;
+  std::function<HttpServerCounts()> http;
+  {
+    const std::lock_guard lock(core_->mutex);
+    use.process = core_->memory;
+    engine = core_->engine;
+    http = core_->http_counts;
+  }
+  if (http) use.request_bodies = http().body_bytes;
+  if (!engine) return use;
+  const EngineMetrics metrics = engine->metrics();
+  use.AddEngine(metrics);
+  return use;
+}
+
 void Service::BeginDrain() {
   const std::lock_guard lock(core_->mutex);
   core_->draining = true;
@@ -554,6 +576,7 @@ void Service::Metrics(Call& call) {
     counts = core_->http_counts;
   }
   ServiceMetrics::Snapshot snapshot;
+  snapshot.memory = memory();
   EngineMetrics metrics;
   if (engine) {
     metrics = engine->metrics();

@@ -19,6 +19,7 @@
 #include "serve/page/page_assets.h"
 #include "serve/server/api_keys.h"
 #include "serve/server/doors.h"
+#include "serve/server/memory_use.h"
 #include "serve/server/metrics.h"
 #include "serve/server/request_log.h"
 
@@ -63,6 +64,7 @@ struct ServiceCore {
   std::string model_name;          // its name in answers
   int64_t loaded_at = 0;           // seconds since 1970
   std::function<HttpServerCounts()> http_counts;
+  MemoryCounts memory;
 
   // Fields that nobody knows and that the log has named: each is told once.
   std::mutex ignored_mutex;
@@ -105,6 +107,9 @@ class Service : public HttpHandler {
   // From now on these let in; requests that run go on.
   void SetKeys(ApiKeys keys);
   void SetHttpCounts(std::function<HttpServerCounts()> counts);
+  // What the process holds, as of now; /metrics tells it.
+  void SetMemory(const MemoryCounts& counts);
+  MemoryUse memory() const;
   // From now on new requests for text and /health get a 503; those that run go on.
   void BeginDrain();
   // Whether nothing runs any more, after at most `limit`.

@@ -984,6 +984,25 @@ TEST(Scheduler, SharesGetTheirPart) {
   EXPECT_EQ(Read(*light)[0].ids.size(), 1u);
 }
 
+// What no reader has taken is counted, and nothing is left of it when it is read or dropped.
+TEST(Scheduler, CountsWhatWaitsForReaders) {
+  FakeModel model(6, FakeShape::kNear, kRecurrence);
+  WatchedBackend backend(model, 64, 64 * 200);
+  Scheduler scheduler(backend);
+  auto read = scheduler.Submit(Plain(3, 100, 1));
+  auto dropped = scheduler.Submit(Plain(3, 100, 2));
+  EXPECT_EQ(scheduler.state().unread_bytes, 0);
+  while (scheduler.Step()) {
+  }
+  const int64_t both = scheduler.state().unread_bytes;
+  EXPECT_GT(both, 200 * static_cast<int64_t>(sizeof(Token)));
+  Read(*read);
+  EXPECT_EQ(scheduler.state().unread_bytes, both / 2);
+  dropped.reset();
+  EXPECT_EQ(scheduler.state().unread_bytes, 0);
+  EXPECT_EQ(scheduler.state().page_bytes, backend.page_bytes());
+}
+
 // Tokens that each share gets in so many steps.
 std::map<uint64_t, int64_t> TokensByShare(
     Scheduler& scheduler, const std::map<uint64_t, std::vector<std::shared_ptr<TokenStream>>>& of,

@@ -828,6 +828,19 @@ TEST_F(ServiceTest, CountsPagesThatRequestsHold) {
   }));
   EXPECT_GT(Metric(text, "loopspec:prefix_cache_usage"), 0);
   const EngineMetrics now = engine_->metrics();
+  const auto memory = [&](const char* part) {
+    return Metric(text, "loopspec:memory_bytes", fmt::format("part=\"{}\"", part));
+  };
+  EXPECT_EQ(memory("prefix_cache"), static_cast<double>(now.pages_evictable * now.page_bytes));
+  EXPECT_GT(now.page_bytes, 0);
+  EXPECT_EQ(memory("key_values"), 0);
+  EXPECT_EQ(memory("waiting_text"), 0);
+  EXPECT_EQ(memory("request_bodies"), 0);
+  service_->SetMemory(serve::MemoryCounts::Now());
+  text = Get(server_->port(), "/metrics").body;
+  EXPECT_GT(memory("anonymous"), 0);
+  EXPECT_GT(memory("files"), 0);
+  EXPECT_NE(service_->memory().Text().find("cached prefixes"), std::string::npos);
   EXPECT_EQ(now.pages_evictable, 1000 / 64);
   EXPECT_EQ(now.pages_free + now.pages_evictable, now.pages);
 }
