@@ -179,7 +179,8 @@ std::string ReportExperiments(const std::filesystem::path& folder) {
       "A looped transformer runs the same blocks R times for every token. LoopSpec lets an early "
       "recurrence draft the next token, starts on it at once, and lets the last recurrence decide: "
       "the text is exactly the model's own, sooner. This page repeats the measurements of the "
-      "paper, with the paper's figures beside them where it has any for the same model.");
+      "paper, with the paper's figures beside them where it has any for the model, or for the one "
+      "that --as names, which is another.");
   AddMachines(results, page);
   for (const ExperimentKind kind : kOrder) {
     for (const auto& [name, all] : results) {
