@@ -33,7 +33,7 @@ struct BenchOptions {
   std::string assume, concurrency, tokenizer, records, csv, html;
   std::vector<std::string> decode = {"ar", "loopspec"};
   bool ignore_eos = false, json = false;
-  int repeat = 3;
+  int repeat = 3, cells = EngineOptions().cells;
   uint64_t seed = 0;
 };
 
@@ -185,6 +185,7 @@ experiments::BenchResult Summarise(const BenchOptions& options, const BenchSpecs
   if (!jobs.note.empty()) result.what += ". " + jobs.note;
   if (!options.assume.empty()) result.simulation = NameOf(assumed);
   result.recurrence = backend.spec().recurrence;
+  result.cells = backend.options().cells;
   result.bandwidth = bandwidth;
   result.prompts = jobs.jobs.size();
   result.repeats = options.repeat;
@@ -230,6 +231,7 @@ void RunBench(const BenchOptions& options) {
   if (!options.csv.empty()) CheckOutputFile(options.csv, "--csv");
   if (!options.html.empty()) CheckOutputFile(options.html, "--html");
   EngineOptions engine = options.model.ToEngineOptions();
+  engine.cells = options.cells;
   const auto shared = std::make_shared<const LoadedModel>(engine, options.tokenizer);
   const LoadedModel& loaded = *shared;
   if (!options.tokenizer.empty() && !loaded.has_tokenizer())
@@ -342,6 +344,12 @@ void AddBenchCommand(Command app) {
   AddSourceOptions(command, options->source);
   command.AddOption("--concurrency", options->concurrency,
                     "Requests at a time, through the scheduler: numbers such as 1,2,4,8");
+  command
+      .AddOption("--cells", options->cells,
+                 "Branches alive at once; more than 256 are for /paper, which has one per draft")
+      .Range(1, 4096)
+      .TypeName("N")
+      .ShowDefault();
   command.AddOption("--repeat", options->repeat, "Times that everything is run")
       .Range(1, 1000)
       .TypeName("N")

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/json.h"
-#include "decode/branch_tree.h"
 #include "report/html_page.h"
 #include "report/plot.h"
 
@@ -126,11 +125,11 @@ std::vector<std::string> Remarks(const BenchResult& result, const BenchSpec& spe
             : fmt::format("range of {} texts, too few for an interval", f.spread->texts),
         f.spread->low, f.spread->high,
         f.spread->is_interval() && !f.spread->tells_apart() ? ", not significant" : ""));
-  if (f.rows_peak >= kMostBranches)
+  if (f.rows_peak >= result.cells)
     lines.push_back(
-        fmt::format("{} branches were alive at once, the most that a text may have: the least "
-                    "likely were dropped, which costs tokens per pass",
-                    kMostBranches));
+        fmt::format("{} branches were alive at once, as many as there are cells: the least likely "
+                    "were dropped, which costs tokens per pass (--cells)",
+                    result.cells));
   if (f.gate)
     lines.push_back(
         fmt::format("gate open at {:.2f} % of {} readouts", 100 * *f.gate, s.gate_evaluated));

@@ -30,6 +30,7 @@ struct BenchResult {
   std::string what;        // what was decoded: "8 prompts of p.txt", "task gsm8k_cot"
   std::string simulation;  // assumed rates; empty: the model decided
   int recurrence = 1;
+  int cells = 256;       // branches alive at once
   double bandwidth = 0;  // bytes per second that memory gives; 0: unknown
   size_t prompts = 0;
   int repeats = 1;
