@@ -1003,40 +1003,6 @@ TEST(Scheduler, CountsWhatWaitsForReaders) {
   EXPECT_EQ(scheduler.state().page_bytes, backend.page_bytes());
 }
 
-// Thousands of preemptions, by shares that take each other's places and by want of pages.
-TEST(Scheduler, PreemptedThousandsOfTimesWithTheSameText) {
-  FakeModel model(5, FakeShape::kNear, kRecurrence);
-  WatchedBackend backend(model, 64, 64 * 10);
-  SchedulerOptions options;
-  options.max_running = 6;
-  options.short_wait = 0;
-  options.cost = RowsCost();
-  Scheduler scheduler(backend, options);
-  constexpr uint32_t kKinds = 24;
-  std::vector<std::vector<int32_t>> alone;
-  for (uint32_t i = 0; i < kKinds; ++i) alone.push_back(Alone(model, Mixed(i)));
-  std::vector<std::pair<uint32_t, std::shared_ptr<TokenStream>>> streams;
-  uint32_t submitted = 0;
-  for (int turn = 0; scheduler.state().preemptions < 3000; ++turn) {
-    ASSERT_LT(turn, 400000);
-    if (streams.size() < 24) {
-      const uint32_t kind = submitted++ % kKinds;
-      streams.emplace_back(
-          kind, scheduler.Submit(OfTenant(Mixed(kind), submitted % 5, 1.0 + submitted % 3)));
-    }
-    scheduler.Step();
-    std::erase_if(streams, [&](const auto& one) {
-      if (one.second->statistics(0).finish_reason == FinishReason::kNone) return false;
-      EXPECT_EQ(Read(*one.second)[0].ids, alone[one.first]) << "request of kind " << one.first;
-      return true;
-    });
-  }
-  while (scheduler.Step()) {
-  }
-  for (const auto& [kind, stream] : streams) EXPECT_EQ(Read(*stream)[0].ids, alone[kind]);
-  ExpectNothingHeld(scheduler);
-}
-
 // Tokens that each share gets in so many steps.
 std::map<uint64_t, int64_t> TokensByShare(
     Scheduler& scheduler, const std::map<uint64_t, std::vector<std::shared_ptr<TokenStream>>>& of,
