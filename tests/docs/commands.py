@@ -105,6 +105,7 @@ def clone(folder):
             (folder / name).symlink_to(ROOT / name)
     (folder / "schema.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}')
     (folder / "answer.json").write_text('{"a": 1}')
+    (folder / "list.gbnf").write_text('root ::= ("- " [a-z ]+ "\\n")+\n')
 
 
 def answers(log):
