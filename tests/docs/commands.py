@@ -187,7 +187,7 @@ def inline(helps):
     for file in documents():
         for code in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", file.read_text(encoding="utf-8"), flags=re.S)):
             words = code.split()
-            if words[0] != "loopspec" or len(words) < 2 or not re.match(r"[a-z]+$", words[1]) or words[1] == "help":
+            if len(words) < 2 or words[0] != "loopspec" or not re.match(r"[a-z]+$", words[1]) or words[1] == "help":
                 continue
             wrong += [f"{file.name}: `{code}`: {what}" for what in unknown_words(helps, code)]
     return wrong
