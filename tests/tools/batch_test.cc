@@ -53,6 +53,22 @@ TEST(Batch, AnswersAsOpenAisBatchesDo) {
   EXPECT_EQ(out[7]["response"]["status_code"], 200);
 }
 
+// The order in which a schema's properties stand is the order in which they are written.
+TEST(Batch, SchemasKeepTheOrderOfTheirProperties) {
+  const Scratch scratch;
+  const std::string input = scratch.Write(
+      "in.jsonl",
+      R"({"custom_id":"x","url":"/v1/completions","body":{"prompt":"x","max_tokens":300,)"
+      R"("temperature":0,"json_schema":{"type":"object","properties":{"b":{"const":1},)"
+      R"("a":{"const":2}},"required":["b","a"],"additionalProperties":false}}})"
+      "\n");
+  const RunResult run = Call(Arguments(input, scratch / "out.jsonl"));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Json answer = JsonLines(Slurp(scratch / "out.jsonl")).at(0);
+  const std::string text = answer["response"]["body"]["choices"][0]["text"];
+  EXPECT_LT(text.find("\"b\""), text.find("\"a\"")) << text;
+}
+
 TEST(Batch, GoesOnAfterABreak) {
   const Scratch scratch;
   std::string requests;

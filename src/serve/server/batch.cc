@@ -30,7 +30,8 @@ std::string PlainBody(const PlainPrompts& plain, const std::string& prompt) {
   return body.dump();
 }
 
-void ReadRequest(const Json& json, BatchLine& line) {
+// In the order of its members, which a schema means something by.
+void ReadRequest(const OrderedJson& json, BatchLine& line) {
   const auto text = [&](const char* key) {
     const auto found = json.find(key);
     if (found == json.end() || !found->is_string()) Fail("{} is no text", key);
@@ -55,7 +56,7 @@ BatchLine ReadLine(const PlainPrompts& plain, const std::string& text, int numbe
   line.id = fmt::format("line-{}", number);
   try {
     if (text[0] == '{') {
-      ReadRequest(ParseJson(text, "the line"), line);
+      ReadRequest(ParseOrderedJson(text, "the line"), line);
       return line;
     }
     std::string prompt = text;
