@@ -575,8 +575,7 @@ TEST(Conventions, TraceScalesWithR) {
     EXPECT_GT(std::stoi(width[1]), 1200) << model;
     EXPECT_LT(std::stoi(width[1]), 2000) << model;
     size_t boxes = 0;
-    for (size_t at = 0; (at = drawn.find(" class=\"live", at)) != std::string::npos; ++at)
-      ++boxes;
+    for (size_t at = 0; (at = drawn.find(" class=\"live", at)) != std::string::npos; ++at) ++boxes;
     for (size_t at = 0; (at = drawn.find(" class=\"final\"", at)) != std::string::npos; ++at)
       ++boxes;
     EXPECT_EQ(boxes, static_cast<size_t>(steps)) << "one box for each recurrence of one branch";
