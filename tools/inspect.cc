@@ -72,7 +72,8 @@ std::string CostOriginText(const StepCostOrigin& cost) {
       "measured {} on {} ({}{}), two measurements {:.2f} apart{}", age, cost.device, cost.chip,
       cost.threads > 0 ? fmt::format(", {} thread{}", cost.threads, cost.threads == 1 ? "" : "s")
                        : "",
-      cost.spread, cost.steady() ? "" : ": the machine was busy, the next start measures again");
+      cost.spread,
+      cost.steady() ? "" : ": the machine was busy, a start after an hour measures again");
 }
 
 std::string DepthsText(const ModelSpec& spec, const ChosenDepths& chosen) {

@@ -1,8 +1,10 @@
 #include "engine/load/step_cost.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -23,7 +25,8 @@ constexpr int kVersion = 6;  // of the file and of what is measured
 constexpr int kMostTimes = 30;
 constexpr double kSecondsEach = 0.008;
 constexpr int kSweeps = 3;
-constexpr int kMostMeasurements = 4;      // until two agree
+constexpr int kMostMeasurements = 4;                    // until two agree
+constexpr auto kUnsteadyHolds = std::chrono::hours(1);  // before another try on a busy machine
 constexpr int64_t kStepsToTell = 500;     // before they may speak against a measurement
 constexpr double kOtherProportion = 1.5;  // what they then must differ by
 
@@ -352,21 +355,39 @@ void SaveStepCost(const Backend& backend, const StepCost& cost, double spread) {
   if (error || !out) fs::remove(aside, error);
 }
 
+namespace {
+
+// A machine that is always busy is not asked again at every start.
+bool MeasuredLately(const fs::path& file) {
+  std::error_code error;
+  const auto written = fs::last_write_time(file, error);
+  return !error && fs::file_time_type::clock::now() - written < kUnsteadyHolds;
+}
+
+bool CanKeep(const fs::path& file) {
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  return access(file.parent_path().c_str(), W_OK) == 0;
+}
+
+}  // namespace
+
 StepCost LoadStepCost(Backend& backend) {
   const auto file = StepCostFile(backend);
-  if (!file) return MeasureStepCost(backend);  // nothing stays that would have to be right
   std::error_code error;
   std::optional<StepCost> kept;
-  if (fs::is_regular_file(*file, error)) {
+  if (file && fs::is_regular_file(*file, error)) {
     try {
       const std::string text = ReadFile(*file);
       kept = ParseStepCost(text);
       const auto origin = ParseOrigin(text);
-      if (kept && origin && origin->steady()) return *kept;
+      if (kept && origin && (origin->steady() || MeasuredLately(*file))) return *kept;
     } catch (const Error&) {
       // As if it were not there.
     }
   }
+  // What cannot be kept need not be right: whoever comes next measures too.
+  if (!file || !CanKeep(*file)) return kept ? *kept : MeasureStepCost(backend);
   // One more where there was no agreement before, else until two agree.
   StepCost cost = kept ? *kept : MeasureStepCost(backend);
   double spread = 1;

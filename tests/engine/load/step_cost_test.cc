@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "tests/support/fake_backend.h"
+#include "tests/support/temporary_folder.h"
+
 namespace loopspec {
 namespace {
 
@@ -58,6 +63,18 @@ TEST(StepCost, IsKeptWithItsOrigin) {
   EXPECT_EQ(ParseStepCost(text)->recurrence, Costs().recurrence);
   origin.spread = 1.3;
   EXPECT_FALSE(origin.steady());
+}
+
+// A machine that is always busy is not measured at every start, only once in an hour. This backend
+// cannot be measured: it knows the rows that it was told of.
+TEST(StepCost, WhatABusyMachineGaveHoldsForAnHour) {
+  const TemporaryFolder folder;
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  FakeModel model(5, FakeShape::kNear, 4);
+  FakeBackend backend(model, {1, 2}, 16, 64);
+  SaveStepCost(backend, Costs(), 2 * kSteadySpread);
+  EXPECT_EQ(LoadStepCost(backend).recurrence, Costs().recurrence);
+  unsetenv("XDG_CACHE_HOME");
 }
 
 // Costs of a moment when many rows looked dear: real steps speak against them, in time.
