@@ -132,8 +132,9 @@ TEST(Pages, CellsShowTheBestAndWhatIsTooLittle) {
   EXPECT_NE(text.find("<td class=\"n best\">2.00x<small>1.9 to 2.1</small></td>"),
             std::string::npos);
   EXPECT_NE(text.find("<td class=\"n faint\">too few tokens</td>"), std::string::npos);
-  // On a phone charts keep their letters: 13 px at a width of 620.
-  EXPECT_NE(text.find("figure svg { width: 620px; max-width: none; }"), std::string::npos);
+  // On a phone charts fit the window, and their letters are larger within them.
+  EXPECT_EQ(text.find("max-width: none"), std::string::npos);
+  EXPECT_NE(text.find("svg text { font-size: 16px; }"), std::string::npos);
 }
 
 TEST(Pages, StandAloneAndEscapeText) {
