@@ -25,6 +25,7 @@ constexpr int kVersion = 6;  // of the file and of what is measured
 constexpr int kMostTimes = 30;
 constexpr double kSecondsEach = 0.008;
 constexpr int kSweeps = 3;
+constexpr double kSecondsForMore = 2;                   // of measuring, after which two must do
 constexpr int kMostMeasurements = 4;                    // until two agree
 constexpr auto kUnsteadyHolds = std::chrono::hours(1);  // before another try on a busy machine
 constexpr int64_t kStepsToTell = 500;     // before they may speak against a measurement
@@ -389,13 +390,14 @@ StepCost LoadStepCost(Backend& backend) {
   // What cannot be kept need not be right: whoever comes next measures too.
   if (!file || !CanKeep(*file)) return kept ? *kept : MeasureStepCost(backend);
   // One more where there was no agreement before, else until two agree.
+  const Timer timer;
   StepCost cost = kept ? *kept : MeasureStepCost(backend);
   double spread = 1;
   for (int i = 1; i < (kept ? 2 : kMostMeasurements); ++i) {
     const StepCost again = MeasureStepCost(backend);
     spread = CostSpread(cost, again);
     cost = Fastest(cost, again);
-    if (spread <= kSteadySpread) break;
+    if (spread <= kSteadySpread || timer.Seconds() > kSecondsForMore) break;
   }
   SaveStepCost(backend, cost, spread);
   return cost;
