@@ -145,8 +145,8 @@ class Engine {
   // Keywords of its schema that are ignored, where that is allowed. Throws what is wrong with it.
   std::vector<std::string> CheckGrammar(const GrammarSource& grammar) const;
 
-  // For this repository: these types are no part of the library's interface. With a model that is
-  // loaded already, what generation_config.json says is left out.
+  // For this repository: these types are no part of the library's interface. A model that is loaded
+  // already is asked for its generation_config.json all the same.
   Engine(const EngineOptions& options, std::shared_ptr<const LoadedModel> loaded);
   explicit Engine(std::unique_ptr<Session> session);
   Session& session();

@@ -11,7 +11,7 @@ struct EngineMetrics {
   int waiting = 0, prefilling = 0, decoding = 0, preempted = 0;  // sequences now
   int pages = 0, pages_free = 0, pages_cached = 0;  // of KV; cached ones may be in use too
   int page_positions = 0;                           // of one page
-  int64_t page_bytes = 0;                           // likewise, of all its planes
+  int64_t page_bytes = 0;                           // of one page, on all its planes
   int64_t unread_bytes = 0;                         // of tokens that no reader has taken
   int pages_evictable = 0;                          // cached ones that no sequence uses
   int cells = 0, cells_free = 0;                    // which hold branches
