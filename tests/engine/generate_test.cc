@@ -144,7 +144,8 @@ TEST_F(GenerateTest, TracesWhereAsked) {
   EXPECT_TRUE(engine_.Generate(request_).choices[0].trace.empty());
   request_.trace = true;
   int64_t verified = 0;
-  for (const TraceEvent& event : engine_.Generate(request_).choices[0].trace) {
+  const Result traced = engine_.Generate(request_);
+  for (const TraceEvent& event : traced.choices[0].trace) {
     verified += event.kind == TraceEvent::Kind::kAccept ? 1 : 0;
     verified += event.kind == TraceEvent::Kind::kFallback ? 1 : 0;
   }
