@@ -5,11 +5,8 @@
 
 namespace loopspec::serve {
 
-CompletionAnswer::Setup::Setup(const CompletionRequest& request, const CallContext& context)
-    : head{request.endpoint, context.id, context.model, context.created},
-      n(request.asked.choices),
-      batch(request.batch),
-      split_reasoning(request.reasoning == ReasoningFormat::kReasoningContent) {
+CompletionAnswer::Form::Form(const CompletionRequest& request, const CallContext& context)
+    : head{request.endpoint, context.id, context.model, context.created}, batch(request.batch) {
   if (request.endpoint == kChat) head.id = "chatcmpl-" + context.id;
   if (request.endpoint == kCompletions) head.id = "cmpl-" + context.id;
   if (!request.id.empty()) head.id = request.id;
@@ -23,13 +20,14 @@ CompletionAnswer::Setup::Setup(const CompletionRequest& request, const CallConte
   if (!request.asked.ignore_eos) own_ends = context.engine->facts().eos_ids;
 }
 
-CompletionAnswer::CompletionAnswer(Setup setup) : setup_(std::move(setup)) {
+CompletionAnswer::CompletionAnswer(Form form, AnswerSetup setup)
+    : form_(std::move(form)), setup_(std::move(setup)) {
   const auto n = static_cast<size_t>(setup_.n);
   for (size_t i = 0; i < setup_.prompts.size() * n; ++i) {
-    Choice& choice = choices_.emplace_back(setup_.in_reasoning);
+    Choice& choice = choices_.emplace_back(setup_.split);
     choice.part.index = static_cast<int>(i);
     choice.part.first = true;
-    choice.part.split_reasoning = setup_.split_reasoning;
+    choice.part.split_reasoning = setup_.split.split_reasoning;
     AddText(choice, setup_.prompts[i / n].echo, false);
   }
   unfinished_ = static_cast<int>(choices_.size());
@@ -61,8 +59,8 @@ void CompletionAnswer::AddToken(size_t prompt, Token token) {
   AddText(choice, token.text, false);
   ChoicePart& part = choice.part;
   if (generate()) part.ids.push_back(token.id);
-  if (generate() && setup_.write.logprobs) part.all_tokens.push_back(token);
-  if (setup_.write.logprobs || setup_.write.token_details) part.tokens.push_back(std::move(token));
+  if (generate() && form_.write.logprobs) part.all_tokens.push_back(token);
+  if (form_.write.logprobs || form_.write.token_details) part.tokens.push_back(std::move(token));
 }
 
 void CompletionAnswer::AddTrace(size_t prompt, int index, const std::vector<TraceEvent>& trace) {
@@ -75,8 +73,8 @@ void CompletionAnswer::AddEnd(size_t prompt, const Token& last, Statistics stati
   Choice& choice = At(prompt, last.choice);
   choice.touched = true;
   AddText(choice, last.text, true);
-  if (statistics.stop_token && std::find(setup_.own_ends.begin(), setup_.own_ends.end(),
-                                         *statistics.stop_token) != setup_.own_ends.end())
+  if (statistics.stop_token && std::find(form_.own_ends.begin(), form_.own_ends.end(),
+                                         *statistics.stop_token) != form_.own_ends.end())
     statistics.stop_token.reset();
   choice.part.finish = std::move(statistics);
   last_token_ = last.time;
@@ -85,16 +83,12 @@ void CompletionAnswer::AddEnd(size_t prompt, const Token& last, Statistics stati
 
 void CompletionAnswer::AddText(Choice& choice, const std::string& text, bool last) {
   ChoicePart& part = choice.part;
-  if (part.split_reasoning) {
-    const auto add = [&](const ReasoningSplitter::Parts& parts) {
-      part.reasoning += parts.reasoning;
-      part.text += parts.content;
-    };
-    add(choice.splitter.Push(text));
-    if (last) add(choice.splitter.Finish());
-  } else {
-    part.text += text;
-  }
+  const auto add = [&](const std::vector<AnswerPart>& parts) {
+    for (const AnswerPart& told : parts)
+      (told.kind == AnswerPart::Kind::kReasoning ? part.reasoning : part.text) += told.text;
+  };
+  add(choice.splitter.Push(text));
+  if (last) add(choice.splitter.Finish());
   if (generate()) part.whole_text += text;
 }
 
@@ -131,18 +125,18 @@ std::string CompletionAnswer::Events(double seconds) {
     part.text_offset = choice.offset;
     if (generate()) {
       OrderedJson event =
-          GenerateJson(setup_.head, part, ChoiceUsage(i), told, seconds, setup_.write);
+          GenerateJson(form_.head, part, ChoiceUsage(i), told, seconds, form_.write);
       if (choices_.size() > 1) event["index"] = part.index;
       out += ServerSentEvent(event);
     } else {
       std::optional<Usage> so_far;
-      if (setup_.write.usage_in_every_event) so_far = TotalUsage();
+      if (form_.write.usage_in_every_event) so_far = TotalUsage();
       out += ServerSentEvent(
-          CompletionEvent(setup_.head, part, told, setup_.write, so_far ? &*so_far : nullptr));
+          CompletionEvent(form_.head, part, told, form_.write, so_far ? &*so_far : nullptr));
     }
-    if (setup_.write.logprobs) {
+    if (form_.write.logprobs) {
       for (const Token& token : part.tokens)
-        choice.offset += CountStarts(setup_.write.pieces(token.id));
+        choice.offset += CountStarts(form_.write.pieces(token.id));
     }
     part.first = false;
     part.text.clear();
@@ -152,7 +146,7 @@ std::string CompletionAnswer::Events(double seconds) {
   }
   sent_ += out.size();
   if (out.empty() || !complete()) return out;
-  if (setup_.write.usage_in_stream) out += ServerSentEvent(UsageEvent(setup_.head, TotalUsage()));
+  if (form_.write.usage_in_stream) out += ServerSentEvent(UsageEvent(form_.head, TotalUsage()));
   out += kStreamDone;
   return out;
 }
@@ -162,14 +156,14 @@ std::string CompletionAnswer::Body(double seconds) {
   if (generate()) {
     OrderedJson list = OrderedJson::array();
     for (size_t i = 0; i < choices_.size(); ++i) {
-      list.push_back(GenerateJson(setup_.head, choices_[i].part, ChoiceUsage(i), &summary, seconds,
-                                  setup_.write));
+      list.push_back(GenerateJson(form_.head, choices_[i].part, ChoiceUsage(i), &summary, seconds,
+                                  form_.write));
     }
-    return Dump(setup_.batch || setup_.n > 1 ? list : list[0]);
+    return Dump(form_.batch || setup_.n > 1 ? list : list[0]);
   }
   std::vector<const ChoicePart*> parts;
   for (const Choice& choice : choices_) parts.push_back(&choice.part);
-  return Dump(CompletionBody(setup_.head, parts, TotalUsage(), summary, setup_.write));
+  return Dump(CompletionBody(form_.head, parts, TotalUsage(), summary, form_.write));
 }
 
 std::string CompletionAnswer::ErrorEvents(const ApiError& error) const {

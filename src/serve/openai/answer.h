@@ -18,25 +18,16 @@ namespace loopspec::serve {
 
 class CompletionAnswer final : public AnswerWriter {
  public:
-  struct Prompt {
-    int32_t first_token = 0;
-    int64_t tokens = 0;
-    std::string echo;  // its text, where it comes back before the answer
-  };
-  struct Setup {
-    Setup(const CompletionRequest& request, const CallContext& context);
+  // How it is written.
+  struct Form {
+    Form(const CompletionRequest& request, const CallContext& context);
 
     ResponseHead head;
     WriteOptions write;
-    std::vector<Prompt> prompts;
-    int n = 1;  // choices of each
-    uint64_t seed = 0;
     bool batch = false;             // the prompts came as a list
-    bool split_reasoning = false;   // what stands between <think> and </think> comes apart
-    bool in_reasoning = false;      // the prompt ended with <think>
     std::vector<int32_t> own_ends;  // tokens that end a text without being a reason to name
   };
-  explicit CompletionAnswer(Setup setup);
+  CompletionAnswer(Form form, AnswerSetup setup);
 
   void AddPrompt(size_t prompt, std::vector<Token> scores) override;
   void AddToken(size_t prompt, Token token) override;
@@ -54,16 +45,16 @@ class CompletionAnswer final : public AnswerWriter {
 
   // What is known of one choice; `part` is what has not been written yet.
   struct Choice {
-    explicit Choice(bool in_reasoning) : splitter(in_reasoning) {}
+    explicit Choice(const AnswerSplitter::Options& split) : splitter(split) {}
     ChoicePart part;
-    ReasoningSplitter splitter;
+    AnswerSplitter splitter;
     size_t offset = 0;  // characters in tokens that were written
     int64_t told = 0;   // tokens when the last event left
     int64_t tokens = 0;
     bool touched = false;
   };
 
-  bool generate() const { return setup_.head.endpoint == kGenerate; }
+  bool generate() const { return form_.head.endpoint == kGenerate; }
   Choice& At(size_t prompt, int choice);
   void AddText(Choice& choice, const std::string& text, bool last);
   bool Waits(const Choice& choice) const;
@@ -71,7 +62,8 @@ class CompletionAnswer final : public AnswerWriter {
   Usage TotalUsage() const;
   RunSummary Summary() const;
 
-  const Setup setup_;
+  const Form form_;
+  const AnswerSetup setup_;
   std::vector<Choice> choices_;
   int unfinished_;
   size_t sent_ = 0;  // bytes of events

@@ -173,7 +173,8 @@ std::vector<int32_t> Conversation(const CompletionRequest& request, const CallCo
 
 }  // namespace
 
-TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
+TextCall Resolve(const CompletionRequest& request, const CallContext& context,
+                 const MakeAnswer& make) {
   const Engine& engine = *context.engine;
   const ModelFacts& facts = engine.facts();
   CheckDepths(request.asked, facts);
@@ -186,14 +187,16 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   TextCall call;
   call.ignored_keywords = CheckGrammar(request, engine);
   call.stream = request.stream;
-  CompletionAnswer::Setup setup(request, context);
+  AnswerSetup setup;
+  setup.n = request.asked.choices;
   setup.seed = *common.seed;
+  setup.split.split_reasoning = request.reasoning == ReasoningFormat::kReasoningContent;
   const bool chat = request.endpoint == kChat;
   std::string rendered;  // of a chat
   std::vector<int32_t> ids;
   if (chat) {
     ids = Conversation(request, context, rendered);
-    setup.in_reasoning = EndsInThink(rendered);
+    setup.split.in_reasoning = EndsInThink(rendered);
   }
   const size_t prompts = chat ? 1 : request.prompts.size();
   const char* name = chat ? "messages" : "prompt";
@@ -226,7 +229,9 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context) {
   call.choices = static_cast<int>(prompts) * request.asked.choices;
   if (context.keep_prompt)
     call.prompt = chat ? std::move(rendered) : PromptText(request.prompts[0], engine);
-  call.answer = std::make_unique<CompletionAnswer>(std::move(setup));
+  call.answer = make ? make(std::move(setup))
+                     : std::make_unique<CompletionAnswer>(CompletionAnswer::Form(request, context),
+                                                          std::move(setup));
   return call;
 }
 

@@ -1,6 +1,8 @@
 // OpenAI's and SGLang's requests held against a model: defaults, limits, prompts as ids.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string_view>
 
 #include "serve/openai/parse.h"
@@ -9,8 +11,13 @@
 
 namespace loopspec::serve {
 
-// Throws ApiException that names the field at fault.
-TextCall Resolve(const CompletionRequest& request, const CallContext& context);
+// What writes the answer, once the prompts are known.
+using MakeAnswer = std::function<std::unique_ptr<AnswerWriter>(AnswerSetup setup)>;
+
+// Throws ApiException that names the field at fault. `make`: for a chat whose answer has another
+// form than OpenAI's chat completions.
+TextCall Resolve(const CompletionRequest& request, const CallContext& context,
+                 const MakeAnswer& make = {});
 
 // What holds for a request that says nothing of it: what the model's generation_config asks for,
 // or, where that does not say whether to sample, OpenAI's temperature of 1.

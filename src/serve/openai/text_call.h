@@ -15,6 +15,7 @@
 #include "loopspec/engine.h"
 #include "serve/openai/error.h"
 #include "serve/openai/types.h"
+#include "text/answer_parts.h"
 
 namespace loopspec::serve {
 
@@ -46,6 +47,19 @@ class AnswerWriter {
   // The last events of a stream that fails.
   virtual std::string ErrorEvents(const ApiError& error) const = 0;
   virtual AnswerCounts counts() const = 0;
+};
+
+// What an AnswerWriter for text is made of.
+struct AnswerSetup {
+  struct Prompt {
+    int32_t first_token = 0;
+    int64_t tokens = 0;
+    std::string echo;  // its text, where it comes back before the answer
+  };
+  std::vector<Prompt> prompts;
+  int n = 1;  // choices of each
+  uint64_t seed = 0;
+  AnswerSplitter::Options split;  // of every choice
 };
 
 struct TextCall {

@@ -54,6 +54,21 @@ enum class ReasoningFormat {
   kReasoningContent,  // it becomes reasoning_content, without the tags
 };
 
+enum class ToolChoice {
+  kNone,      // no tool may be called
+  kAuto,      // the model decides
+  kRequired,  // at least one is called
+  kNamed,     // this one is called
+};
+
+// The tools that an answer may call, in the words of OpenAI's chat, whatever API named them.
+struct ToolUse {
+  OrderedJson tools = OrderedJson::array();  // {"type": "function", "function": {"name", ...}}
+  ToolChoice choice = ToolChoice::kAuto;
+  std::string named;     // with kNamed
+  bool parallel = true;  // more than one call in an answer
+};
+
 // A request for text. What the engine will be asked for stands in the engine's own types; the rest
 // is what only the wire formats know.
 struct CompletionRequest {
@@ -69,6 +84,7 @@ struct CompletionRequest {
   bool batch = false;                // they came as a list
   OrderedJson messages;              // chat: a list of {role, content, ...} for the template
   OrderedJson template_arguments = OrderedJson::object();
+  ToolUse tools;  // chat
 
   std::optional<int> top_logprobs;  // chat and generate: asked.logprobs in a field of its own
   bool echo = false;  // the prompt comes back before the answer, with its logprobs if asked
