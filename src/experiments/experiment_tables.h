@@ -54,12 +54,24 @@ std::optional<double> PaperValue(const Experiment& experiment, const std::string
                                  const std::string& task, const std::string& sampling,
                                  const ExperimentDecode* decode, const std::string& key);
 
-// "–" for nothing.
+// Tasks that any model ran, in the order in which they are declared.
+std::vector<std::string> TasksOf(const std::vector<ExperimentResult>& results);
+// "8 texts, 1024 tokens, 3 times"
+std::string Counted(const SpecFigures& figures);
+
+inline constexpr const char* kNone = "–";  // in a cell without a value
+// kNone for nothing.
 std::string Number(std::optional<double> value, int digits = 2, const char* unit = "");
 std::string Percent(std::optional<double> share, int digits = 1);
 
 // Adds the tables and charts of one experiment, for all models that ran it.
 void AddExperiment(const std::vector<ExperimentResult>& results, HtmlPage& page);
+
+// ---- speed_tables.cc: what decoding took
+// The paper's tables and bars, for each sampling.
+void AddSpeed(const std::vector<ExperimentResult>& results, HtmlPage& page);
+// Everything else that the records say about speed.
+void AddSpeedDetails(const std::vector<ExperimentResult>& results, HtmlPage& page);
 
 // ---- distance_tables.cc: distances by depth, and what follows from them
 // Charts of one checkpoint: results differ in the precision alone.
