@@ -30,6 +30,7 @@ const std::shared_ptr<const Vocabulary>& Tokens() {
                              "\xC3\xA9", "\\u00e9", "aaaaaaaa", ", "}) {
       tokens.push_back({text});
     }
+    for (const char* text : {"</t>", "<c>", "ab"}) tokens.push_back({text, true});
     tokens.push_back({"<end>", true});
     const auto end = static_cast<int32_t>(tokens.size() - 1);
     return new std::shared_ptr<const Vocabulary>(
@@ -46,7 +47,7 @@ std::shared_ptr<Grammar> Compile(uint8_t kind, std::string_view text) {
     case 0:
       return Grammar::FromRegex(text, Tokens());
     case 1:
-      return Grammar::FromGbnf(text, Tokens());
+      return Grammar::FromGbnf(text, Tokens(), options);
     default:
       return Grammar::FromSchema(text, Tokens(), options);
   }
@@ -61,7 +62,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view choices = all.substr(std::min(split + 1, all.size()));
   try {
     const auto grammar = Compile(data[0], all.substr(1, split - 1));
-    State state = (data[0] & 16) != 0 ? grammar->StartAfter("</t>") : grammar->Start();
+    std::vector<Mark> marks;
+    if ((data[0] & 16) != 0) marks.push_back({"</t>"});
+    if ((data[0] & 32) != 0) marks.push_back({"<c>", true});
+    State state = grammar->StartAfter(marks);
     for (size_t step = 0; step < 24 && !state.ended(); ++step) {
       const Mask mask = state.NextTokens();
       std::vector<int32_t> allowed;

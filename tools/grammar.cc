@@ -53,12 +53,12 @@ std::shared_ptr<grammar::Grammar> Compile(const GrammarOptions& options,
   const size_t given = sources.schema.Count() + sources.regex.Count() + sources.gbnf.Count();
   if (given != 1) Fail("give one of --schema FILE, --regex EXPRESSION and --grammar FILE");
   if (sources.regex.Count() > 0) return Grammar::FromRegex(options.regex, std::move(vocabulary));
-  if (sources.gbnf.Count() > 0) {
-    return Grammar::FromGbnf(ReadInput(options.gbnf), std::move(vocabulary));
-  }
   grammar::SchemaOptions schema;
   schema.strict = !options.loose;
   if (options.any_order) schema.order = grammar::PropertyOrder::kAny;
+  if (sources.gbnf.Count() > 0) {
+    return Grammar::FromGbnf(ReadInput(options.gbnf), std::move(vocabulary), schema);
+  }
   return Grammar::FromSchema(ReadInput(options.schema), std::move(vocabulary), schema);
 }
 

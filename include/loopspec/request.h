@@ -32,12 +32,15 @@ struct Laboratory;
 
 enum class GrammarKind { kNone, kJsonSchema, kRegex, kGbnf };
 
-// What an answer must be from its first byte to its end: see docs/grammars.md.
+// What an answer must be: see docs/grammars.md.
 struct GrammarSource {
   GrammarKind kind = GrammarKind::kNone;
   std::string text = {};  // a schema as JSON, a regular expression, or rules in llama.cpp's GBNF
   // A keyword of a schema that cannot be enforced is an error; false: it is ignored.
   bool strict = true;
+  // The grammar holds from the byte after this mark on, such as the start of a tool call; before it
+  // any text may come, and end. Empty: from the answer's first byte on.
+  std::string after = {};
 };
 
 struct Request {

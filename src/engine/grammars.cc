@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "text/reasoning.h"
@@ -15,6 +16,7 @@ constexpr size_t kMostKept = 32;
 // What ends the thinking of a model whose prompt ends in <think>, as text/reasoning.h has it.
 constexpr const char* kEndOfThinking = "</think>";
 
+// Where it starts is no part of it: texts that start after different marks share the rules.
 std::string KeyOf(const GrammarSource& source) {
   std::string key = std::to_string(static_cast<int>(source.kind));
   key += source.strict ? 's' : 'l';
@@ -57,9 +59,10 @@ std::shared_ptr<grammar::Grammar> Grammars::Get(const GrammarSource& source) {
 Grammars::Compiled Grammars::Compile(const GrammarSource& source) {
   using grammar::Grammar;
   if (source.kind == GrammarKind::kRegex) return Grammar::FromRegex(source.text, Vocabulary());
-  if (source.kind == GrammarKind::kGbnf) return Grammar::FromGbnf(source.text, Vocabulary());
   grammar::SchemaOptions options;
   options.strict = source.strict;
+  if (source.kind == GrammarKind::kGbnf)
+    return Grammar::FromGbnf(source.text, Vocabulary(), options);
   return Grammar::FromSchema(source.text, Vocabulary(), options);
 }
 
@@ -86,7 +89,10 @@ std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prom
   constexpr size_t kTail = 32;  // tokens that hold the mark and the white space after it
   const std::string tail =
       loaded_->tokenizer().Decode(prompt.last(std::min(kTail, prompt.size())), false);
-  grammar::State start = EndsInThink(tail) ? grammar->StartAfter(kEndOfThinking) : grammar->Start();
+  std::vector<grammar::Mark> marks;
+  if (EndsInThink(tail)) marks.push_back({kEndOfThinking});
+  if (!source.after.empty()) marks.push_back({source.after, true});
+  grammar::State start = grammar->StartAfter(marks);
   start.NextTokens();  // in this thread rather than in the scheduler's
   return start;
 }

@@ -25,8 +25,8 @@ class Grammars {
   // tokenizer or no token that ends a text. Any thread.
   std::shared_ptr<grammar::Grammar> Get(const GrammarSource& source);
 
-  // Where the answer to a prompt begins: at the start, or before the end of thinking, after which
-  // the grammar starts. None where there is no grammar.
+  // Where the answer to a prompt begins: at the grammar's start, or in the free text before the end
+  // of thinking and before the source's own mark. None where there is no grammar.
   std::optional<grammar::State> StartAfter(std::span<const int32_t> prompt,
                                            const GrammarSource& source);
 

@@ -1,23 +1,30 @@
 #include "grammar/gbnf.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "grammar/characters.h"
+#include "grammar/json_schema.h"
+#include "grammar/marks.h"
 
 namespace loopspec::grammar {
 namespace {
 
-constexpr size_t kMaxText = size_t{1} << 20;
+constexpr size_t kMaxText = size_t{4} << 20;
+constexpr size_t kLongestMark = 1024;
 constexpr int kMaxNesting = 200;
 constexpr uint32_t kMaxCount = 1'000'000;
 
 class GbnfParser {
  public:
-  GbnfParser(std::string_view text, Rules& rules) : text_(text), rules_(rules) {}
+  GbnfParser(std::string_view text, const SchemaOptions& options, Rules& rules)
+      : text_(text), options_(options), rules_(rules) {}
 
   void Parse() {
     if (text_.size() > kMaxText) {
@@ -33,6 +40,7 @@ class GbnfParser {
     if (root == names_.end()) Fail("the grammar has no rule root, which it must start with");
     rules_.start = rules_.expressions.Rule(root->second.number);
   }
+  std::vector<std::string> TakeIgnored() { return std::move(ignored_); }
 
  private:
   struct Named {
@@ -40,10 +48,11 @@ class GbnfParser {
     bool defined = false;
   };
 
+  size_t Line() const {
+    return 1 + static_cast<size_t>(std::ranges::count(text_.substr(0, at_), '\n'));
+  }
   [[noreturn]] void Reject(std::string_view what) const {
-    size_t line = 1;
-    for (size_t i = 0; i < at_ && i < text_.size(); ++i) line += text_[i] == '\n' ? 1 : 0;
-    Fail("the grammar {} in line {}", what, line);
+    Fail("the grammar {} in line {}", what, Line());
   }
   bool AtEnd() const { return at_ >= text_.size(); }
   char Peek() const { return AtEnd() ? '\0' : text_[at_]; }
@@ -124,6 +133,8 @@ class GbnfParser {
         if (!Take(")")) Reject("has a group without an end");
       } else if (Take(".")) {
         part = Characters(CharacterSet::All());
+      } else if (Take("%")) {
+        part = ParseExtension();
       } else if (IsNameCharacter(c)) {
         part = rules_.expressions.Rule(Find(TakeName()).number);
       } else {
@@ -161,7 +172,7 @@ class GbnfParser {
   // A repetition of a regular language is one, which is quicker to read.
   Expression Repeated(Expression part, uint32_t min, uint32_t max) {
     const Expressions::Entry entry = rules_.expressions[part];
-    if (entry.kind == Expressions::Kind::kTerminal) {
+    if (entry.kind == Expressions::Kind::kTerminal && !TakesSpecial(entry.a)) {
       return rules_.expressions.Terminal(rules_.regular.Repeat(entry.a, min, max));
     }
     return rules_.expressions.Repeat(part, min, max);
@@ -258,10 +269,86 @@ class GbnfParser {
     return value;
   }
 
-  Expression ParseText() {
+  std::string TakeText() {
     std::string text;
     while (!Take("\"")) AppendUtf8(TakeCharacter(), text);
-    return rules_.expressions.Terminal(rules_.regular.Text(text));
+    return text;
+  }
+
+  Expression ParseText() { return rules_.expressions.Terminal(rules_.regular.Text(TakeText())); }
+
+  // What follows the percent sign of an element that llama.cpp does not have.
+  Expression ParseExtension() {
+    const std::string name = TakeName();
+    SkipSpace(true);
+    if (name == "json") return ParseSchema();
+    if (name == "special") return ParseMark(MarkAlone, true);
+    if (name == "without") return ParseMark(CharactersWithout, false);
+    if (name != "until") {
+      Reject("has the element %" + name + ", expected %json, %until, %without or %special,");
+    }
+    const bool special = Take("%special");
+    SkipSpace(true);
+    return ParseMark(CharactersUpTo, special);
+  }
+
+  static Table CharactersUpTo(std::string_view mark) {
+    return UpToMark(mark, FreeText::kCharacters);
+  }
+  static Table CharactersWithout(std::string_view mark) {
+    return WithoutMark(mark, FreeText::kCharacters);
+  }
+
+  // A text in quotes and what `make` makes of it. `special`: a special token may stand for it.
+  Expression ParseMark(Table (*make)(std::string_view mark), bool special) {
+    if (!Take("\"")) Reject("lacks the text in quotes after %until, %without or %special");
+    const std::string mark = TakeText();
+    if (mark.empty() || mark.size() > kLongestMark) {
+      Reject("has a mark of " + std::to_string(mark.size()) + " bytes, expected 1 to " +
+             std::to_string(kLongestMark) + ",");
+    }
+    const Node node = rules_.regular.FromTable(make(mark));
+    if (special) rules_.specials.push_back({node, mark});
+    return rules_.expressions.Terminal(node);
+  }
+
+  bool TakesSpecial(Node node) const {
+    return std::ranges::any_of(
+        rules_.specials, [&](const Rules::Special& special) { return special.table == node; });
+  }
+
+  // The JSON value that stands here: up to where its last bracket or its word ends.
+  std::string_view TakeJson() {
+    const size_t start = at_;
+    int depth = 0;
+    do {
+      if (AtEnd()) Reject("ends within the schema of %json");
+      const char c = text_[at_++];
+      if (c == '{' || c == '[') ++depth;
+      if (c == '}' || c == ']') --depth;
+      if (c != '"') continue;
+      while (!AtEnd() && Peek() != '"') at_ += Peek() == '\\' ? 2 : 1;
+      ++at_;
+    } while (depth > 0);
+    return text_.substr(start, at_ - start);
+  }
+
+  Expression ParseSchema() {
+    const std::string what = "the schema in line " + std::to_string(Line()) + " of the grammar";
+    std::string_view text;
+    for (const char* word : {"true", "false"}) {
+      if (text.empty() && Take(word)) text = word;
+    }
+    if (text.empty() && Peek() != '{') Reject("lacks the schema after %json");
+    if (text.empty()) text = TakeJson();
+    const OrderedJson schema = ParseOrderedJson(text, what);
+    CompiledSchema compiled = CompileSchema(schema, options_, rules_);
+    for (std::string& keyword : compiled.ignored) {
+      if (std::ranges::find(ignored_, keyword) == ignored_.end()) {
+        ignored_.push_back(std::move(keyword));
+      }
+    }
+    return compiled.texts;
   }
 
   Expression ParseClass() {
@@ -281,15 +368,20 @@ class GbnfParser {
   }
 
   std::string_view text_;
+  const SchemaOptions& options_;
   Rules& rules_;
   size_t at_ = 0;
+  std::vector<std::string> ignored_;
   std::map<std::string, Named> names_;
 };
 
 }  // namespace
 
-void ParseGbnf(std::string_view text, Rules& rules) {
-  GbnfParser(text, rules).Parse();
+std::vector<std::string> ParseGbnf(std::string_view text, const SchemaOptions& options,
+                                   Rules& rules) {
+  GbnfParser parser(text, options, rules);
+  parser.Parse();
+  return parser.TakeIgnored();
 }
 
 }  // namespace loopspec::grammar

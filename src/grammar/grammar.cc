@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
+#include "grammar/marks.h"
 #include "grammar/masks.h"
 #include "grammar/pattern.h"
 #include "grammar/threads.h"
@@ -21,39 +22,38 @@ namespace {
 constexpr size_t kEnoughMemory = size_t{64} << 20;
 // Memory of one grammar's states, beyond which a text cannot go on.
 constexpr size_t kMaxMemory = size_t{512} << 20;
-// Marks that a grammar's users may start after: more are made anew each time.
-constexpr size_t kMaxMarks = 16;
+// Chains of marks that a grammar's users may start after: more are made anew each time.
+constexpr size_t kMaxStarts = 16;
 constexpr size_t kLongestMark = 1024;
+constexpr size_t kMostMarks = 8;
 constexpr size_t kLargestSchema = size_t{4} << 20;
 
-// The texts that end with their first `mark`.
-Table UpToMark(std::string_view mark) {
-  // How much of the mark the text ends with (Knuth, Morris and Pratt).
-  const size_t length = mark.size();
-  std::vector<size_t> fallback(length + 1, 0);
-  for (size_t i = 1, k = 0; i < length; ++i) {
-    while (k > 0 && mark[i] != mark[k]) k = fallback[k];
-    if (mark[i] == mark[k]) ++k;
-    fallback[i + 1] = k;
+// What tells chains of marks apart.
+std::string KeyOf(std::span<const Mark> marks) {
+  std::string key;
+  for (const Mark& mark : marks) {
+    key += std::to_string(mark.text.size()) + (mark.may_end ? 'e' : 'm') + mark.text;
   }
-  Table table;
-  table.states.resize(length + 1);
-  for (size_t state = 0; state < length; ++state) {
-    for (int byte = 0; byte < 256; ++byte) {
-      size_t k = state;
-      while (k > 0 && static_cast<uint8_t>(mark[k]) != byte) k = fallback[k];
-      if (static_cast<uint8_t>(mark[k]) == byte) ++k;
-      auto& edges = table.states[state].edges;
-      const auto next = static_cast<uint32_t>(k);
-      if (!edges.empty() && edges.back().next == next) {
-        edges.back().high = static_cast<uint8_t>(byte);
-      } else {
-        edges.push_back({static_cast<uint8_t>(byte), static_cast<uint8_t>(byte), next});
-      }
+  return key;
+}
+
+// The grammar after free text up to each of the marks, one after the other.
+Rules AfterMarks(const Rules& given, std::span<const Mark> marks) {
+  Rules rules = given;
+  const auto free = [&](Table table) {
+    rules.free.push_back(rules.regular.FromTable(std::move(table)));
+    return rules.expressions.Terminal(rules.free.back());
+  };
+  for (size_t i = marks.size(); i-- > 0;) {
+    const Mark& mark = marks[i];
+    rules.start =
+        rules.expressions.Sequence(free(UpToMark(mark.text, FreeText::kBytes)), rules.start);
+    if (mark.may_end) {
+      rules.start =
+          rules.expressions.Choice({rules.start, free(WithoutMark(mark.text, FreeText::kBytes))});
     }
   }
-  table.states[length].accepts = true;
-  return table;
+  return rules;
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ struct Tables {
   std::optional<MaskMaker> masks;
 };
 
-// The tables that new texts start with, by the mark that they start after.
+// The tables that new texts start with, by the marks that they start after.
 struct Grammar::Starts {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Tables>, std::less<>> tables;
@@ -102,10 +102,13 @@ std::shared_ptr<Grammar> Grammar::FromRegex(std::string_view pattern, Vocabulary
   return Finish(std::move(rules), std::move(vocabulary));
 }
 
-std::shared_ptr<Grammar> Grammar::FromGbnf(std::string_view text, VocabularyPtr vocabulary) {
+std::shared_ptr<Grammar> Grammar::FromGbnf(std::string_view text, VocabularyPtr vocabulary,
+                                           const SchemaOptions& options) {
   auto rules = std::make_unique<Rules>();
-  ParseGbnf(text, *rules);
-  return Finish(std::move(rules), std::move(vocabulary));
+  std::vector<std::string> ignored = ParseGbnf(text, options, *rules);
+  auto grammar = Finish(std::move(rules), std::move(vocabulary));
+  grammar->ignored_ = std::move(ignored);
+  return grammar;
 }
 
 std::shared_ptr<Grammar> Grammar::FromSchema(std::string_view schema, VocabularyPtr vocabulary,
@@ -115,9 +118,10 @@ std::shared_ptr<Grammar> Grammar::FromSchema(std::string_view schema, Vocabulary
   }
   const OrderedJson json = ParseOrderedJson(schema, "the schema");
   auto rules = std::make_unique<Rules>();
-  std::vector<std::string> ignored = CompileSchema(json, options, *rules);
+  CompiledSchema compiled = CompileSchema(json, options, *rules);
+  rules->start = compiled.texts;
   auto grammar = Finish(std::move(rules), std::move(vocabulary));
-  grammar->ignored_ = std::move(ignored);
+  grammar->ignored_ = std::move(compiled.ignored);
   return grammar;
 }
 
@@ -127,16 +131,22 @@ std::shared_ptr<Grammar> Grammar::JsonObject(VocabularyPtr vocabulary,
 }
 
 State Grammar::Start() {
-  return StartAfter("");
+  return StartAfter(std::span<const Mark>());
 }
 
-State Grammar::StartAfter(std::string_view mark) {
-  if (mark.size() > kLongestMark) {
-    Fail("the mark that starts a grammar has {} bytes, the most allowed is {}", mark.size(),
-         kLongestMark);
+State Grammar::StartAfter(std::span<const Mark> marks) {
+  if (marks.size() > kMostMarks) {
+    Fail("{} marks come before the grammar, the most allowed is {}", marks.size(), kMostMarks);
   }
+  for (const Mark& mark : marks) {
+    if (mark.text.empty() || mark.text.size() > kLongestMark) {
+      Fail("the mark that starts a grammar has {} bytes, expected 1 to {}", mark.text.size(),
+           kLongestMark);
+    }
+  }
+  const std::string key = KeyOf(marks);
   const std::lock_guard lock(starts_->mutex);
-  const auto known = starts_->tables.find(mark);
+  const auto known = starts_->tables.find(key);
   if (known != starts_->tables.end()) {
     const std::shared_ptr<Tables>& tables = known->second;
     const std::lock_guard tables_lock(tables->mutex);
@@ -144,18 +154,13 @@ State Grammar::StartAfter(std::string_view mark) {
       return State(tables, tables->automaton.start());
     }
   }
-  std::shared_ptr<Tables> tables;
-  if (mark.empty()) {
-    tables = std::make_shared<Tables>(*rules_, vocabulary_);
-  } else {
-    Rules rules = *rules_;
-    rules.before = rules.regular.FromTable(UpToMark(mark));
-    tables = std::make_shared<Tables>(rules, vocabulary_);
-  }
-  if (starts_->tables.size() >= kMaxMarks && known == starts_->tables.end()) {
+  const auto tables = marks.empty()
+                          ? std::make_shared<Tables>(*rules_, vocabulary_)
+                          : std::make_shared<Tables>(AfterMarks(*rules_, marks), vocabulary_);
+  if (starts_->tables.size() >= kMaxStarts && known == starts_->tables.end()) {
     starts_->tables.erase(starts_->tables.begin());
   }
-  starts_->tables.insert_or_assign(std::string(mark), tables);
+  starts_->tables.insert_or_assign(key, tables);
   return State(tables, tables->automaton.start());
 }
 
@@ -192,8 +197,13 @@ bool State::AdvanceToken(int32_t id) {
     ended_ = true;
     return true;
   }
-  if (vocabulary.bytes(id).empty() || (vocabulary.IsSpecial(id) && !IsFree())) return false;
-  return Advance(vocabulary.bytes(id));
+  if (vocabulary.bytes(id).empty()) return false;
+  if (!vocabulary.IsSpecial(id)) return Advance(vocabulary.bytes(id));
+  const std::lock_guard lock(tables_->mutex);
+  const StateId next = tables_->automaton.NextSpecial(state_, vocabulary.bytes(id));
+  if (next == kDead) return false;
+  state_ = next;
+  return true;
 }
 
 bool State::MayEnd() const {

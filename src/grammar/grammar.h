@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,8 @@ class State {
   bool MustEnd() const;
   // Whether a token that ends the text has been taken.
   bool ended() const { return ended_; }
-  // Before the mark that starts the grammar: every token is allowed but those that end the text.
+  // Before the mark that starts the grammar: every token is allowed, also special ones; those that
+  // end the text where the mark need not come.
   bool IsFree() const;
 
   // The tokens that may come next. Where the text may end those that end it are among them.
@@ -80,6 +82,13 @@ struct SchemaOptions {
   uint32_t max_space = 64;
 };
 
+// What free text before a grammar leads up to, such as the end of thinking.
+struct Mark {
+  std::string text;
+  // Whether the text may also end without it.
+  bool may_end = false;
+};
+
 class Grammar {
  public:
   // `vocabulary` may be null where no masks are asked for. Each throws Error, in one sentence, for
@@ -87,8 +96,10 @@ class Grammar {
   using VocabularyPtr = std::shared_ptr<const Vocabulary>;
   // The whole text matches the expression.
   static std::shared_ptr<Grammar> FromRegex(std::string_view pattern, VocabularyPtr vocabulary);
-  // llama.cpp's GBNF; the text is the rule `root`.
-  static std::shared_ptr<Grammar> FromGbnf(std::string_view text, VocabularyPtr vocabulary);
+  // llama.cpp's GBNF with elements of our own; the text is the rule `root`. The options are those
+  // of the schemas in it.
+  static std::shared_ptr<Grammar> FromGbnf(std::string_view text, VocabularyPtr vocabulary,
+                                           const SchemaOptions& options = {});
   // The schema as JSON text.
   static std::shared_ptr<Grammar> FromSchema(std::string_view schema, VocabularyPtr vocabulary,
                                              const SchemaOptions& options = {});
@@ -100,10 +111,10 @@ class Grammar {
 
   // The start of a text.
   State Start();
-  // The start of a text that is free until `mark` has come, such as the end of thinking; the
-  // grammar holds from the byte after it. The mark may come in any number of tokens, and a token
-  // may hold its end and more.
-  State StartAfter(std::string_view mark);
+  // The start of a text that is free until the first mark has come, then until the next, up to the
+  // last; the grammar holds from the byte after it. A mark may come in any number of tokens, one of
+  // them may be special, and a token may hold its end and more.
+  State StartAfter(std::span<const Mark> marks);
 
   // Keywords that were ignored, each once, in the order in which they were found.
   const std::vector<std::string>& ignored() const { return ignored_; }

@@ -46,7 +46,7 @@ class SchemaWriter {
     ByteSet space;
     for (const char c : {' ', '\t', '\n', '\r'}) space.set(static_cast<size_t>(c));
     space_ = regular_.Repeat(regular_.Bytes(space), 0, options.max_space);
-    rules.start = Compile({{&schema}});
+    texts_ = Compile({{&schema}});
     while (!pending_.empty()) {
       const auto [demands, rule] = pending_.front();
       pending_.pop_front();
@@ -56,7 +56,7 @@ class SchemaWriter {
     }
   }
 
-  const std::vector<std::string>& ignored() const { return reader_.ignored(); }
+  CompiledSchema result() const { return {texts_, reader_.ignored()}; }
 
  private:
   Expression Compile(const Demands& given) {
@@ -505,6 +505,7 @@ class SchemaWriter {
   Expressions& expressions_;
   SchemaReader reader_;
   Node space_;
+  Expression texts_ = kNoText;
   int present_depth_ = 0;
   std::map<Demands, uint32_t> rules_;
   std::deque<std::pair<Demands, uint32_t>> pending_;
@@ -512,9 +513,9 @@ class SchemaWriter {
 
 }  // namespace
 
-std::vector<std::string> CompileSchema(const OrderedJson& schema, const SchemaOptions& options,
-                                       Rules& rules) {
-  return SchemaWriter(schema, options, rules).ignored();
+CompiledSchema CompileSchema(const OrderedJson& schema, const SchemaOptions& options,
+                             Rules& rules) {
+  return SchemaWriter(schema, options, rules).result();
 }
 
 }  // namespace loopspec::grammar

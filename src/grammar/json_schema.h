@@ -10,8 +10,11 @@
 
 namespace loopspec::grammar {
 
-// Fills `rules` with the JSON texts that fulfil the schema. Returns the keywords that were ignored.
-std::vector<std::string> CompileSchema(const OrderedJson& schema, const SchemaOptions& options,
-                                       Rules& rules);
+struct CompiledSchema {
+  Expression texts;                  // the JSON texts that fulfil the schema
+  std::vector<std::string> ignored;  // keywords that could not be enforced
+};
+// Adds the rules of the schema to `rules`, whose start stays as it is.
+CompiledSchema CompileSchema(const OrderedJson& schema, const SchemaOptions& options, Rules& rules);
 
 }  // namespace loopspec::grammar

@@ -20,6 +20,9 @@ MaskMaker::MaskMaker(Automaton& automaton, const Vocabulary& vocabulary)
   path_.resize(vocabulary.longest() + 1);
   nodes_.resize(vocabulary.longest() + 1);
   states_.resize(vocabulary.longest() + 1);
+  for (const int32_t id : vocabulary.specials()) {
+    if (automaton.KnowsSpecial(vocabulary.bytes(id))) specials_.push_back(id);
+  }
 }
 
 void MaskMaker::Set(const Vocabulary::Trie& trie, const Vocabulary::TrieNode& node,
@@ -306,14 +309,11 @@ Mask MaskMaker::Make(StateId state) {
       }
     }
   }
-  if (automaton_.IsFree(state)) {
-    for (const int32_t id : vocabulary_.specials()) {
-      StateId next = state;
-      for (const char c : vocabulary_.bytes(id)) {
-        next = automaton_.Next(next, static_cast<uint8_t>(c));
-      }
-      if (next != kDead) (*words)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
-    }
+  const std::span<const int32_t> specials =
+      automaton_.IsFree(state) ? vocabulary_.specials() : std::span<const int32_t>(specials_);
+  for (const int32_t id : specials) {
+    if (automaton_.NextSpecial(state, vocabulary_.bytes(id)) == kDead) continue;
+    (*words)[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
   }
   if (automaton_.MayEnd(state)) {
     for (const int32_t id : vocabulary_.ends()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -67,6 +68,7 @@ class MaskMaker {
 
   std::map<std::array<uint32_t, 3>, ReadingMask> readings_;  // by reading and trie
   std::unordered_map<StateId, Mask> masks_;                  // by state with canonical threads
+  std::vector<int32_t> specials_;  // special tokens that the grammar itself allows somewhere
   NumberMap canonical_states_;
   NumberMap runs_;
   NumberMap takes_plain_;

@@ -25,11 +25,7 @@ Automaton::Automaton(const Rules& rules) : rules_(rules) {
   stacks_.Intern(bottom);
   stack_marks_.push_back(kOpenEnded);
   Intern({}, false);  // kDead
-  Expression start = rules_.start;
-  if (rules_.before != kNothing && rules_.expressions.Matchable(start)) {
-    start = rules_.expressions.Sequence(rules_.expressions.Terminal(rules_.before), start);
-  }
-  work_.push_back({start, kBottom});
+  work_.push_back({rules_.start, kBottom});
   Expand();
   start_ = Collect();
 }
@@ -60,11 +56,42 @@ StateId Automaton::Intern(std::span<const Thread> threads, bool may_end, UniqueI
 }
 
 bool Automaton::IsFree(StateId state) const {
-  if (rules_.before == kNothing) return false;
   for (const Thread& thread : Threads(state)) {
-    if (thread.b == 0 && rules_.regular.SameTable(thread.a, rules_.before)) return true;
+    for (const Node table : rules_.free) {
+      if (thread.b == 0 && rules_.regular.SameTable(thread.a, table)) return true;
+    }
   }
   return false;
+}
+
+bool Automaton::KnowsSpecial(std::string_view bytes) const {
+  return std::ranges::any_of(rules_.specials,
+                             [&](const Rules::Special& special) { return special.bytes == bytes; });
+}
+
+bool Automaton::TakesSpecial(const Thread& thread, std::string_view bytes) const {
+  return thread.b == 0 && std::ranges::any_of(rules_.specials, [&](const Rules::Special& special) {
+           return special.bytes == bytes && rules_.regular.SameTable(thread.a, special.table);
+         });
+}
+
+StateId Automaton::NextSpecial(StateId state, std::string_view bytes) {
+  if (IsFree(state)) {
+    for (const char c : bytes) state = Next(state, static_cast<uint8_t>(c));
+    return state;
+  }
+  Reset();
+  for (const Thread thread : CopyOfThreads(state)) {
+    if (!TakesSpecial(thread, bytes)) continue;
+    Node node = thread.a;
+    for (const char c : bytes) node = rules_.regular.Next(node, static_cast<uint8_t>(c));
+    if (node == kNothing) continue;
+    AddThread({node, 0}, thread.stack);
+    if (MayStop({node, 0})) Stop({node, 0}, thread.stack);
+  }
+  Expand();
+  const StateId next = Collect();
+  return KnowsItems(next) && !LeadsOn(next) ? kDead : next;
 }
 
 uint32_t Automaton::Push(Expression expression, uint32_t stack) {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "grammar/expressions.h"
@@ -20,9 +22,15 @@ struct Rules {
   Regular regular;
   Expressions expressions;
   Expression start = kNoText;
-  // The text before the grammar starts, up to and with its mark: reading it is being free.
-  // kNothing: the grammar starts at once.
-  Node before = kNothing;
+  // Tables that read the text before the grammar starts: reading one of them is being free, so that
+  // every special token may come.
+  std::vector<Node> free;
+  // A table where a special token with these bytes may come too. It must end within the table.
+  struct Special {
+    Node table;
+    std::string bytes;
+  };
+  std::vector<Special> specials;
 };
 
 // What a thread reads now. b = 0: the language of the node a. Else: the key of the object whose
@@ -46,6 +54,10 @@ class Automaton {
 
   StateId start() const { return start_; }
   StateId Next(StateId state, uint8_t byte);
+  // After a special token with these bytes; kDead where it may not come.
+  StateId NextSpecial(StateId state, std::string_view bytes);
+  // Whether some state allows a special token with these bytes, apart from the free text.
+  bool KnowsSpecial(std::string_view bytes) const;
   bool MayEnd(StateId state) const { return may_end_[state]; }
   std::span<const Thread> Threads(StateId state) const {
     const auto list = states_[state];
@@ -127,6 +139,7 @@ class Automaton {
   void Stop(const Reading& reading, uint32_t stack);
   StateId Collect();
   bool KeyMayFollow(const Reading& reading) const;
+  bool TakesSpecial(const Thread& thread, std::string_view bytes) const;
   void Reset();
   const std::vector<Thread>& CopyOfThreads(StateId state);
 

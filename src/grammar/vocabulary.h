@@ -13,8 +13,9 @@ class Vocabulary {
   struct Token {
     // What the token adds to a text. Empty: never allowed, unless it ends the text.
     std::string bytes;
-    // A mark such as the end of thinking: allowed before the grammar starts (see Grammar::Start),
-    // never within it, even where its bytes would be text.
+    // A mark such as the end of thinking: allowed before the grammar starts (Grammar::StartAfter).
+    // Within the grammar it is not, even where its bytes would be text, unless the grammar says so
+    // (GBNF's %special), since who shows the text may leave it out.
     bool special = false;
   };
 

@@ -49,15 +49,18 @@ struct ScriptedDraw {
 struct FakeGrammar {
   std::vector<std::string> tokens;  // the bytes of the first four
   std::string regex;
-  std::string mark;  // the text is free up to here
+  std::string mark;      // the text is free up to here; empty: it is not
+  bool may_end = false;  // without the mark
 
   grammar::State Start() const {
     std::vector<grammar::Vocabulary::Token> vocabulary;
     for (const std::string& token : tokens) vocabulary.push_back({token});
     vocabulary.push_back({"", true});
+    std::vector<grammar::Mark> marks;
+    if (!mark.empty()) marks.push_back({mark, may_end});
     return grammar::Grammar::FromRegex(regex, std::make_shared<const grammar::Vocabulary>(
                                                   std::move(vocabulary), std::vector<int32_t>{4}))
-        ->StartAfter(mark);
+        ->StartAfter(marks);
   }
 };
 
@@ -548,6 +551,7 @@ const FakeGrammar kMarks[] = {
     {{"x", "</t>", "a", "b"}, "a|ba", "</t>"},
     {{"x", "</", "t>", "a"}, "a", "</t>"},
     {{"<", "/t>a", "/t>", "a"}, "aa?", "</t>"},
+    {{"<", "/t>a", "/t>", "a"}, "aa?", "</t>", true},
 };
 
 TEST(FullEnumeration, GrammarsAfterAMark) {

@@ -132,10 +132,10 @@ struct Case {
 const Case kOuro = {"ouro-demo", 0, {{1}, {2}, {1, 2}, {2, 3}, {1, 2, 3}}};
 const Case kRaven = {"raven-demo", 8, {{2}, {2, 4}, {3, 5}, {1, 2, 4}}};
 
-// `mark`: the grammar starts after it.
+// `mark`: the grammar starts after it; with `may_end` the text may end without it.
 void ExpectEqual(const Case& which, std::span<const GrammarSource> sources,
                  std::span<const Shape> shapes, int tokens, const std::string& mark = "",
-                 int seeds = 1) {
+                 int seeds = 1, bool may_end = false) {
   Subject subject(which.model, which.recurrence, which.depth_sets);
   int64_t texts = 0, written = 0, ended = 0, guessed = 0;
   uint32_t round = 0;
@@ -152,8 +152,9 @@ void ExpectEqual(const Case& which, std::span<const GrammarSource> sources,
         request.logprobs = 2;
         request.decoding = Decoding::kAutoregressive;
         ResolvedRequest plain = subject.session().Resolve(request);
+        const grammar::Mark marks[] = {{mark, may_end}};
         if (!mark.empty())
-          plain.grammar = subject.session().grammars().Get(source)->StartAfter(mark);
+          plain.grammar = subject.session().grammars().Get(source)->StartAfter(marks);
         const Choice expected = subject.Run(plain);
         ExpectAllowed(*plain.grammar, expected, source.text);
         ended += expected.statistics.finish_reason == FinishReason::kStop ? 1 : 0;
@@ -212,6 +213,9 @@ TEST(MaskedEquality, Raven) {
 // The grammar starts in the middle of the text, at whatever draft that falls.
 TEST(MaskedEquality, AfterAMark) {
   ExpectEqual({"ouro-demo", 0, {{1, 2}}}, FewSources(), kFewShapes, 14, "a");
+}
+TEST(MaskedEquality, AfterAMarkThatNeedNotCome) {
+  ExpectEqual({"ouro-demo", 0, {{1, 2}}}, FewSources(), kFewShapes, 14, "a", 1, true);
 }
 TEST(MaskedEqualityLong, Ouro) {
   ExpectEqual(kOuro, Sources(), kEveryShape, 120, "", 4);
@@ -320,6 +324,26 @@ TEST(Grammars, OfARequest) {
   }
   request.prompt = "Once<think>\n</think>\n";
   EXPECT_FALSE(subject.session().Resolve(request).grammar->IsFree());
+  // A start of its own, after the thinking.
+  request.grammar.after = "<call>";
+  {
+    grammar::State state = *subject.session().Resolve(request).grammar;
+    EXPECT_TRUE(state.IsFree());
+    EXPECT_TRUE(state.MayEnd());
+    EXPECT_TRUE(state.Advance("x <call>ab"));
+    EXPECT_FALSE(state.MayEnd());
+    EXPECT_TRUE(state.Advance("c"));
+    EXPECT_TRUE(state.MustEnd());
+  }
+  request.prompt = "Once<think>";
+  grammar::State state = *subject.session().Resolve(request).grammar;
+  EXPECT_FALSE(state.MayEnd());
+  EXPECT_TRUE(state.Advance("<call>x"));
+  EXPECT_FALSE(state.MayEnd());
+  EXPECT_TRUE(state.Advance("</think>x"));
+  EXPECT_TRUE(state.MayEnd());
+  EXPECT_FALSE(state.Advance("<call>x"));
+  EXPECT_TRUE(state.Advance("<call>abc"));
   request.ignore_eos = true;
   EXPECT_THROW(subject.session().Resolve(request), Error);
 }

@@ -1,54 +1,16 @@
 // Masks: equal to trying every token, over whole vocabularies, along random texts.
 #include <gtest/gtest.h>
 
-#include <random>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "tests/grammar/mask_checks.h"
 #include "tests/grammar/vocabularies.h"
 
 namespace loopspec::grammar {
 namespace {
-
-bool InMask(const Mask& mask, int32_t id) {
-  return ((*mask)[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
-}
-
-// Every token by itself: whether its bytes can follow.
-void ExpectBruteForce(const State& state, const Vocabulary& vocabulary, const std::string& where) {
-  const Mask mask = state.NextTokens();
-  int wrong = 0;
-  for (int32_t id = 0; id < vocabulary.size(); ++id) {
-    State next = state;
-    const bool allowed = next.AdvanceToken(id);
-    if (allowed != InMask(mask, id) && ++wrong < 4) {
-      ADD_FAILURE() << where << ": token " << id << " '" << vocabulary.bytes(id) << "' is "
-                    << (allowed ? "missing" : "too much");
-    }
-  }
-  EXPECT_EQ(wrong, 0) << where;
-}
-
-// A random allowed token at each place, and the mask of each place tried out.
-void WalkRandomly(Grammar& grammar, const State& start, uint32_t seed, int steps) {
-  std::mt19937 random(seed);
-  State state = start;
-  std::string text;
-  for (int step = 0; step < steps; ++step) {
-    ExpectBruteForce(state, *grammar.vocabulary(), text);
-    const Mask mask = state.NextTokens();
-    std::vector<int32_t> allowed;
-    for (int32_t id = 0; id < grammar.vocabulary()->size(); ++id) {
-      if (InMask(mask, id)) allowed.push_back(id);
-    }
-    ASSERT_FALSE(allowed.empty()) << "a dead end after " << text;
-    const int32_t id = allowed[random() % allowed.size()];
-    ASSERT_TRUE(state.AdvanceToken(id));
-    if (state.ended()) break;
-    text += grammar.vocabulary()->bytes(id);
-  }
-}
 
 TEST(GrammarMask, PatternsEqualBruteForce) {
   const std::string patterns[] = {"[a-z]+( [a-z]+){0,6}\\.",
@@ -81,7 +43,8 @@ TEST(GrammarMask, StartsAfterAMarkAtEveryTokenBoundary) {
                                         {"<<"}, {"t>["}, {"/"},  {"<end>", true}};
   const auto vocabulary = std::make_shared<Vocabulary>(std::move(tokens), std::vector<int32_t>{13});
   const auto grammar = Grammar::FromRegex("\\[1*\\]", vocabulary);
-  State state = grammar->StartAfter("</t>");
+  const Mark mark[] = {{"</t>"}};
+  State state = grammar->StartAfter(mark);
   EXPECT_TRUE(state.IsFree());
   EXPECT_FALSE(state.MayEnd());
   EXPECT_FALSE(state.AdvanceToken(13));
@@ -94,12 +57,12 @@ TEST(GrammarMask, StartsAfterAMarkAtEveryTokenBoundary) {
   EXPECT_FALSE(state.AdvanceToken(4));  // a special token is no text
   EXPECT_TRUE(state.AdvanceToken(8));
   EXPECT_TRUE(state.AdvanceToken(13));
-  State whole = grammar->StartAfter("</t>");
+  State whole = grammar->StartAfter(mark);
   EXPECT_TRUE(whole.AdvanceToken(4));
   EXPECT_FALSE(whole.IsFree());
   EXPECT_FALSE(whole.Advance("1"));
   for (uint32_t seed = 0; seed < 40; ++seed) {
-    WalkRandomly(*grammar, grammar->StartAfter("</t>"), seed, 20);
+    WalkRandomly(*grammar, grammar->StartAfter(mark), seed, 20);
   }
 }
 

@@ -1,0 +1,23 @@
+// Automata that look for a mark in a text that is otherwise free.
+#pragma once
+
+#include <string_view>
+
+#include "grammar/regular.h"
+
+namespace loopspec::grammar {
+
+enum class FreeText {
+  kBytes,       // any bytes
+  kCharacters,  // valid UTF-8; the mark must be valid too
+};
+
+// The texts that end with their first `mark`.
+Table UpToMark(std::string_view mark, FreeText text);
+// The texts in which `mark` does not occur.
+Table WithoutMark(std::string_view mark, FreeText text);
+// The mark alone. Unlike Regular::Text it is a table of its own, whose states are told from those
+// of the same text elsewhere.
+Table MarkAlone(std::string_view mark);
+
+}  // namespace loopspec::grammar
