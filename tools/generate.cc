@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "engine/load/loaded_model.h"
 #include "fields/max_tokens.h"
+#include "fields/request_fields.h"
 #include "loopspec/engine.h"
 #include "tools/answer_grammar.h"
 #include "tools/commands.h"
@@ -34,6 +35,7 @@ struct GenerateOptions {
   std::vector<std::string> stop, template_args;
   std::vector<int32_t> stop_tokens;
   AnswerGrammar grammar;
+  std::optional<int> max_thinking_tokens;
   std::optional<int> max_tokens;  // unless given: kDefaultTokens, or what the context has room for
   uint64_t seed = 0;
   std::optional<int> logprobs;
@@ -84,6 +86,7 @@ Request MakeRequest(const GenerateOptions& options, const LoadedModel& loaded) {
   request.tokens = PromptTokens(options, loaded);
   request.seed = options.seed;
   request.max_tokens = options.max_tokens;
+  request.max_thinking_tokens = options.max_thinking_tokens;
   request.stop = options.stop;
   request.stop_tokens = options.stop_tokens;
   request.ignore_eos = options.ignore_eos;
@@ -239,6 +242,11 @@ void AddGenerateCommand(Command app) {
       .AddOption("--stop-token", options->stop_tokens,
                  "End after this token id; may be given several times")
       .OneValueEach();
+  command
+      .AddOption("--max-thinking-tokens", options->max_thinking_tokens,
+                 RequestFieldNamed("max_thinking_tokens").help)
+      .Range(0, 1 << 30)
+      .TypeName("N");
   command.AddFlag("--ignore-eos", options->ignore_eos,
                   "Do not stop at the model's end-of-text tokens");
   options->grammar.AddTo(command);

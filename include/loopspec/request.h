@@ -57,7 +57,9 @@ struct Request {
   std::optional<uint64_t> seed = {};            // none: a random one, see Stream::seed
   int choices = 1;                              // texts, each with draws of its own
 
-  std::optional<int> max_tokens = {};     // none: 256, or what the context holds; 0: only score
+  std::optional<int> max_tokens = {};  // none: 256, or what the context holds; 0: only score
+  // Where the prompt ends in <think>: after this many tokens </think> must come, if it has not.
+  std::optional<int> max_thinking_tokens = {};
   std::vector<std::string> stop = {};     // end before any of these
   std::vector<int32_t> stop_tokens = {};  // end with any of these
   bool hide_stop_tokens = false;          // whose text is then no part of the answer's

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         logit_bias: Mapping[int, float] | None
         seed: int | None
         max_tokens: int | None
+        max_thinking_tokens: int | None
         stop: str | Sequence[str] | None
         stop_token_ids: Sequence[int] | None
         ignore_eos: bool
@@ -153,6 +154,7 @@ class SamplingParams:
     logit_bias: what is added to the logits of tokens, by id: {42: -100.0}.
     seed: of the draws. None: a random one, which the output tells.
     max_tokens: at most so many; None: 256, or what the context has room for. 0 only reads the prompt.
+    max_thinking_tokens: where the prompt ends in <think>, </think> comes after this many at the latest.
     stop: the text ends before any of these strings.
     stop_token_ids: it ends with any of these tokens.
     ignore_eos: it does not end where the model would end it.
@@ -188,6 +190,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
     max_tokens: int | None = None
+    max_thinking_tokens: int | None = None
     stop: str | Sequence[str] | None = None
     stop_token_ids: Sequence[int] | None = None
     ignore_eos: bool = False
@@ -250,6 +253,7 @@ class SamplingParams:
         request.sampling = self._sampling(default)
         request.seed = self.seed
         request.max_tokens = self.max_tokens
+        request.max_thinking_tokens = self.max_thinking_tokens
         if self.stop:
             if not isinstance(self.stop, (str, Iterable)):
                 raise TypeError(f"stop is {self.stop!r}, expected text, or a list of texts")

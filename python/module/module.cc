@@ -237,6 +237,7 @@ void BindRequest(nb::module_& module) {
       .def_rw("seed", &Request::seed)
       .def_rw("choices", &Request::choices)
       .def_rw("max_tokens", &Request::max_tokens)
+      .def_rw("max_thinking_tokens", &Request::max_thinking_tokens)
       .def_rw("stop", &Request::stop)
       .def_rw("stop_tokens", &Request::stop_tokens)
       .def_rw("ignore_eos", &Request::ignore_eos)

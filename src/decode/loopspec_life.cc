@@ -52,7 +52,7 @@ LoopSpec::LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice,
       choice_(*request_, recurrence_, tree_.capacity(), cost),
       counts_(request_->sampling.needs_counts(), request_->prompt, request_->max_tokens, spec.vocab,
               tree_.capacity()),
-      grammar_(request_->grammar, tree_.capacity(), request_->encode),
+      grammar_(request_->grammar, tree_.capacity(), request_->encode, request_->thinking),
       ngrams_(request_->guesses ? LongestText(*request_) : 0) {
   const auto capacity = static_cast<size_t>(tree_.capacity());
   observer_->Begin(tree_, static_cast<int>(request_->depths.size()), recurrence_);

@@ -13,6 +13,7 @@
 #include "backends/backend.h"
 #include "decode/acceptance.h"
 #include "decode/laboratory.h"
+#include "decode/thinking.h"
 #include "grammar/grammar.h"
 #include "loopspec/request.h"
 #include "sampling/params.h"
@@ -34,6 +35,7 @@ struct ResolvedRequest {
   std::vector<int32_t> stop_tokens;  // any of them ends the text; in order, once it is shared
   // Where the text begins in its grammar, whose ends are stop tokens; none: any text.
   std::optional<grammar::State> grammar;
+  std::optional<ThinkingLimit> thinking;  // none: as long as the model likes
   // The tokens of a text, for guesses where the grammar forces what comes; null: no such guesses.
   std::function<std::vector<int32_t>(std::string_view text)> encode;
   uint64_t seed = 0;

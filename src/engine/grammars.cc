@@ -82,15 +82,26 @@ grammar::Grammar::VocabularyPtr Grammars::Vocabulary() {
   return vocabulary_;
 }
 
+bool Grammars::EndsInThinking(std::span<const int32_t> prompt) const {
+  constexpr size_t kTail = 32;  // tokens that hold the mark and the white space after it
+  return EndsInThink(
+      loaded_->tokenizer().Decode(prompt.last(std::min(kTail, prompt.size())), false));
+}
+
+std::optional<ThinkingLimit> Grammars::LimitThinking(std::span<const int32_t> prompt, int tokens) {
+  if (!EndsInThinking(prompt)) return std::nullopt;
+  const GrammarSource anything{GrammarKind::kGbnf, "root ::= .*"};
+  const GrammarSource end{GrammarKind::kGbnf, R"(root ::= "\n" %special "</think>")"};
+  const grammar::Mark mark{kEndOfThinking, true};
+  return ThinkingLimit{Get(anything)->StartAfter(std::span(&mark, 1)), Get(end)->Start(), tokens};
+}
+
 std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prompt,
                                                    const GrammarSource& source) {
   if (source.kind == GrammarKind::kNone) return std::nullopt;
   const std::shared_ptr<grammar::Grammar> grammar = Get(source);
-  constexpr size_t kTail = 32;  // tokens that hold the mark and the white space after it
-  const std::string tail =
-      loaded_->tokenizer().Decode(prompt.last(std::min(kTail, prompt.size())), false);
   std::vector<grammar::Mark> marks;
-  if (EndsInThink(tail)) marks.push_back({kEndOfThinking});
+  if (EndsInThinking(prompt)) marks.push_back({kEndOfThinking});
   if (!source.after.empty()) marks.push_back({source.after, true});
   grammar::State start = grammar->StartAfter(marks);
   start.NextTokens();  // in this thread rather than in the scheduler's

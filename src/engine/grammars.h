@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "decode/thinking.h"
 #include "engine/load/loaded_model.h"
 #include "grammar/grammar.h"
 #include "loopspec/request.h"
@@ -30,6 +31,9 @@ class Grammars {
   std::optional<grammar::State> StartAfter(std::span<const int32_t> prompt,
                                            const GrammarSource& source);
 
+  // Where the prompt ends in <think>: the limit of so many tokens on what follows.
+  std::optional<ThinkingLimit> LimitThinking(std::span<const int32_t> prompt, int tokens);
+
   // Sources that were compiled so far.
   int64_t compiled() const;
 
@@ -40,6 +44,7 @@ class Grammars {
     uint64_t used;  // when, by uses_
   };
 
+  bool EndsInThinking(std::span<const int32_t> prompt) const;
   Compiled Compile(const GrammarSource& source);
   grammar::Grammar::VocabularyPtr Vocabulary();
 

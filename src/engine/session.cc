@@ -175,7 +175,9 @@ ResolvedRequest Session::Resolve(const Request& request) const {
   if (request.ignore_eos && request.grammar.kind != GrammarKind::kNone)
     throw FieldError("ignore_eos", "on", "off, since a grammar says where the text ends");
   out.grammar = grammars_->StartAfter(out.prompt, request.grammar);
-  if (out.grammar)
+  if (request.max_thinking_tokens)
+    out.thinking = grammars_->LimitThinking(out.prompt, *request.max_thinking_tokens);
+  if (out.grammar || out.thinking)
     out.encode = [loaded = loaded_](std::string_view text) {
       return loaded->tokenizer().Encode(text, false);
     };

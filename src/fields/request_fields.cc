@@ -16,6 +16,11 @@ using R = Request;
 constexpr RequestField kFields[] = {
     {"n", &R::choices, {1, kMaxInt}, "Answers to each prompt, each with draws of its own"},
     {"max_tokens", &R::max_tokens, {0, kMaxInt}, "Maximum tokens of an answer"},
+    {"max_thinking_tokens",
+     &R::max_thinking_tokens,
+     {0, kMaxInt},
+     "Maximum tokens of thinking: where the prompt ends in <think>, </think> comes after this "
+     "many"},
     {"ignore_eos", &R::ignore_eos, {}, "Do not stop at end-of-text tokens"},
     {"add_special_tokens",
      &R::add_special_tokens,

@@ -294,6 +294,9 @@ void AskForLogprobs(CompletionRequest& request, bool asked) {
 void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
   using R = CompletionRequest;
   fields.push_back(Plain("max_tokens", kOpenAi));
+  const RequestField& thinking = RequestFieldNamed("max_thinking_tokens");
+  fields.push_back(Plain("max_thinking_tokens", kText, thinking));
+  fields.push_back(Plain("thinking_token_budget", kOpenAi, thinking));  // vLLM's name
   fields.push_back(Plain("max_completion_tokens", kChat, RequestFieldNamed("max_tokens")));
   fields.push_back(Bool<R>(
       "stream", kText, [](R& r, bool v) { r.stream = v; },

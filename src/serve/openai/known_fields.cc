@@ -74,7 +74,6 @@ constexpr KnownField kFields[] = {
     {"vllm_xargs", kOpenAi, "[{}]"},
     {"prompt_embeds", kCompletions, "[]"},
     {"include_reasoning", kChat, "[true]"},
-    {"thinking_token_budget", kChat, "[]"},
     {"priority", kText, "[0]"},
 
     // ---- SGLang ----
@@ -91,7 +90,6 @@ constexpr KnownField kFields[] = {
     {"separate_reasoning", kChat, "any"},  // reasoning_format says which here
     {"stream_reasoning", kChat, "[true]"},
     {"require_reasoning", kGenerate, "[false]"},
-    {"max_thinking_tokens", kGenerate, "[]"},
     {"return_hidden_states", kText, "[false]"},
     {"return_routed_experts", kText, "[false]"},
     {"routed_experts_start_len", kText, "[0]"},
