@@ -3,11 +3,17 @@
 #include <utility>
 
 namespace loopspec {
+namespace {
+
+constexpr std::string_view kEndOfThinking = "</think>";
+
+}  // namespace
 
 AnswerSplitter::AnswerSplitter(const Options& options)
     : split_reasoning_(options.split_reasoning),
       reasoning_(options.in_reasoning),
-      calls_(options.calls ? options.calls() : nullptr) {}
+      calls_(options.calls ? options.calls() : nullptr),
+      thinking_(options.in_reasoning && !options.split_reasoning && calls_) {}
 
 std::vector<AnswerPart> AnswerSplitter::Push(std::string_view text) {
   std::vector<AnswerPart> out;
@@ -22,6 +28,7 @@ std::vector<AnswerPart> AnswerSplitter::Push(std::string_view text) {
 std::vector<AnswerPart> AnswerSplitter::Finish() {
   std::vector<AnswerPart> out;
   if (split_reasoning_) Add(reasoning_.Finish(), out);
+  if (thinking_) AddThinking("", true, out);
   if (calls_) calls_->Finish(out);
   return out;
 }
@@ -33,11 +40,26 @@ void AnswerSplitter::Add(const ReasoningSplitter::Parts& parts, std::vector<Answ
 
 void AnswerSplitter::AddContent(std::string_view text, std::vector<AnswerPart>& out) {
   if (text.empty()) return;
-  if (calls_) {
+  if (thinking_) {
+    AddThinking(text, false, out);
+  } else if (calls_) {
     calls_->Push(text, out);
   } else {
     out.push_back({AnswerPart::Kind::kText, std::string(text)});
   }
+}
+
+void AnswerSplitter::AddThinking(std::string_view text, bool last, std::vector<AnswerPart>& out) {
+  thought_ += text;
+  const size_t close = thought_.find(kEndOfThinking);
+  size_t end = close + kEndOfThinking.size();
+  if (close == thought_.npos)
+    end = thought_.size() - (last ? 0 : BegunTag(thought_, kEndOfThinking));
+  if (end > 0) out.push_back({AnswerPart::Kind::kText, thought_.substr(0, end)});
+  thought_.erase(0, end);
+  if (close == thought_.npos && !last) return;
+  thinking_ = false;
+  AddContent(std::exchange(thought_, {}), out);
 }
 
 }  // namespace loopspec

@@ -53,10 +53,14 @@ class AnswerSplitter {
  private:
   void Add(const ReasoningSplitter::Parts& parts, std::vector<AnswerPart>& out);
   void AddContent(std::string_view text, std::vector<AnswerPart>& out);
+  void AddThinking(std::string_view text, bool last, std::vector<AnswerPart>& out);
 
   const bool split_reasoning_;
   ReasoningSplitter reasoning_;
   std::unique_ptr<CallReader> calls_;
+  // Thinking that stays text: what stands in it is no call, whatever it looks like.
+  bool thinking_;
+  std::string thought_;  // its end, which may be the beginning of </think>
 };
 
 }  // namespace loopspec

@@ -30,12 +30,22 @@ bool IsTrusted(const OrderedJson& message) {
   return name == "assistant" || name == "system" || name == "developer";
 }
 
+// Calls `visit` with every string of a message that somebody else than the service or the model may
+// have written.
+template <typename Message, typename F>
+void ForEachStrangeString(Message& message, F visit) {
+  if (!message.is_object()) return;
+  const bool trusted = IsTrusted(message);
+  for (auto it = message.begin(); it != message.end(); ++it) {
+    if (trusted ? it.key() == "tool_calls" : it.key() != "role") ForEachString(*it, visit);
+  }
+}
+
 // Whether some text of others has a special token in it; most conversations have none.
 bool HasStrangeTokens(const Tokenizer& tokenizer, const OrderedJson& messages) {
   bool found = false;
   for (const OrderedJson& message : messages) {
-    if (!message.is_object() || IsTrusted(message)) continue;
-    ForEachString(message, [&](const std::string& text) {
+    ForEachStrangeString(message, [&](const std::string& text) {
       found = found || !tokenizer.SpecialPositions(text).empty();
     });
   }
@@ -57,14 +67,10 @@ std::string UnusedMark(const std::string& all) {
 // whatever a template does to the text: trimming, cutting, putting it into JSON.
 OrderedJson Marked(const Tokenizer& tokenizer, OrderedJson messages, const std::string& mark) {
   for (OrderedJson& message : messages) {
-    if (!message.is_object() || IsTrusted(message)) continue;
-    for (auto& [key, value] : message.items()) {
-      if (key == "role") continue;
-      ForEachString(value, [&](std::string& text) {
-        const std::vector<size_t> positions = tokenizer.SpecialPositions(text);
-        for (auto at = positions.rbegin(); at != positions.rend(); ++at) text.insert(*at, mark);
-      });
-    }
+    ForEachStrangeString(message, [&](std::string& text) {
+      const std::vector<size_t> positions = tokenizer.SpecialPositions(text);
+      for (auto at = positions.rbegin(); at != positions.rend(); ++at) text.insert(*at, mark);
+    });
   }
   return messages;
 }

@@ -18,8 +18,9 @@ struct ChatPrompt {
 };
 
 // `trust`: special tokens are tokens whoever wrote them. Otherwise this holds for all messages but
-// those of the roles assistant (whose text came from the model), system and developer (who speak
-// for the service). Text without such strings gives the same ids either way.
+// those of the roles assistant (whose text came from the model; the arguments of its calls are
+// taken as a stranger's), system and developer (who speak for the service). Text without such
+// strings gives the same ids either way.
 ChatPrompt EncodeChat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                       const OrderedJson& messages, const ChatTemplate::Options& options, bool trust,
                       const EncodeLimits& limits = {});

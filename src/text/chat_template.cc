@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "jinja/template.h"
+#include "text/tool_prompt.h"
 #include "text/unicode.h"
 
 namespace loopspec {
@@ -163,7 +164,14 @@ std::string ChatTemplate::Render(const OrderedJson& messages, const Options& opt
   for (const OrderedJson* source : {&variables_, &options.arguments}) {
     if (source->is_object()) variables.update(*source);
   }
-  variables["messages"] = messages;
+  if (options.tool_format == ToolFormat::kGeneric) {
+    variables["messages"] = WithToolsInWords(messages, variables["tools"]);
+    variables["tools"] = nullptr;
+  } else if (options.tool_format == ToolFormat::kLlama3) {
+    variables["messages"] = WithOneCallEach(messages);
+  } else {
+    variables["messages"] = messages;
+  }
   variables["add_generation_prompt"] = options.add_generation_prompt;
   return template_->Render(variables, limits, options.now_unix);
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "text/tool_format.h"
 
 namespace loopspec {
 
@@ -34,6 +35,8 @@ class ChatTemplate {
     bool add_generation_prompt = true;
     OrderedJson arguments =
         OrderedJson::object();  // more variables: enable_thinking, tools, documents ...
+    // The form in which the conversation's tools are put for this template; none: as they are.
+    std::optional<ToolFormat> tool_format = {};
     int64_t now_unix = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   };
 

@@ -9,14 +9,6 @@ constexpr std::string_view kOpen = "<think>";
 constexpr std::string_view kClose = "</think>";
 constexpr std::string_view kWhite = " \t\r\n";
 
-// How many bytes at the end of `text` are the beginning of `tag`.
-size_t BegunTag(std::string_view text, std::string_view tag) {
-  for (size_t length = std::min(text.size(), tag.size() - 1); length > 0; --length) {
-    if (text.substr(text.size() - length) == tag.substr(0, length)) return length;
-  }
-  return 0;
-}
-
 }  // namespace
 
 ReasoningSplitter::Parts ReasoningSplitter::Push(std::string_view text) {
@@ -74,6 +66,13 @@ void ReasoningSplitter::Advance(bool last, Parts& parts) {
   }
   parts.content = std::move(held_);
   held_.clear();
+}
+
+size_t BegunTag(std::string_view text, std::string_view tag) {
+  for (size_t length = std::min(text.size(), tag.size() - 1); length > 0; --length) {
+    if (text.ends_with(tag.substr(0, length))) return length;
+  }
+  return 0;
 }
 
 bool EndsInThink(std::string_view prompt) {

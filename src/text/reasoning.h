@@ -33,6 +33,9 @@ class ReasoningSplitter {
   std::string held_;
 };
 
+// How many bytes at the end of `text` are the beginning of `tag`, but not all of it.
+size_t BegunTag(std::string_view text, std::string_view tag);
+
 // Whether a prompt leaves the answer inside <think>.
 bool EndsInThink(std::string_view prompt);
 

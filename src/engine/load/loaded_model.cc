@@ -54,7 +54,8 @@ std::string Piece(const Tokenizer& tokenizer, int32_t id) {
   return bytes;
 }
 
-ChatTemplate::Options Checked(const OrderedJson& messages, const OrderedJson& arguments) {
+ChatTemplate::Options Checked(const ChatTemplate& chat_template, const OrderedJson& messages,
+                              const OrderedJson& arguments) {
   if (!messages.is_array() || messages.empty() ||
       !std::all_of(messages.begin(), messages.end(),
                    [](const OrderedJson& message) { return message.is_object(); }))
@@ -65,6 +66,7 @@ ChatTemplate::Options Checked(const OrderedJson& messages, const OrderedJson& ar
   if (const auto it = arguments.find("add_generation_prompt");
       it != arguments.end() && it->is_boolean())
     how.add_generation_prompt = it->get<bool>();
+  how.tool_format = ToolFormatOf(chat_template.source(), arguments);
   return how;
 }
 
@@ -110,15 +112,16 @@ const ChatTemplate& LoadedModel::chat_template() const {
 }
 
 std::string LoadedModel::Render(const OrderedJson& messages, const OrderedJson& arguments) const {
-  const ChatTemplate::Options how = Checked(messages, arguments);
+  const ChatTemplate::Options how = Checked(chat_template(), messages, arguments);
   return chat_template().Render(messages, how);
 }
 
 std::vector<int32_t> LoadedModel::EncodeMessages(const OrderedJson& messages,
                                                  const OrderedJson& arguments, std::string* text,
                                                  const EncodeLimits& limits) const {
-  ChatPrompt prompt = EncodeChat(chat_template(), tokenizer(), messages,
-                                 Checked(messages, arguments), trust_special_tokens_, limits);
+  ChatPrompt prompt =
+      EncodeChat(chat_template(), tokenizer(), messages,
+                 Checked(chat_template(), messages, arguments), trust_special_tokens_, limits);
   if (text != nullptr) *text = std::move(prompt.text);
   return std::move(prompt.ids);
 }
