@@ -64,11 +64,11 @@ def errors(client, openai):
             raise AssertionError(f"not refused: {arguments}")
     try:
         client.chat.completions.create(model="fake", messages=[{"role": "user", "content": "x"}],
-                                       tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+                                       tools=[{"type": "function", "function": {"name": "f f", "parameters": {}}}])
     except openai.BadRequestError as error:
-        check(error.param == "tools", error)
+        check(error.param == "tools[0].function.name", error)
     else:
-        raise AssertionError("tools were not refused")
+        raise AssertionError("a tool without a proper name was not refused")
 
 
 def cancels(client, server):

@@ -10,6 +10,7 @@ CompletionAnswer::Form::Form(const CompletionRequest& request, const CallContext
   if (request.endpoint == kChat) head.id = "chatcmpl-" + context.id;
   if (request.endpoint == kCompletions) head.id = "cmpl-" + context.id;
   if (!request.id.empty()) head.id = request.id;
+  call_id = context.id;
   write.pieces = [engine = context.engine](int32_t id) { return engine->Piece(id); };
   write.logprobs = request.asked.logprobs;
   write.token_details = request.token_details;
@@ -81,11 +82,31 @@ void CompletionAnswer::AddEnd(size_t prompt, const Token& last, Statistics stati
   --unfinished_;
 }
 
+void CompletionAnswer::AddPart(ChoicePart& part, const AnswerPart& told) const {
+  switch (told.kind) {
+    case AnswerPart::Kind::kReasoning:
+      part.reasoning += told.text;
+      break;
+    case AnswerPart::Kind::kText:
+      part.text += told.text;
+      break;
+    case AnswerPart::Kind::kCall:
+      part.called = true;
+      part.calls.push_back(
+          {told.call, ToolCallId(form_.call_id, part.index, told.call), told.text, ""});
+      break;
+    case AnswerPart::Kind::kArguments:
+      if (part.calls.empty() || part.calls.back().index != told.call)
+        part.calls.push_back({told.call, "", "", ""});
+      part.calls.back().arguments += told.text;
+      break;
+  }
+}
+
 void CompletionAnswer::AddText(Choice& choice, const std::string& text, bool last) {
   ChoicePart& part = choice.part;
   const auto add = [&](const std::vector<AnswerPart>& parts) {
-    for (const AnswerPart& told : parts)
-      (told.kind == AnswerPart::Kind::kReasoning ? part.reasoning : part.text) += told.text;
+    for (const AnswerPart& told : parts) AddPart(part, told);
   };
   add(choice.splitter.Push(text));
   if (last) add(choice.splitter.Finish());
@@ -115,8 +136,8 @@ std::string CompletionAnswer::Events(double seconds) {
     ChoicePart& part = choice.part;
     if (Waits(choice) || !std::exchange(choice.touched, false)) continue;
     choice.told = choice.tokens;
-    if (part.text.empty() && part.reasoning.empty() && part.tokens.empty() && part.steps.empty() &&
-        !part.finish)
+    if (part.text.empty() && part.reasoning.empty() && part.calls.empty() && part.tokens.empty() &&
+        part.steps.empty() && !part.finish)
       continue;
     RunSummary summary;
     const bool ends = complete() && &choice == last;
@@ -141,6 +162,7 @@ std::string CompletionAnswer::Events(double seconds) {
     part.first = false;
     part.text.clear();
     part.reasoning.clear();
+    part.calls.clear();
     part.tokens.clear();
     part.steps.clear();
   }

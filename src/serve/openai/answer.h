@@ -26,6 +26,7 @@ class CompletionAnswer final : public AnswerWriter {
     WriteOptions write;
     bool batch = false;             // the prompts came as a list
     std::vector<int32_t> own_ends;  // tokens that end a text without being a reason to name
+    std::string call_id;            // what the names of calls are made of
   };
   CompletionAnswer(Form form, AnswerSetup setup);
 
@@ -56,6 +57,7 @@ class CompletionAnswer final : public AnswerWriter {
 
   bool generate() const { return form_.head.endpoint == kGenerate; }
   Choice& At(size_t prompt, int choice);
+  void AddPart(ChoicePart& part, const AnswerPart& told) const;
   void AddText(Choice& choice, const std::string& text, bool last);
   bool Waits(const Choice& choice) const;
   Usage ChoiceUsage(size_t index) const;

@@ -9,6 +9,7 @@
 #include "serve/openai/error.h"
 #include "serve/openai/grammar_fields.h"
 #include "serve/openai/known_fields.h"
+#include "serve/openai/tool_fields.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -113,16 +114,30 @@ OrderedJson MessagesSchema() {
       {"required", {"type", "text"}}};
   const OrderedJson content = {
       {"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", part}}}}};
+  const OrderedJson call = {
+      {"type", "object"},
+      {"properties",
+       {{"id", {{"type", "string"}}},
+        {"type", {{"type", "string"}, {"enum", {"function"}}}},
+        {"function",
+         {{"type", "object"},
+          {"properties", {{"name", {{"type", "string"}}}, {"arguments", {{"type", "string"}}}}},
+          {"required", {"name", "arguments"}}}}}},
+      {"required", {"function"}}};
   return {
       {"type", "array"},
       {"minItems", 1},
       {"items",
        {{"type", "object"},
         {"properties",
-         {{"role", {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant"}}}},
+         {{"role",
+           {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant", "tool"}}}},
           {"content", content},
           {"name", {{"type", "string"}}},
-          {"reasoning_content", {{"type", "string"}}}}},
+          {"reasoning_content", {{"type", "string"}}},
+          {"reasoning", {{"type", "string"}}},
+          {"tool_calls", {{"type", "array"}, {"items", call}}},
+          {"tool_call_id", {{"type", "string"}}}}},
         {"required", {"role", "content"}}}}};
 }
 
@@ -284,7 +299,13 @@ void AddChat(const WireLimits& limits, std::vector<Entry>& fields) {
         r.reasoning = v == "none" ? ReasoningFormat::kNone : ReasoningFormat::kReasoningContent;
       },
       "deepseek: what stands between <think> and </think> comes as "
-      "reasoning_content."));
+      "reasoning_content and reasoning."));
+  fields.push_back(Choice(
+      "reasoning_effort", kChat, {"none", "minimal", "low", "medium", "high", "xhigh"},
+      [](R& r, const std::string& v) { r.reasoning_effort = v; },
+      "none and minimal: the chat template's enable_thinking is false; a template that knows "
+      "reasoning_effort is told."));
+  AddToolFields(fields);
 }
 
 void AskForLogprobs(CompletionRequest& request, bool asked) {
@@ -439,6 +460,7 @@ std::vector<Field<TokenizeRequest>> TokenizeFields(const WireLimits& limits) {
   fields.push_back(Bool<R>(
       "return_token_strs", kTokenize, [](R& r, bool v) { r.return_token_strings = v; },
       "Lists the text of each token as well."));
+  AddToolFields(fields);
   fields.push_back({"model", kTokenize, "Accepted and not used.", OrderedJson::object(),
                     [](const Json&, const std::string&, R&) {}});
   AddKnown(kTokenize, kTokenize, fields);

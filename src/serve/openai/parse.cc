@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "serve/openai/grammar_fields.h"
+#include "serve/openai/tool_fields.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -81,6 +82,10 @@ void CheckTogether(const Json& body, const WireLimits& limits, CompletionRequest
       body["max_tokens"] != body["max_completion_tokens"]) {
     Refuse("max_tokens", "max_tokens and max_completion_tokens differ.");
   }
+  if (request.tools.tools.empty() && request.tools.choice != ToolChoice::kNone &&
+      request.tools.choice != ToolChoice::kAuto) {
+    Refuse("tool_choice", "tool_choice asks for a call, and there are no tools.");
+  }
   if (request.asked.max_tokens == 0 && !request.echo) {
     Refuse("max_tokens", "max_tokens is 0, which only echo has a use for.");
   }
@@ -100,6 +105,7 @@ CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view bod
   ReadFields(json, endpoint, fields_, limits_, request);
   CheckTogether(json, limits_, request);
   TakeSchema(body, request);
+  if (!request.tools.tools.empty()) request.tools.tools = OrderedTools(body);
   return request;
 }
 
@@ -109,6 +115,11 @@ TokenizeRequest WireParser::Tokenize(std::string_view body) const {
   ReadFields(json, kTokenize, tokenize_fields_, limits_, request);
   if (request.prompt.has_value() == !request.messages.is_null()) {
     Refuse("prompt", "Expected either prompt or messages.");
+  }
+  if (!request.tools.tools.empty()) {
+    request.tools.tools = OrderedTools(body);
+    ToolsToCall(request.tools);  // checks them
+    request.template_arguments["tools"] = request.tools.tools;
   }
   return request;
 }

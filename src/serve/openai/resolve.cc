@@ -10,7 +10,10 @@
 #include "fields/max_tokens.h"
 #include "serve/openai/answer.h"
 #include "serve/openai/text.h"
+#include "serve/openai/tool_fields.h"
 #include "text/chat_json.h"
+#include "text/tool_grammar.h"
+#include "text/tool_reader.h"
 
 namespace loopspec::serve {
 namespace {
@@ -51,26 +54,83 @@ void CheckRecurrence(const Request& request, const ModelFacts& facts) {
   }
 }
 
-// Compiles the grammar, so that what is wrong with it is told before anything else happens.
-// Returns the keywords that are ignored.
-IgnoredFields CheckGrammar(const CompletionRequest& request, const Engine& engine) {
-  IgnoredFields ignored;
-  if (request.grammar_field.empty()) return ignored;
-  if (request.asked.ignore_eos) {
-    Refuse("ignore_eos", "ignore_eos is true, expected false, since {} says where the text ends.",
-           request.grammar_field);
-  }
+// Runs `check` and names the field whose value it finds fault with.
+template <typename F>
+auto Blaming(const std::string& field, F check) {
   try {
-    for (const std::string& keyword : engine.CheckGrammar(request.asked.grammar))
-      ignored.Add(keyword);
-    return ignored;
+    return check();
   } catch (const Error& error) {
     ApiError refused;
-    refused.message = fmt::format("{}: {}.", request.grammar_field, error.what());
-    refused.param = request.grammar_field;
-    refused.log = fmt::format("{} is refused.", request.grammar_field);  // the rest quotes it
+    refused.message = fmt::format("{}: {}.", field, error.what());
+    refused.param = field;
+    refused.log = fmt::format("{} is refused.", field);  // the rest quotes it
     throw ApiException(std::move(refused));
   }
+}
+
+// Compiles the grammar, so that what is wrong with it is told before anything else happens, and
+// adds the keywords that are ignored.
+void CheckGrammar(const std::string& field, const GrammarSource& grammar, const Engine& engine,
+                  IgnoredFields& ignored) {
+  for (const std::string& keyword : Blaming(field, [&] { return engine.CheckGrammar(grammar); }))
+    ignored.Add(keyword);
+}
+
+bool CallsTools(const CompletionRequest& request) {
+  return request.endpoint == kChat && request.tools.choice != ToolChoice::kNone &&
+         !request.tools.tools.empty();
+}
+
+// What the template is given besides the messages.
+OrderedJson TemplateArguments(const CompletionRequest& request, const ModelFacts& facts) {
+  OrderedJson arguments = request.template_arguments;
+  const std::string source = facts.chat_template.value_or("");
+  const auto tell = [&](const char* name, OrderedJson value) {
+    if (source.find(name) != source.npos && !arguments.contains(name))
+      arguments[name] = std::move(value);
+  };
+  if (!request.reasoning_effort.empty()) tell("reasoning_effort", request.reasoning_effort);
+  if (request.reasoning_effort == "none" || request.reasoning_effort == "minimal")
+    tell("enable_thinking", false);
+  if (CallsTools(request)) arguments["tools"] = request.tools.tools;
+  return arguments;
+}
+
+// Holds the answer to the tools that it may call, and has their calls read. Beside a grammar of the
+// request's own, which must be a schema, the answer is that or calls.
+void UseTools(const CompletionRequest& request, const CallContext& context,
+              const OrderedJson& arguments, Request& common, AnswerSetup& setup,
+              IgnoredFields& ignored) {
+  const Engine& engine = *context.engine;
+  const std::vector<Tool> tools = ToolsToCall(request.tools);
+  const ToolFormat format = ToolFormatOf(engine.facts().chat_template.value_or(""), arguments);
+  ToolGrammarOptions options;
+  options.required = request.tools.choice != ToolChoice::kAuto;
+  options.parallel = request.tools.parallel && request.tools.choice != ToolChoice::kNamed;
+  if (!options.required && !request.grammar_field.empty()) {
+    if (common.grammar.kind != GrammarKind::kJsonSchema) {
+      Refuse(request.grammar_field,
+             "{} is no JSON schema, which alone goes with tools that may be called.",
+             request.grammar_field);
+    }
+    options.schema = common.grammar.text;
+  }
+  const auto rules = [&](const std::vector<Tool>& named, bool strict) {
+    const ToolGrammar grammar =
+        Blaming("tools", [&] { return GrammarOfTools(format, named, options); });
+    if (strict && !grammar.ignored.empty())
+      Refuse("tools", "tools: the keyword {} cannot be enforced in this model's form of calls.",
+             grammar.ignored[0]);
+    for (const std::string& keyword : grammar.ignored) ignored.Add(keyword);
+    return GrammarSource{GrammarKind::kGbnf, grammar.rules, strict, grammar.after};
+  };
+  // The strict ones by themselves: what cannot be enforced is refused for these alone.
+  std::vector<Tool> strict = tools;
+  std::erase_if(strict, [](const Tool& tool) { return !tool.strict; });
+  if (!strict.empty()) CheckGrammar("tools", rules(strict, true), engine, ignored);
+  common.grammar = rules(tools, strict.size() == tools.size());
+  CheckGrammar("tools", common.grammar, engine, ignored);
+  setup.split.calls = MakeToolReader(format, tools);
 }
 
 // Tokens of an answer whose length the request does not say.
@@ -156,11 +216,10 @@ std::string PromptText(const PromptInput& prompt, const Engine& engine) {
 
 // Ids, and the text that the template gives.
 std::vector<int32_t> Conversation(const CompletionRequest& request, const CallContext& context,
-                                  std::string& text) {
+                                  const OrderedJson& arguments, std::string& text) {
   try {
     return Limited("messages", context, [&](const EncodeLimits& limits) {
-      return context.engine->EncodeChat(ChatJson{request.messages, request.template_arguments},
-                                        &text, limits);
+      return context.engine->EncodeChat(ChatJson{request.messages, arguments}, &text, limits);
     });
   } catch (const Error& error) {
     ApiError refused;
@@ -182,10 +241,16 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context,
   for (const TokenBias& entry : request.sampling.said().bias)
     CheckIds({entry.token}, "logit_bias", facts.vocab);
   CheckIds(request.asked.stop_tokens, "stop_token_ids", facts.vocab);
-  const Request common = ToRequest(request, context);
+  Request common = ToRequest(request, context);
 
   TextCall call;
-  call.ignored_keywords = CheckGrammar(request, engine);
+  const std::string grammar_field = CallsTools(request) ? "tools" : request.grammar_field;
+  if (request.asked.ignore_eos && !grammar_field.empty()) {
+    Refuse("ignore_eos", "ignore_eos is true, expected false, since {} says where the text ends.",
+           grammar_field);
+  }
+  if (!request.grammar_field.empty())
+    CheckGrammar(request.grammar_field, common.grammar, engine, call.ignored_keywords);
   call.stream = request.stream;
   AnswerSetup setup;
   setup.n = request.asked.choices;
@@ -195,7 +260,10 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context,
   std::string rendered;  // of a chat
   std::vector<int32_t> ids;
   if (chat) {
-    ids = Conversation(request, context, rendered);
+    const OrderedJson arguments = TemplateArguments(request, facts);
+    if (CallsTools(request))
+      UseTools(request, context, arguments, common, setup, call.ignored_keywords);
+    ids = Conversation(request, context, arguments, rendered);
     setup.split.in_reasoning = EndsInThink(rendered);
   }
   const size_t prompts = chat ? 1 : request.prompts.size();

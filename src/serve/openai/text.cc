@@ -58,4 +58,11 @@ std::string TokenText(std::string_view piece) {
   return out;
 }
 
+std::string ToolCallId(std::string_view answer, int choice, int call) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : fmt::format("{}/{}/{}", answer, choice, call))
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return fmt::format("call_{:016x}", hash);
+}
+
 }  // namespace loopspec::serve

@@ -12,6 +12,9 @@ namespace loopspec::serve {
 // the order of what follows around reach whoever reads the log: they become \uXXXX, as in JSON.
 std::string Visible(std::string_view line);
 
+// The name of a call: the same for the same answer, another for any other.
+std::string ToolCallId(std::string_view answer, int choice, int call);
+
 // A token as it is listed beside its log-probability: its text, or "bytes:\xe2\x80" where that is
 // no valid UTF-8.
 std::string TokenText(std::string_view piece);

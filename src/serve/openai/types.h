@@ -51,7 +51,7 @@ struct PromptInput {
 
 enum class ReasoningFormat {
   kNone,              // <think> ... </think> stays in the content
-  kReasoningContent,  // it becomes reasoning_content, without the tags
+  kReasoningContent,  // it becomes reasoning_content and reasoning, without the tags
 };
 
 enum class ToolChoice {
@@ -65,7 +65,9 @@ enum class ToolChoice {
 struct ToolUse {
   OrderedJson tools = OrderedJson::array();  // {"type": "function", "function": {"name", ...}}
   ToolChoice choice = ToolChoice::kAuto;
-  std::string named;     // with kNamed
+  std::string named;  // with kNamed
+  // Names of those that may be called, while the prompt has all; empty: any.
+  std::vector<std::string> allowed = {};
   bool parallel = true;  // more than one call in an answer
 };
 
@@ -84,7 +86,8 @@ struct CompletionRequest {
   bool batch = false;                // they came as a list
   OrderedJson messages;              // chat: a list of {role, content, ...} for the template
   OrderedJson template_arguments = OrderedJson::object();
-  ToolUse tools;  // chat
+  ToolUse tools;                 // chat
+  std::string reasoning_effort;  // chat: how much the template is asked to let the model think
 
   std::optional<int> top_logprobs;  // chat and generate: asked.logprobs in a field of its own
   bool echo = false;  // the prompt comes back before the answer, with its logprobs if asked
@@ -101,6 +104,7 @@ struct TokenizeRequest {
   std::optional<std::string> prompt;
   OrderedJson messages;  // when there is no prompt
   OrderedJson template_arguments = OrderedJson::object();
+  ToolUse tools;
   std::optional<bool> add_special_tokens;
   bool return_token_strings = false;
   IgnoredFields ignored;

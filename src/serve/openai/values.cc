@@ -10,6 +10,7 @@
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
 #include "serve/openai/known_fields.h"
+#include "serve/openai/tool_fields.h"
 
 namespace loopspec::serve {
 namespace {
@@ -46,7 +47,7 @@ OrderedJson ReadMessage(const Json& message, const std::string& path, const Wire
   const auto role = message.find("role");
   if (role == message.end()) Refuse(path + ".role", "{} has no role.", path);
   const std::string name =
-      ReadChoice(*role, path + ".role", {"system", "developer", "user", "assistant"});
+      ReadChoice(*role, path + ".role", {"system", "developer", "user", "assistant", "tool"});
   // Templates of open models know OpenAI's newer name under the old one.
   out["role"] = name == "developer" ? "system" : name;
   out["content"] = "";
@@ -59,6 +60,15 @@ OrderedJson ReadMessage(const Json& message, const std::string& path, const Wire
       has_content = true;
     } else if (key == "name" || key == "reasoning_content") {
       out[key] = ReadString(value, where);
+    } else if (key == "reasoning") {  // another name of reasoning_content, which wins
+      if (message.value("reasoning_content", Json()).is_null())
+        out["reasoning_content"] = ReadString(value, where);
+    } else if (key == "tool_calls") {
+      OrderedJson calls = ReadToolCalls(value, where);
+      if (name == "assistant" && !calls.empty()) out[key] = std::move(calls);
+    } else if (key == "tool_call_id") {
+      const std::string id = ReadString(value, where);
+      if (name == "tool") out[key] = id;
     } else if (const KnownField* known = FindKnownField(key, kMessage)) {
       CheckAsksForNothing(*known, value, where);
     } else if (limits.strict) {
@@ -67,7 +77,7 @@ OrderedJson ReadMessage(const Json& message, const std::string& path, const Wire
       Unknown("messages[]." + key, limits, ignored);  // the same in all of them
     }
   }
-  if (!has_content && name != "assistant") {
+  if (!has_content && name != "assistant" && name != "tool") {
     Refuse(path + ".content", "{} has no content.", path);
   }
   return out;

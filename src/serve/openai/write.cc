@@ -134,9 +134,36 @@ OrderedJson StopReason(const Statistics& finish) {
 }
 
 void AddFinish(const ChoicePart& part, OrderedJson& choice) {
-  choice["finish_reason"] =
-      part.finish ? OrderedJson(NameOf(part.finish->finish_reason)) : OrderedJson(nullptr);
+  const bool calls =
+      part.finish && part.finish->finish_reason == FinishReason::kStop && part.called;
+  choice["finish_reason"] = calls         ? OrderedJson("tool_calls")
+                            : part.finish ? OrderedJson(NameOf(part.finish->finish_reason))
+                                          : OrderedJson(nullptr);
   if (part.finish) choice["stop_reason"] = StopReason(*part.finish);
+}
+
+// `event`: pieces of a stream, which say which call they belong to.
+OrderedJson CallsJson(const std::vector<CallPart>& calls, bool event) {
+  OrderedJson list = OrderedJson::array();
+  for (const CallPart& call : calls) {
+    OrderedJson json = OrderedJson::object();
+    if (event) json["index"] = call.index;
+    OrderedJson function = OrderedJson::object();
+    if (!call.id.empty()) {
+      json["id"] = call.id;
+      json["type"] = "function";
+      function["name"] = call.name;
+    }
+    function["arguments"] = call.arguments;
+    json["function"] = std::move(function);
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+// What is said, which is nothing beside calls alone.
+OrderedJson ContentJson(const ChoicePart& part) {
+  return part.text.empty() && part.called ? OrderedJson(nullptr) : OrderedJson(part.text);
 }
 
 OrderedJson HeadJson(const ResponseHead& head, bool event) {
@@ -190,8 +217,13 @@ OrderedJson CompletionBody(const ResponseHead& head, std::span<const ChoicePart*
     const ChoicePart& part = *given;
     OrderedJson choice = {{"index", part.index}};
     if (head.endpoint == kChat) {
-      OrderedJson message = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
-      if (part.split_reasoning) message["reasoning_content"] = OptionalText(part.reasoning);
+      OrderedJson message = {
+          {"role", "assistant"}, {"content", ContentJson(part)}, {"refusal", nullptr}};
+      if (part.split_reasoning) {
+        for (const char* name : {"reasoning_content", "reasoning"})
+          message[name] = OptionalText(part.reasoning);
+      }
+      if (!part.calls.empty()) message["tool_calls"] = CallsJson(part.calls, false);
       choice["message"] = std::move(message);
     } else {
       choice["text"] = part.text;
@@ -215,8 +247,11 @@ OrderedJson CompletionEvent(const ResponseHead& head, const ChoicePart& part,
   if (head.endpoint == kChat) {
     OrderedJson delta = OrderedJson::object();
     if (part.first) delta["role"] = "assistant";
-    if (part.first || !part.text.empty()) delta["content"] = part.text;
-    if (!part.reasoning.empty()) delta["reasoning_content"] = part.reasoning;
+    if (part.first || !part.text.empty()) delta["content"] = ContentJson(part);
+    if (!part.reasoning.empty()) {
+      for (const char* name : {"reasoning_content", "reasoning"}) delta[name] = part.reasoning;
+    }
+    if (!part.calls.empty()) delta["tool_calls"] = CallsJson(part.calls, true);
     choice["delta"] = std::move(delta);
   } else {
     choice["text"] = part.text;

@@ -40,11 +40,21 @@ struct RunSummary {
   uint64_t seed = 0;
 };
 
+// A call of a tool, or a piece of one.
+struct CallPart {
+  int index = 0;   // among the answer's
+  std::string id;  // with the piece that begins it, as its name
+  std::string name;
+  std::string arguments;
+};
+
 // A choice, or the part of one that a stream event carries.
 struct ChoicePart {
   int index = 0;
-  std::string text;               // new text: content, after the reasoning
-  std::string reasoning;          // only where it was asked for apart
+  std::string text;       // new text: content, after the reasoning
+  std::string reasoning;  // only where it was asked for apart
+  std::vector<CallPart> calls;
+  bool called = false;            // there was a call, in this part or before
   std::vector<Token> tokens;      // for log-probabilities and details
   std::vector<TraceEvent> steps;  // of the branches, where asked for
   size_t text_offset = 0;         // characters of the choice before `tokens`
