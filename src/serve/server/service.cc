@@ -1,9 +1,6 @@
 #include "serve/server/service.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <ctime>
 #include <filesystem>
@@ -12,28 +9,19 @@
 
 #include "base/field_error.h"
 #include "serve/openai/openapi.h"
-#include "serve/openai/resolve.h"
 #include "serve/openai/text.h"
 #include "serve/openai/write.h"
+#include "serve/server/service_call.h"
 #include "serve/server/transport.h"
-#include "text/chat_json.h"
 
 namespace loopspec::serve {
 namespace {
 
 constexpr size_t kMaxRequestId = 64;
-constexpr size_t kIgnoredNames = 64;         // that the log may have
-constexpr int64_t kMostTokenized = 1 << 20;  // tokens that /tokenize lists
 // The page talks to this server alone and runs nothing but its own files.
 constexpr const char* kPagePolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-std::string RandomName() {
-  // One generator for each thread: names need to differ, not to be secret.
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", generator(), generator());
-}
 
 // A client's own name for its request, if it is one that logs and headers can carry.
 std::string RequestId(const HttpRequest& request) {
@@ -46,25 +34,6 @@ std::string RequestId(const HttpRequest& request) {
     return std::string(given);
   }
   return "req-" + RandomName();
-}
-
-// %2F and the like as the bytes they stand for.
-std::string Unescaped(std::string_view path) {
-  const auto digit = [&](size_t at) {
-    if (at >= path.size() || std::isxdigit(static_cast<unsigned char>(path[at])) == 0) return -1;
-    const char c = path[at];
-    return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
-  };
-  std::string out;
-  for (size_t i = 0; i < path.size(); ++i) {
-    if (path[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
-      out += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
-      i += 2;
-    } else {
-      out += path[i];
-    }
-  }
-  return out;
 }
 
 void CheckContentEncoding(const HttpRequest& request) {
@@ -83,6 +52,12 @@ const char* TypeOf(int status) {
 }
 
 }  // namespace
+
+std::string RandomName() {
+  // One generator for each thread: names need to differ, not to be secret.
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", generator(), generator());
+}
 
 HttpResponse ErrorAnswer(const ApiError& error, HttpHeaders headers) {
   HttpResponse response;
@@ -140,38 +115,6 @@ void ServiceCore::Untrack(const TextTransport* transport) {
   const std::lock_guard lock(mutex);
   transports.erase(transport);
 }
-
-// ---- One call ----
-
-struct Service::Call {
-  HttpRequest request;
-  std::shared_ptr<ResponseWriter> writer;
-  std::string id;
-  HttpHeaders headers;  // of every answer to it
-  std::chrono::steady_clock::time_point start;
-  bool logged = true;
-  double weight = 1;  // of its share
-  CallDefaults defaults;
-
-  RequestRecord Record() const {
-    RequestRecord record;
-    record.id = id;
-    record.method = request.method;
-    record.path = request.path;
-    record.remote = request.remote;
-    return record;
-  }
-  // Tells whether anybody still waits for the answer, while the request is being read, and lets
-  // others pass where that takes long.
-  std::function<bool()> Cancelled(std::chrono::milliseconds limit) const {
-    auto gone = std::make_shared<std::atomic<bool>>(false);
-    writer->OnGone([gone] { *gone = true; });
-    return [gone = std::move(gone), end = start + limit, yield = request.yield] {
-      if (yield) yield();
-      return *gone || std::chrono::steady_clock::now() > end;
-    };
-  }
-};
 
 Service::Service(const ServiceOptions& options)
     : core_(std::make_shared<ServiceCore>(options)),
@@ -448,226 +391,6 @@ std::shared_ptr<const Engine> Service::LoadedEngine() const {
 std::string Service::ModelName() const {
   const std::lock_guard lock(core_->mutex);
   return core_->model_name;
-}
-
-// ---- Routes ----
-
-void Service::Completions(Call& call) {
-  AnswerText(call, kCompletions);
-}
-void Service::Chat(Call& call) {
-  AnswerText(call, kChat);
-}
-void Service::Generate(Call& call) {
-  AnswerText(call, kGenerate);
-}
-
-void Service::AnswerText(Call& call, Endpoint endpoint) {
-  IgnoredFields ignored;
-  const ResolveCall resolve = ReadTextCall(endpoint, call.request.body, core_->parser, &ignored);
-  NoteIgnored(call, ignored);
-  Answer(call, resolve);
-}
-
-// The client reads of it in a header, the operator in the log: each name once, those of a request
-// in one line, and only the first kIgnoredNames, since clients make names up.
-void Service::NoteIgnored(Call& call, const IgnoredFields& ignored) {
-  if (ignored.names().empty()) return;
-  std::string list, untold;
-  bool last = false;
-  {
-    const std::lock_guard lock(core_->ignored_mutex);
-    for (const std::string& name : ignored.names()) {
-      list += (list.empty() ? "" : ", ") + name;
-      if (core_->ignored.size() >= kIgnoredNames || !core_->ignored.insert(name).second) continue;
-      untold += (untold.empty() ? "" : ", ") + name;
-      last = core_->ignored.size() == kIgnoredNames;
-    }
-  }
-  if (!untold.empty()) {
-    core_->log.Event("warning", fmt::format("requests have fields that nobody knows: {} is ignored "
-                                            "(--strict refuses it){}",
-                                            untold, last ? "; further names are not told" : ""));
-  }
-  call.headers.emplace_back("X-Loopspec-Ignored", std::move(list));
-}
-
-// The same for every wire format.
-void Service::Answer(Call& call, const ResolveCall& resolve) {
-  call.request.body = std::string();  // may be large, and the answer may take long
-  TextTransport::Setup setup;
-  setup.engine = core_->Enter();
-  setup.core = core_;
-  try {
-    CallContext context;
-    context.engine = setup.engine;
-    context.model = ModelName();
-    const ModelFacts& facts = setup.engine->facts();
-    const CallDefaults& defaults = call.defaults;
-    context.sampling =
-        defaults.sampling.Over(defaults.models_own ? facts.sampling : ServedSampling(facts));
-    context.seed = defaults.seed;
-    context.reproducible = !defaults.id.empty();
-    context.id = context.reproducible ? defaults.id : RandomName();
-    context.created = context.reproducible ? 0 : std::time(nullptr);
-    context.max_tokens_limit = core_->options.max_tokens_limit;
-    context.max_scores = core_->options.limits.max_scores;
-    context.keep_prompt = core_->log.prompts();
-    context.cancelled = call.Cancelled(core_->options.request_timeout);
-    setup.call = resolve(context);
-    for (Request& request : setup.call.requests) {
-      request.tenant = std::hash<std::string>{}(call.request.share);
-      request.weight = call.weight;
-    }
-    setup.writer = call.writer;
-    setup.headers = call.headers;
-    if (const std::vector<std::string>& keywords = setup.call.ignored_keywords.names();
-        !keywords.empty())
-      setup.headers.emplace_back("X-Loopspec-Ignored-Keywords",
-                                 fmt::format("{}", fmt::join(keywords, ", ")));
-    setup.record = call.Record();
-    setup.start = call.start;
-    std::make_shared<TextTransport>(std::move(setup))->Run();
-  } catch (...) {
-    core_->Leave();
-    throw;
-  }
-}
-
-void Service::Models(Call& call) {
-  const auto engine = LoadedEngine();
-  const OrderedJson model =
-      ModelJson(engine->facts(), ServedSampling(engine->facts()), ModelName(), core_->loaded_at);
-  if (call.request.path == "/v1/models") {
-    return Reply(call, {{"object", "list"}, {"data", OrderedJson::array({model})}});
-  }
-  const std::string_view asked =
-      std::string_view(call.request.path).substr(std::string_view("/v1/models/").size());
-  if (asked == ModelName() || Unescaped(asked) == ModelName()) {
-    return Reply(call, model);
-  }
-  ApiError error;
-  error.status = 404;
-  error.code = "model_not_found";
-  error.param = "model";
-  error.message =
-      fmt::format("There is no {}; the model is {}.", TokenText(call.request.path), ModelName());
-  ReplyError(call, error);
-}
-
-void Service::Health(Call& call) {
-  bool draining, loading;
-  {
-    const std::lock_guard lock(core_->mutex);
-    draining = core_->draining;
-    loading = core_->engine == nullptr;
-  }
-  if (draining) throw ApiException(Unavailable("The server is shutting down.", "draining"));
-  if (loading) throw ApiException(Unavailable("The model is being loaded.", "loading"));
-  Reply(call, {{"status", "ok"}});
-}
-
-void Service::Metrics(Call& call) {
-  std::shared_ptr<Engine> engine;
-  std::function<HttpServerCounts()> counts;
-  {
-    const std::lock_guard lock(core_->mutex);
-    engine = core_->engine;
-    counts = core_->http_counts;
-  }
-  ServiceMetrics::Snapshot snapshot;
-  snapshot.memory = memory();
-  EngineMetrics metrics;
-  if (engine) {
-    metrics = engine->metrics();
-    snapshot.engine = &metrics;
-    snapshot.model = ModelName();
-  }
-  if (counts) snapshot.http = counts();
-  snapshot.log_lines_lost = core_->log.lost();
-  HttpResponse response;
-  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = core_->metrics.Text(snapshot);
-  ReplyText(call, std::move(response));
-}
-
-void Service::OpenApiDocument(Call& call) {
-  HttpResponse response;
-  response.body = openapi_;
-  ReplyText(call, std::move(response));
-}
-
-void Service::Tokenize(Call& call) {
-  const TokenizeRequest request = core_->parser.Tokenize(call.request.body);
-  call.request.body = std::string();  // may be large, and tokenizing may take long
-  NoteIgnored(call, request.ignored);
-  const auto engine = LoadedEngine();
-  const int64_t most = std::max<int64_t>(kMostTokenized, engine->facts().context);
-  const EncodeLimits limits{most, call.Cancelled(core_->options.request_timeout)};
-  std::vector<int32_t> ids;
-  try {
-    if (request.prompt) {
-      ids = engine->Encode(*request.prompt, request.add_special_tokens.value_or(true), limits);
-    } else if (request.add_special_tokens.value_or(false)) {
-      // As vLLM has it: what the tokenizer puts around a text, around what the template gives.
-      ids = engine->Encode(engine->Render(ChatJson{request.messages, request.template_arguments}),
-                           true, limits);
-    } else {
-      ids = engine->EncodeChat(ChatJson{request.messages, request.template_arguments}, nullptr,
-                               limits);
-    }
-  } catch (const TooManyTokens& error) {
-    Refuse(request.prompt ? "prompt" : "messages",
-           "The text has at least {} tokens, expected at most {}.", error.at_least(), most);
-  }
-  OrderedJson body = {{"count", ids.size()},
-                      {"max_model_len", engine->facts().context},
-                      {"tokens", ids},
-                      {"token_strs", nullptr}};
-  if (request.return_token_strings) {
-    OrderedJson pieces = OrderedJson::array();
-    for (const int32_t id : ids) pieces.push_back(TokenText(engine->Piece(id)));
-    body["token_strs"] = std::move(pieces);
-  }
-  Reply(call, body);
-}
-
-void Service::Detokenize(Call& call) {
-  const DetokenizeRequest request = core_->parser.Detokenize(call.request.body);
-  NoteIgnored(call, request.ignored);
-  const std::vector<int32_t>& ids = request.tokens;
-  const auto engine = LoadedEngine();
-  for (const int32_t id : ids) {
-    if (id >= engine->facts().vocab) {
-      Refuse("tokens", "tokens has {}, the vocabulary has {}.", id, engine->facts().vocab);
-    }
-  }
-  Reply(call, {{"prompt", engine->Decode(ids)}});
-}
-
-void Service::TokenizerInfo(Call& call) {
-  Reply(call, TokenizerInfoJson(LoadedEngine()->facts()));
-}
-
-void Service::Version(Call& call) {
-  Reply(call, {{"version", core_->options.version}});
-}
-
-void Service::ModelInfo(Call& call) {
-  const auto engine = LoadedEngine();
-  Reply(call, ModelInfoJson(engine->facts(), ModelName()));
-}
-
-void Service::ServerInfo(Call& call) {
-  const auto engine = LoadedEngine();
-  Reply(call, ServerInfoJson(engine->facts(), ModelName(), core_->options.version));
-}
-
-void Service::Loads(Call& call) {
-  const auto engine = LoadedEngine();
-  const double now =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  Reply(call, LoadsJson(engine->metrics(), core_->options.version, now));
 }
 
 // ---- Answers ----

@@ -1,0 +1,100 @@
+// Routes that answer with text that the model makes.
+#include <fmt/ranges.h>
+
+#include <ctime>
+#include <functional>
+
+#include "serve/openai/resolve.h"
+#include "serve/server/service_call.h"
+#include "serve/server/transport.h"
+
+namespace loopspec::serve {
+namespace {
+
+constexpr size_t kIgnoredNames = 64;  // that the log may have
+
+}  // namespace
+
+void Service::Completions(Call& call) {
+  AnswerText(call, kCompletions);
+}
+void Service::Chat(Call& call) {
+  AnswerText(call, kChat);
+}
+void Service::Generate(Call& call) {
+  AnswerText(call, kGenerate);
+}
+
+void Service::AnswerText(Call& call, Endpoint endpoint) {
+  IgnoredFields ignored;
+  const ResolveCall resolve = ReadTextCall(endpoint, call.request.body, core_->parser, &ignored);
+  NoteIgnored(call, ignored);
+  Answer(call, resolve);
+}
+
+// The client reads of it in a header, the operator in the log: each name once, those of a request
+// in one line, and only the first kIgnoredNames, since clients make names up.
+void Service::NoteIgnored(Call& call, const IgnoredFields& ignored) {
+  if (ignored.names().empty()) return;
+  std::string list, untold;
+  bool last = false;
+  {
+    const std::lock_guard lock(core_->ignored_mutex);
+    for (const std::string& name : ignored.names()) {
+      list += (list.empty() ? "" : ", ") + name;
+      if (core_->ignored.size() >= kIgnoredNames || !core_->ignored.insert(name).second) continue;
+      untold += (untold.empty() ? "" : ", ") + name;
+      last = core_->ignored.size() == kIgnoredNames;
+    }
+  }
+  if (!untold.empty()) {
+    core_->log.Event("warning", fmt::format("requests have fields that nobody knows: {} is ignored "
+                                            "(--strict refuses it){}",
+                                            untold, last ? "; further names are not told" : ""));
+  }
+  call.headers.emplace_back("X-Loopspec-Ignored", std::move(list));
+}
+
+// The same for every wire format.
+void Service::Answer(Call& call, const ResolveCall& resolve) {
+  call.request.body = std::string();  // may be large, and the answer may take long
+  TextTransport::Setup setup;
+  setup.engine = core_->Enter();
+  setup.core = core_;
+  try {
+    CallContext context;
+    context.engine = setup.engine;
+    context.model = ModelName();
+    const ModelFacts& facts = setup.engine->facts();
+    const CallDefaults& defaults = call.defaults;
+    context.sampling =
+        defaults.sampling.Over(defaults.models_own ? facts.sampling : ServedSampling(facts));
+    context.seed = defaults.seed;
+    context.reproducible = !defaults.id.empty();
+    context.id = context.reproducible ? defaults.id : RandomName();
+    context.created = context.reproducible ? 0 : std::time(nullptr);
+    context.max_tokens_limit = core_->options.max_tokens_limit;
+    context.max_scores = core_->options.limits.max_scores;
+    context.keep_prompt = core_->log.prompts();
+    context.cancelled = call.Cancelled(core_->options.request_timeout);
+    setup.call = resolve(context);
+    for (Request& request : setup.call.requests) {
+      request.tenant = std::hash<std::string>{}(call.request.share);
+      request.weight = call.weight;
+    }
+    setup.writer = call.writer;
+    setup.headers = call.headers;
+    if (const std::vector<std::string>& keywords = setup.call.ignored_keywords.names();
+        !keywords.empty())
+      setup.headers.emplace_back("X-Loopspec-Ignored-Keywords",
+                                 fmt::format("{}", fmt::join(keywords, ", ")));
+    setup.record = call.Record();
+    setup.start = call.start;
+    std::make_shared<TextTransport>(std::move(setup))->Run();
+  } catch (...) {
+    core_->Leave();
+    throw;
+  }
+}
+
+}  // namespace loopspec::serve
