@@ -13,14 +13,15 @@
 
 namespace loopspec::serve {
 
-template <typename Request>
+// `Value`: Json, or OrderedJson where the order of an object's members counts.
+template <typename Request, typename Value = Json>
 struct Field {
   std::string name;
   unsigned endpoints;  // those that know it
   std::string description;
   OrderedJson schema;  // JSON Schema of its values; null is always allowed besides
   // Reads a value that is not null; `path` names it in errors. Throws ApiException.
-  std::function<void(const Json& value, const std::string& path, Request& request)> read;
+  std::function<void(const Value& value, const std::string& path, Request& request)> read;
 };
 
 std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits);
@@ -32,11 +33,11 @@ void Unknown(const std::string& path, const WireLimits& limits, IgnoredFields& i
 
 // JSON Schema of a request body: every field of the table that the endpoint knows. `closed`: there
 // are no others.
-template <typename Request>
-OrderedJson BodySchema(const std::vector<Field<Request>>& fields, unsigned endpoint,
+template <typename Request, typename Value>
+OrderedJson BodySchema(const std::vector<Field<Request, Value>>& fields, unsigned endpoint,
                        const std::vector<std::string>& required, bool closed) {
   OrderedJson properties = OrderedJson::object();
-  for (const Field<Request>& field : fields) {
+  for (const Field<Request, Value>& field : fields) {
     if ((field.endpoints & endpoint) == 0) continue;
     OrderedJson schema = field.schema;
     if (std::find(required.begin(), required.end(), field.name) == required.end()) {

@@ -15,15 +15,6 @@ using Entry = Field<R>;
 
 constexpr size_t kMostChoices = 1000;
 
-void Ask(const std::string& path, GrammarSource source, R& request) {
-  if (!request.grammar_field.empty()) {
-    Refuse(path, "{} is a second grammar beside {}: an answer has one.", path,
-           request.grammar_field);
-  }
-  request.grammar_field = path;
-  request.asked.grammar = std::move(source);
-}
-
 // "a.b" as the JSON pointer "/a/b".
 std::string PointerTo(const std::string& path) {
   std::string pointer = "/" + path;
@@ -41,13 +32,13 @@ void AskForSchema(const Json& value, const std::string& path, bool strict, R& re
   } else {
     Refuse(path, "{} is {}, expected a JSON schema.", path, Shown(value));
   }
-  Ask(path, std::move(source), request);
+  AskForGrammar(path, std::move(source), request);
 }
 
 void AskForText(const Json& value, const std::string& path, GrammarKind kind, R& request) {
   GrammarSource source{kind, ReadString(value, path)};
   if (source.text.empty()) return;  // llama.cpp's clients send "" for none
-  Ask(path, std::move(source), request);
+  AskForGrammar(path, std::move(source), request);
 }
 
 void AskForChoice(const Json& value, const std::string& path, R& request) {
@@ -57,11 +48,11 @@ void AskForChoice(const Json& value, const std::string& path, R& request) {
   std::vector<std::string> choices;
   for (size_t i = 0; i < value.size(); ++i)
     choices.push_back(ReadString(value[i], fmt::format("{}[{}]", path, i)));
-  Ask(path, ChoiceGrammar(choices), request);
+  AskForGrammar(path, ChoiceGrammar(choices), request);
 }
 
 void AskForObject(const Json& value, const std::string& path, R& request) {
-  if (ReadBool(value, path)) Ask(path, JsonObjectGrammar(), request);
+  if (ReadBool(value, path)) AskForGrammar(path, JsonObjectGrammar(), request);
 }
 
 void CheckObject(const Json& value, const std::string& path) {
@@ -74,7 +65,7 @@ void ReadResponseFormat(const Json& value, const std::string& path, R& request) 
   CheckObject(value, path);
   const std::string type = ReadChoice(value.value("type", Json()), path + ".type",
                                       {"text", "json_object", "json_schema"});
-  if (type == "json_object") return Ask(path, JsonObjectGrammar(), request);
+  if (type == "json_object") return AskForGrammar(path, JsonObjectGrammar(), request);
   if (type == "text") return;
   const std::string inner = path + ".json_schema";
   const Json format = value.value("json_schema", Json());
@@ -164,6 +155,15 @@ OrderedJson StructuredOutputsSchema() {
 }
 
 }  // namespace
+
+void AskForGrammar(const std::string& path, GrammarSource source, R& request) {
+  if (!request.grammar_field.empty()) {
+    Refuse(path, "{} is a second grammar beside {}: an answer has one.", path,
+           request.grammar_field);
+  }
+  request.grammar_field = path;
+  request.asked.grammar = std::move(source);
+}
 
 void AddGrammarFields(unsigned endpoints, std::vector<Entry>& fields) {
   fields.push_back({"response_format", endpoints,

@@ -13,6 +13,9 @@ void AddGrammarFields(unsigned endpoints, std::vector<Field<CompletionRequest>>&
 // Members of SGLang's sampling_params.
 void AddGrammarParams(unsigned endpoint, std::vector<Field<CompletionRequest>>& fields);
 
+// The answer must be `source`. Throws ApiException where another field has asked for a grammar.
+void AskForGrammar(const std::string& path, GrammarSource source, CompletionRequest& request);
+
 // The schema that `request` refers to, as the body has it: with its properties in their order,
 // which the fields' reader does not see.
 void TakeSchema(std::string_view body, CompletionRequest& request);

@@ -3,51 +3,50 @@
 namespace loopspec::serve {
 namespace {
 
-OrderedJson Json200(const char* description, const char* schema) {
+OrderedJson WithSchema(const char* description, OrderedJson schema) {
   return {{"description", description},
-          {"content",
-           {{"application/json",
-             {{"schema", {{"$ref", std::string("#/components/schemas/") + schema}}}}}}}};
+          {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
 }
 
-OrderedJson ErrorResponses() {
-  const OrderedJson error = Json200("An error that names the field or the limit.", "Error");
-  OrderedJson responses;
+OrderedJson Json200(const char* description, const char* schema) {
+  return WithSchema(description, {{"$ref", std::string("#/components/schemas/") + schema}});
+}
+
+OrderedJson ErrorReference() {
+  return {{"$ref", "#/components/schemas/Error"}};
+}
+
+OrderedJson Operation(const std::string& summary, OrderedJson success, const OrderedJson& error,
+                      bool needs_key) {
+  OrderedJson responses = {{"200", std::move(success)}};
   for (const char* status :
        {"400", "401", "404", "405", "408", "413", "415", "429", "431", "503"}) {
-    responses[status] = error;
+    responses[status] = WithSchema("An error that names the field or the limit.", error);
   }
-  return responses;
-}
-
-OrderedJson Operation(const char* summary, OrderedJson success, bool needs_key) {
-  OrderedJson responses = {{"200", std::move(success)}};
-  responses.update(ErrorResponses());
   OrderedJson operation = {{"summary", summary}, {"responses", std::move(responses)}};
   if (needs_key) operation["security"] = OrderedJson::array({{{"bearer", OrderedJson::array()}}});
   return operation;
 }
 
-OrderedJson Post(const char* summary, OrderedJson body, const char* answer, bool streams) {
-  OrderedJson success = Json200("The answer.", answer);
+OrderedJson PostTo(const std::string& summary, OrderedJson body, OrderedJson success,
+                   const OrderedJson& error, bool streams) {
   if (streams) {
     // Readers of this document differ in whether a schema is meant for the stream or for an event.
     success["content"]["text/event-stream"] = {{"schema", OrderedJson::object()}};
   }
-  OrderedJson operation = Operation(summary, std::move(success), true);
+  OrderedJson operation = Operation(summary, std::move(success), error, true);
   operation["requestBody"] = {{"required", true},
                               {"content", {{"application/json", {{"schema", std::move(body)}}}}}};
   return {{"post", std::move(operation)}};
 }
 
-OrderedJson Get(const char* summary, OrderedJson success, bool needs_key) {
-  return {{"get", Operation(summary, std::move(success), needs_key)}};
+OrderedJson Post(const char* summary, OrderedJson body, const char* answer, bool streams) {
+  return PostTo(summary, std::move(body), Json200("The answer.", answer), ErrorReference(),
+                streams);
 }
 
-OrderedJson ObjectSchema(OrderedJson properties) {
-  OrderedJson required = OrderedJson::array();
-  for (const auto& [name, schema] : properties.items()) required.push_back(name);
-  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", required}};
+OrderedJson Get(const char* summary, OrderedJson success, bool needs_key) {
+  return {{"get", Operation(summary, std::move(success), ErrorReference(), needs_key)}};
 }
 
 OrderedJson Type(const char* type) {
@@ -63,55 +62,66 @@ OrderedJson NullOr(const char* type) {
 }
 
 OrderedJson Schemas() {
-  const OrderedJson usage = ObjectSchema({{"prompt_tokens", Type("integer")},
-                                          {"completion_tokens", Type("integer")},
-                                          {"total_tokens", Type("integer")}});
-  const OrderedJson loopspec = ObjectSchema({{"accepted", ListOf(Type("integer"))},
-                                             {"gamma", Type("number")},
-                                             {"tokens_per_pass", Type("number")},
-                                             {"tokens_per_second", Type("number")},
-                                             {"cached_tokens", Type("integer")},
-                                             {"seed", Type("integer")}});
+  const OrderedJson usage = OpenApiObject({{"prompt_tokens", Type("integer")},
+                                           {"completion_tokens", Type("integer")},
+                                           {"total_tokens", Type("integer")}});
+  const OrderedJson loopspec = OpenApiObject({{"accepted", ListOf(Type("integer"))},
+                                              {"gamma", Type("number")},
+                                              {"tokens_per_pass", Type("number")},
+                                              {"tokens_per_second", Type("number")},
+                                              {"cached_tokens", Type("integer")},
+                                              {"seed", Type("integer")}});
   const auto completion = [&](OrderedJson choice) {
     choice["index"] = Type("integer");
     choice["finish_reason"] = NullOr("string");
-    return ObjectSchema({{"id", Type("string")},
-                         {"object", Type("string")},
-                         {"created", Type("integer")},
-                         {"model", Type("string")},
-                         {"choices", ListOf(ObjectSchema(std::move(choice)))},
-                         {"usage", usage},
-                         {"loopspec", loopspec}});
+    return OpenApiObject({{"id", Type("string")},
+                          {"object", Type("string")},
+                          {"created", Type("integer")},
+                          {"model", Type("string")},
+                          {"choices", ListOf(OpenApiObject(std::move(choice)))},
+                          {"usage", usage},
+                          {"loopspec", loopspec}});
   };
-  const OrderedJson generated = ObjectSchema({{"text", Type("string")},
-                                              {"output_ids", ListOf(Type("integer"))},
-                                              {"meta_info", Type("object")}});
-  const OrderedJson model = ObjectSchema({{"id", Type("string")},
-                                          {"object", Type("string")},
-                                          {"created", Type("integer")},
-                                          {"owned_by", Type("string")},
-                                          {"max_model_len", Type("integer")}});
-  return {{"Error", ObjectSchema({{"error", ObjectSchema({{"message", Type("string")},
-                                                          {"type", Type("string")},
-                                                          {"param", NullOr("string")},
-                                                          {"code", NullOr("string")}})}})},
+  const OrderedJson generated = OpenApiObject({{"text", Type("string")},
+                                               {"output_ids", ListOf(Type("integer"))},
+                                               {"meta_info", Type("object")}});
+  const OrderedJson model = OpenApiObject({{"id", Type("string")},
+                                           {"object", Type("string")},
+                                           {"created", Type("integer")},
+                                           {"owned_by", Type("string")},
+                                           {"max_model_len", Type("integer")}});
+  return {{"Error", OpenApiError()},
           {"Completion", completion({{"text", Type("string")}})},
           {"ChatCompletion",
            completion({{"message",
-                        ObjectSchema({{"role", Type("string")}, {"content", Type("string")}})}})},
+                        OpenApiObject({{"role", Type("string")}, {"content", Type("string")}})}})},
           {"Generated", {{"anyOf", OrderedJson::array({generated, ListOf(generated)})}}},
           {"Model", model},
-          {"Models", ObjectSchema({{"object", Type("string")}, {"data", ListOf(model)}})},
-          {"Tokens", ObjectSchema({{"count", Type("integer")},
-                                   {"max_model_len", Type("integer")},
-                                   {"tokens", ListOf(Type("integer"))}})},
-          {"Text", ObjectSchema({{"prompt", Type("string")}})},
+          {"Models", OpenApiObject({{"object", Type("string")}, {"data", ListOf(model)}})},
+          {"Tokens", OpenApiObject({{"count", Type("integer")},
+                                    {"max_model_len", Type("integer")},
+                                    {"tokens", ListOf(Type("integer"))}})},
+          {"Text", OpenApiObject({{"prompt", Type("string")}})},
           {"Object", Type("object")}};
 }
 
 }  // namespace
 
-OrderedJson OpenApi(const WireParser& parser, const std::string& version) {
+OrderedJson OpenApiObject(OrderedJson properties) {
+  OrderedJson required = OrderedJson::array();
+  for (const auto& [name, schema] : properties.items()) required.push_back(name);
+  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", required}};
+}
+
+OrderedJson OpenApiError() {
+  return OpenApiObject({{"error", OpenApiObject({{"message", Type("string")},
+                                                 {"type", Type("string")},
+                                                 {"param", NullOr("string")},
+                                                 {"code", NullOr("string")}})}});
+}
+
+OrderedJson OpenApi(const WireParser& parser, const std::string& version,
+                    const std::vector<OpenApiRoute>& others) {
   const auto& fields = parser.completion_fields();
   const bool closed = parser.limits().strict;
   const OrderedJson detokenize = {{"type", "object"},
@@ -131,6 +141,10 @@ OrderedJson OpenApi(const WireParser& parser, const std::string& version) {
            "ChatCompletion", true);
   paths["/generate"] = Post("Continues a text, in SGLang's form.",
                             BodySchema(fields, kGenerate, {}, closed), "Generated", true);
+  for (const OpenApiRoute& other : others) {
+    paths[other.path] = PostTo(other.summary, other.body, WithSchema("The answer.", other.answer),
+                               other.error, other.streams);
+  }
   paths["/tokenize"] =
       Post("Text or a conversation as token ids.",
            BodySchema(parser.tokenize_fields(), kTokenize, {}, closed), "Tokens", false);

@@ -10,10 +10,12 @@
 namespace loopspec::serve {
 namespace {
 
-Json ParseObject(std::string_view body) {
-  Json json;
+template <typename Value>
+Value ParseObject(std::string_view body,
+                  Value (*parse)(std::string_view text, std::string_view what)) {
+  Value json;
   try {
-    json = ParseJson(body, "the request's body");
+    json = parse(body, "the request's body");
   } catch (const Error& error) {
     // The library quotes what it read last, which may be a prompt.
     std::string message = error.what();
@@ -93,13 +95,17 @@ void CheckTogether(const Json& body, const WireLimits& limits, CompletionRequest
 
 }  // namespace
 
+OrderedJson ParseOrderedBody(std::string_view body) {
+  return ParseObject(body, ParseOrderedJson);
+}
+
 WireParser::WireParser(const WireLimits& limits)
     : limits_(limits),
       fields_(CompletionFields(limits)),
       tokenize_fields_(TokenizeFields(limits)) {}
 
 CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view body) const {
-  const Json json = ParseObject(body);
+  const Json json = ParseObject(body, ParseJson);
   CompletionRequest request;
   request.endpoint = endpoint;
   ReadFields(json, endpoint, fields_, limits_, request);
@@ -110,7 +116,7 @@ CompletionRequest WireParser::Completion(Endpoint endpoint, std::string_view bod
 }
 
 TokenizeRequest WireParser::Tokenize(std::string_view body) const {
-  const Json json = ParseObject(body);
+  const Json json = ParseObject(body, ParseJson);
   TokenizeRequest request;
   ReadFields(json, kTokenize, tokenize_fields_, limits_, request);
   if (request.prompt.has_value() == !request.messages.is_null()) {
@@ -125,7 +131,7 @@ TokenizeRequest WireParser::Tokenize(std::string_view body) const {
 }
 
 DetokenizeRequest WireParser::Detokenize(std::string_view body) const {
-  const Json json = ParseObject(body);
+  const Json json = ParseObject(body, ParseJson);
   DetokenizeRequest request;
   for (const auto& item : json.items()) {
     if (item.key() != "tokens" && item.key() != "model") {

@@ -11,6 +11,9 @@
 
 namespace loopspec::serve {
 
+// A body that is a JSON object, its members in their order.
+OrderedJson ParseOrderedBody(std::string_view body);
+
 class WireParser {
  public:
   explicit WireParser(const WireLimits& limits);

@@ -147,12 +147,13 @@ int MaxTokens(const CompletionRequest& request, int64_t prompt_tokens, const std
   const int64_t positions = context.engine->facts().context;
   const int64_t limit =
       context.max_tokens_limit > 0 ? context.max_tokens_limit : std::numeric_limits<int>::max();
-  if (request.asked.max_tokens.value_or(0) > limit) {
+  if (request.asked.max_tokens.value_or(0) > limit && !request.clamp_max_tokens) {
     Refuse("max_tokens", "max_tokens is {}, expected at most {}.", *request.asked.max_tokens,
            limit);
   }
   try {
-    CheckLength(prompt_tokens, request.asked.max_tokens.value_or(1), positions);
+    const int least = request.clamp_max_tokens ? 1 : request.asked.max_tokens.value_or(1);
+    CheckLength(prompt_tokens, least, positions);
   } catch (const FieldError& error) {
     ApiError refusal;
     refusal.message = error.Worded(error.field() == "prompt" ? name : error.field()) + ".";
@@ -160,9 +161,11 @@ int MaxTokens(const CompletionRequest& request, int64_t prompt_tokens, const std
     refusal.code = "context_length_exceeded";
     throw ApiException(std::move(refusal));
   }
-  if (request.asked.max_tokens) return *request.asked.max_tokens;
-  return static_cast<int>(
-      std::min(DefaultTokens(request.endpoint, positions - prompt_tokens), limit));
+  const int64_t most = std::min(positions - prompt_tokens, limit);
+  if (!request.asked.max_tokens)
+    return static_cast<int>(std::min(DefaultTokens(request.endpoint, most), limit));
+  if (!request.clamp_max_tokens) return *request.asked.max_tokens;
+  return static_cast<int>(std::min<int64_t>(*request.asked.max_tokens, most));
 }
 
 // Scores of prompts come all at once and are held until the answer is sent: a hundred long prompts
@@ -293,6 +296,8 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context,
     setup.prompts.push_back(
         {one.tokens[0], tokens, request.echo ? PromptText(request.prompts[i], engine) : ""});
   }
+  setup.max_tokens = *call.requests[0].max_tokens;
+  if (setup.max_tokens < request.asked.max_tokens.value_or(0)) call.clamped = setup.max_tokens;
   CheckScores(request, call.prompt_tokens, context.max_scores);
   call.choices = static_cast<int>(prompts) * request.asked.choices;
   if (context.keep_prompt)

@@ -59,6 +59,7 @@ struct AnswerSetup {
   std::vector<Prompt> prompts;
   int n = 1;  // choices of each
   uint64_t seed = 0;
+  int max_tokens = 0;             // of an answer to the first prompt
   AnswerSplitter::Options split;  // of every choice
 };
 
@@ -68,8 +69,9 @@ struct TextCall {
   std::unique_ptr<AnswerWriter> answer;
   IgnoredFields ignored_keywords;  // of a schema
   int64_t prompt_tokens = 0;
-  int choices = 0;     // of all prompts
-  std::string prompt;  // text of the first; only where the log is to have it
+  int choices = 0;             // of all prompts
+  std::optional<int> clamped;  // what max_tokens was cut to, where more was asked for
+  std::string prompt;          // text of the first; only where the log is to have it
 };
 
 // What a call is held against.

@@ -15,11 +15,14 @@ namespace loopspec::serve {
 
 // The forms of a request for text. Values are bits of a set.
 enum Endpoint : unsigned {
-  kCompletions = 1,  // /v1/completions
-  kChat = 2,         // /v1/chat/completions
-  kGenerate = 4,     // /generate, SGLang's form
-  kTokenize = 8,     // /tokenize
-  kDetokenize = 16,  // /detokenize
+  kCompletions = 1,   // /v1/completions
+  kChat = 2,          // /v1/chat/completions
+  kGenerate = 4,      // /generate, SGLang's form
+  kTokenize = 8,      // /tokenize
+  kDetokenize = 16,   // /detokenize
+  kMessages = 32,     // /v1/messages, Anthropic's form of a chat
+  kCountTokens = 64,  // /v1/messages/count_tokens
+  kResponses = 128,   // /v1/responses, OpenAI's newer form of a chat
 };
 
 struct WireLimits {
@@ -88,6 +91,9 @@ struct CompletionRequest {
   OrderedJson template_arguments = OrderedJson::object();
   ToolUse tools;                 // chat
   std::string reasoning_effort;  // chat: how much the template is asked to let the model think
+  // max_tokens beyond what the context holds, or beyond the server's limit, is cut to it. For APIs
+  // whose clients ask for tens of thousands; else it is refused.
+  bool clamp_max_tokens = false;
 
   std::optional<int> top_logprobs;  // chat and generate: asked.logprobs in a field of its own
   bool echo = false;  // the prompt comes back before the answer, with its logprobs if asked

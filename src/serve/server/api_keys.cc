@@ -93,7 +93,11 @@ std::optional<ApiKeys::Holder> ApiKeys::Find(std::string_view authorization) con
   for (size_t i = 0; i < kScheme.size(); ++i) {
     if ((authorization[i] | 0x20) != (kScheme[i] | 0x20)) return std::nullopt;
   }
-  const Entry* entry = Look(Trimmed(authorization.substr(kScheme.size())));
+  return FindKey(authorization.substr(kScheme.size()));
+}
+
+std::optional<ApiKeys::Holder> ApiKeys::FindKey(std::string_view key) const {
+  const Entry* entry = Look(Trimmed(key));
   return entry != nullptr ? std::optional(entry->holder) : std::nullopt;
 }
 

@@ -32,6 +32,7 @@ class ApiKeys {
   // The same for an Authorization header: "Bearer KEY".
   bool Allows(std::string_view authorization) const { return Find(authorization).has_value(); }
   std::optional<Holder> Find(std::string_view authorization) const;
+  std::optional<Holder> FindKey(std::string_view key) const;
 
  private:
   struct Entry {

@@ -65,12 +65,17 @@ bool Contains(const std::vector<std::string>& list, std::string_view what) {
   throw ApiException(std::move(error));
 }
 
-// Headers that a page of an allowed origin may send: ours, and those of OpenAI's own packages.
+// Headers that a page of an allowed origin may send: ours, and those of OpenAI's and Anthropic's
+// own packages.
 bool HeaderAllowed(std::string_view name) {
   static const std::vector<std::string> known = {
-      "accept",       "authorization",       "cache-control",  "content-type",
-      "openai-beta",  "openai-organization", "openai-project", "user-agent",
-      "x-prefix-key", "x-request-id"};
+      "accept",         "authorization",
+      "cache-control",  "content-type",
+      "openai-beta",    "openai-organization",
+      "openai-project", "user-agent",
+      "x-prefix-key",   "x-request-id",
+      "x-api-key",      "anthropic-version",
+      "anthropic-beta", "anthropic-dangerous-direct-browser-access"};
   return Contains(known, name) || name.rfind("x-stainless-", 0) == 0;
 }
 
@@ -178,7 +183,8 @@ HttpHeaders CorsHeaders(const Doors& doors, const HttpRequest& request) {
   const bool any = Contains(doors.origins, "*");
   return {{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
           {"Access-Control-Expose-Headers",
-           "X-Request-Id, X-Loopspec-Ignored, X-Loopspec-Ignored-Keywords, Retry-After"},
+           "X-Request-Id, X-Loopspec-Ignored, X-Loopspec-Ignored-Keywords, X-Loopspec-Max-Tokens, "
+           "Retry-After"},
           {"Vary", "Origin"}};
 }
 

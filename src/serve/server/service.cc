@@ -8,9 +8,10 @@
 #include <random>
 
 #include "base/field_error.h"
-#include "serve/openai/openapi.h"
+#include "serve/messages/answer.h"
 #include "serve/openai/text.h"
 #include "serve/openai/write.h"
+#include "serve/server/api_document.h"
 #include "serve/server/service_call.h"
 #include "serve/server/transport.h"
 
@@ -51,6 +52,16 @@ const char* TypeOf(int status) {
   return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
+OrderedJson ErrorOf(std::string_view path, const ApiError& error) {
+  return path.starts_with("/v1/messages") ? MessagesErrorJson(error) : ErrorJson(error);
+}
+
+// A key comes as OpenAI's clients send it, or as Anthropic's do.
+std::optional<ApiKeys::Holder> HolderOf(const ApiKeys& keys, const HttpRequest& request) {
+  if (auto holder = keys.Find(request.Header("Authorization"))) return holder;
+  return keys.FindKey(request.Header("X-Api-Key"));
+}
+
 }  // namespace
 
 std::string RandomName() {
@@ -59,14 +70,14 @@ std::string RandomName() {
   return fmt::format("{:016x}{:016x}", generator(), generator());
 }
 
-HttpResponse ErrorAnswer(const ApiError& error, HttpHeaders headers) {
+HttpResponse ErrorAnswer(std::string_view path, const ApiError& error, HttpHeaders headers) {
   HttpResponse response;
   response.status = error.status;
   response.headers = std::move(headers);
   if (error.retry_after > 0) {
     response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
   }
-  response.body = Dump(ErrorJson(error));
+  response.body = Dump(ErrorOf(path, error));
   return response;
 }
 
@@ -117,8 +128,7 @@ void ServiceCore::Untrack(const TextTransport* transport) {
 }
 
 Service::Service(const ServiceOptions& options)
-    : core_(std::make_shared<ServiceCore>(options)),
-      openapi_(Dump(OpenApi(core_->parser, options.version))) {}
+    : core_(std::make_shared<ServiceCore>(options)), openapi_(Dump(ApiDocument(*core_))) {}
 
 // The engine ends here and not in its own thread, which may be the last to hold a stream, and by it
 // the core.
@@ -199,6 +209,9 @@ const std::vector<Service::RouteEntry>& Service::Routes() {
   static const std::vector<RouteEntry> routes = {
       {"POST", "/v1/completions", true, true, false, &Service::Completions},
       {"POST", "/v1/chat/completions", true, true, false, &Service::Chat},
+      {"POST", "/v1/responses", true, true, false, &Service::Responses},
+      {"POST", "/v1/messages", true, true, false, &Service::Messages},
+      {"POST", "/v1/messages/count_tokens", true, true, false, &Service::CountTokens},
       {"POST", "/generate", true, true, false, &Service::Generate},
       {"GET", "/v1/models", true, true, false, &Service::Models},
       {"POST", "/tokenize", true, true, false, &Service::Tokenize},
@@ -232,7 +245,7 @@ AdmitRequest Service::Admit(const HttpRequest& head) {
   try {
     CheckKey(call, *route);
   } catch (const ApiException& error) {
-    admitted.refusal = Finished(call, ErrorAnswer(error.error()), error.error().message);
+    admitted.refusal = Finished(call, ErrorAnswer(head.path, error.error()), error.error().message);
   }
   return admitted;
 }
@@ -242,7 +255,7 @@ Service::Call Service::Begin(const HttpRequest& head) const {
   call.start = std::chrono::steady_clock::now();
   call.id = RequestId(head);
   call.request = head;
-  if (const auto holder = core_->Keys()->Find(head.Header("Authorization"))) {
+  if (const auto holder = HolderOf(*core_->Keys(), head)) {
     call.request.share = fmt::format("key {:016x}", holder->share);
     call.weight = holder->weight;
   }
@@ -315,12 +328,13 @@ const Service::RouteEntry* Service::FindRoute(const HttpRequest& head, std::stri
 
 void Service::CheckKey(Call& call, const RouteEntry& route) const {
   const auto keys = core_->Keys();
-  if (!route.needs_key || keys->empty() || keys->Allows(call.request.Header("Authorization")))
-    return;
+  if (!route.needs_key || keys->empty() || HolderOf(*keys, call.request)) return;
   ApiError error;
   error.status = 401;
   error.code = "invalid_api_key";
-  error.message = "The request has no valid key; expected the header Authorization: Bearer KEY.";
+  error.message =
+      "The request has no valid key; expected the header Authorization: Bearer KEY, or x-api-key: "
+      "KEY.";
   call.headers.emplace_back("WWW-Authenticate", "Bearer");
   throw ApiException(std::move(error));
 }
@@ -402,7 +416,7 @@ void Service::Reply(Call& call, const OrderedJson& body) {
 }
 
 void Service::ReplyError(Call& call, const ApiError& error) {
-  ReplyText(call, ErrorAnswer(error), WithoutQuotes(error));
+  ReplyText(call, ErrorAnswer(call.request.path, error), WithoutQuotes(error));
 }
 
 void Service::ReplyText(Call& call, HttpResponse response, std::string error) {
@@ -439,7 +453,7 @@ HttpResponse Service::ErrorResponse(const HttpFailure& failure) {
   response.status = failure.status;
   response.headers.emplace_back("X-Request-Id", record.id);
   if (failure.status == 503) response.headers.emplace_back("Retry-After", "1");
-  response.body = Dump(ErrorJson(error));
+  response.body = Dump(ErrorOf(failure.path, error));
   return response;
 }
 

@@ -13,10 +13,12 @@
 
 #include "loopspec/engine.h"
 #include "serve/http/message.h"
+#include "serve/messages/parse.h"
 #include "serve/openai/error.h"
 #include "serve/openai/parse.h"
 #include "serve/openai/text_call.h"
 #include "serve/page/page_assets.h"
+#include "serve/responses/parse.h"
 #include "serve/server/api_keys.h"
 #include "serve/server/doors.h"
 #include "serve/server/memory_use.h"
@@ -47,11 +49,15 @@ struct ServiceCore {
   explicit ServiceCore(const ServiceOptions& given)
       : options(given),
         parser(given.limits),
+        messages(parser),
+        responses(parser),
         log(given.log),
         keys(std::make_shared<const ApiKeys>(given.keys)) {}
 
   const ServiceOptions options;
   const WireParser parser;
+  const MessagesParser messages;
+  const ResponsesParser responses;
   RequestLog log;
   ServiceMetrics metrics;
 
@@ -94,8 +100,8 @@ struct CallDefaults {
 // How a model is called: the name of its folder, since paths are nobody's business, or ORG/NAME.
 std::string PublicModelName(const std::string& model);
 
-// The answer to a request that is refused or fails.
-HttpResponse ErrorAnswer(const ApiError& error, HttpHeaders headers = {});
+// The answer to a request that is refused or fails, in the form of the API that `path` belongs to.
+HttpResponse ErrorAnswer(std::string_view path, const ApiError& error, HttpHeaders headers = {});
 
 class Service : public HttpHandler {
  public:
@@ -151,7 +157,11 @@ class Service : public HttpHandler {
   void Chat(Call& call);
   void Generate(Call& call);
   void AnswerText(Call& call, Endpoint endpoint);
+  void Messages(Call& call);
+  void CountTokens(Call& call);
+  void Responses(Call& call);
   void Answer(Call& call, const ResolveCall& resolve);
+  CallContext ContextOf(const Call& call, const std::shared_ptr<const Engine>& engine) const;
   void NoteIgnored(Call& call, const IgnoredFields& ignored);
   void Models(Call& call);
   void Health(Call& call);

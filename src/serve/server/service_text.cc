@@ -4,7 +4,9 @@
 #include <ctime>
 #include <functional>
 
+#include "serve/messages/call.h"
 #include "serve/openai/resolve.h"
+#include "serve/responses/call.h"
 #include "serve/server/service_call.h"
 #include "serve/server/transport.h"
 
@@ -55,6 +57,53 @@ void Service::NoteIgnored(Call& call, const IgnoredFields& ignored) {
   call.headers.emplace_back("X-Loopspec-Ignored", std::move(list));
 }
 
+// Anthropic's.
+void Service::Messages(Call& call) {
+  IgnoredFields ignored;
+  const ResolveCall resolve =
+      ReadMessagesCall(kMessages, call.request.body, core_->messages, ignored);
+  NoteIgnored(call, ignored);
+  Answer(call, resolve);
+}
+
+// The prompt is made as it would be for an answer.
+void Service::CountTokens(Call& call) {
+  IgnoredFields ignored;
+  const ResolveCall resolve =
+      ReadMessagesCall(kCountTokens, call.request.body, core_->messages, ignored);
+  NoteIgnored(call, ignored);
+  call.request.body = std::string();  // may be large, and tokenizing may take long
+  Reply(call, {{"input_tokens", resolve(ContextOf(call, LoadedEngine())).prompt_tokens}});
+}
+
+// OpenAI's newer form of a chat.
+void Service::Responses(Call& call) {
+  IgnoredFields ignored;
+  const ResolveCall resolve = ReadResponsesCall(call.request.body, core_->responses, ignored);
+  NoteIgnored(call, ignored);
+  Answer(call, resolve);
+}
+
+CallContext Service::ContextOf(const Call& call,
+                               const std::shared_ptr<const Engine>& engine) const {
+  CallContext context;
+  context.engine = engine;
+  context.model = ModelName();
+  const ModelFacts& facts = engine->facts();
+  const CallDefaults& defaults = call.defaults;
+  context.sampling =
+      defaults.sampling.Over(defaults.models_own ? facts.sampling : ServedSampling(facts));
+  context.seed = defaults.seed;
+  context.reproducible = !defaults.id.empty();
+  context.id = context.reproducible ? defaults.id : RandomName();
+  context.created = context.reproducible ? 0 : std::time(nullptr);
+  context.max_tokens_limit = core_->options.max_tokens_limit;
+  context.max_scores = core_->options.limits.max_scores;
+  context.keep_prompt = core_->log.prompts();
+  context.cancelled = call.Cancelled(core_->options.request_timeout);
+  return context;
+}
+
 // The same for every wire format.
 void Service::Answer(Call& call, const ResolveCall& resolve) {
   call.request.body = std::string();  // may be large, and the answer may take long
@@ -62,22 +111,7 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
   setup.engine = core_->Enter();
   setup.core = core_;
   try {
-    CallContext context;
-    context.engine = setup.engine;
-    context.model = ModelName();
-    const ModelFacts& facts = setup.engine->facts();
-    const CallDefaults& defaults = call.defaults;
-    context.sampling =
-        defaults.sampling.Over(defaults.models_own ? facts.sampling : ServedSampling(facts));
-    context.seed = defaults.seed;
-    context.reproducible = !defaults.id.empty();
-    context.id = context.reproducible ? defaults.id : RandomName();
-    context.created = context.reproducible ? 0 : std::time(nullptr);
-    context.max_tokens_limit = core_->options.max_tokens_limit;
-    context.max_scores = core_->options.limits.max_scores;
-    context.keep_prompt = core_->log.prompts();
-    context.cancelled = call.Cancelled(core_->options.request_timeout);
-    setup.call = resolve(context);
+    setup.call = resolve(ContextOf(call, setup.engine));
     for (Request& request : setup.call.requests) {
       request.tenant = std::hash<std::string>{}(call.request.share);
       request.weight = call.weight;
@@ -88,6 +122,8 @@ void Service::Answer(Call& call, const ResolveCall& resolve) {
         !keywords.empty())
       setup.headers.emplace_back("X-Loopspec-Ignored-Keywords",
                                  fmt::format("{}", fmt::join(keywords, ", ")));
+    if (setup.call.clamped)
+      setup.headers.emplace_back("X-Loopspec-Max-Tokens", std::to_string(*setup.call.clamped));
     setup.record = call.Record();
     setup.start = call.start;
     std::make_shared<TextTransport>(std::move(setup))->Run();

@@ -190,7 +190,7 @@ void TextTransport::Fail(const ApiError& error, std::string outcome) {
     writer_->Write(events);
     return writer_->End();
   }
-  writer_->Send(ErrorAnswer(error, headers_));
+  writer_->Send(ErrorAnswer(record_.path, error, headers_));
 }
 
 void TextTransport::Finish(int status, std::string outcome, std::string error) {
