@@ -61,6 +61,7 @@ Grammars::Compiled Grammars::Compile(const GrammarSource& source) {
   if (source.kind == GrammarKind::kRegex) return Grammar::FromRegex(source.text, Vocabulary());
   grammar::SchemaOptions options;
   options.strict = source.strict;
+  options.space = grammar::JsonSpace::kUsual;
   if (source.kind == GrammarKind::kGbnf)
     return Grammar::FromGbnf(source.text, Vocabulary(), options);
   return Grammar::FromSchema(source.text, Vocabulary(), options);
@@ -101,7 +102,7 @@ std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prom
   if (source.kind == GrammarKind::kNone) return std::nullopt;
   const std::shared_ptr<grammar::Grammar> grammar = Get(source);
   std::vector<grammar::Mark> marks;
-  if (EndsInThinking(prompt)) marks.push_back({kEndOfThinking});
+  if (EndsInThinking(prompt)) marks.push_back({kEndOfThinking, false, true});
   if (!source.after.empty()) marks.push_back({source.after, true});
   grammar::State start = grammar->StartAfter(marks);
   start.NextTokens();  // in this thread rather than in the scheduler's

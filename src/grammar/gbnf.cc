@@ -17,7 +17,6 @@ namespace loopspec::grammar {
 namespace {
 
 constexpr size_t kMaxText = size_t{4} << 20;
-constexpr size_t kLongestFreeMark = 1024;
 constexpr int kMaxNesting = 200;
 constexpr uint32_t kMaxCount = 1'000'000;
 
@@ -303,9 +302,9 @@ class GbnfParser {
   Expression ParseMark(Table (*make)(std::string_view mark), bool special) {
     if (!Take("\"")) Reject("lacks the text in quotes after %until, %without or %special");
     const std::string mark = TakeText();
-    if (mark.empty() || mark.size() > kLongestFreeMark) {
+    if (mark.empty() || mark.size() > kLongestMark) {
       Reject("has a mark of " + std::to_string(mark.size()) + " bytes, expected 1 to " +
-             std::to_string(kLongestFreeMark) + ",");
+             std::to_string(kLongestMark) + ",");
     }
     const Node node = rules_.regular.FromTable(make(mark));
     if (special) rules_.specials.push_back({node, mark});

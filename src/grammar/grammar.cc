@@ -24,15 +24,16 @@ constexpr size_t kEnoughMemory = size_t{64} << 20;
 constexpr size_t kMaxMemory = size_t{512} << 20;
 // Chains of marks that a grammar's users may start after: more are made anew each time.
 constexpr size_t kMaxStarts = 16;
-constexpr size_t kLongestMark = 1024;
 constexpr size_t kMostMarks = 8;
+constexpr uint32_t kMostSpaceAfterMark = 16;  // after a mark
 constexpr size_t kLargestSchema = size_t{4} << 20;
 
 // What tells chains of marks apart.
 std::string KeyOf(std::span<const Mark> marks) {
   std::string key;
   for (const Mark& mark : marks) {
-    key += std::to_string(mark.text.size()) + (mark.may_end ? 'e' : 'm') + mark.text;
+    key += std::to_string(mark.text.size()) + (mark.may_end ? 'e' : 'm') + (mark.space ? 's' : 'n');
+    key += mark.text;
   }
   return key;
 }
@@ -46,6 +47,10 @@ Rules AfterMarks(const Rules& given, std::span<const Mark> marks) {
   };
   for (size_t i = marks.size(); i-- > 0;) {
     const Mark& mark = marks[i];
+    if (mark.space) {
+      const Node space = rules.regular.Repeat(SpaceByte(rules.regular), 0, kMostSpaceAfterMark);
+      rules.start = rules.expressions.Sequence(rules.expressions.Terminal(space), rules.start);
+    }
     rules.start =
         rules.expressions.Sequence(free(UpToMark(mark.text, FreeText::kBytes)), rules.start);
     if (mark.may_end) {

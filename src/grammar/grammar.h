@@ -74,12 +74,22 @@ enum class PropertyOrder {
   kAny,
 };
 
+// White space between the tokens of a JSON text.
+enum class JsonSpace {
+  kNone,
+  // What is usually written: nothing before a colon or a comma; elsewhere nothing, one space, or
+  // one or two line breaks and up to 32 spaces or tabs. What generates text wants this, since
+  // models that may write space forever do.
+  kUsual,
+  // Up to 64 spaces, tabs and newlines wherever JSON allows them. What checks a text wants this.
+  kAny,
+};
+
 struct SchemaOptions {
   // A keyword that cannot be enforced: an Error that names it, or ignored and listed.
   bool strict = true;
   PropertyOrder order = PropertyOrder::kDeclared;
-  // Spaces, tabs and newlines between values, at most this many in a row; 0: none at all.
-  uint32_t max_space = 64;
+  JsonSpace space = JsonSpace::kAny;
 };
 
 // What free text before a grammar leads up to, such as the end of thinking.
@@ -87,6 +97,9 @@ struct Mark {
   std::string text;
   // Whether the text may also end without it.
   bool may_end = false;
+  // Up to 16 spaces, tabs and newlines may stand between the mark and the grammar, no part of
+  // either.
+  bool space = false;
 };
 
 class Grammar {

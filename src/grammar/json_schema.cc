@@ -26,6 +26,11 @@ constexpr Expression kUnwritten = ~0u;
 // Names that an object must have without saying which.
 constexpr int kMaxPresent = 6;
 
+// White space between tokens: see JsonSpace.
+constexpr uint32_t kMostSpace = 64;
+constexpr uint32_t kMostLineBreaks = 2;
+constexpr uint32_t kMostIndent = 32;
+
 // A value's text, compact, for numbers, strings and the like.
 std::vector<std::string> ScalarTexts(const OrderedJson& value) {
   if (value.is_string()) return {QuotedJson(value.get_ref<const std::string&>())};
@@ -43,9 +48,16 @@ class SchemaWriter {
         regular_(rules.regular),
         expressions_(rules.expressions),
         reader_(schema, options, rules.regular) {
-    ByteSet space;
-    for (const char c : {' ', '\t', '\n', '\r'}) space.set(static_cast<size_t>(c));
-    space_ = regular_.Repeat(regular_.Bytes(space), 0, options.max_space);
+    if (options.space == JsonSpace::kAny) {
+      space_ = regular_.Repeat(SpaceByte(regular_), 0, kMostSpace);
+      space_before_separator_ = space_;
+    } else if (options.space == JsonSpace::kUsual) {
+      const Node blank = regular_.Or({regular_.Byte(' '), regular_.Byte('\t')});
+      space_ =
+          regular_.Or({kEmpty, regular_.Byte(' '),
+                       regular_.Concat(regular_.Repeat(regular_.Byte('\n'), 1, kMostLineBreaks),
+                                       regular_.Repeat(blank, 0, kMostIndent))});
+    }
     texts_ = Compile({{&schema}});
     while (!pending_.empty()) {
       const auto [demands, rule] = pending_.front();
@@ -75,7 +87,9 @@ class SchemaWriter {
 
   // A byte with white space around it, where `before` and `after` say so.
   Node Mark(char c, bool before, bool after) {
-    return regular_.Concat({before ? space_ : kEmpty, regular_.Byte(static_cast<uint8_t>(c)),
+    const bool separator = c == ':' || c == ',';
+    const Node space_before = separator ? space_before_separator_ : space_;
+    return regular_.Concat({before ? space_before : kEmpty, regular_.Byte(static_cast<uint8_t>(c)),
                             after ? space_ : kEmpty});
   }
   Expression MarkExpression(char c, bool before, bool after) {
@@ -504,7 +518,8 @@ class SchemaWriter {
   Regular& regular_;
   Expressions& expressions_;
   SchemaReader reader_;
-  Node space_;
+  Node space_ = kEmpty;
+  Node space_before_separator_ = kEmpty;  // before a colon or a comma
   Expression texts_ = kNoText;
   int present_depth_ = 0;
   std::map<Demands, uint32_t> rules_;
@@ -512,6 +527,12 @@ class SchemaWriter {
 };
 
 }  // namespace
+
+Node SpaceByte(Regular& regular) {
+  ByteSet space;
+  for (const char c : {' ', '\t', '\n', '\r'}) space.set(static_cast<size_t>(c));
+  return regular.Bytes(space);
+}
 
 CompiledSchema CompileSchema(const OrderedJson& schema, const SchemaOptions& options,
                              Rules& rules) {

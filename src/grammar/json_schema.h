@@ -10,6 +10,9 @@
 
 namespace loopspec::grammar {
 
+// One byte of JSON's white space.
+Node SpaceByte(Regular& regular);
+
 struct CompiledSchema {
   Expression texts;                  // the JSON texts that fulfil the schema
   std::vector<std::string> ignored;  // keywords that could not be enforced

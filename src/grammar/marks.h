@@ -1,11 +1,15 @@
 // Automata that look for a mark in a text that is otherwise free.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "grammar/regular.h"
 
 namespace loopspec::grammar {
+
+// Bytes of a mark at most.
+inline constexpr size_t kLongestMark = 1024;
 
 enum class FreeText {
   kBytes,       // any bytes

@@ -317,7 +317,7 @@ TEST(Grammars, OfARequest) {
     request.prompt = prompt;
     grammar::State state = *subject.session().Resolve(request).grammar;
     EXPECT_TRUE(state.IsFree());
-    EXPECT_TRUE(state.Advance("let me see </thin</think>a"));
+    EXPECT_TRUE(state.Advance("let me see </thin</think>\n\na"));
     EXPECT_FALSE(state.Advance("x"));
     EXPECT_TRUE(state.Advance("bc"));
     EXPECT_TRUE(state.MustEnd());

@@ -268,7 +268,7 @@ TEST(GbnfElements, SchemasGoByTheOptions) {
   options.strict = false;
   EXPECT_EQ(Grammar::FromGbnf(text, nullptr, options)->ignored(),
             std::vector<std::string>{"minProperties"});
-  options.max_space = 0;
+  options.space = JsonSpace::kNone;
   EXPECT_FALSE(Takes(*Grammar::FromGbnf("root ::= %json {}", nullptr, options), "{\"a\": 1}"));
 }
 

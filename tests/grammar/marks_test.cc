@@ -106,6 +106,22 @@ TEST(GrammarMarks, EveryTokenAfterEveryShortText) {
   EXPECT_GT(tried, 1000);
 }
 
+// Models write line breaks after their thinking; they are no part of the answer.
+TEST(GrammarMarks, SpaceAfterAMark) {
+  const auto grammar = Grammar::FromRegex("1( 1)*", Tokens());
+  const std::vector<Mark> marks = {{"</t>", false, true}};
+  for (const char* text : {"</t>1", "a </t>\n\n1 1", "</t> \t\r\n1", "</t>                1"}) {
+    State state = grammar->StartAfter(marks);
+    EXPECT_TRUE(state.Advance(text) && state.MayEnd()) << text;
+  }
+  for (const char* text : {"</t>\n", "</t>                 1", "</t>\n1\n", "</t>a1"}) {
+    State state = grammar->StartAfter(marks);
+    EXPECT_FALSE(state.Advance(text) && state.MayEnd()) << text;
+  }
+  State strict = grammar->StartAfter(std::vector<Mark>{{"</t>"}});
+  EXPECT_FALSE(strict.Advance("</t>\n1"));
+}
+
 TEST(GrammarMarks, StartsAreToldApart) {
   const auto grammar = Grammar::FromRegex("1", Tokens());
   const std::vector<Mark> chains[] = {

@@ -169,9 +169,24 @@ TEST(GrammarSchema, Objects) {
   };
   ExpectRows(unordered, any);
   SchemaOptions compact;
-  compact.max_space = 0;
+  compact.space = JsonSpace::kNone;
   const Row spaceless[] = {{R"({"type":"object"})", {R"({"b":[1,2]})"}, {R"({"b": 1})", "{ }"}}};
   ExpectRows(spaceless, compact);
+  SchemaOptions usual;
+  usual.space = JsonSpace::kUsual;
+  const std::string indent = "\n\n" + std::string(32, ' ');
+  const Row spaced[] = {
+      {R"({"type":"object"})",
+       {R"({"b":[1,2]})", R"({ "b": [ 1, 2 ], "c": {} })", "{\n  \"b\": [\n\t\t1,\n    2\n  ]\n}",
+        "{" + indent + "\"b\":" + indent + "{}" + indent + "}"},
+       {"{\"b\" :1}", "{\"b\":1 ,\"c\":2}", "{\"b\":  1}", "{\n\n\n}", "{\r\n}", " {}", "{} ",
+        "{" + indent + " }"}}};
+  ExpectRows(spaced, usual);
+  SchemaOptions any_space;  // any that JSON allows
+  const Row loose[] = {{R"({"type":"object"})",
+                        {"{\"b\" \r\n:\t1 ,\"c\":2" + std::string(64, '\n') + "}"},
+                        {"{" + std::string(65, ' ') + "}", " {}", "{} "}}};
+  ExpectRows(loose, any_space);
 }
 
 TEST(GrammarSchema, Arrays) {
