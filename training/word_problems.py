@@ -1,7 +1,13 @@
 """Arithmetic word problems with worked answers, made from a seed: no two runs need a download.
 
   from word_problems import problem;  question, answer = problem(random.Random(7))
-The answer ends in a line '#### N', as GSM8K's do."""
+The answer ends in a line '#### N', as GSM8K's do. The models were trained with one to three steps between start and question.
+
+  python3 word_problems.py --count 128 --steps 4     JSONL of problems with that many steps, each with a line for every one"""
+
+import argparse
+import json
+import random
 
 NAMES = "Tom Anna Ben Lily Sam Mia Jack Emma Leo Ruth Omar Nina Paul Zoe Ivan Sara Max Ella Noah Kate Amir Lucy Hugo Maya Finn Rosa Carl Ines Theo Dora Kofi Aiko Ravi Yara Otis Vera".split()
 THINGS = [
@@ -42,7 +48,7 @@ def plural(n, pair):
     return f"{n} {pair[0] if n == 1 else pair[1]}"
 
 
-def problem(rng):
+def problem(rng, steps=None):
     name = rng.choice(NAMES)
     he, his = WHO.get(name, ("he", "his"))
     He = he.capitalize()
@@ -59,7 +65,7 @@ def problem(rng):
         q.append(f"{name} has {plural(k, b)} with {plural(m, t)} in each.")
         a.append(f"{name} starts with {k} * {m} = {n} {t[1]}.")
     kinds = ["buy", "give", "boxes", "half", "double", "find", "lose", "other", "third"]
-    for _ in range(rng.randint(1, 3)):
+    for _ in range(steps or rng.randint(1, 3)):
         k = rng.choice(kinds)
         if k == "buy":
             d = rng.randint(2, 40)
@@ -143,3 +149,22 @@ def problem(rng):
     if not a:
         a.append(f"{name} has {n} {t[1]}.")
     return " ".join(q), "\n".join(a) + f"\n#### {n}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=11)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    made = 0
+    while made < options.count:
+        question, answer = problem(rng, options.steps)
+        if answer.count("\n") >= options.steps:  # some steps do not fit the number that is there, and are left out
+            made += 1
+            print(json.dumps({"question": question, "answer": answer}))
+
+
+if __name__ == "__main__":
+    main()

@@ -178,7 +178,7 @@ void InverseFactor(std::vector<double>& h, int64_t n, ThreadPool* pool) {
 
 QuantizedCodes GptqMatrix(const std::vector<float>& values, int64_t rows, int64_t columns,
                           int64_t group, int bits, const std::vector<float>& hessian,
-                          ThreadPool* pool) {
+                          double damping, ThreadPool* pool) {
   const Range range = CodeRange(bits);
   const int64_t n = columns;
   std::vector<double> h(hessian.begin(), hessian.end());
@@ -186,7 +186,7 @@ QuantizedCodes GptqMatrix(const std::vector<float>& values, int64_t rows, int64_
   for (int64_t i = 0; i < n; ++i)
     mean += h[static_cast<size_t>(i * n + i)] / static_cast<double>(n);
   if (mean <= 0) return RoundMatrix(values, rows, columns, group, bits, pool);
-  for (int64_t i = 0; i < n; ++i) h[static_cast<size_t>(i * n + i)] += 0.01 * mean;
+  for (int64_t i = 0; i < n; ++i) h[static_cast<size_t>(i * n + i)] += damping * mean;
   InverseFactor(h, n, pool);
 
   QuantizedCodes result;

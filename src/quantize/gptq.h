@@ -18,10 +18,10 @@ struct QuantizedCodes {
 QuantizedCodes RoundMatrix(const std::vector<float>& values, int64_t rows, int64_t columns,
                            int64_t group, int bits, ThreadPool* pool = nullptr);
 // GPTQ: inputs in order, each one's error spread over those not yet rounded, by the inputs' second
-// moments `hessian` [columns, columns] (sums of x x^T; damped here). Deterministic, with `pool`
-// too.
+// moments `hessian` [columns, columns] (sums of x x^T). `damping` times the mean of its diagonal is
+// added to the diagonal first: the more, the nearer to rounding. Deterministic, with `pool` too.
 QuantizedCodes GptqMatrix(const std::vector<float>& values, int64_t rows, int64_t columns,
                           int64_t group, int bits, const std::vector<float>& hessian,
-                          ThreadPool* pool = nullptr);
+                          double damping, ThreadPool* pool = nullptr);
 
 }  // namespace loopspec

@@ -128,12 +128,16 @@ class MomentSums {
   static constexpr size_t kRows = 32;
 
   void Flush() {
+    // Four rows at a time, so that a sum is read and written once for all four; rows that are
+    // missing at the end are zeros.
+    std::fill(rows_.begin() + static_cast<std::ptrdiff_t>(held_ * width_), rows_.end(), 0.0f);
     float* to = sums_.data();
     for (size_t i = 0; i < width_; ++i, to += width_) {  // the lower triangle
-      const float* row = rows_.data();
-      for (size_t r = 0; r < held_; ++r, row += width_) {
-        const float x = row[i];
-        for (size_t j = 0; j <= i; ++j) to[j] += x * row[j];
+      const float* a = rows_.data();
+      for (size_t r = 0; r < held_; r += 4, a += 4 * width_) {
+        const float *b = a + width_, *c = b + width_, *d = c + width_;
+        const float x = a[i], y = b[i], z = c[i], w = d[i];
+        for (size_t j = 0; j <= i; ++j) to[j] += (x * a[j] + y * b[j]) + (z * c[j] + w * d[j]);
       }
     }
     held_ = 0;
@@ -254,6 +258,7 @@ std::string Manifest(const Model& model, const QuantizeRequest& request) {
                      {"bits", request.bits},
                      {"text_tokens", tokens},
                      {"text_hash", hash},
+                     {"damping", request.damping},
                      {"recurrence", model.spec.recurrence}}
              .dump(1) +
          "\n";
@@ -312,11 +317,11 @@ QuantizeResult QuantizeModel(const Model& model, const QuantizeRequest& request)
     const int64_t rows = job.from->shape[0], columns = job.from->shape[1];
     const int64_t group = request.bits == 8 ? columns : kGroup;
     const std::vector<float> values = ValuesOf(job);
-    WriteMatrix(
-        request, job,
-        gptq ? GptqMatrix(values, rows, columns, group, request.bits, moments.at(job.key), &pool)
-             : RoundMatrix(values, rows, columns, group, request.bits, &pool),
-        rows, columns, group);
+    WriteMatrix(request, job,
+                gptq ? GptqMatrix(values, rows, columns, group, request.bits, moments.at(job.key),
+                                  request.damping, &pool)
+                     : RoundMatrix(values, rows, columns, group, request.bits, &pool),
+                rows, columns, group);
     if (request.progress)
       request.progress("quantizing", static_cast<int64_t>(i) + 1, std::ssize(missing));
   }

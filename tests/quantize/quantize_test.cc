@@ -1,12 +1,16 @@
 // Rounding matrices to few bits, and the folders that hold them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "quantize/calibration_texts.h"
+#include "quantize/fit_or_round.h"
 #include "quantize/gptq.h"
 #include "quantize/quantize.h"
 #include "quantize/quantize_report.h"
@@ -87,9 +91,89 @@ TEST(Quantize, GptqErrsLessOnTheInputsItWasGiven) {
     return sum;
   };
   const double rounded = error(RoundMatrix(values, rows, columns, group, 4));
-  const double fitted = error(GptqMatrix(values, rows, columns, group, 4, moments));
+  const double fitted = error(GptqMatrix(values, rows, columns, group, 4, moments, 0.01));
   EXPECT_LT(fitted, 0.5 * rounded);
   EXPECT_GT(fitted, 0);
+}
+
+// Damping leads from GPTQ to rounding: with very much of it no error is spread.
+TEST(Quantize, MuchDampingIsRounding) {
+  const int64_t rows = 6, columns = 64, group = 32;
+  const std::vector<float> values = RandomMatrix(rows, columns, 5);
+  const std::vector<float> x = RandomMatrix(columns, columns, 6);
+  std::vector<float> moments(static_cast<size_t>(columns * columns));
+  for (int64_t s = 0; s < columns; ++s) {
+    for (int64_t i = 0; i < columns * columns; ++i)
+      moments[static_cast<size_t>(i)] += x[static_cast<size_t>(s * columns + i / columns)] *
+                                         x[static_cast<size_t>(s * columns + i % columns)];
+  }
+  const QuantizedCodes rounded = RoundMatrix(values, rows, columns, group, 4);
+  EXPECT_EQ(GptqMatrix(values, rows, columns, group, 4, moments, 1e9).codes, rounded.codes);
+  EXPECT_NE(GptqMatrix(values, rows, columns, group, 4, moments, 0.01).codes, rounded.codes);
+}
+
+// The built-in texts: of four kinds, in a fair order, and none of them in a file that something is
+// measured with.
+TEST(CalibrationTexts, AreMixedAndNobodyElses) {
+  const std::vector<std::string> fitted = CalibrationPassages(), judged = JudgingPassages();
+  EXPECT_GE(fitted.size() + judged.size(), 200u);
+  EXPECT_GE(judged.size(), 30u);
+  const auto problems = [&](size_t count) {
+    return std::count_if(fitted.begin(), fitted.begin() + static_cast<std::ptrdiff_t>(count),
+                         [](const std::string& text) { return text.starts_with("Question: "); });
+  };
+  EXPECT_NEAR(static_cast<double>(problems(fitted.size() / 4)),
+              static_cast<double>(problems(fitted.size())) / 4, 1.0);
+  const std::filesystem::path root = LOOPSPEC_SOURCE_DIR;
+  const std::string held_out = ReadFile(root / "models/heldout_problems.jsonl");
+  const std::string stories = ReadFile(root / "bench/stories.txt");
+  std::set<std::string> seen;
+  for (const std::vector<std::string>& passages : {fitted, judged}) {
+    for (const std::string& text : passages) {
+      EXPECT_GE(text.size(), 40u) << text;
+      EXPECT_NE(text.front(), '\n') << text;
+      EXPECT_NE(text.back(), '\n') << text;
+      EXPECT_TRUE(seen.insert(text).second) << "twice: " << text;
+      std::string first = text.substr(0, text.find('\n'));
+      if (first.starts_with("Question: ")) first = first.substr(10);
+      EXPECT_EQ(held_out.find(first), std::string::npos) << first;
+      EXPECT_EQ(stories.find(first), std::string::npos) << first;
+    }
+  }
+}
+
+// Where GPTQ is farther from the source than rounding, the folder holds what rounding gives, byte
+// for byte; else what GPTQ gives.
+TEST(Quantize, KeepsTheNearerOfGptqAndRounding) {
+  const TemporaryFolder base;
+  QuantizeRequest request;
+  request.source = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models/raven-demo";
+  request.bits = 4;
+  request.texts = {DemoPrompts("raven-demo")[0]};
+  request.make_backend = [](const Model& model, BackendOptions options) {
+    options.threads = 1;
+    return MakeCpuBackend(model, options);
+  };
+  const Model source = Model::Load(request.source, {}, 4);
+  std::vector<std::string> bytes;
+  for (const double distance : {0.1, 0.3}) {
+    request.output = base / std::to_string(distance);
+    const FitOrRound choice =
+        FitOrRoundModel(source, request, [&](const std::filesystem::path& folder) {
+          Model::Load(folder, {}, 4);  // whole when it is compared
+          QuantizeReport report;
+          report.distance = folder == request.output ? distance : 0.2;
+          return report;
+        });
+    EXPECT_EQ(choice.keeps_fitted, distance < 0.2);
+    EXPECT_EQ(choice.fitted.distance, distance);
+    EXPECT_EQ(choice.rounded.distance, 0.2);
+    EXPECT_FALSE(std::filesystem::exists(request.output / "rounded"));
+    bytes.push_back(ReadFile(request.output / "model.safetensors"));
+  }
+  const std::string rounded = ReadFile(QuantizedFolder("raven-demo", 4) / "model.safetensors");
+  EXPECT_FALSE(bytes[0] == rounded);
+  EXPECT_TRUE(bytes[1] == rounded);
 }
 
 TEST(Quantize, WhatIsReadBackIsCodeTimesScale) {

@@ -54,6 +54,43 @@ TEST(QuantizeCommand, WritesAModelThatLoadsLikeAnyOther) {
                 {"holds a model already"});
 }
 
+// int4 without a word about texts: fitted to the built-in ones, judged by others, and the better of
+// the two ways is kept.
+TEST(QuantizeCommand, FitsToBuiltInTextsAndSaysWhatItKept) {
+  const Scratch scratch;
+  const auto quantize = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"quantize",     "--model",      OuroDemo(),
+                                          "--to",         "int4",         "--output",
+                                          scratch / name, "--max-tokens", "48"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Call(arguments);
+  };
+  const RunResult both = quantize("both", {});
+  ASSERT_EQ(both.code, 0) << both.err;
+  for (const char* words : {"over 48 positions of another kind of text", "by GPTQ", "rounded",
+                            "kept: ", "text of another kind than it was fitted to"})
+    EXPECT_NE(both.out.find(words), std::string::npos) << both.out;
+  EXPECT_EQ(both.out.find("kept: rounded") != std::string::npos,
+            both.err.find("GPTQ loses to rounding") != std::string::npos)
+      << both.out << both.err;
+  // Neither fitted nor judged: what was rounded.
+  const RunResult none = quantize("none", {"--prompts", "none", "--judge", "none"});
+  ASSERT_EQ(none.code, 0) << none.err;
+  EXPECT_NE(none.out.find("not compared with the source"), std::string::npos) << none.out;
+  EXPECT_NE(none.err.find("rounded as they are"), std::string::npos) << none.err;
+  // Fitted to one thing and judged by nothing but text that it was never made for: the two reports
+  // are those of the user's own texts and of --judge.
+  const std::string ones = scratch.Write("ones.txt", "1 1 1 1 1 1 1 1 1 1\n2 2 2 2 2 2 2 2\n");
+  const std::string prose = scratch.Write("prose.txt", "The ship left the harbour at noon.\n");
+  const RunResult own = quantize("own", {"--prompts", ones, "--judge", prose});
+  ASSERT_EQ(own.code, 0) << own.err;
+  for (const char* words : {"of text of the kind it was fitted to", "of text of another kind"})
+    EXPECT_NE(own.out.find(words), std::string::npos) << own.out;
+  EXPECT_NE(own.out.find("kept: rounded"), std::string::npos) << own.out;
+  EXPECT_TRUE(Slurp(scratch / "own" + "/model.safetensors") ==
+              Slurp(scratch / "none" + "/model.safetensors"));
+}
+
 TEST(QuantizeCommand, Refusals) {
   const Scratch scratch;
   ExpectRefusal({"quantize", "--model", OuroDemo(), "--to", "int3", "-o", scratch / "x"},
