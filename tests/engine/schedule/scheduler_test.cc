@@ -1062,6 +1062,80 @@ TEST(Scheduler, SharesDivideTheTokens) {
   }
 }
 
+// Thousands of preemptions, for both reasons that there are. Two tenants' long answers hold all
+// places, and a third's short ones, of which one is always there, take a place each time; with few
+// pages, prompts that fit and answers that do not preempt each other besides. Every long answer is
+// swapped out and resumed hundreds of times, at any depth of its branches.
+TEST(Scheduler, ThousandsOfPreemptionsChangeNoText) {
+  struct Case {
+    int positions, places;
+    uint32_t longs;   // answers
+    int preemptions;  // at least
+  };
+  for (const Case& c : {Case{64 * 200, 4, 36, 1500}, Case{64 * 14, 4, 48, 1500}}) {
+    FakeModel model(5, FakeShape::kNear, kRecurrence);
+    WatchedBackend backend(model, 48, c.positions);
+    SchedulerOptions options;
+    options.max_running = c.places;
+    options.first_tokens = 0;
+    options.short_wait = INFINITY;  // what goes by time is left out
+    Scheduler scheduler(backend, options);
+    const auto long_request = [](uint32_t i) {
+      ResolvedRequest request = Mixed(i);
+      request.stop_tokens.clear();
+      request.prompt = Tokens(30 + i % 34, i);
+      request.max_tokens = 380 - static_cast<int>(i % 7);
+      return OfTenant(std::move(request), 1 + i % 2);
+    };
+    const auto short_request = [](uint32_t i) {
+      ResolvedRequest request = Mixed(1000 + i % 50);
+      request.prompt = Tokens(5 + i % 3, i % 50);
+      request.max_tokens = 1;
+      request.priority = static_cast<int>(i % 3);
+      return OfTenant(std::move(request), 3);
+    };
+    std::vector<std::shared_ptr<TokenStream>> longs;
+    for (uint32_t i = 0; i < c.longs; ++i) longs.push_back(scheduler.Submit(long_request(i)));
+    std::shared_ptr<TokenStream> current;  // the short one that is there
+    std::vector<Outcome> brief;            // short ones, the current one last
+    int turns = 0, gap = 0;
+    for (bool busy = true; busy; ++turns) {
+      ASSERT_LT(turns, 400000);
+      const EngineMetrics state = scheduler.state();
+      // One turn later, so that the place has been taken again.
+      if (current == nullptr && state.prefilling + state.decoding > 0 && ++gap > 1) {
+        current = scheduler.Submit(short_request(static_cast<uint32_t>(brief.size())));
+        brief.emplace_back();
+      }
+      busy = scheduler.Step();
+      StreamEvent event;
+      while (current != nullptr && IsEvent(current->Next(event, std::chrono::milliseconds(0)))) {
+        if (event.status == Stream::Status::kToken) brief.back().ids.push_back(event.token.id);
+        if (event.status == Stream::Status::kEnd) {
+          brief.back().result = current->statistics(0);
+          current = nullptr;
+          gap = 0;
+        }
+      }
+    }
+    int64_t times = 0;
+    for (uint32_t i = 0; i < c.longs; ++i) {
+      const Outcome outcome = Read(*longs[i])[0];
+      EXPECT_EQ(outcome.result.error, "");
+      ASSERT_EQ(outcome.ids, Alone(model, long_request(i))) << "long answer " << i;
+      times += outcome.result.preemptions;
+    }
+    for (uint32_t i = 0; i < brief.size(); ++i) {
+      ASSERT_EQ(brief[i].ids, Alone(model, short_request(i))) << "short answer " << i;
+      times += brief[i].result.preemptions;
+    }
+    EXPECT_EQ(times, scheduler.state().preemptions);
+    EXPECT_GE(times, c.preemptions) << turns << " turns, " << brief.size() << " short answers";
+    RecordProperty("preemptions", std::to_string(times));
+    ExpectNothingHeld(scheduler);
+  }
+}
+
 // Requests of all kinds and of one to three choices, of three shares, that take each other's places
 // all the time.
 TEST(Scheduler, ReplacedAndResumedWithTheSameText) {
