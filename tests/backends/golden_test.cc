@@ -98,7 +98,6 @@ INSTANTIATE_TEST_SUITE_P(
     All, TinyGolden,
     testing::Values(
         Case{"huginn-tiny-f32", ComputeMode::kF32}, Case{"huginn-tiny-f32", ComputeMode::kBF16},
-        Case{"huginn-tiny-bf16", ComputeMode::kF32}, Case{"huginn-tiny-bf16", ComputeMode::kBF16},
         Case{"ifm-p1-huginn-tiny", ComputeMode::kF32},
         Case{"ifm-p1-huginn-tiny", ComputeMode::kBF16}, Case{"ifm-p1-ouro-tiny", ComputeMode::kF32},
         Case{"ifm-p1-ouro-tiny", ComputeMode::kBF16}, Case{"ifm-p2-huginn-tiny", ComputeMode::kF32},

@@ -176,7 +176,7 @@ const ModelCase kRaven = {"raven-demo",
 const ModelCase kNanbeige = {"nanbeige-tiny-f32", 0, {{1}}};
 const ModelCase kNanbeigeSkip = {"nanbeige-tiny-skipnorm-bf16", 6, {{2}, {5}, {1, 3}, {2, 4}}};
 const ModelCase kHuginn = {"huginn-tiny-f32", 0, {{2}, {4}, {7}, {2, 4}, {3, 5}, {1, 2, 4}}};
-const ModelCase kHuginnDeeper = {"huginn-tiny-bf16", 32, {{4}, {4, 16}, {8, 16}, {2, 8, 16}}};
+const ModelCase kHuginnDeeper = {"huginn-tiny-f32", 32, {{4}, {4, 16}, {8, 16}, {2, 8, 16}}};
 
 // Every set of depths there is below R = 5.
 const std::vector<std::vector<int>> kBelowFive = {
@@ -452,7 +452,7 @@ TEST(RowChoiceEquality, Nanbeige) {
   ExpectEqualHoweverChosen(kNanbeige, Greedy, 2, 32, 1);
 }
 TEST(RowChoiceEquality, Huginn) {
-  ExpectEqualHoweverChosen({"huginn-tiny-bf16", 0, {{2}, {2, 4}, {1, 2, 4}}}, Greedy, 2, 64, 2);
+  ExpectEqualHoweverChosen({"huginn-tiny-f32", 0, {{2}, {2, 4}, {1, 2, 4}}}, Greedy, 2, 64, 2);
 }
 TEST(RowChoiceEquality, IfmPart2) {
   ExpectEqualHoweverChosen({"ifm fixed", 0, {{2}, {1, 3}, {1, 2, 4}}}, Greedy, 2, 64, 2);

@@ -10,8 +10,7 @@
 namespace loopspec::serve {
 namespace {
 
-using R = CompletionRequest;
-using Entry = Field<R>;
+using Entry = Field<CompletionRequest>;
 
 constexpr size_t kMostChoices = 1000;
 
@@ -23,7 +22,8 @@ std::string PointerTo(const std::string& path) {
 }
 
 // A schema as JSON, or as a string that holds it.
-void AskForSchema(const Json& value, const std::string& path, bool strict, R& request) {
+void AskForSchema(const Json& value, const std::string& path, bool strict,
+                  CompletionRequest& request) {
   GrammarSource source{GrammarKind::kJsonSchema, "", strict};
   if (value.is_string()) {
     source.text = value.get<std::string>();
@@ -35,13 +35,14 @@ void AskForSchema(const Json& value, const std::string& path, bool strict, R& re
   AskForGrammar(path, std::move(source), request);
 }
 
-void AskForText(const Json& value, const std::string& path, GrammarKind kind, R& request) {
+void AskForText(const Json& value, const std::string& path, GrammarKind kind,
+                CompletionRequest& request) {
   GrammarSource source{kind, ReadString(value, path)};
   if (source.text.empty()) return;  // llama.cpp's clients send "" for none
   AskForGrammar(path, std::move(source), request);
 }
 
-void AskForChoice(const Json& value, const std::string& path, R& request) {
+void AskForChoice(const Json& value, const std::string& path, CompletionRequest& request) {
   if (!value.is_array() || value.empty() || value.size() > kMostChoices) {
     Refuse(path, "{} is {}, expected a list of 1 to {} texts.", path, Shown(value), kMostChoices);
   }
@@ -51,7 +52,7 @@ void AskForChoice(const Json& value, const std::string& path, R& request) {
   AskForGrammar(path, ChoiceGrammar(choices), request);
 }
 
-void AskForObject(const Json& value, const std::string& path, R& request) {
+void AskForObject(const Json& value, const std::string& path, CompletionRequest& request) {
   if (ReadBool(value, path)) AskForGrammar(path, JsonObjectGrammar(), request);
 }
 
@@ -61,7 +62,7 @@ void CheckObject(const Json& value, const std::string& path) {
 
 // OpenAI's: {"type": "text"}, {"type": "json_object"} or
 // {"type": "json_schema", "json_schema": {"name": ..., "schema": ..., "strict": ...}}.
-void ReadResponseFormat(const Json& value, const std::string& path, R& request) {
+void ReadResponseFormat(const Json& value, const std::string& path, CompletionRequest& request) {
   CheckObject(value, path);
   const std::string type = ReadChoice(value.value("type", Json()), path + ".type",
                                       {"text", "json_object", "json_schema"});
@@ -80,7 +81,7 @@ void ReadResponseFormat(const Json& value, const std::string& path, R& request) 
 }
 
 // vLLM's: one of json, regex, choice, grammar and json_object.
-void ReadStructuredOutputs(const Json& value, const std::string& path, R& request) {
+void ReadStructuredOutputs(const Json& value, const std::string& path, CompletionRequest& request) {
   CheckObject(value, path);
   for (const auto& [key, entry] : value.items()) {
     const std::string where = path + "." + key;
@@ -108,7 +109,7 @@ OrderedJson SchemaSchema() {
 Entry Schema(std::string name, unsigned endpoints) {
   return {std::move(name), endpoints,
           std::string(GrammarFieldOf(GrammarKind::kJsonSchema).help) + ".", SchemaSchema(),
-          [](const Json& value, const std::string& path, R& request) {
+          [](const Json& value, const std::string& path, CompletionRequest& request) {
             AskForSchema(value, path, true, request);
           }};
 }
@@ -116,7 +117,7 @@ Entry Schema(std::string name, unsigned endpoints) {
 Entry Text(std::string name, unsigned endpoints, GrammarKind kind) {
   return {std::move(name), endpoints, std::string(GrammarFieldOf(kind).help) + ".",
           OrderedJson{{"type", "string"}},
-          [kind](const Json& value, const std::string& path, R& request) {
+          [kind](const Json& value, const std::string& path, CompletionRequest& request) {
             AskForText(value, path, kind, request);
           }};
 }
@@ -156,7 +157,7 @@ OrderedJson StructuredOutputsSchema() {
 
 }  // namespace
 
-void AskForGrammar(const std::string& path, GrammarSource source, R& request) {
+void AskForGrammar(const std::string& path, GrammarSource source, CompletionRequest& request) {
   if (!request.grammar_field.empty()) {
     Refuse(path, "{} is a second grammar beside {}: an answer has one.", path,
            request.grammar_field);

@@ -11,8 +11,6 @@
 namespace loopspec::serve {
 namespace {
 
-using R = CompletionRequest;
-
 constexpr size_t kMostTools = 512;
 constexpr size_t kLongestName = 128;
 
@@ -56,7 +54,7 @@ std::string ReadNamed(const Json& value, const std::string& path) {
   return ReadString(function->value("name", Json()), path + ".function.name");
 }
 
-void ReadToolChoice(const Json& value, const std::string& path, R& request) {
+void ReadToolChoice(const Json& value, const std::string& path, CompletionRequest& request) {
   ToolUse& use = request.tools;
   const auto mode = [&](const Json& name, const std::string& where,
                         const std::vector<std::string>& names) {
@@ -122,7 +120,8 @@ void AddToolFields(std::vector<Field<CompletionRequest>>& fields) {
   fields.push_back({"tools", kChat,
                     "Functions that the answer may call. A call has the name of one of them and "
                     "arguments that are valid by its parameters.",
-                    ToolsSchema(), [](const Json& value, const std::string& path, R& request) {
+                    ToolsSchema(),
+                    [](const Json& value, const std::string& path, CompletionRequest& request) {
                       CheckList(value, path);
                       request.tools.tools = OrderedJson(value);
                     }});
@@ -133,7 +132,7 @@ void AddToolFields(std::vector<Field<CompletionRequest>>& fields) {
   fields.push_back({"parallel_tool_calls", kChat,
                     "Whether an answer may have more than one call. Default: true.",
                     OrderedJson{{"type", "boolean"}},
-                    [](const Json& value, const std::string& path, R& request) {
+                    [](const Json& value, const std::string& path, CompletionRequest& request) {
                       request.tools.parallel = ReadBool(value, path);
                     }});
 }
