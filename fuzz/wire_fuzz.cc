@@ -6,10 +6,14 @@
 #include <string>
 #include <string_view>
 
+#include "serve/messages/answer.h"
+#include "serve/messages/parse.h"
 #include "serve/openai/error.h"
 #include "serve/openai/parse.h"
 #include "serve/openai/text.h"
 #include "serve/openai/write.h"
+#include "serve/responses/answer.h"
+#include "serve/responses/parse.h"
 #include "text/unicode.h"
 
 using namespace loopspec;
@@ -62,9 +66,23 @@ void CheckRequest(const CompletionRequest& request) {
   }
 }
 
+const MessagesParser& Messages() {
+  static const MessagesParser parser{Parser()};
+  return parser;
+}
+
+const ResponsesParser& Responses() {
+  static const ResponsesParser parser{Parser()};
+  return parser;
+}
+
 void Parse(Endpoint endpoint, std::string_view body) {
   try {
-    if (endpoint == kTokenize) {
+    if (endpoint == kMessages || endpoint == kCountTokens) {
+      CheckRequest(Messages().Read(endpoint, body));
+    } else if (endpoint == kResponses) {
+      CheckRequest(Responses().Read(body).chat);
+    } else if (endpoint == kTokenize) {
       Parser().Tokenize(body);
     } else if (endpoint == kDetokenize) {
       Parser().Detokenize(body);
@@ -118,12 +136,44 @@ void Say(std::string_view bytes, size_t step, bool open) {
   }
 }
 
+// The same in the forms that are made of blocks: every event is JSON, whatever the pieces are.
+void SayBlocks(std::string_view bytes, size_t step, bool open) {
+  CallContext context;
+  context.id = "id";
+  AnswerSetup setup;
+  setup.prompts = {{1, 1, ""}};
+  setup.split.split_reasoning = true;
+  setup.split.in_reasoning = open;
+  MessagesAnswer message(context, setup);
+  ResponsesAnswer response({OrderedJson::object(), open, true}, context, setup);
+  for (AnswerWriter* answer :
+       {static_cast<AnswerWriter*>(&message), static_cast<AnswerWriter*>(&response)}) {
+    std::string events;
+    for (size_t at = 0; at < bytes.size(); at += step) {
+      Token token;
+      token.text = std::string(bytes.substr(at, step));
+      answer->AddToken(0, token);
+      events += answer->Events(0);
+    }
+    answer->AddEnd(0, Token(), Statistics());
+    events += answer->Events(0);
+    Check(IsValidUtf8(events) && events.ends_with("\n\n"));
+    for (size_t at = 0; at < events.size();) {
+      const size_t data = events.find("\ndata: ", at), end = events.find("\n\n", at);
+      Check(data < end);
+      Check(Json::parse(events.substr(data + 7, end - data - 7)).contains("type"));
+      at = end + 2;
+    }
+    Check(Json::parse(answer->Body(0)).is_object());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  switch (data[0] % 6) {
+  switch (data[0] % 10) {
     case 0:
       Parse(kCompletions, bytes);
       break;
@@ -138,6 +188,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 4:
       Parse(kDetokenize, bytes);
+      break;
+    case 5:
+      Parse(kMessages, bytes);
+      break;
+    case 6:
+      Parse(kCountTokens, bytes);
+      break;
+    case 7:
+      Parse(kResponses, bytes);
+      break;
+    case 8:
+      SayBlocks(bytes, static_cast<size_t>(data[1] % 16) + 1, data[1] >= 128);
       break;
     default:
       Say(bytes, static_cast<size_t>(data[1] % 16) + 1, data[1] >= 128);

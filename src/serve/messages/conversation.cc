@@ -145,7 +145,7 @@ void BlockReader::Assistant(const OrderedJson& content, const std::string& path)
       const OrderedJson& input = Member(block, "input");
       if (!input.is_null()) CheckIsObject(input, where + ".input");
       form.Call(TextMember(block, "id", where), TextMember(block, "name", where),
-                input.is_null() ? "{}" : input.dump());
+                input.is_null() ? OrderedJson::object() : input);
     } else if (type != "redacted_thinking") {  // which nobody but Anthropic can read
       Skip(type, where);
     }

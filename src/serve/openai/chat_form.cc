@@ -47,9 +47,11 @@ void ChatForm::Say(const std::string& text) {
   Assistant()["content"].get_ref<std::string&>() += text;
 }
 
-void ChatForm::Call(const std::string& id, const std::string& name, const std::string& arguments) {
+void ChatForm::Call(const std::string& id, const std::string& name, OrderedJson arguments) {
   Assistant()["tool_calls"].push_back(
-      {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
+      {{"id", id},
+       {"type", "function"},
+       {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
 }
 
 OrderedJson ChatTool(const std::string& name, const OrderedJson& description,

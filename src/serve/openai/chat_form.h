@@ -16,8 +16,8 @@ class ChatForm {
   void User(const std::string& text);
   void Reasoning(const std::string& text);
   void Say(const std::string& text);
-  // `arguments`: JSON.
-  void Call(const std::string& id, const std::string& name, const std::string& arguments);
+  // `arguments`: an object, as templates want them; text where they are no object.
+  void Call(const std::string& id, const std::string& name, OrderedJson arguments);
   void Result(const std::string& id, const std::string& text);
   // The assistant's turn, even if nothing is said in it.
   void Turn();

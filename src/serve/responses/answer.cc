@@ -65,7 +65,8 @@ OrderedJson ResponsesAnswer::Response(const char* status) const {
   if (cut()) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
   const Usage counts = usage();
   response["usage"] = {{"input_tokens", counts.prompt_tokens},
-                       {"input_tokens_details", {{"cached_tokens", counts.cached_tokens}}},
+                       {"input_tokens_details",
+                        {{"cached_tokens", counts.cached_tokens}, {"cache_write_tokens", 0}}},
                        {"output_tokens", counts.completion_tokens},
                        {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens()}}},
                        {"total_tokens", counts.prompt_tokens + counts.completion_tokens}};

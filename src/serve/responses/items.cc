@@ -1,5 +1,6 @@
 #include "serve/responses/items.h"
 
+#include "base/error.h"
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
 #include "serve/openai/values.h"
@@ -17,6 +18,16 @@ std::string TextsOf(const OrderedJson& list, const std::string& path) {
     text += TextMember(list[i], "text", ElementOf(path, i));
   }
   return text;
+}
+
+// A call that was cut off has arguments that are no JSON.
+OrderedJson ArgumentsOf(const std::string& text) {
+  try {
+    OrderedJson arguments = ParseOrderedJson(text, "arguments");
+    if (arguments.is_object()) return arguments;
+  } catch (const Error&) {
+  }
+  return text.empty() ? OrderedJson::object() : OrderedJson(text);
 }
 
 }  // namespace
@@ -39,7 +50,7 @@ void ItemReader::Item(const OrderedJson& item, const std::string& path, bool las
     Message(item, path, last);
   } else if (type == "function_call") {
     form.Call(TextMember(item, "call_id", path), TextMember(item, "name", path),
-              TextMember(item, "arguments", path));
+              ArgumentsOf(TextMember(item, "arguments", path)));
   } else if (type == "function_call_output") {
     form.Result(TextMember(item, "call_id", path),
                 PartsText(Member(item, "output"), path + ".output", false));

@@ -66,8 +66,7 @@ TEST(MessagesParse, SystemIsOneMessageWithoutTheLineThatChanges) {
 }
 
 TEST(MessagesParse, CallsAndResultsAreToolCallsAndToolMessages) {
-  EXPECT_EQ(
-      Conversation(R"([{"role":"user","content":"add"},
+  EXPECT_EQ(Conversation(R"([{"role":"user","content":"add"},
       {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},
         {"type":"redacted_thinking","data":"zzz"},{"type":"text","text":"yes"},
         {"type":"tool_use","id":"t1","name":"add","input":{"b":1,"a":2}},
@@ -77,14 +76,14 @@ TEST(MessagesParse, CallsAndResultsAreToolCallsAndToolMessages) {
          "content":[{"type":"text","text":"no"},{"type":"text","text":"clock"}]},
         {"type":"tool_result","tool_use_id":"t3"},
         {"type":"text","text":"go on"}]}])"),
-      R"([{"role":"user","content":"add"},)"
-      R"({"role":"assistant","content":"yes","reasoning_content":"hm","tool_calls":[)"
-      R"({"id":"t1","type":"function","function":{"name":"add","arguments":"{\"b\":1,\"a\":2}"}},)"
-      R"({"id":"t2","type":"function","function":{"name":"now","arguments":"{}"}}]},)"
-      R"({"role":"tool","tool_call_id":"t1","content":"3"},)"
-      R"({"role":"tool","tool_call_id":"t2","content":"Error: no\n\nclock"},)"
-      R"({"role":"tool","tool_call_id":"t3","content":""},)"
-      R"({"role":"user","content":"go on"}])");
+            R"([{"role":"user","content":"add"},)"
+            R"({"role":"assistant","content":"yes","reasoning_content":"hm","tool_calls":[)"
+            R"({"id":"t1","type":"function","function":{"name":"add","arguments":{"b":1,"a":2}}},)"
+            R"({"id":"t2","type":"function","function":{"name":"now","arguments":{}}}]},)"
+            R"({"role":"tool","tool_call_id":"t1","content":"3"},)"
+            R"({"role":"tool","tool_call_id":"t2","content":"Error: no\n\nclock"},)"
+            R"({"role":"tool","tool_call_id":"t3","content":""},)"
+            R"({"role":"user","content":"go on"}])");
 }
 
 TEST(MessagesParse, ToolsAndTheirChoice) {

@@ -59,16 +59,16 @@ TEST(ResponsesParse, CallsAndOutputsAreOneTurnAndToolMessages) {
       {"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"no"},
        {"type":"input_image","image_url":"data:"}]},
       {"type":"reasoning","summary":[{"type":"summary_text","text":"so"}]},
-      {"type":"function_call","call_id":"c3","name":"now","arguments":"{}"}])"),
+      {"type":"function_call","call_id":"c3","name":"now","arguments":"{\"x"}])"),
             R"([{"role":"user","content":"add"},)"
             R"({"role":"assistant","content":"yes","reasoning_content":"hm","tool_calls":[)"
-            R"({"id":"c1","type":"function","function":{"name":"add","arguments":"{\"b\":1}"}},)"
-            R"({"id":"c2","type":"function","function":{"name":"now","arguments":"{}"}}]},)"
+            R"({"id":"c1","type":"function","function":{"name":"add","arguments":{"b":1}}},)"
+            R"({"id":"c2","type":"function","function":{"name":"now","arguments":{}}}]},)"
             R"({"role":"tool","tool_call_id":"c1","content":"3"},)"
             R"({"role":"tool","tool_call_id":"c2",)"
             R"("content":"no[image left out: this model reads text only]"},)"
             R"({"role":"assistant","content":"","reasoning_content":"so","tool_calls":[)"
-            R"({"id":"c3","type":"function","function":{"name":"now","arguments":"{}"}}]}])");
+            R"({"id":"c3","type":"function","function":{"name":"now","arguments":"{\"x"}}]}])");
 }
 
 TEST(ResponsesParse, ToolsAndTheirChoice) {
