@@ -38,8 +38,9 @@ class IncrementalDecoder {
  public:
   struct Options {
     bool skip_special = true;
-    std::vector<std::string> always_shown = {
-        "<think>", "</think>"};  // special tokens that are shown all the same
+    // Special tokens that are shown all the same: what marks thinking and calls of tools.
+    std::vector<std::string> always_shown = {"<think>", "</think>", "<tool_call>", "</tool_call>",
+                                             "<|python_tag|>"};
     // The first of them to be complete ends the text, and is not part of it.
     std::vector<std::string> stop = {};
     std::vector<int32_t> hidden = {};  // tokens that are never shown

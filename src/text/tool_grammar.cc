@@ -32,6 +32,11 @@ std::string Quoted(std::string_view text) {
   return out + '"';
 }
 
+// A mark, which is one special token in some vocabularies.
+std::string Mark(std::string_view text) {
+  return "%special " + Quoted(text);
+}
+
 std::string JsonBy(const OrderedJson& schema) {
   return "%json " + schema.dump();
 }
@@ -155,7 +160,7 @@ class XmlRules {
 
 // Rules that begin after a call's opening mark.
 std::string Calls(const ToolGrammarOptions& options, ToolGrammar& grammar) {
-  const std::string open = Quoted(kToolCall);
+  const std::string open = Mark(kToolCall);
   std::string rules = options.parallel ? fmt::format("calls ::= call (space {} call)*\n", open)
                                        : "calls ::= call\n";
   if (options.required) return rules + fmt::format("root ::= space {} calls\n", open);
@@ -174,7 +179,7 @@ ToolGrammar GrammarOfTools(ToolFormat format, std::span<const Tool> tools,
     if (!options.required && !options.schema.empty())
       Fail("this model's calls are JSON, which cannot be told from an answer in JSON");
     grammar.rules = JsonBody(tools, "\"parameters\"");
-    grammar.rules += fmt::format("call ::= (%special {} space)? body\n", Quoted(kPythonTag));
+    grammar.rules += fmt::format("call ::= ({} space)? body\n", Mark(kPythonTag));
     // What begins with a brace or with the tag is a call.
     grammar.rules += options.required ? "root ::= space call\n"
                                       : "root ::= space (call | text)?\n"
@@ -182,13 +187,12 @@ ToolGrammar GrammarOfTools(ToolFormat format, std::span<const Tool> tools,
   } else if (format == ToolFormat::kXml) {
     const XmlRules xml(tools);
     grammar.ignored = xml.ignored();
-    grammar.rules =
-        xml.rules() +
-        fmt::format("call ::= \"\\n\" body {}\n", Quoted('\n' + std::string(kToolCallEnd))) +
-        Calls(options, grammar);
+    grammar.rules = xml.rules() +
+                    fmt::format("call ::= \"\\n\" body \"\\n\" {}\n", Mark(kToolCallEnd)) +
+                    Calls(options, grammar);
   } else {
     grammar.rules = JsonBody(tools, "\"arguments\"") +
-                    fmt::format("call ::= space body space {}\n", Quoted(kToolCallEnd)) +
+                    fmt::format("call ::= space body space {}\n", Mark(kToolCallEnd)) +
                     Calls(options, grammar);
   }
   grammar.rules += kSpaceRule;

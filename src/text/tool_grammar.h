@@ -11,9 +11,9 @@
 namespace loopspec {
 
 struct ToolGrammarOptions {
-  bool required = false;  // the answer is a call; else any text, or a call
-  bool parallel = true;   // as many calls as it likes; else one. Llama 3's form has one
-  std::string schema;     // where it is not required: what text must be, as a JSON schema
+  bool required = false;    // the answer is a call; else any text, or a call
+  bool parallel = true;     // as many calls as it likes; else one. Llama 3's form has one
+  std::string schema = {};  // where it is not required: what text must be, as a JSON schema
 };
 
 struct ToolGrammar {

@@ -40,7 +40,8 @@ void ReadThinking(const OrderedJson& value, const std::string& path, MessagesReq
   request.chat.template_arguments["enable_thinking"] = type != "disabled";
   const OrderedJson& budget = Member(value, "budget_tokens");
   if (type != "enabled" || budget.is_null()) return;
-  ReadInt(budget, path + ".budget_tokens", 1, std::numeric_limits<int32_t>::max());
+  request.chat.asked.max_thinking_tokens = static_cast<int>(
+      ReadInt(budget, path + ".budget_tokens", 1, std::numeric_limits<int32_t>::max()));
 }
 
 // {"type": "json_schema", "schema": {...}}
@@ -111,8 +112,8 @@ std::vector<MessagesField> MessagesFields(const WireParser& parser) {
       });
   add("tool_choice", "Whether a tool may or must be called, and which.", TypedSchema("object"),
       ReadMessagesToolChoice);
-  add("thinking", "Whether the model thinks before it answers.", TypedSchema("object"),
-      ReadThinking);
+  add("thinking", "Whether the model thinks before it answers, and how many tokens of it at most.",
+      TypedSchema("object"), ReadThinking);
   add("output_config", "format: what the answer must be.", TypedSchema("object"), ReadOutputConfig);
   add("output_format", "What the answer must be.", TypedSchema("object"), ReadOutputFormat);
   add(
