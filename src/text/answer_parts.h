@@ -34,6 +34,8 @@ class CallReader {
   virtual void Push(std::string_view text, std::vector<AnswerPart>& parts) = 0;
   // What was held back, when the answer is over.
   virtual void Finish(std::vector<AnswerPart>& parts) = 0;
+  // What a call begins with wherever it stands; empty: there is no such mark.
+  virtual std::string_view mark() const { return {}; }
 };
 using MakeCallReader = std::function<std::unique_ptr<CallReader>()>;
 
@@ -56,8 +58,10 @@ class AnswerSplitter {
   void AddThinking(std::string_view text, bool last, std::vector<AnswerPart>& out);
 
   const bool split_reasoning_;
-  ReasoningSplitter reasoning_;
   std::unique_ptr<CallReader> calls_;
+  // A grammar holds a call from its mark on, also within thinking that the answer itself began:
+  // the mark ends that. Thinking that the prompt began comes before the grammar.
+  ReasoningSplitter reasoning_;
   // Thinking that stays text: what stands in it is no call, whatever it looks like.
   bool thinking_;
   std::string thought_;  // its end, which may be the beginning of </think>

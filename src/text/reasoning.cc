@@ -44,9 +44,15 @@ void ReasoningSplitter::Advance(bool last, Parts& parts) {
     state_ = State::kReasoning;
   }
   if (state_ == State::kReasoning) {
-    const size_t close = held_.find(kClose);
+    const size_t mark = mark_.empty() ? held_.npos : held_.find(mark_);
+    const bool marked = mark < held_.find(kClose);
+    const size_t close = marked ? mark : held_.find(kClose);
     size_t end = close;
-    if (close == held_.npos) end = held_.size() - (last ? 0 : BegunTag(held_, kClose));
+    if (close == held_.npos) {
+      const size_t begun =
+          std::max(BegunTag(held_, kClose), mark_.empty() ? 0 : BegunTag(held_, mark_));
+      end = held_.size() - (last ? 0 : begun);
+    }
     // White space before the tag is not known as such before the tag has come.
     size_t keep = end;
     while (keep > 0 && kWhite.find(held_[keep - 1]) != kWhite.npos) --keep;
@@ -56,7 +62,7 @@ void ReasoningSplitter::Advance(bool last, Parts& parts) {
       if (last) held_.clear();
       return;
     }
-    held_.erase(0, close + kClose.size());
+    held_.erase(0, close + (marked ? 0 : kClose.size()));
     state_ = State::kClosed;
   }
   if (state_ == State::kClosed) {

@@ -13,8 +13,10 @@ class ReasoningSplitter {
   struct Parts {
     std::string reasoning, content;
   };
-  // `open`: the prompt ended with <think>, so the answer begins inside.
-  explicit ReasoningSplitter(bool open) : state_(open ? State::kOpened : State::kStart) {}
+  // `open`: the prompt ended with <think>, so the answer begins inside. `mark`: what ends the
+  // reasoning too, and is content itself; empty: nothing.
+  explicit ReasoningSplitter(bool open, std::string_view mark = {})
+      : mark_(mark), state_(open ? State::kOpened : State::kStart) {}
 
   Parts Push(std::string_view text);
   Parts Finish();
@@ -29,6 +31,7 @@ class ReasoningSplitter {
   };
   void Advance(bool last, Parts& parts);
 
+  const std::string mark_;
   State state_;
   std::string held_;
 };

@@ -90,7 +90,8 @@ class XmlRules {
                                    "$defs",   "definitions", "$comment", "$ref",
                                    "default", "examples"};
     for (const auto& [keyword, value] : schema->items()) {
-      if (std::ranges::find(kKnown, keyword) == kKnown.end()) Ignore(keyword);
+      if (std::ranges::find(kKnown, keyword) == kKnown.end() && !HoldsAnyway(*schema, keyword))
+        Ignore(keyword);
     }
     const OrderedJson none = OrderedJson::object();
     const OrderedJson& properties = schema->contains("properties") ? (*schema)["properties"] : none;
@@ -111,6 +112,17 @@ class XmlRules {
       sequence += ' ' + rule + (IsRequired(*schema, name) ? "" : "?");
     }
     rules_ += fmt::format("tool{} ::= {} {}\n", number, sequence, Quoted(kFunctionEnd));
+  }
+
+  // Whether every call keeps to a number of properties, since it has those that are named alone.
+  static bool HoldsAnyway(const OrderedJson& schema, const std::string& keyword) {
+    const auto count = [&](const char* list) {
+      return schema.contains(list) && schema[list].is_structured() ? schema[list].size() : 0;
+    };
+    const OrderedJson& limit = schema[keyword];
+    if (!limit.is_number_unsigned()) return false;
+    if (keyword == "maxProperties") return limit.get<uint64_t>() >= count("properties");
+    return keyword == "minProperties" && limit.get<uint64_t>() <= count("required");
   }
 
   static bool IsRequired(const OrderedJson& schema, const std::string& name) {

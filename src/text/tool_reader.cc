@@ -154,6 +154,9 @@ class JsonCall {
 
 // Text, then calls that each stand between <tool_call> and </tool_call>.
 class MarkedReader : public Reader {
+ public:
+  std::string_view mark() const final { return kToolCall; }
+
  protected:
   enum class Step {
     kMore,  // nothing is decided without more text

@@ -37,6 +37,54 @@ unsigned TypeNamed(const OrderedJson& name) {
   return 0;
 }
 
+// The type that the keywords of a schema without one speak of; 0: none. Others are allowed too, but
+// need not be written.
+unsigned TypeImplied(const OrderedJson& schema) {
+  constexpr std::array<std::pair<const char*, unsigned>, 18> kKeywords = {{
+      {"properties", kObjectValue},
+      {"patternProperties", kObjectValue},
+      {"additionalProperties", kObjectValue},
+      {"required", kObjectValue},
+      {"minProperties", kObjectValue},
+      {"maxProperties", kObjectValue},
+      {"items", kArrayValue},
+      {"prefixItems", kArrayValue},
+      {"minItems", kArrayValue},
+      {"maxItems", kArrayValue},
+      {"pattern", kStringValue},
+      {"format", kStringValue},
+      {"minLength", kStringValue},
+      {"maxLength", kStringValue},
+      {"minimum", kNumberValue},
+      {"maximum", kNumberValue},
+      {"exclusiveMinimum", kNumberValue},
+      {"exclusiveMaximum", kNumberValue},
+  }};
+  for (const auto& [keyword, type] : kKeywords) {
+    if (schema.contains(keyword)) return type;
+  }
+  return 0;
+}
+
+std::string NameOfType(unsigned type) {
+  switch (type) {
+    case kNullValue:
+      return "null";
+    case kIntegerValue:
+      return "integer";
+    case kNumberValue:
+      return "number";
+    case kBooleanValue:
+      return "boolean";
+    case kObjectValue:
+      return "object";
+    case kArrayValue:
+      return "array";
+    default:
+      return "string";
+  }
+}
+
 template <typename Value>
 unsigned TypeOf(const Value& value) {
   if (value.is_null()) return kNullValue;
@@ -75,13 +123,18 @@ class Branches {
       return;
     }
     if (const auto all = schema.find("allOf");
-        all != schema.end() && all->is_array() && all->size() == 1 && !schema.contains("type"))
-      return Add((*all)[0], references + 1);
+        all != schema.end() && all->is_array() && !schema.contains("type")) {
+      if (all->size() == 1 && schema.size() == 1) return Add((*all)[0], references + 1);
+      return All(schema, *all, references);
+    }
     if (schema.contains("const")) return Values(schema, OrderedJson::array({schema["const"]}));
     if (const auto values = schema.find("enum"); values != schema.end() && values->is_array())
       return Values(schema, *values);
     const auto type = schema.find("type");
-    if (type == schema.end()) return Any(schema);
+    if (type == schema.end()) {
+      const unsigned implied = TypeImplied(schema);
+      return implied == 0 ? Any(schema) : One(schema, implied);
+    }
     if (!type->is_array()) return One(schema, TypeNamed(*type));
     for (const OrderedJson& name : *type) One(schema, TypeNamed(name));
   }
@@ -95,9 +148,25 @@ class Branches {
   }
   void Any(const OrderedJson& schema) { branches.push_back({schema, 0}); }
   void One(OrderedJson schema, unsigned type) { branches.push_back({std::move(schema), type}); }
+  // What all of the schemas allow; written as JSON where that is one type and no string.
+  void All(const OrderedJson& schema, const OrderedJson& all, int references) {
+    unsigned types = kAnyValue;
+    for (const OrderedJson& part : all) {
+      Branches inner(root_);
+      inner.Add(part, references + 1);
+      unsigned own = 0;
+      for (const Branch& branch : inner.branches)
+        own |= branch.type == 0 ? unsigned{kAnyValue} : branch.type;
+      types &= own;
+    }
+    const bool one = types != 0 && (types & (types - 1)) == 0;
+    if (!one || types == kStringValue) return Any(schema);
+    One(schema, types);
+  }
   // One branch for each type among the values that the schema's own type allows.
   void Values(const OrderedJson& schema, const OrderedJson& values) {
     for (unsigned type = kNullValue; type <= kStringValue; type <<= 1) {
+      if (type == kQuotedValue) continue;
       OrderedJson own = OrderedJson::array();
       for (const OrderedJson& value : values) {
         if (TypeOf(value) == type && Allows(schema, type)) own.push_back(value);
@@ -140,6 +209,15 @@ std::optional<uint32_t> Length(const OrderedJson& schema, const char* keyword) {
   return static_cast<uint32_t>(std::min<uint64_t>(found->get<uint64_t>(), 1'000'000));
 }
 
+// Whether it says more than how long a text is.
+bool IsQuoted(const OrderedJson& schema) {
+  return !schema.contains("enum") && std::ranges::any_of(schema.items(), [](const auto& entry) {
+    const std::string& keyword = entry.key();
+    return keyword != "type" && keyword != "minLength" && keyword != "maxLength" &&
+           !IsAnnotation(keyword);
+  });
+}
+
 void AddString(const OrderedJson& schema, PlainValue& value) {
   if (const auto values = schema.find("enum"); values != schema.end()) {
     for (const OrderedJson& text : *values) value.texts.push_back(text.get<std::string>());
@@ -148,11 +226,6 @@ void AddString(const OrderedJson& schema, PlainValue& value) {
   PlainValue::Text text{Length(schema, "minLength").value_or(0), Length(schema, "maxLength")};
   if (text.max && text.min > *text.max)
     Fail("minLength is {} and maxLength is {}, which no text has", text.min, *text.max);
-  for (const auto& [keyword, ignored] : schema.items()) {
-    if (keyword == "type" || keyword == "minLength" || keyword == "maxLength") continue;
-    if (!IsAnnotation(keyword) && std::ranges::find(value.ignored, keyword) == value.ignored.end())
-      value.ignored.push_back(keyword);
-  }
   if (value.text) {  // any of two lengths
     text.min = std::min(text.min, value.text->min);
     text.max = text.max && value.text->max ? std::optional(std::max(*text.max, *value.text->max))
@@ -162,6 +235,7 @@ void AddString(const OrderedJson& schema, PlainValue& value) {
 }
 
 bool IsType(const Json& value, unsigned type) {
+  if (type == kQuotedValue) return value.is_string();
   if (type == kNumberValue) return value.is_number();
   return TypeOf(value) == type;
 }
@@ -210,25 +284,28 @@ PlainValue PlainValueOf(const OrderedJson& schema, const OrderedJson& root) {
     }
     return value;
   }
+  bool quoted = false;
   for (const Branch& branch : taken.branches) {
-    if (branch.type == kStringValue) AddString(branch.schema, value);
+    if (branch.type != kStringValue) continue;
+    if (IsQuoted(branch.schema)) {
+      quoted = true;
+    } else {
+      AddString(branch.schema, value);
+    }
   }
-  value.types = kStringValue;
+  // Text of any kind may begin with quotes.
+  quoted = quoted && !value.text;
+  value.types = value.text || !value.texts.empty() ? unsigned{kStringValue} : 0;
   for (const Branch& branch : taken.branches) {
     const bool structured = branch.type == kObjectValue || branch.type == kArrayValue;
-    if (branch.type == kStringValue) continue;
+    if (branch.type == kStringValue && (!quoted || !IsQuoted(branch.schema))) continue;
     // Any text may come beside these, and would be read as one of their type: only a type whose
     // every value is allowed can be told from a string. Objects and arrays begin with brackets,
     // which the text then does not.
     if (value.text && !structured && !IsPlain(branch.schema)) continue;
-    value.types |= branch.type;
+    value.types |= branch.type == kStringValue ? unsigned{kQuotedValue} : branch.type;
     value.json.push_back(WithDefinitions(branch.schema, root));
-    value.json.back()["type"] = branch.type == kNullValue      ? "null"
-                                : branch.type == kIntegerValue ? "integer"
-                                : branch.type == kNumberValue  ? "number"
-                                : branch.type == kBooleanValue ? "boolean"
-                                : branch.type == kObjectValue  ? "object"
-                                                               : "array";
+    value.json.back()["type"] = NameOfType(branch.type);
   }
   // A text that another type claims cannot be written.
   std::erase_if(value.texts, [&](const std::string& text) {
@@ -240,7 +317,7 @@ PlainValue PlainValueOf(const OrderedJson& schema, const OrderedJson& root) {
 
 std::string ReadPlainValue(std::string_view text, unsigned types) {
   const size_t begin = text.find_first_not_of(kWhite);
-  if ((types & ~kStringValue) != 0 && begin != text.npos) {
+  if ((types & ~unsigned{kStringValue}) != 0 && begin != text.npos) {
     const std::string_view core = text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
     const Json json = Json::parse(core, nullptr, false);
     for (unsigned type = kNullValue; type < kStringValue; type <<= 1) {

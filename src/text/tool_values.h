@@ -3,6 +3,7 @@
 // A text is read as the first of these that the schema allows and that it is: null, an integer, a
 // number, a boolean, an object, an array; else it is a string, with every byte of it. So "5" is a
 // number where the schema allows numbers and strings, and a string where it allows strings alone.
+// Strings that must have a pattern or a format are written in quotes, as JSON has them.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,9 @@ enum ValueType : unsigned {
   kBooleanValue = 8,
   kObjectValue = 16,
   kArrayValue = 32,
-  kStringValue = 64,
-  kAnyValue = 127,
+  kQuotedValue = 64,  // a string as JSON
+  kStringValue = 128,
+  kAnyValue = 191,  // all but kQuotedValue
 };
 
 struct PlainValue {

@@ -73,7 +73,7 @@ std::string Xml(const std::string& name,
 TEST_F(ToolGrammarTest, HoldsJsonCallsToTheirSchemas) {
   for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3}) {
     const auto call = format == ToolFormat::kHermes ? Hermes : Llama;
-    const State state = StartOf(format, {.required = true});
+    const State state = StartOf(format, {.required = true, .schema = {}});
     EXPECT_TRUE(Takes(state, call("weather", R"({"city": "Rome", "days": 3})")));
     EXPECT_TRUE(Takes(state, "\n" + call("weather", R"({"city":"","days":9,"unit":null})")));
     EXPECT_TRUE(Takes(state, call("now", "{}")));
@@ -91,7 +91,7 @@ TEST_F(ToolGrammarTest, HoldsJsonCallsToTheirSchemas) {
 }
 
 TEST_F(ToolGrammarTest, HoldsTaggedCallsToTheirSchemas) {
-  const State state = StartOf(ToolFormat::kXml, {.required = true});
+  const State state = StartOf(ToolFormat::kXml, {.required = true, .schema = {}});
   EXPECT_TRUE(Takes(state, Xml("weather", {{"city", "Ro\nme</p"}, {"days", "3"}})));
   EXPECT_TRUE(Takes(state, Xml("weather", {{"city", ""}, {"days", "1"}, {"unit", "C"}})));
   EXPECT_TRUE(Takes(state, Xml("weather", {{"city", "a"}, {"days", "1"}, {"unit", "null"}})));
@@ -115,10 +115,10 @@ TEST_F(ToolGrammarTest, AllowsOneCallOrMany) {
        {std::pair(ToolFormat::kHermes, hermes), std::pair(ToolFormat::kGeneric, hermes),
         std::pair(ToolFormat::kXml, xml)}) {
     for (const bool required : {false, true}) {
-      const State many = StartOf(format, {.required = required});
+      const State many = StartOf(format, {.required = required, .schema = {}});
       EXPECT_TRUE(Takes(many, call + "\n" + call + call));
       EXPECT_FALSE(Takes(many, call + " and " + call));
-      const State one = StartOf(format, {.required = required, .parallel = false});
+      const State one = StartOf(format, {.required = required, .parallel = false, .schema = {}});
       EXPECT_TRUE(Takes(one, call));
       EXPECT_FALSE(Takes(one, call + "\n" + call));
     }
@@ -159,7 +159,7 @@ TEST_F(ToolGrammarTest, NamesWhatTagsCannotEnforce) {
       {"f", OrderedJson::parse(R"({"type": "object", "minProperties": 1, "properties": {
           "a": {"type": "string", "pattern": "^a"}}})")}};
   EXPECT_EQ(GrammarOfTools(ToolFormat::kXml, tools, {}).ignored,
-            (std::vector<std::string>{"minProperties", "pattern"}));
+            (std::vector<std::string>{"minProperties"}));
   EXPECT_TRUE(GrammarOfTools(ToolFormat::kHermes, tools, {}).ignored.empty());
   EXPECT_THROW(
       GrammarOfTools(ToolFormat::kHermes, std::vector<Tool>{{"f", {{"type", "array"}}}}, {}),
@@ -247,17 +247,18 @@ TEST_F(ToolGrammarTest, AllowsOnlyWhatReadersTakeForValidCalls) {
   for (const ToolFormat format : kFormats) {
     const MakeCallReader make = MakeToolReader(format, Tools());
     for (const bool required : {true, false}) {
-      const State start = StartOf(format, {.required = required});
+      const State start = StartOf(format, {.required = required, .schema = {}});
       int complete = 0, calls = 0;
-      for (int round = 0; round < 400; ++round) {
+      for (int round = 0; round < 120; ++round) {
         State state = start;
         std::string text;
         if (!required && round % 2 == 0) {
           text = format == ToolFormat::kLlama3 ? "{" : "So <tool_call>";
           ASSERT_TRUE(state.Advance(text));
         }
-        for (int step = 0; step < 3000 && !(state.MayEnd() && random() % 4 == 0); ++step) {
-          const std::string& piece = pieces[random() % pieces.size()];
+        for (int step = 0; step < 1500 && !(state.MayEnd() && random() % 4 == 0); ++step) {
+          const std::string forced = state.ForcedBytes(64, true);
+          const std::string& piece = forced.empty() ? pieces[random() % pieces.size()] : forced;
           if (state.Advance(piece)) text += piece;
         }
         if (!state.MayEnd()) continue;
@@ -268,8 +269,9 @@ TEST_F(ToolGrammarTest, AllowsOnlyWhatReadersTakeForValidCalls) {
         reader->Finish(parts);
         std::string said, name, arguments;
         const auto judge = [&] {
-          if (!name.empty()) EXPECT_EQ(Fault(name, arguments), "") << text << "\n" << arguments;
-          calls += name.empty() ? 0 : 1;
+          if (name.empty()) return;
+          EXPECT_EQ(Fault(name, arguments), "") << text << "\n" << arguments;
+          ++calls;
           arguments.clear();
         };
         for (const AnswerPart& part : parts) {
@@ -280,12 +282,12 @@ TEST_F(ToolGrammarTest, AllowsOnlyWhatReadersTakeForValidCalls) {
           name = part.text;
         }
         judge();
-        if (required) EXPECT_EQ(said, "") << text;
-        if (format != ToolFormat::kLlama3) EXPECT_EQ(said.find("<tool_call>"), said.npos) << text;
-        if (required) EXPECT_FALSE(name.empty()) << text;
+        EXPECT_TRUE(said.empty() || !required) << text;
+        EXPECT_FALSE(name.empty() && required) << text;
+        EXPECT_TRUE(format == ToolFormat::kLlama3 || said.find("<tool_call>") == said.npos) << text;
       }
-      EXPECT_GT(complete, 100);
-      EXPECT_GT(calls, 50);
+      EXPECT_GT(complete, 30);
+      EXPECT_GT(calls, 15);
     }
   }
 }
@@ -298,7 +300,7 @@ TEST_F(ToolGrammarTest, StaysSmallForManyTools) {
       tools.push_back(Tools()[0]);
       tools.back().name += std::to_string(i);
     }
-    const ToolGrammar grammar = GrammarOfTools(format, tools, {.required = true});
+    const ToolGrammar grammar = GrammarOfTools(format, tools, {.required = true, .schema = {}});
     EXPECT_LT(grammar.rules.size(), 200'000u);
     SchemaOptions schema;
     schema.strict = false;

@@ -236,6 +236,18 @@ TEST(AnswerSplitter, LeavesThinkingAlone) {
               {{Kind::kReasoning, thought}, Call("now"), Arguments("{}")});
 }
 
+// The grammar holds from the mark on, also where the model itself began to think.
+TEST(AnswerSplitter, EndsThinkingOfTheAnswersOwnWithACall) {
+  const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  AnswerSplitter::Options options;
+  options.split_reasoning = true;
+  options.calls = MakeToolReader(ToolFormat::kHermes, Tools());
+  ExpectParts(options, "<think>\nso <tool </thin \n" + call,
+              {{Kind::kReasoning, "so <tool </thin"}, Call("now"), Arguments("{}")});
+  ExpectParts(options, "<think>so</think>\n" + call,
+              {{Kind::kReasoning, "so"}, Call("now"), Arguments("{}")});
+}
+
 TEST(PlainValues, AreReadInTheOrderOfTypes) {
   const OrderedJson root = OrderedJson::parse(
       R"({"$defs": {"colour": {"enum": ["red", "5", 5]}, "loop": {"$ref": "#/$defs/loop"}}})");
@@ -258,8 +270,16 @@ TEST(PlainValues, AreReadInTheOrderOfTypes) {
   EXPECT_EQ(colour.texts, std::vector<std::string>{"red"});
   const PlainValue pattern = PlainValueOf(
       OrderedJson::parse(R"({"type": "string", "pattern": "a", "maxLength": 3})"), root);
-  EXPECT_EQ(pattern.ignored, std::vector<std::string>{"pattern"});
-  EXPECT_EQ(pattern.text->max, 3u);
+  // In quotes, where JSON's own rules hold it to the pattern.
+  EXPECT_EQ(pattern.types, kQuotedValue);
+  EXPECT_EQ(pattern.json.size(), 1u);
+  EXPECT_TRUE(pattern.ignored.empty());
+  EXPECT_EQ(ReadPlainValue("\"abc\"", kQuotedValue), "\"abc\"");
+  EXPECT_EQ(types(R"({"allOf": [{"properties": {}}, {"required": ["a"]}]})"), kObjectValue);
+  EXPECT_EQ(types(R"({"items": {}})"), kArrayValue);
+  const PlainValue length = PlainValueOf(OrderedJson::parse(R"({"maxLength": 3})"), root);
+  EXPECT_EQ(length.types, kStringValue);
+  EXPECT_EQ(length.text->max, 3u);
 }
 
 TEST(ToolFormats, AreKnownByTheirTemplates) {
