@@ -90,19 +90,19 @@ OrderedJson Schemas() {
                                            {"created", Type("integer")},
                                            {"owned_by", Type("string")},
                                            {"max_model_len", Type("integer")}});
-  return {{"Error", OpenApiError()},
-          {"Completion", completion({{"text", Type("string")}})},
-          {"ChatCompletion",
-           completion({{"message",
-                        OpenApiObject({{"role", Type("string")}, {"content", Type("string")}})}})},
-          {"Generated", {{"anyOf", OrderedJson::array({generated, ListOf(generated)})}}},
-          {"Model", model},
-          {"Models", OpenApiObject({{"object", Type("string")}, {"data", ListOf(model)}})},
-          {"Tokens", OpenApiObject({{"count", Type("integer")},
-                                    {"max_model_len", Type("integer")},
-                                    {"tokens", ListOf(Type("integer"))}})},
-          {"Text", OpenApiObject({{"prompt", Type("string")}})},
-          {"Object", Type("object")}};
+  return {
+      {"Error", OpenApiError()},
+      {"Completion", completion({{"text", Type("string")}})},
+      {"ChatCompletion", completion({{"message", OpenApiObject({{"role", Type("string")},
+                                                                {"content", NullOr("string")}})}})},
+      {"Generated", {{"anyOf", OrderedJson::array({generated, ListOf(generated)})}}},
+      {"Model", model},
+      {"Models", OpenApiObject({{"object", Type("string")}, {"data", ListOf(model)}})},
+      {"Tokens", OpenApiObject({{"count", Type("integer")},
+                                {"max_model_len", Type("integer")},
+                                {"tokens", ListOf(Type("integer"))}})},
+      {"Text", OpenApiObject({{"prompt", Type("string")}})},
+      {"Object", Type("object")}};
 }
 
 }  // namespace
