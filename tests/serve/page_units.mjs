@@ -1,5 +1,6 @@
 // Unit tests of the page's modules that need no browser. `page_units.py` runs them under node, or in Chromium where there is no node.
 import { Branches, describeDrafts } from './page/branches.js';
+import { END_OF_CALL, joinCalls, prettyJson, splitCalls } from './page/calls.js';
 import { answerTokens } from './page/context.js';
 import { branchOf, Conversations, fileName, newConversation, toJson, toMarkdown } from './page/conversations.js';
 import { safeHref } from './page/inline.js';
@@ -260,6 +261,23 @@ test('math: tags and attributes are of a fixed set; text stays text', () => {
 });
 
 // ---- Thinking ----
+
+test('calls of tools', () => {
+  const split = (text) => {
+    const { text: range, calls } = splitCalls(text, 0, text.length);
+    return [text.slice(...range), ...calls.map(({ name, shown, open }) => [name, shown, open])];
+  };
+  equal(split('no call'), ['no call']);
+  const call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>';
+  equal(split(`So:\n${call}\n${call}`), ['So:', ['add', '{\n  "a": 1\n}', false], ['add', '{\n  "a": 1\n}', false]]);
+  equal(split('x <tool_call>\n{"name": "add", "arg'), ['x', ['add', '{"name": "add", "arg', true]]);
+  equal(split('<tool_call>\n<function=f>\n<parameter=a>\n1\n2\n</parameter>\n<parameter=b>\nx'), ['', ['f', '{\n  "a": "1\\n2",\n  "b": "x"\n}', true]]);
+  equal(prettyJson(' {"a":[1]}'), '{\n  "a": [\n    1\n  ]\n}');
+  equal([prettyJson('5'), prettyJson('{"a"'), prettyJson('')], [null, null, null]);
+  const first = joinCalls([{ index: 0, function: { name: 'add', arguments: '{"a"' } }], 0);
+  const second = joinCalls([{ index: 0, function: { arguments: ': 1}' } }, { index: 1, function: { name: 'now', arguments: '{}' } }], first.count);
+  equal(split(first.text + second.text + END_OF_CALL), ['', ['add', '{\n  "a": 1\n}', false], ['now', '{}', false]]);
+});
 
 test('thinking', () => {
   const split = (text, opened) => {

@@ -1,5 +1,6 @@
 // One answer: its text as it comes, its thinking, its numbers, and the picture of its branches.
 import { Branches } from './branches.js';
+import { END_OF_CALL, joinCalls, prettyJson, splitCalls } from './calls.js';
 import { copyButton, count, element } from './dom.js';
 import { ORIGINS, originOf } from './origins.js';
 import { Pipeline } from './pipeline.js';
@@ -8,7 +9,7 @@ import { splitThinking, withoutThinking } from './thinking.js';
 import { scoresOf, Tokens } from './tokens.js';
 
 export const TITLES = { loopspec: 'LoopSpec', ar: 'Autoregressive' };
-const REASONS = { length: 'token limit', stop: 'complete' };
+const REASONS = { length: 'token limit', stop: 'complete', tool_calls: 'calls a tool' };
 const REST = 4; // drawing may take one part in so many of the time
 
 export class Answer {
@@ -71,7 +72,8 @@ export class Answer {
     this.note = this.number('first token');
     this.share = element('div', 'share');
     this.share.setAttribute('role', 'img');
-    this.element.append(head, this.thinking, body, this.numbers, this.share);
+    this.calls = element('div', 'calls');
+    this.element.append(head, this.thinking, body, this.calls, this.numbers, this.share);
   }
 
   number(name, explanation) {
@@ -123,7 +125,16 @@ export class Answer {
         this.apart = 'done';
       }
       this.tokens.addText(content);
+      this.addCalls(choice);
     }
+  }
+
+  // Calls that the server set apart, put back together as well.
+  addCalls(choice) {
+    const { text, count: seen } = joinCalls(choice.delta?.tool_calls ?? [], this.called ?? 0);
+    this.called = seen;
+    this.tokens.addText(text);
+    if (seen > 0 && choice.finish_reason === 'tool_calls') this.tokens.addText(END_OF_CALL);
   }
 
   addToken(token, score) {
@@ -157,7 +168,9 @@ export class Answer {
       this.liveThought.show(...thinking);
       this.showThinking(open);
     }
-    this.liveText.show(...answer);
+    const { text, calls } = splitCalls(this.text, ...answer);
+    this.liveText.show(...text);
+    this.showCalls(calls, text);
     this.onDraw?.();
     this.drawn = performance.now();
     this.cost = this.drawn - begin;
@@ -171,6 +184,25 @@ export class Answer {
     const time = seconds > 0.05 ? ` ${running ? '…' : 'for'} ${seconds.toFixed(1)} s` : '';
     this.thinkingTitle.textContent = `${running ? 'Thinking' : 'Thought'}${time}`;
     if (!this.chosen) this.thinking.open = running;
+  }
+
+  // Each call folded under its name; an answer that is JSON once more, with a line for each member.
+  showCalls(calls, [from, to]) {
+    const cards = calls.map(({ name, shown }) => [`Calls ${name || '…'}`, shown, false]);
+    const json = this.how && calls.length === 0 ? prettyJson(this.text.slice(from, to)) : null;
+    if (json) cards.push(['JSON', json, true]);
+    while (this.calls.children.length > cards.length) this.calls.lastChild.remove();
+    cards.forEach(([title, shown, open], i) => {
+      if (!this.calls.children[i]) {
+        const made = element('details', 'call');
+        made.open = open;
+        made.append(element('summary'), element('pre'));
+        this.calls.append(made);
+      }
+      const [summary, body] = this.calls.children[i].children;
+      summary.textContent = title;
+      body.textContent = shown;
+    });
   }
 
   setMarkdown(markdown) {
