@@ -77,9 +77,9 @@ enum class PropertyOrder {
 // White space between the tokens of a JSON text.
 enum class JsonSpace {
   kNone,
-  // What is usually written: nothing before a colon or a comma; elsewhere nothing, one space, or
-  // one or two line breaks and up to 32 spaces or tabs. What generates text wants this, since
-  // models that may write space forever do.
+  // What is usually written: nothing before a colon or a comma, nothing or one space after a colon;
+  // elsewhere nothing, one space, or a line break and up to 32 spaces or tabs. What generates text
+  // wants this, since models that may write space forever do.
   kUsual,
   // Up to 64 spaces, tabs and newlines wherever JSON allows them. What checks a text wants this.
   kAny,

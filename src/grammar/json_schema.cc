@@ -28,7 +28,6 @@ constexpr int kMaxPresent = 6;
 
 // White space between tokens: see JsonSpace.
 constexpr uint32_t kMostSpace = 64;
-constexpr uint32_t kMostLineBreaks = 2;
 constexpr uint32_t kMostIndent = 32;
 
 // A value's text, compact, for numbers, strings and the like.
@@ -51,12 +50,13 @@ class SchemaWriter {
     if (options.space == JsonSpace::kAny) {
       space_ = regular_.Repeat(SpaceByte(regular_), 0, kMostSpace);
       space_before_separator_ = space_;
+      space_after_colon_ = space_;
     } else if (options.space == JsonSpace::kUsual) {
       const Node blank = regular_.Or({regular_.Byte(' '), regular_.Byte('\t')});
-      space_ =
-          regular_.Or({kEmpty, regular_.Byte(' '),
-                       regular_.Concat(regular_.Repeat(regular_.Byte('\n'), 1, kMostLineBreaks),
-                                       regular_.Repeat(blank, 0, kMostIndent))});
+      const Node line =
+          regular_.Concat(regular_.Byte('\n'), regular_.Repeat(blank, 0, kMostIndent));
+      space_ = regular_.Or({kEmpty, regular_.Byte(' '), line});
+      space_after_colon_ = regular_.Optional(regular_.Byte(' '));
     }
     texts_ = Compile({{&schema}});
     while (!pending_.empty()) {
@@ -90,7 +90,7 @@ class SchemaWriter {
     const bool separator = c == ':' || c == ',';
     const Node space_before = separator ? space_before_separator_ : space_;
     return regular_.Concat({before ? space_before : kEmpty, regular_.Byte(static_cast<uint8_t>(c)),
-                            after ? space_ : kEmpty});
+                            after ? (c == ':' ? space_after_colon_ : space_) : kEmpty});
   }
   Expression MarkExpression(char c, bool before, bool after) {
     return expressions_.Terminal(Mark(c, before, after));
@@ -520,6 +520,7 @@ class SchemaWriter {
   SchemaReader reader_;
   Node space_ = kEmpty;
   Node space_before_separator_ = kEmpty;  // before a colon or a comma
+  Node space_after_colon_ = kEmpty;
   Expression texts_ = kNoText;
   int present_depth_ = 0;
   std::map<Demands, uint32_t> rules_;

@@ -174,13 +174,13 @@ TEST(GrammarSchema, Objects) {
   ExpectRows(spaceless, compact);
   SchemaOptions usual;
   usual.space = JsonSpace::kUsual;
-  const std::string indent = "\n\n" + std::string(32, ' ');
+  const std::string indent = "\n" + std::string(32, ' ');
   const Row spaced[] = {
       {R"({"type":"object"})",
        {R"({"b":[1,2]})", R"({ "b": [ 1, 2 ], "c": {} })", "{\n  \"b\": [\n\t\t1,\n    2\n  ]\n}",
-        "{" + indent + "\"b\":" + indent + "{}" + indent + "}"},
-       {"{\"b\" :1}", "{\"b\":1 ,\"c\":2}", "{\"b\":  1}", "{\n\n\n}", "{\r\n}", " {}", "{} ",
-        "{" + indent + " }"}}};
+        "{" + indent + "\"b\": {}" + indent + "}"},
+       {"{\"b\" :1}", "{\"b\":1 ,\"c\":2}", "{\"b\":  1}", "{\n\n}", "{\"b\":\n1}", "{\r\n}", " {}",
+        "{} ", "{" + indent + " }"}}};
   ExpectRows(spaced, usual);
   SchemaOptions any_space;  // any that JSON allows
   const Row loose[] = {{R"({"type":"object"})",
