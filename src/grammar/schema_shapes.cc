@@ -14,6 +14,8 @@ namespace {
 
 // Shapes of one schema: anyOf beside anyOf multiplies.
 constexpr size_t kMaxShapes = 2000;
+// Schemas applied to a shape: references can make exponentially many of a few.
+constexpr size_t kMaxSteps = 1'000'000;
 // Pairs of branches of a oneOf that are compared.
 constexpr size_t kMaxBranches = 200;
 constexpr uint64_t kMaxBound = 1'000'000;
@@ -314,6 +316,10 @@ void SchemaReader::Apply(ShapeList& shapes, const Demand& demand) {
     Fail("a schema is {}, expected an object or a boolean", schema.dump().substr(0, 100));
   }
   if (references_.size() > 300) Fail("the schema's keywords are nested too deeply");
+  steps_ += shapes.size();
+  if (steps_ > kMaxSteps) {
+    Fail("the schema takes more than {} steps to read, which is the most allowed", kMaxSteps);
+  }
   if (std::ranges::find(references_, demand) != references_.end()) {
     Fail("a $ref of the schema leads to itself");
   }
@@ -667,6 +673,7 @@ void SchemaReader::ApplyDependency(ShapeList& shapes, const std::string& name,
     Apply(shapes, {&needs});
   }
   shapes.insert(shapes.end(), without.begin(), without.end());
+  if (shapes.size() > kMaxShapes) RefuseShapes();
 }
 
 void SchemaReader::ApplyOneOf(ShapeList& shapes, const OrderedJson& branches) {

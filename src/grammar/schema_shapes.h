@@ -197,6 +197,7 @@ class SchemaReader {
   std::map<std::string, Node> patterns_;
   std::vector<std::string> ignored_;
   std::map<const OrderedJson*, std::unique_ptr<const OrderedJson>> consts_;
+  size_t steps_ = 0;         // schemas applied, each to a shape
   uint32_t serial_ = 0;      // groups of keywords that have been added
   int negations_ = 0;        // being read: what is within evaluates no property
   int unevaluated_ = 0;      // being read: which branches of an anyOf hold matters

@@ -471,6 +471,17 @@ TEST(GrammarSchema, LargeAndHostileSchemasStayBounded) {
   }
   EXPECT_NE(SchemaError(product.dump()).find("the most allowed"), std::string::npos);
   EXPECT_NE(SchemaError(std::string(5 << 20, ' ')).find("the most allowed"), std::string::npos);
+  Json needs = {{"type", "object"}, {"dependentRequired", Json::object()}};
+  // References that double 40 times.
+  Json doubling = {{"$ref", "#/$defs/d0"}, {"$defs", {{"d40", {{"type", "integer"}}}}}};
+  for (int i = 0; i < 40; ++i) {
+    const auto name = [](int k) { return std::to_string(k); };
+    needs["dependentRequired"]["a" + name(i)] = {"b" + name(i)};
+    const Json next = {{"$ref", "#/$defs/d" + name(i + 1)}};
+    doubling["$defs"]["d" + name(i)] = {{"allOf", {next, next}}};
+  }
+  EXPECT_NE(SchemaError(needs.dump()).find("2000 shapes"), std::string::npos);
+  EXPECT_NE(SchemaError(doubling.dump()).find("1000000 steps"), std::string::npos);
 }
 
 // A random allowed token at each place; the mask of the place equals trying every token.
