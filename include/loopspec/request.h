@@ -41,6 +41,10 @@ struct GrammarSource {
   // The grammar holds from the byte after this mark on, such as the start of a tool call; before it
   // any text may come, and end. Empty: from the answer's first byte on.
   std::string after = {};
+  // The answer may begin with <think>, and is free up to </think>, where the model's chat template
+  // has these marks: for who tells the thinking from the answer. A request with messages has it
+  // without saying so.
+  bool thinking = false;
 };
 
 struct Request {

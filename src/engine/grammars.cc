@@ -19,6 +19,13 @@ constexpr const char* kEndOfThinking = "</think>";
 // Where it starts is no part of it: texts that start after different marks share the rules.
 std::string KeyOf(const GrammarSource& source) {
   std::string key = std::to_string(static_cast<int>(source.kind));
+constexpr const char* kStartOfThinking = "<think>";
+
+// Whether a prompt ends with the thinking already done, which is how templates switch it off.
+bool EndsWithThought(std::string_view prompt) {
+  const size_t end = prompt.find_last_not_of(" \t\r\n");
+  return end != prompt.npos && prompt.substr(0, end + 1).ends_with(kEndOfThinking);
+}
   key += source.strict ? 's' : 'l';
   return key + source.text;
 }
@@ -83,14 +90,13 @@ grammar::Grammar::VocabularyPtr Grammars::Vocabulary() {
   return vocabulary_;
 }
 
-bool Grammars::EndsInThinking(std::span<const int32_t> prompt) const {
+std::string Grammars::TailOf(std::span<const int32_t> prompt) const {
   constexpr size_t kTail = 32;  // tokens that hold the mark and the white space after it
-  return EndsInThink(
-      loaded_->tokenizer().Decode(prompt.last(std::min(kTail, prompt.size())), false));
+  return loaded_->tokenizer().Decode(prompt.last(std::min(kTail, prompt.size())), false);
 }
 
 std::optional<ThinkingLimit> Grammars::LimitThinking(std::span<const int32_t> prompt, int tokens) {
-  if (!EndsInThinking(prompt)) return std::nullopt;
+  if (!EndsInThink(TailOf(prompt))) return std::nullopt;
   const GrammarSource anything{GrammarKind::kGbnf, "root ::= .*"};
   const GrammarSource end{GrammarKind::kGbnf, R"(root ::= "\n" %special "</think>")"};
   const grammar::Mark mark{kEndOfThinking, true};
@@ -98,11 +104,16 @@ std::optional<ThinkingLimit> Grammars::LimitThinking(std::span<const int32_t> pr
 }
 
 std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prompt,
-                                                   const GrammarSource& source) {
+                                                   const GrammarSource& source, bool chat) {
   if (source.kind == GrammarKind::kNone) return std::nullopt;
   const std::shared_ptr<grammar::Grammar> grammar = Get(source);
+  const std::string tail = TailOf(prompt);
   std::vector<grammar::Mark> marks;
-  if (EndsInThinking(prompt)) marks.push_back({kEndOfThinking, false, true});
+  if (EndsInThink(tail)) {
+    marks.push_back({kEndOfThinking, false, true});
+  } else if ((chat || source.thinking) && KnowsThinking() && !EndsWithThought(tail)) {
+    marks.push_back({kEndOfThinking, false, true, kStartOfThinking});
+  }
   if (!source.after.empty()) marks.push_back({source.after, true});
   grammar::State start = grammar->StartAfter(marks);
   start.NextTokens();  // in this thread rather than in the scheduler's
@@ -115,3 +126,8 @@ int64_t Grammars::compiled() const {
 }
 
 }  // namespace loopspec
+bool Grammars::KnowsThinking() const {
+  return loaded_->has_chat_template() &&
+         loaded_->chat_template().source().find(kStartOfThinking) != std::string::npos;
+}
+

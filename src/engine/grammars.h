@@ -27,9 +27,10 @@ class Grammars {
   std::shared_ptr<grammar::Grammar> Get(const GrammarSource& source);
 
   // Where the answer to a prompt begins: at the grammar's start, or in the free text before the end
-  // of thinking and before the source's own mark. None where there is no grammar.
+  // of thinking and before the source's own mark. None where there is no grammar. `chat`: the
+  // answer may begin with thinking of its own.
   std::optional<grammar::State> StartAfter(std::span<const int32_t> prompt,
-                                           const GrammarSource& source);
+                                           const GrammarSource& source, bool chat);
 
   // Where the prompt ends in <think>: the limit of so many tokens on what follows.
   std::optional<ThinkingLimit> LimitThinking(std::span<const int32_t> prompt, int tokens);
@@ -44,12 +45,17 @@ class Grammars {
     uint64_t used;  // when, by uses_
   };
 
-  bool EndsInThinking(std::span<const int32_t> prompt) const;
+  // The text of a prompt's last tokens.
+  std::string TailOf(std::span<const int32_t> prompt) const;
   Compiled Compile(const GrammarSource& source);
   grammar::Grammar::VocabularyPtr Vocabulary();
 
   const std::shared_ptr<const LoadedModel> loaded_;
   std::once_flag vocabulary_made_;
+  // Forgets those that were not asked for longest, until the others are within the bounds.
+  void Trim();
+  // Whether the model thinks before it answers, by its chat template.
+  bool KnowsThinking() const;
   grammar::Grammar::VocabularyPtr vocabulary_;
 
   mutable std::mutex mutex_;

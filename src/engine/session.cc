@@ -174,7 +174,8 @@ ResolvedRequest Session::Resolve(const Request& request) const {
                            loaded_->special().eos.end());
   if (request.ignore_eos && request.grammar.kind != GrammarKind::kNone)
     throw FieldError("ignore_eos", "on", "off, since a grammar says where the text ends");
-  out.grammar = grammars_->StartAfter(out.prompt, request.grammar);
+  const bool chat = !request.messages.empty() || !request.messages_json.empty();
+  out.grammar = grammars_->StartAfter(out.prompt, request.grammar, chat);
   if (request.max_thinking_tokens)
     out.thinking = grammars_->LimitThinking(out.prompt, *request.max_thinking_tokens);
   if (out.grammar || out.thinking)

@@ -1,5 +1,6 @@
 #include "grammar/grammar.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -33,33 +34,51 @@ std::string KeyOf(std::span<const Mark> marks) {
   std::string key;
   for (const Mark& mark : marks) {
     key += std::to_string(mark.text.size()) + (mark.may_end ? 'e' : 'm') + (mark.space ? 's' : 'n');
-    key += mark.text;
+    key += mark.text + std::to_string(mark.open.size()) + ':' + mark.open;
   }
   return key;
 }
 
 // The grammar after free text up to each of the marks, one after the other.
-Rules AfterMarks(const Rules& given, std::span<const Mark> marks) {
-  Rules rules = given;
-  const auto free = [&](Table table) {
-    rules.free.push_back(rules.regular.FromTable(std::move(table)));
-    return rules.expressions.Terminal(rules.free.back());
-  };
-  for (size_t i = marks.size(); i-- > 0;) {
-    const Mark& mark = marks[i];
-    if (mark.space) {
-      const Node space = rules.regular.Repeat(SpaceByte(rules.regular), 0, kMostSpaceAfterMark);
-      rules.start = rules.expressions.Sequence(rules.expressions.Terminal(space), rules.start);
-    }
-    rules.start =
-        rules.expressions.Sequence(free(UpToMark(mark.text, FreeText::kBytes)), rules.start);
-    if (mark.may_end) {
-      rules.start =
-          rules.expressions.Choice({rules.start, free(WithoutMark(mark.text, FreeText::kBytes))});
-    }
+class MarkedStart {
+ public:
+  MarkedStart(const Rules& rules, std::span<const Mark> marks) : rules_(rules), marks_(marks) {
+    rules_.start = From(0, "");
   }
-  return rules;
-}
+  const Rules& rules() const { return rules_; }
+
+ private:
+  // What comes before mark `i`, it and what follows it; the free text does not begin with `but`.
+  Expression From(size_t i, std::string_view but) {
+    if (i == marks_.size()) return rules_.start;
+    Expressions& expressions = rules_.expressions;
+    const Mark& mark = marks_[i];
+    Expression after = From(i + 1, "");
+    if (mark.space) after = expressions.Sequence(Space(), after);
+    if (!mark.open.empty()) {
+      const Node open = rules_.regular.FromTable(MarkAlone(mark.open));
+      rules_.specials.push_back({open, mark.open});
+      const Expression opened =
+          expressions.Sequence({Space(), expressions.Terminal(open),
+                                Free(UpToMark(mark.text, FreeText::kBytes)), after});
+      return expressions.Choice({opened, From(i + 1, mark.open)});
+    }
+    after = expressions.Sequence(Free(UpToMark(mark.text, FreeText::kBytes, but)), after);
+    if (!mark.may_end) return after;
+    return expressions.Choice({after, Free(WithoutMark(mark.text, FreeText::kBytes, but))});
+  }
+  Expression Space() {
+    return rules_.expressions.Terminal(
+        rules_.regular.Repeat(SpaceByte(rules_.regular), 0, kMostSpaceAfterMark));
+  }
+  Expression Free(Table table) {
+    rules_.free.push_back(rules_.regular.FromTable(std::move(table)));
+    return rules_.expressions.Terminal(rules_.free.back());
+  }
+
+  Rules rules_;
+  std::span<const Mark> marks_;
+};
 
 }  // namespace
 
@@ -144,9 +163,9 @@ State Grammar::StartAfter(std::span<const Mark> marks) {
     Fail("{} marks come before the grammar, the most allowed is {}", marks.size(), kMostMarks);
   }
   for (const Mark& mark : marks) {
-    if (mark.text.empty() || mark.text.size() > kLongestMark) {
-      Fail("the mark that starts a grammar has {} bytes, expected 1 to {}", mark.text.size(),
-           kLongestMark);
+    if (mark.text.empty() || std::max(mark.text.size(), mark.open.size()) > kLongestMark) {
+      Fail("the mark that starts a grammar has {} bytes, expected 1 to {}",
+           std::max(mark.text.size(), mark.open.size()), kLongestMark);
     }
   }
   const std::string key = KeyOf(marks);
@@ -159,9 +178,9 @@ State Grammar::StartAfter(std::span<const Mark> marks) {
       return State(tables, tables->automaton.start());
     }
   }
-  const auto tables = marks.empty()
-                          ? std::make_shared<Tables>(*rules_, vocabulary_)
-                          : std::make_shared<Tables>(AfterMarks(*rules_, marks), vocabulary_);
+  const auto tables =
+      marks.empty() ? std::make_shared<Tables>(*rules_, vocabulary_)
+                    : std::make_shared<Tables>(MarkedStart(*rules_, marks).rules(), vocabulary_);
   if (starts_->tables.size() >= kMaxStarts && known == starts_->tables.end()) {
     starts_->tables.erase(starts_->tables.begin());
   }

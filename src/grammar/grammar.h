@@ -100,6 +100,9 @@ struct Mark {
   // Up to 16 spaces, tabs and newlines may stand between the mark and the grammar, no part of
   // either.
   bool space = false;
+  // Not empty: the free text must begin with this, after white space or not; where it does not, the
+  // text goes on as if this mark was not asked for.
+  std::string open = {};
 };
 
 class Grammar {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace loopspec::grammar {
@@ -34,18 +34,23 @@ std::vector<size_t> Fallbacks(std::string_view mark) {
   return fallback;
 }
 
+bool IsSpace(int byte) {
+  return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+}
+
 // `without`: the texts that never come to the end of the mark; else those that end there.
-Table Search(std::string_view mark, FreeText text, bool without) {
+Table Search(std::string_view mark, FreeText text, std::string_view but, bool without) {
   const std::vector<size_t> fallback = Fallbacks(mark);
   const std::span<const Utf8Edge> characters =
       text == FreeText::kBytes ? std::span<const Utf8Edge>(kAnyBytes) : kUtf8;
-  // How much of the mark the text ends with, and where it stands within a character.
-  using Place = std::pair<size_t, uint8_t>;
-  std::map<Place, uint32_t> numbers{{{0, 0}, 0}};
-  std::vector<Place> places{{0, 0}};
+  // How much of the mark the text ends with, where it stands within a character, and how much of
+  // `but` it is so far, which is all of it when it can no longer be its beginning.
+  using Place = std::tuple<size_t, uint8_t, size_t>;
+  std::map<Place, uint32_t> numbers{{{0, 0, 0}, 0}};
+  std::vector<Place> places{{0, 0, 0}};
   Table table;
   for (size_t i = 0; i < places.size(); ++i) {
-    const auto [begun, within] = places[i];
+    const auto [begun, within, start] = places[i];
     Table::State& state = table.states.emplace_back();
     state.accepts = without ? within == 0 : begun == mark.size();
     if (begun == mark.size()) continue;
@@ -56,8 +61,15 @@ Table Search(std::string_view mark, FreeText text, bool without) {
         while (k > 0 && static_cast<uint8_t>(mark[k]) != byte) k = fallback[k];
         if (static_cast<uint8_t>(mark[k]) == byte) ++k;
         if (without && k == mark.size()) continue;
+        size_t started = but.size();
+        if (start < but.size() && static_cast<uint8_t>(but[start]) == byte) {
+          started = start + 1;
+          if (started == but.size()) continue;
+        } else if (start == 0 && IsSpace(byte)) {
+          started = 0;
+        }
         const auto [found, added] =
-            numbers.emplace(Place{k, edge.to}, static_cast<uint32_t>(places.size()));
+            numbers.emplace(Place{k, edge.to, started}, static_cast<uint32_t>(places.size()));
         if (added) places.push_back(found->first);
         auto& edges = state.edges;
         if (!edges.empty() && edges.back().next == found->second && edges.back().high + 1 == byte) {
@@ -74,12 +86,12 @@ Table Search(std::string_view mark, FreeText text, bool without) {
 
 }  // namespace
 
-Table UpToMark(std::string_view mark, FreeText text) {
-  return Search(mark, text, false);
+Table UpToMark(std::string_view mark, FreeText text, std::string_view but) {
+  return Search(mark, text, but, false);
 }
 
-Table WithoutMark(std::string_view mark, FreeText text) {
-  return Search(mark, text, true);
+Table WithoutMark(std::string_view mark, FreeText text, std::string_view but) {
+  return Search(mark, text, but, true);
 }
 
 Table MarkAlone(std::string_view mark) {

@@ -16,10 +16,11 @@ enum class FreeText {
   kCharacters,  // valid UTF-8; the mark must be valid too
 };
 
-// The texts that end with their first `mark`.
-Table UpToMark(std::string_view mark, FreeText text);
-// The texts in which `mark` does not occur.
-Table WithoutMark(std::string_view mark, FreeText text);
+// The texts that end with their first `mark`. Those that begin with `but`, after white space or
+// not, are left out.
+Table UpToMark(std::string_view mark, FreeText text, std::string_view but = "");
+// The texts in which `mark` does not occur, and which do not begin with `but`.
+Table WithoutMark(std::string_view mark, FreeText text, std::string_view but = "");
 // The mark alone. Unlike Regular::Text it is a table of its own, whose states are told from those
 // of the same text elsewhere.
 Table MarkAlone(std::string_view mark);

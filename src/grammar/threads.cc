@@ -70,28 +70,22 @@ bool Automaton::KnowsSpecial(std::string_view bytes) const {
 }
 
 bool Automaton::TakesSpecial(const Thread& thread, std::string_view bytes) const {
-  return thread.b == 0 && std::ranges::any_of(rules_.specials, [&](const Rules::Special& special) {
-           return special.bytes == bytes && rules_.regular.SameTable(thread.a, special.table);
+  if (thread.b != 0) return false;
+  const auto reads = [&](Node table) { return rules_.regular.SameTable(thread.a, table); };
+  return std::ranges::any_of(rules_.free, reads) ||
+         std::ranges::any_of(rules_.specials, [&](const Rules::Special& special) {
+           return special.bytes == bytes && reads(special.table);
          });
 }
 
 StateId Automaton::NextSpecial(StateId state, std::string_view bytes) {
-  if (IsFree(state)) {
-    for (const char c : bytes) state = Next(state, static_cast<uint8_t>(c));
-    return state;
+  std::vector<Thread> taking;
+  for (const Thread& thread : Threads(state)) {
+    if (TakesSpecial(thread, bytes)) taking.push_back(thread);
   }
-  Reset();
-  for (const Thread thread : CopyOfThreads(state)) {
-    if (!TakesSpecial(thread, bytes)) continue;
-    Node node = thread.a;
-    for (const char c : bytes) node = rules_.regular.Next(node, static_cast<uint8_t>(c));
-    if (node == kNothing) continue;
-    AddThread({node, 0}, thread.stack);
-    if (MayStop({node, 0})) Stop({node, 0}, thread.stack);
-  }
-  Expand();
-  const StateId next = Collect();
-  return KnowsItems(next) && !LeadsOn(next) ? kDead : next;
+  StateId next = Intern(taking, false);
+  for (const char c : bytes) next = Next(next, static_cast<uint8_t>(c));
+  return next;
 }
 
 uint32_t Automaton::Push(Expression expression, uint32_t stack) {

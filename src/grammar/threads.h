@@ -25,7 +25,7 @@ struct Rules {
   // Tables that read the text before the grammar starts: reading one of them is being free, so that
   // every special token may come.
   std::vector<Node> free;
-  // A table where a special token with these bytes may come too. It must end within the table.
+  // A table where a special token with these bytes may come too.
   struct Special {
     Node table;
     std::string bytes;

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "fields/grammar_fields.h"
 #include "tests/support/device.h"
 #include "tests/support/run_request.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
@@ -54,7 +57,7 @@ class Subject {
   Subject(const std::string& model, int recurrence, const std::vector<std::vector<int>>& depths,
           int64_t positions = 2048) {
     EngineOptions options;
-    options.model = std::string(LOOPSPEC_SOURCE_DIR) + "/models/" + model;
+    options.model = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / model;
     options.recurrence = recurrence;
     options.depths = depths;
     options.device = test::TestDevice();
@@ -328,6 +331,42 @@ TEST(Grammars, OfARequest) {
   request.grammar.after = "<call>";
   {
     grammar::State state = *subject.session().Resolve(request).grammar;
+// A model whose template has <think> may open its thinking itself, in a chat.
+TEST(Grammars, ThinkingThatTheModelOpens) {
+  const TemporaryFolder folder;
+  const std::filesystem::path demo =
+      std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / "ouro-demo";
+  for (const auto& file : std::filesystem::directory_iterator(demo))
+    std::filesystem::create_symlink(file.path(), folder.path() / file.path().filename());
+  std::ofstream(folder.path() / "chat_template.jinja")
+      << "{{ messages[0].content }}{% if open %}<think>{% endif %}";
+  Subject subject(folder.path(), 0, {{1}});
+  Request request;
+  request.grammar = {GrammarKind::kRegex, "abc"};
+  const auto takes = [&](const char* text) {
+    grammar::State state = *subject.session().Resolve(request).grammar;
+    return state.Advance(text) && state.MustEnd();
+  };
+  request.prompt = "Once";
+  EXPECT_TRUE(takes("abc"));
+  EXPECT_FALSE(takes("<think>x</think>abc"));
+  request.grammar.thinking = true;
+  EXPECT_TRUE(takes("abc"));
+  EXPECT_TRUE(takes("<think>x</think>\nabc"));
+  EXPECT_FALSE(takes("<think>abc"));
+  request.prompt = "Once<think>\n\n</think>\n\n";  // switched off
+  EXPECT_TRUE(takes("abc"));
+  EXPECT_FALSE(takes("<think>x</think>abc"));
+  request.grammar.thinking = false;
+  request.prompt = "";
+  request.messages = {{"user", "Once"}};
+  EXPECT_TRUE(takes("abc"));
+  EXPECT_TRUE(takes("<think>x</think>abc"));
+  request.template_arguments = R"({"open": true})";
+  EXPECT_FALSE(takes("abc"));
+  EXPECT_TRUE(takes("x</think>abc"));
+}
+
     EXPECT_TRUE(state.IsFree());
     EXPECT_TRUE(state.MayEnd());
     EXPECT_TRUE(state.Advance("x <call>ab"));

@@ -14,14 +14,15 @@
 namespace loopspec::grammar {
 namespace {
 
-constexpr int32_t kThought = 4, kCall = 5, kOther = 6, kEnd = 22;
+constexpr int32_t kThought = 4, kCall = 5, kOther = 6, kEnd = 24;
 
 // The marks </t> and <c> as special tokens, in pieces, and within tokens that hold more.
 std::shared_ptr<const Vocabulary> Tokens() {
   std::vector<Vocabulary::Token> tokens{
-      {"a"},   {"<"},    {"/t"},  {">"},    {"</t>", true}, {"<c>", true}, {"<o>", true},  {">["},
-      {">]"},  {"["},    {"]"},   {"1"},    {"<<"},         {"t>["},       {"/"},          {"c"},
-      {"c>["}, {"><c>"}, {"<c>"}, {"c>[1"}, {"</t><c>["},   {"\xFF"},      {"<end>", true}};
+      {"a"},    {"<"},  {"/t"},  {">"},          {"</t>", true}, {"<c>", true}, {"<o>", true},
+      {">["},   {">]"}, {"["},   {"]"},          {"1"},          {"<<"},        {"t>["},
+      {"/"},    {"c"},  {"c>["}, {"><c>"},       {"<c>"},        {"c>[1"},      {"</t><c>["},
+      {"\xFF"}, {"o>"}, {" "},   {"<end>", true}};
   return std::make_shared<Vocabulary>(std::move(tokens), std::vector<int32_t>{kEnd});
 }
 
@@ -120,6 +121,51 @@ TEST(GrammarMarks, SpaceAfterAMark) {
   }
   State strict = grammar->StartAfter(std::vector<Mark>{{"</t>"}});
   EXPECT_FALSE(strict.Advance("</t>\n1"));
+}
+
+// Thinking that the model opens itself, or does not.
+TEST(GrammarMarks, ThinkingThatNeedNotBegin) {
+  const auto grammar = Grammar::FromRegex("\\[1*\\]", Tokens());
+  const std::vector<Mark> thinking = {{"</t>", false, true, "<o>"}};
+  const std::vector<Mark> both = {{"</t>", false, true, "<o>"}, {"<c>", true}};
+  struct Row {
+    const char* text;
+    bool alone, before_call;  // whether it is complete after `thinking` and after `both`
+  };
+  const Row rows[] = {
+      {"[1]", true, true},
+      {"<o>a</t>[1]", true, true},
+      {" \n<o></t>\n\n[]", true, true},
+      {"<o>a", false, false},
+      {"a</t>[1]", false, true},
+      {"<o>a</t>a", false, true},
+      {"<o><c>a</t>a", false, true},
+      {"<o>a</t><c>a", false, false},
+      {"<o>a</t><c>[1]", false, true},
+      {"<c>[]", false, true},
+      {" <o>a<c>[1]", false, false},
+      {"a<o>a<c>[1]", false, true},
+  };
+  for (const Row& row : rows) {
+    State state = grammar->StartAfter(thinking);
+    EXPECT_EQ(state.Advance(row.text) && state.MayEnd(), row.alone) << row.text;
+    state = grammar->StartAfter(both);
+    EXPECT_EQ(state.Advance(row.text) && state.MayEnd(), row.before_call) << row.text;
+  }
+  // The mark as a special token, where it may come and where it may not.
+  State state = grammar->StartAfter(thinking);
+  EXPECT_FALSE(state.IsFree());
+  EXPECT_FALSE(InMask(state.NextTokens(), kCall));
+  ASSERT_TRUE(state.AdvanceToken(kOther));
+  EXPECT_TRUE(state.IsFree());
+  EXPECT_FALSE(state.MayEnd());
+  ASSERT_TRUE(state.AdvanceToken(kThought));
+  EXPECT_FALSE(state.AdvanceToken(kOther));
+  EXPECT_TRUE(state.Advance("[]") && state.MustEnd());
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    WalkRandomly(*grammar, grammar->StartAfter(thinking), seed, 20);
+    WalkRandomly(*grammar, grammar->StartAfter(both), seed, 20);
+  }
 }
 
 TEST(GrammarMarks, StartsAreToldApart) {

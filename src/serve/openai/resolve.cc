@@ -281,6 +281,7 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context,
     Request& one = call.requests.emplace_back(common);
     if (chat) {
       one.tokens = std::move(ids);
+      one.grammar.thinking = setup.split.split_reasoning;
     } else {
       const PromptInput& prompt = request.prompts[i];
       one.tokens =
