@@ -1,6 +1,8 @@
 #include "engine/grammars.h"
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -11,14 +13,12 @@
 namespace loopspec {
 namespace {
 
-// Grammars that are kept. The states that their texts reach take up to 64 MiB each.
+// Grammars that are kept.
 constexpr size_t kMostKept = 32;
+// Their bytes grow while texts are written: they are counted again after so many requests.
+constexpr uint64_t kUsesBetweenCounts = 64;
 // What ends the thinking of a model whose prompt ends in <think>, as text/reasoning.h has it.
 constexpr const char* kEndOfThinking = "</think>";
-
-// Where it starts is no part of it: texts that start after different marks share the rules.
-std::string KeyOf(const GrammarSource& source) {
-  std::string key = std::to_string(static_cast<int>(source.kind));
 constexpr const char* kStartOfThinking = "<think>";
 
 // Whether a prompt ends with the thinking already done, which is how templates switch it off.
@@ -26,6 +26,10 @@ bool EndsWithThought(std::string_view prompt) {
   const size_t end = prompt.find_last_not_of(" \t\r\n");
   return end != prompt.npos && prompt.substr(0, end + 1).ends_with(kEndOfThinking);
 }
+
+// Where it starts is no part of it: texts that start after different marks share the rules.
+std::string KeyOf(const GrammarSource& source) {
+  std::string key = std::to_string(static_cast<int>(source.kind));
   key += source.strict ? 's' : 'l';
   return key + source.text;
 }
@@ -41,13 +45,11 @@ std::shared_ptr<grammar::Grammar> Grammars::Get(const GrammarSource& source) {
     if (const auto found = entries_.find(key); found != entries_.end()) {
       found->second.used = ++uses_;
       known = found->second.grammar;
+      if (uses_ % kUsesBetweenCounts == 0) Trim();
     } else {
-      if (entries_.size() >= kMostKept) {
-        entries_.erase(std::ranges::min_element(
-            entries_, {}, [](const auto& entry) { return entry.second.used; }));
-      }
       entries_[key] = {promise.get_future().share(), ++uses_};
       ++compiled_;
+      Trim();
     }
   }
   if (known.valid()) return known.get();
@@ -60,6 +62,24 @@ std::shared_ptr<grammar::Grammar> Grammars::Get(const GrammarSource& source) {
     const std::lock_guard lock(mutex_);
     entries_.erase(key);
     throw;
+  }
+}
+
+void Grammars::Trim() {
+  std::vector<std::map<std::string, Entry>::iterator> latest;
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) latest.push_back(it);
+  std::ranges::sort(latest, std::ranges::greater(), [](const auto& it) { return it->second.used; });
+  size_t bytes = 0;
+  for (size_t i = 0; i < latest.size(); ++i) {
+    const std::shared_future<Compiled>& grammar = latest[i]->second.grammar;
+    // One that is being compiled counts when it is ready, unless it could not be compiled.
+    if (grammar.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      try {
+        bytes += grammar.get()->memory();
+      } catch (const Error&) {
+      }
+    }
+    if (i > 0 && (i >= kMostKept || bytes > most_bytes_)) entries_.erase(latest[i]);
   }
 }
 
@@ -120,14 +140,14 @@ std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prom
   return start;
 }
 
+bool Grammars::KnowsThinking() const {
+  return loaded_->has_chat_template() &&
+         loaded_->chat_template().source().find(kStartOfThinking) != std::string::npos;
+}
+
 int64_t Grammars::compiled() const {
   const std::lock_guard lock(mutex_);
   return compiled_;
 }
 
 }  // namespace loopspec
-bool Grammars::KnowsThinking() const {
-  return loaded_->has_chat_template() &&
-         loaded_->chat_template().source().find(kStartOfThinking) != std::string::npos;
-}
-

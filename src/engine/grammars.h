@@ -20,7 +20,11 @@ namespace loopspec {
 
 class Grammars {
  public:
-  explicit Grammars(std::shared_ptr<const LoadedModel> loaded) : loaded_(std::move(loaded)) {}
+  // Grammars are kept up to 32 of them and up to `most_bytes`, with the states and masks that texts
+  // have made; the last one stays in any case.
+  explicit Grammars(std::shared_ptr<const LoadedModel> loaded,
+                    size_t most_bytes = size_t{512} << 20)
+      : loaded_(std::move(loaded)), most_bytes_(most_bytes) {}
 
   // Throws Error for a source that is wrong or cannot be enforced, and where the model has no
   // tokenizer or no token that ends a text. Any thread.
@@ -48,14 +52,15 @@ class Grammars {
   // The text of a prompt's last tokens.
   std::string TailOf(std::span<const int32_t> prompt) const;
   Compiled Compile(const GrammarSource& source);
-  grammar::Grammar::VocabularyPtr Vocabulary();
-
-  const std::shared_ptr<const LoadedModel> loaded_;
-  std::once_flag vocabulary_made_;
   // Forgets those that were not asked for longest, until the others are within the bounds.
   void Trim();
   // Whether the model thinks before it answers, by its chat template.
   bool KnowsThinking() const;
+  grammar::Grammar::VocabularyPtr Vocabulary();
+
+  const std::shared_ptr<const LoadedModel> loaded_;
+  const size_t most_bytes_;
+  std::once_flag vocabulary_made_;
   grammar::Grammar::VocabularyPtr vocabulary_;
 
   mutable std::mutex mutex_;

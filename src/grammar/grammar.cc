@@ -188,6 +188,16 @@ State Grammar::StartAfter(std::span<const Mark> marks) {
   return State(tables, tables->automaton.start());
 }
 
+size_t Grammar::memory() const {
+  size_t bytes = rules_->regular.memory() + rules_->expressions.memory();
+  const std::lock_guard lock(starts_->mutex);
+  for (const auto& [key, tables] : starts_->tables) {
+    const std::lock_guard tables_lock(tables->mutex);
+    bytes += tables->automaton.memory() + (tables->masks ? tables->masks->memory() : 0);
+  }
+  return bytes;
+}
+
 size_t State::CountValid(std::string_view bytes) const {
   if (ended_) return 0;
   const std::lock_guard lock(tables_->mutex);

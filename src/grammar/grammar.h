@@ -132,6 +132,9 @@ class Grammar {
   // them may be special, and a token may hold its end and more.
   State StartAfter(std::span<const Mark> marks);
 
+  // Bytes that it takes, about, with the states and masks that its texts have made so far.
+  size_t memory() const;
+
   // Keywords that were ignored, each once, in the order in which they were found.
   const std::vector<std::string>& ignored() const { return ignored_; }
   const VocabularyPtr& vocabulary() const { return vocabulary_; }

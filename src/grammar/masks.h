@@ -22,6 +22,8 @@ class MaskMaker {
   MaskMaker(Automaton& automaton, const Vocabulary& vocabulary);
 
   Mask Make(StateId state);
+  // Bytes of the masks that are kept.
+  size_t memory() const { return kept_; }
 
  private:
   // A place in a trie where a thread may stop within a token.

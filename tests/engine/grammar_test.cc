@@ -291,6 +291,30 @@ TEST(Grammars, AreCompiledOnceForEachSource) {
   EXPECT_EQ(grammars.compiled(), 102);
 }
 
+// Those that were asked for last are kept, as far as their bytes go.
+TEST(Grammars, AreKeptUpToABoundInBytes) {
+  Subject subject("ouro-demo", 0, {{1}});
+  const auto& loaded = subject.session().shared_loaded();
+  const GrammarSource first = Sources()[3], second = Sources()[4];
+  const auto compiled = [&](size_t most_bytes) {
+    Grammars grammars(loaded, most_bytes);
+    for (const GrammarSource& source : {first, second, first, second, second})
+      grammars.StartAfter(std::vector<int32_t>{1}, source, false);
+    return grammars.compiled();
+  };
+  EXPECT_EQ(compiled(1), 4);
+  EXPECT_EQ(compiled(size_t{1} << 30), 2);
+  Grammars grammars(loaded);
+  const auto grammar = grammars.Get(first);
+  const size_t before = grammar->memory();
+  grammar::State state = grammar->Start();
+  for (const char c : std::string("yes, 12 we")) {
+    ASSERT_TRUE(state.Advance(std::string(1, c)));
+    state.NextTokens();
+  }
+  EXPECT_GT(grammar->memory(), before);
+}
+
 // What cannot be enforced is an error, again and again, for whoever asks.
 TEST(Grammars, FailClosed) {
   Subject subject("ouro-demo", 0, {{1}});
@@ -307,30 +331,6 @@ TEST(Grammars, FailClosed) {
   EXPECT_EQ(grammars.Get(loose)->ignored(), std::vector<std::string>{"minProperties"});
 }
 
-TEST(Grammars, OfARequest) {
-  Subject subject("ouro-demo", 0, {{1}});
-  Request request;
-  request.prompt = "Once";
-  EXPECT_FALSE(subject.session().Resolve(request).grammar);
-  request.grammar = {GrammarKind::kRegex, "abc"};
-  EXPECT_TRUE(subject.session().Resolve(request).grammar->Advance("abc"));
-  EXPECT_FALSE(subject.session().Resolve(request).grammar->Advance("x"));
-  // Thinking is free.
-  for (const char* prompt : {"Once<think>", "Once<think>\n\n"}) {
-    request.prompt = prompt;
-    grammar::State state = *subject.session().Resolve(request).grammar;
-    EXPECT_TRUE(state.IsFree());
-    EXPECT_TRUE(state.Advance("let me see </thin</think>\n\na"));
-    EXPECT_FALSE(state.Advance("x"));
-    EXPECT_TRUE(state.Advance("bc"));
-    EXPECT_TRUE(state.MustEnd());
-  }
-  request.prompt = "Once<think>\n</think>\n";
-  EXPECT_FALSE(subject.session().Resolve(request).grammar->IsFree());
-  // A start of its own, after the thinking.
-  request.grammar.after = "<call>";
-  {
-    grammar::State state = *subject.session().Resolve(request).grammar;
 // A model whose template has <think> may open its thinking itself, in a chat.
 TEST(Grammars, ThinkingThatTheModelOpens) {
   const TemporaryFolder folder;
@@ -367,6 +367,30 @@ TEST(Grammars, ThinkingThatTheModelOpens) {
   EXPECT_TRUE(takes("x</think>abc"));
 }
 
+TEST(Grammars, OfARequest) {
+  Subject subject("ouro-demo", 0, {{1}});
+  Request request;
+  request.prompt = "Once";
+  EXPECT_FALSE(subject.session().Resolve(request).grammar);
+  request.grammar = {GrammarKind::kRegex, "abc"};
+  EXPECT_TRUE(subject.session().Resolve(request).grammar->Advance("abc"));
+  EXPECT_FALSE(subject.session().Resolve(request).grammar->Advance("x"));
+  // Thinking is free.
+  for (const char* prompt : {"Once<think>", "Once<think>\n\n"}) {
+    request.prompt = prompt;
+    grammar::State state = *subject.session().Resolve(request).grammar;
+    EXPECT_TRUE(state.IsFree());
+    EXPECT_TRUE(state.Advance("let me see </thin</think>\n\na"));
+    EXPECT_FALSE(state.Advance("x"));
+    EXPECT_TRUE(state.Advance("bc"));
+    EXPECT_TRUE(state.MustEnd());
+  }
+  request.prompt = "Once<think>\n</think>\n";
+  EXPECT_FALSE(subject.session().Resolve(request).grammar->IsFree());
+  // A start of its own, after the thinking.
+  request.grammar.after = "<call>";
+  {
+    grammar::State state = *subject.session().Resolve(request).grammar;
     EXPECT_TRUE(state.IsFree());
     EXPECT_TRUE(state.MayEnd());
     EXPECT_TRUE(state.Advance("x <call>ab"));
