@@ -140,7 +140,7 @@ def openai_responses(client):
 def anthropic_messages(client):
     tools = [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}]
     messages = [{"role": "user", "content": QUESTION}]
-    arguments = {"model": "demo", "tools": tools, "max_tokens": 200, "temperature": 0}
+    arguments = {"model": "demo", "tools": tools, "max_tokens": 200, "extra_body": {"temperature": 0}}
     force = {"type": "any", "disable_parallel_tool_use": True}
     message = client.messages.create(messages=messages, tool_choice=force, **arguments)
     check(message.stop_reason == "tool_use", message)
@@ -156,16 +156,22 @@ def anthropic_messages(client):
                  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": added(call.input)}]}]
     answer = client.messages.create(messages=messages, tool_choice={"type": "none"}, **arguments)
     check(answer.content[0].type == "text" and answer.content[0].text, answer)
-    long = client.messages.with_raw_response.create(model="demo", messages=messages, max_tokens=32000, stop_sequences=["."], temperature=0)
+    long = client.messages.with_raw_response.create(model="demo", messages=messages, max_tokens=32000, stop_sequences=["."], timeout=300)
     check(int(long.headers["X-Loopspec-Max-Tokens"]) < 32000 and long.parse().stop_reason in ("stop_sequence", "end_turn", "max_tokens"), long.headers)
 
 
-def openai_agents(client):
+def openai_agents(make_client):
     import asyncio
 
     import agents
+    import pydantic
 
     calls = []
+
+    class Total(pydantic.BaseModel):
+        """What an agent ends with. A model that tells stories would not end by itself."""
+
+        total: typing.Literal[2, 3, 4, 5, 6]
 
     @agents.function_tool
     def add(a: typing.Literal[1, 2, 3], b: typing.Literal[1, 2, 3]) -> int:
@@ -176,19 +182,23 @@ def openai_agents(client):
     agents.set_tracing_disabled(True)
     settings = agents.ModelSettings(tool_choice="required", parallel_tool_calls=False, max_tokens=200, temperature=0)
     for model in (agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel):
-        agent = agents.Agent(name="adder", instructions="Add.", tools=[add], model=model("demo", client), model_settings=settings)
-        before = len(calls)
-        result = agents.Runner.run_sync(agent, QUESTION, max_turns=10)
-        check(len(calls) > before and result.final_output, result)
 
-        async def streamed(agent=agent):
-            run = agents.Runner.run_streamed(agent, QUESTION, max_turns=10)
+        def make_agent(model=model):
+            return agents.Agent(name="adder", instructions="Add.", tools=[add], model=model("demo", make_client()), model_settings=settings,
+                                output_type=Total)
+
+        before = len(calls)
+        result = agents.Runner.run_sync(make_agent(), QUESTION, max_turns=10)
+        check(len(calls) > before and result.final_output.total in range(2, 7), result)
+
+        async def streamed(make_agent=make_agent):
+            run = agents.Runner.run_streamed(make_agent(), QUESTION, max_turns=10)
             async for _ in run.stream_events():
                 pass
             return run.final_output
 
         before = len(calls)
-        check(asyncio.run(streamed()) and len(calls) > before, "a streamed run")
+        check(asyncio.run(streamed()).total in range(2, 7) and len(calls) > before, "a streamed run")
 
 
 def instructor_models(client):
@@ -208,7 +218,7 @@ def instructor_models(client):
     last = None
     for last in patched.chat.completions.create_partial(response_model=Pair, **ask):
         pass
-    check((last.a, last.b) == (pair.a, pair.b), (last, pair))
+    check(last.a in (1, 2, 3) and last.b in (1, 2, 3), last)
 
 
 def langchain(url):
@@ -249,7 +259,7 @@ def main():
             "openai_chat": lambda: openai_chat(client),
             "openai_responses": lambda: openai_responses(client),
             "anthropic_messages": lambda: anthropic_messages(anthropic.Anthropic(base_url=server.url, api_key=KEY, max_retries=0, timeout=300)),
-            "openai_agents": lambda: openai_agents(openai.AsyncOpenAI(**arguments)),
+            "openai_agents": lambda: openai_agents(lambda: openai.AsyncOpenAI(**arguments)),
             "instructor": lambda: instructor_models(client),
             "langchain": lambda: langchain(server.url),
         }

@@ -83,7 +83,6 @@ OrderedJson ConversationSchema() {
 void ReadElsewhere(const OrderedJson&, const std::string&, MessagesRequest&) {}
 
 std::vector<MessagesField> MessagesFields(const WireParser& parser) {
-  using R = MessagesRequest;
   const WireLimits limits = parser.limits();
   constexpr int kMost = std::numeric_limits<int32_t>::max();
   std::vector<MessagesField> fields;
@@ -101,13 +100,13 @@ std::vector<MessagesField> MessagesFields(const WireParser& parser) {
   add(
       "max_tokens", "Tokens of the answer at most; what the context does not hold is cut off.",
       OrderedJson{{"type", "integer"}, {"minimum", 1}, {"maximum", kMost}},
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, MessagesRequest& r) {
         r.chat.asked.max_tokens = static_cast<int>(ReadInt(value, path, 1, kMost));
       },
       kMessages);
   add("tools", "Tools that the answer may call. Those of Anthropic's own servers are left out.",
       OrderedJson{{"type", "array"}, {"items", TypedSchema("object")}},
-      [limits](const OrderedJson& value, const std::string& path, R& r) {
+      [limits](const OrderedJson& value, const std::string& path, MessagesRequest& r) {
         r.chat.tools.tools = ReadMessagesTools(value, path, limits, r.chat.ignored);
       });
   add("tool_choice", "Whether a tool may or must be called, and which.", TypedSchema("object"),
@@ -119,13 +118,13 @@ std::vector<MessagesField> MessagesFields(const WireParser& parser) {
   add(
       "stop_sequences", "The text ends before the first of these strings.",
       OrderedJson{{"type", "array"}, {"items", TypedSchema("string")}},
-      [limits](const OrderedJson& value, const std::string& path, R& r) {
+      [limits](const OrderedJson& value, const std::string& path, MessagesRequest& r) {
         r.chat.asked.stop = ReadStops(value, path, limits);
       },
       kMessages);
   add(
       "stream", "The answer comes as server-sent events.", TypedSchema("boolean"),
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, MessagesRequest& r) {
         r.chat.stream = ReadBool(value, path);
       },
       kMessages);

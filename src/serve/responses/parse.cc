@@ -39,7 +39,20 @@ OrderedJson EchoDefaults() {
           {"user", nullptr}};
 }
 
-// "none", "auto", "required", {"type": "function", "name"} or {"type": "allowed_tools", "mode"}
+// Of the functions in a list of tools.
+std::vector<std::string> AllowedNames(const OrderedJson& list, const std::string& path) {
+  std::vector<std::string> names;
+  CheckIsList(list, path + ".tools");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string where = ElementOf(path + ".tools", i);
+    CheckIsObject(list[i], where);
+    if (Member(list[i], "type") == "function") names.push_back(TextMember(list[i], "name", where));
+  }
+  return names;
+}
+
+// "none", "auto", "required", {"type": "function", "name"} or {"type": "allowed_tools", "mode",
+// "tools"}
 void ReadResponsesToolChoice(const OrderedJson& value, const std::string& path,
                              ResponsesRequest& request) {
   request.echo["tool_choice"] = value;
@@ -54,6 +67,7 @@ void ReadResponsesToolChoice(const OrderedJson& value, const std::string& path,
     }
     // A tool that only OpenAI's servers run cannot be called, and is not among the tools.
     choice = type == "allowed_tools" ? Member(value, "mode") : OrderedJson("auto");
+    if (type == "allowed_tools") tools.allowed = AllowedNames(Member(value, "tools"), path);
   }
   const std::string name = ReadChoice(choice, path, {"none", "auto", "required"});
   tools.choice = name == "none"   ? ToolChoice::kNone
@@ -87,8 +101,7 @@ void ReadReasoning(const OrderedJson& value, const std::string& path, ResponsesR
   CheckIsObject(value, path);
   const std::string effort = TextMember(value, "effort", path);
   if (!effort.empty()) {
-    request.chat.template_arguments["reasoning_effort"] = effort;
-    if (effort == "none") request.chat.template_arguments["enable_thinking"] = false;
+    request.chat.reasoning_effort = effort;
     request.echo["reasoning"]["effort"] = effort;
   }
   std::string summary = TextMember(value, "summary", path);
@@ -119,7 +132,6 @@ OrderedJson InputSchema() {
 }
 
 std::vector<ResponsesField> ResponsesFields(const WireParser& parser) {
-  using R = ResponsesRequest;
   const WireLimits limits = parser.limits();
   std::vector<ResponsesField> fields;
   const auto add = [&](const char* name, const char* description, OrderedJson schema, auto read) {
@@ -131,25 +143,25 @@ std::vector<ResponsesField> ResponsesFields(const WireParser& parser) {
       "knows are left out and named in the header X-Loopspec-Ignored.",
       InputSchema(), ReadNothing);
   add("instructions", "What holds for the whole conversation.", OfType("string"),
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         r.echo["instructions"] = ReadString(value, path);
       });
   add("max_output_tokens",
       "Tokens of the answer at most; what the context does not hold is cut off.",
       OrderedJson{{"type", "integer"}, {"minimum", 1}, {"maximum", kMostOutput}},
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         r.chat.asked.max_tokens = static_cast<int>(ReadInt(value, path, 1, kMostOutput));
       });
   add("tools", "Functions that the answer may call. Tools of other types are left out.",
       OrderedJson{{"type", "array"}, {"items", OfType("object")}},
-      [limits](const OrderedJson& value, const std::string& path, R& r) {
+      [limits](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         r.chat.tools.tools = ReadResponsesTools(value, path, limits, r.chat.ignored);
         r.echo["tools"] = value;
       });
   add("tool_choice", "Whether a tool may or must be called, and which.",
       OrderedJson{{"anyOf", {OfType("string"), OfType("object")}}}, ReadResponsesToolChoice);
   add("parallel_tool_calls", "Whether an answer may call more than one tool.", OfType("boolean"),
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         r.echo["parallel_tool_calls"] = r.chat.tools.parallel = ReadBool(value, path);
       });
   add("text", "format: what the answer must be, as in response_format of a chat.", OfType("object"),
@@ -157,16 +169,16 @@ std::vector<ResponsesField> ResponsesFields(const WireParser& parser) {
   add("reasoning", "effort: for the chat template; summary: the thinking comes as a summary.",
       OfType("object"), ReadReasoning);
   add("stream", "The answer comes as server-sent events.", OfType("boolean"),
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         r.chat.stream = ReadBool(value, path);
       });
   add("metadata", "Comes back with the answer.", OfType("object"),
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         CheckIsObject(value, path);
         r.echo["metadata"] = value;
       });
   add("user", "Comes back with the answer.", OfType("string"),
-      [](const OrderedJson& value, const std::string& path, R& r) {
+      [](const OrderedJson& value, const std::string& path, ResponsesRequest& r) {
         r.echo["user"] = ReadString(value, path);
       });
   for (const char* name : {"previous_response_id", "conversation", "prompt"}) {

@@ -166,6 +166,7 @@ TEST(MessagesParse, OtherFields) {
   EXPECT_EQ(request.sampling.said().temperature, 0.5f);
   EXPECT_EQ(request.sampling.said().top_k, 3);
   EXPECT_EQ(request.template_arguments.dump(), R"({"enable_thinking":true})");
+  EXPECT_EQ(request.asked.max_thinking_tokens, 1024);
   EXPECT_EQ(request.reasoning, ReasoningFormat::kReasoningContent);
   EXPECT_TRUE(request.ignored.names().empty());
   const auto thinks = [](const char* type) {

@@ -91,8 +91,11 @@ TEST(ResponsesParse, ToolsAndTheirChoice) {
             (std::vector<std::string>{"tools[].web_search", "tools[].local_shell"}));
   EXPECT_EQ(tools(R"("none")").chat.tools.choice, ToolChoice::kNone);
   EXPECT_EQ(tools(R"("required")").chat.tools.choice, ToolChoice::kRequired);
-  EXPECT_EQ(tools(R"({"type":"allowed_tools","mode":"required","tools":[]})").chat.tools.choice,
-            ToolChoice::kRequired);
+  const ToolUse allowed = tools(R"({"type":"allowed_tools","mode":"required","tools":[
+      {"type":"function","name":"add"},{"type":"web_search"}]})")
+                              .chat.tools;
+  EXPECT_EQ(allowed.choice, ToolChoice::kRequired);
+  EXPECT_EQ(allowed.allowed, std::vector<std::string>{"add"});
   EXPECT_EQ(tools(R"({"type":"web_search"})").chat.tools.choice, ToolChoice::kAuto);
   const ToolUse named = tools(R"({"type":"function","name":"add"})").chat.tools;
   EXPECT_TRUE(named.choice == ToolChoice::kNamed && named.named == "add");
@@ -144,8 +147,8 @@ TEST(ResponsesParse, OtherFields) {
   EXPECT_EQ(chat.sampling.said().temperature, 0.5f);
   EXPECT_EQ(chat.asked.grammar.text, R"({"type":"object","properties":{"b":{},"a":{}}})");
   EXPECT_TRUE(chat.asked.grammar.strict);
-  EXPECT_EQ(chat.template_arguments.dump(),
-            R"({"reasoning_effort":"none","enable_thinking":false})");
+  EXPECT_EQ(chat.reasoning_effort, "none");
+  EXPECT_TRUE(chat.template_arguments.empty());
   EXPECT_TRUE(chat.ignored.names().empty());
   const OrderedJson& echo = request.echo;
   EXPECT_EQ(echo["metadata"].dump(), R"({"a":"b"})");

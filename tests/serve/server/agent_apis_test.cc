@@ -90,6 +90,64 @@ TEST_F(AgentApisTest, StreamsAreWhatTheWholeAnswerIs) {
   EXPECT_GT(response["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
 }
 
+TEST_F(AgentApisTest, CallsComeAsTheApisHaveThem) {
+  ScriptedOptions engine;
+  engine.answer =
+      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1, \"a\": 2}}\n</tool_call>";
+  engine.endless = false;
+  Start(engine);
+  const Json digit = {{"type", "integer"}, {"minimum", 0}, {"maximum", 9}};
+  const std::string schema = R"({"type":"object","properties":{"b":)" + digit.dump() + R"(,"a":)" +
+                             digit.dump() + R"(},"required":["b","a"]})";
+  const auto body = [&](const std::string& fields, const char* key) {
+    return "{" + fields + R"(,"tools":[{"type":)" +
+           (key == std::string("parameters") ? R"("function")" : R"("custom")") +
+           R"(,"name":"add","description":"Adds.",")" + key + "\":" + schema + "}]}";
+  };
+  const auto post = [&](const char* path, const std::string& text) {
+    Client client(server_->port());
+    client.Send(PostText(path, text));
+    return client.ReadAnswer();
+  };
+  const std::string messages =
+      R"("messages":[{"role":"user","content":"2 + 1?"}],"max_tokens":500)";
+  const std::string streamed = R"(,"stream":true)";
+  const Answer message = post("/v1/messages", body(messages, "input_schema"));
+  ASSERT_EQ(message.status, 200) << message.body;
+  const Json block = message.json()["content"][0];
+  EXPECT_EQ(block["type"], "tool_use") << message.body;
+  EXPECT_EQ(block["name"], "add");
+  EXPECT_EQ(block["input"], (Json{{"a", 2}, {"b", 1}}));
+  EXPECT_EQ(message.json()["stop_reason"], "tool_use");
+  std::string pieces;
+  for (const Json& event :
+       NamedEvents(post("/v1/messages", body(messages + streamed, "input_schema")).body)) {
+    if (event["type"] == "content_block_delta")
+      pieces += event["delta"]["partial_json"].get<std::string>();
+  }
+  EXPECT_EQ(Json::parse(pieces), block["input"]);
+
+  const Answer response = post("/v1/responses", body(R"("input":"2 + 1?")", "parameters"));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json item = response.json()["output"][0];
+  EXPECT_EQ(item["type"], "function_call") << response.body;
+  EXPECT_EQ(Json::parse(item["arguments"].get<std::string>()), block["input"]);
+  const Json last =
+      NamedEvents(post("/v1/responses", body(R"("input":"2 + 1?")" + streamed, "parameters")).body)
+          .back();
+  EXPECT_EQ(last["type"], "response.completed");
+  EXPECT_EQ(last["response"]["output"][0]["arguments"], item["arguments"]);
+
+  // Tools are part of what is counted.
+  const Json with = post("/v1/messages/count_tokens",
+                         body(R"("messages":[{"role":"user","content":"2 + 1?"}])", "input_schema"))
+                        .json();
+  const Json usage = message.json()["usage"];
+  EXPECT_EQ(with["input_tokens"].get<int>(),
+            usage["input_tokens"].get<int>() + usage["cache_read_input_tokens"].get<int>());
+  EXPECT_GT(with["input_tokens"], 100);
+}
+
 // The prompt that is counted is the one that is computed.
 TEST_F(AgentApisTest, CountsAreExact) {
   Start();
