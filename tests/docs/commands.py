@@ -56,6 +56,7 @@ NOT_RUN = {
     "loopspec experiment run": "takes minutes; the tests of the tools run experiments",
     "loopspec synth": "writes gigabytes; the tests of the tools write small ones",
     "loopspec pull": "downloads; tests/hub does from a Hub of its own",
+    "python3 bench/peers/llama_cpp.py": "writes gigabytes and needs packages from PyPI",
     "man": "shows a page",
 }
 
