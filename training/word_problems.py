@@ -3,7 +3,7 @@
   from word_problems import problem;  question, answer = problem(random.Random(7))
 The answer ends in a line '#### N', as GSM8K's do. The models were trained with one to three steps between start and question.
 
-  python3 word_problems.py --count 128 --steps 4     JSONL of problems with that many steps, each with a line for every one"""
+  python3 word_problems.py --count 128 --steps 4     JSONL of problems whose answers have that many lines of work"""
 
 import argparse
 import json
@@ -161,7 +161,7 @@ def main():
     made = 0
     while made < options.count:
         question, answer = problem(rng, options.steps)
-        if answer.count("\n") >= options.steps:  # some steps do not fit the number that is there, and are left out
+        if answer.count("\n") == options.steps:  # a step that does not fit the number at hand is left out
             made += 1
             print(json.dumps({"question": question, "answer": answer}))
 

@@ -25,7 +25,7 @@ struct QuantizeRequest {
   std::filesystem::path source, output;     // folders
   int bits = 8;                             // or 4
   std::vector<std::vector<int32_t>> texts;  // for GPTQ
-  double damping = 0.01;                    // of GPTQ, see gptq.h
+  double damping = 0.1;                     // of GPTQ, see gptq.h
   // Makes a CPU backend, for GPTQ.
   std::function<std::unique_ptr<Backend>(const Model&, const BackendOptions&)> make_backend;
   int threads = 0;  // of the arithmetic; 0 takes every usable core
