@@ -7,6 +7,8 @@ import urllib.request
 
 import pydantic
 
+UNTYPED = {"store"}  # OpenAI's responses have it, the type of its package has not
+
 
 def post(url, body, key=None):
     headers = {"Content-Type": "application/json"}
@@ -33,7 +35,7 @@ def unknown_fields(value, path=""):
     """Fields that the types do not know, in a model and all that is in it."""
     found = []
     if isinstance(value, pydantic.BaseModel):
-        found += [f"{path}.{name}" for name in value.model_extra or {}]
+        found += [f"{path}.{name}" for name in value.model_extra or {} if name not in UNTYPED]
         for name in type(value).model_fields:
             found += unknown_fields(getattr(value, name, None), f"{path}.{name}")
     elif isinstance(value, (list, tuple)):

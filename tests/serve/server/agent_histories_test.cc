@@ -40,7 +40,8 @@ class AgentHistoriesTest : public testing::Test {
     service_ = std::make_unique<serve::Service>(options);
     server_ = std::make_unique<serve::HttpServer>(PatientHttp(), *service_);
     ScriptedOptions engine;
-    engine.answer = "I see.";
+    // Where thinking is enabled the prompt ends within it.
+    engine.answer = "Hm.</think>I see.";
     engine.endless = false;
     engine.context = 200'000;
     engine.max_running = 2;
