@@ -288,7 +288,6 @@ std::vector<RowsCase> Cases() {
     cases.push_back({"nanbeige-tiny-f32", 0, {1}, compute, 1});
     cases.push_back({"nanbeige-tiny-skipnorm-bf16", 0, {1, 2}, compute, 2});
     cases.push_back({"huginn-tiny-f32", 0, {2, 4}, compute, 1});
-    cases.push_back({"huginn-tiny-f32", 0, {1, 3}, compute, 2});
     cases.push_back({"ifm fixed", 0, {1, 3}, compute, 2});
     cases.push_back({"ifm raw-injection", 0, {1, 2}, compute, 1});
     cases.push_back({"ifm orthoinj", 0, {2, 3}, compute, 2});
