@@ -124,7 +124,7 @@ function(loopspec_test_binary name)
     LOOPSPEC_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOOPSPEC_BINARY_DIR="${PROJECT_BINARY_DIR}")
 endfunction()
 
-# loopspec_not_with_asan(TEST ...): left out of .ci/run's stage `asan`, by the label no_asan. Slow under a sanitizer and of no more
+# loopspec_not_with_asan(TEST ...): left out of .ci/run's stages `asan` and `tsan`, by the label no_asan. Slow under a sanitizer and of no more
 # use there than the tests that stay (the same code, more of the same texts), or without anything that is compiled here. To be
 # called where the tests are made; a test that this build does not have is passed over.
 function(loopspec_not_with_asan)

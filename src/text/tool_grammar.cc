@@ -12,7 +12,7 @@ namespace loopspec {
 namespace {
 
 // White space that JSON allows; a model needs little of it, and may not go on with it forever.
-constexpr const char* kSpaceRule = "space ::= [ \\t\\r\\n]{0,8}\n";
+constexpr const char* kSpaceRule = "space ::= [ \\n]{0,2}\n";
 
 std::string Quoted(std::string_view text) {
   std::string out = "\"";

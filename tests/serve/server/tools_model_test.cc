@@ -77,7 +77,7 @@ class ToolsModelTest : public testing::TestWithParam<Form> {
   Json Choice(Json fields) {
     fields["messages"] = {{{"role", "user"}, {"content", "Tell me of a cat."}}};
     fields["tools"] = kTools;
-    fields["max_tokens"] = 400;
+    fields["max_tokens"] = 160;
     Json choices[2];
     for (const bool drafts : {true, false}) {
       fields["decode"] = drafts ? "loopspec" : "ar";
@@ -99,12 +99,15 @@ class ToolsModelTest : public testing::TestWithParam<Form> {
 TEST_P(ToolsModelTest, CallsAreValidAndTheSameWithDrafts) {
   const Json named = {{"type", "function"}, {"function", {{"name", "look"}}}};
   for (const Json& choice : {Json("required"), named}) {
-    for (const int seed : {-1, 1, 2}) {
+    for (const int seed : {-1, 2}) {
       Json fields = {{"tool_choice", choice}, {"parallel_tool_calls", false}};
       fields["temperature"] = seed < 0 ? 0.0 : 1.0;
       if (seed >= 0) fields["seed"] = seed;
       if (seed >= 0) fields["sampler"] = "coupled";
-      if (seed == 2) fields["chat_template_kwargs"] = {{"think", true}};
+      if (seed == 2) {
+        fields["chat_template_kwargs"] = {{"think", true}};
+        fields["max_thinking_tokens"] = 9;
+      }
       const Json got = Choice(fields);
       if (got["finish_reason"] == "length") continue;  // white space without end, or thoughts
       ASSERT_EQ(got["finish_reason"], "tool_calls") << got;
