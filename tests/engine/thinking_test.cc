@@ -111,7 +111,9 @@ TEST_F(ThinkingTest, GoesWithAGrammar) {
     const std::string text = result.text();
     const size_t end = text.find(kEnd);
     ASSERT_NE(end, std::string::npos) << text;
-    const std::string answer = text.substr(end + std::string(kEnd).size());
+    const size_t begin = text.find_first_not_of(" \n", end + std::string(kEnd).size());
+    ASSERT_NE(begin, std::string::npos) << text;
+    const std::string answer = text.substr(begin);
     EXPECT_TRUE(answer.starts_with("yes, ") || answer.starts_with("no, ")) << text;
     EXPECT_EQ(result.statistics().finish_reason, FinishReason::kStop);
     EXPECT_EQ(Ids(request_), Plain()) << limit;

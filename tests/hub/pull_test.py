@@ -617,7 +617,7 @@ class Offers(HubCase):
     def test_asks_at_a_terminal(self):
         code, seen = self.at_terminal(b"n\n", *self.COMMAND)
         self.assertEqual(code, 2, seen)
-        self.assertIn("org/model is not here. Download 27.8 MB from the Hugging Face Hub? [y/N]", seen)
+        self.assertIn("org/model is not here. Download 27.7 MB from the Hugging Face Hub? [y/N]", seen)
         self.assertEqual(self.hub.sent(".safetensors"), 0)
         code, seen = self.at_terminal(b"y\n", *self.COMMAND)
         self.assertEqual(code, 0, seen)

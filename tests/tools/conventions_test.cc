@@ -257,7 +257,7 @@ TEST(Conventions, CompletionsKnowEveryOption) {
         .second;
   };
   EXPECT_EQ(complete("loopspec gen"), "generate\n");
-  EXPECT_EQ(complete("loopspec generate --max-t"), "--max-tokens\n");
+  EXPECT_EQ(complete("loopspec generate --max-to"), "--max-tokens\n");
   EXPECT_EQ(complete("loopspec generate --decode \"\""), "loopspec ar lookup\n");
   EXPECT_EQ(complete("loopspec serve --p"), "--pull --prefix-cache --port\n");
   EXPECT_EQ(complete("loopspec experiment re"), "report\n");
