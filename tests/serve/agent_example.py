@@ -28,7 +28,7 @@ def main():
     assert calls and all(int(a) + int(b) == int(total) and max(int(a), int(b)) <= 999 for a, b, total in calls), result.stdout
     turns = re.findall(r"turn \d+: (\d+) tokens in, (\d+) of them found computed", result.stdout)
     assert len(turns) >= 2 and int(turns[1][1]) > 0, result.stdout
-    assert result.stdout.splitlines()[-1].strip(), result.stdout
+    assert result.stdout.rsplit("found computed", 1)[1].strip(), result.stdout
     print(result.stdout)
 
 
