@@ -99,7 +99,11 @@ class Judge:
             headers, content, calls, finish = read(self.server, body)
             other = whole(self.server, {**body, "decode": "ar"})
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{self.form} {number}: {error.code} {error.read().decode()}\n{json.dumps(body)}") from error
+            said = error.read().decode()
+            if error.code == 400 and "allows no text at all" in said:  # the generator makes schemas that nothing fulfils
+                self.counts["impossible"] += 1
+                return 0
+            raise AssertionError(f"{self.form} {number}: {error.code} {said}\n{json.dumps(body)}") from error
         where = f"{self.form} {number} {mode}: {content!r} {calls} {finish}\n{json.dumps(body)}"
         assert (content, calls, finish) == other[1:], f"{where}\nautoregressive: {other[1:]}"
         thinks = "chat_template_kwargs" in body
