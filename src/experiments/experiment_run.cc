@@ -114,14 +114,9 @@ Request RequestOf(const ExperimentDecode& decode, const ExperimentSampling& samp
 // Runs the texts of one experiment: every task under every sampling.
 class TextRuns {
  public:
-  TextRuns(const Experiment& experiment, const ExperimentSubject& subject,
-           std::vector<PreparedTask>& tasks, const std::vector<ExperimentDecode>& specs,
-           int repeats)
-      : experiment_(experiment),
-        subject_(subject),
-        tasks_(tasks),
-        specs_(specs),
-        repeats_(repeats) {}
+  TextRuns(const Experiment& experiment, std::vector<PreparedTask>& tasks,
+           const std::vector<ExperimentDecode>& specs, int repeats)
+      : experiment_(experiment), tasks_(tasks), specs_(specs), repeats_(repeats) {}
 
   std::vector<Measurement> Measurements(Engine& engine) {
     std::vector<Measurement> all;
@@ -159,7 +154,6 @@ class TextRuns {
   }
 
   const Experiment& experiment_;
-  const ExperimentSubject& subject_;
   std::vector<PreparedTask>& tasks_;
   const std::vector<ExperimentDecode>& specs_;
   const int repeats_;
@@ -452,7 +446,7 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
   for (const ExperimentDecode& spec : specs) sets.push_back(spec.depths);
   std::optional<Engine> engine =
       MakeLaboratoryEngine(subject.loaded, backend, LoadStepCost(*backend), std::move(sets));
-  TextRuns runs(experiment, subject, tasks, specs, options.repeats);
+  TextRuns runs(experiment, tasks, specs, options.repeats);
   const std::vector<Measurement> measurements = runs.Measurements(*engine);
   int64_t total = 0, before = 0;
   for (const Measurement& m : measurements)
