@@ -109,7 +109,7 @@ TEST_F(ToolsTest, StreamsSayWhatTheWholeAnswerSays) {
     }
   }
   EXPECT_EQ(finish, "tool_calls");
-  EXPECT_EQ(content, whole["content"]);
+  EXPECT_EQ(content, whole["content"].get<std::string>());
   ASSERT_EQ(calls.size(), 2u);
   for (size_t i = 0; i < calls.size(); ++i)
     EXPECT_EQ(calls[i]["function"], whole["tool_calls"][i]["function"]);
