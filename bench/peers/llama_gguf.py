@@ -37,9 +37,13 @@ def write_llama(path, config, kind):
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 
+    made = {}  # by shape: matrices of one shape have the same numbers, which changes no time and is written quicker
+
     def matrix(name, rows, columns):
-        values = random.standard_normal((rows, columns), dtype=numpy.float32) * 0.02
-        writer.add_tensor(name, gguf.quants.quantize(values, TYPES[kind]), raw_dtype=TYPES[kind])
+        if (rows, columns) not in made:
+            values = random.standard_normal((rows, columns), dtype=numpy.float32) * 0.02
+            made[rows, columns] = gguf.quants.quantize(values, TYPES[kind])
+        writer.add_tensor(name, made[rows, columns], raw_dtype=TYPES[kind])
 
     def ones(name):
         writer.add_tensor(name, numpy.ones(hidden, dtype=numpy.float32))
