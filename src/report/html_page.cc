@@ -60,6 +60,7 @@ svg .dot { stroke: var(--card); stroke-width: 1; }
   main { padding-inline: .7rem; } figure { flex-basis: 100%; padding: .4rem; }
   svg text { font-size: 16px; } svg .title { font-size: 18px; }
   th, td { padding-inline: .35rem; }
+  td:not(.n):not(:first-child) { white-space: normal; }
 }
 @media print { figure, .scroll { break-inside: avoid; } }
 )";
