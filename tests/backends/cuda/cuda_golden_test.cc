@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "cuda_driver.h"
+#include "tests/support/ifm_reference.h"
+#include "tests/support/models.h"
 
 namespace loopspec {
 namespace {
@@ -20,7 +22,27 @@ struct Golden {
   int tokens = 0, vocab = 0;
   float largest = 0;
 
+  // A recipe of IFM's without a golden file: its formulas in double precision.
+  static bool LoadRecipe(const std::string& name, Golden& golden) {
+    golden.model = LoadTestModel(name);
+    golden.ids = RandomTokens(golden.model.spec, 20, 7);
+    golden.tokens = static_cast<int>(golden.ids.size());
+    golden.vocab = golden.model.spec.vocab;
+    const Json config = IfmConfig(name.substr(4));
+    for (const auto& depth : IfmReference(config["model"], golden.model.checkpoint.tensors())
+                                 .Logits(golden.ids, golden.model.spec.recurrence)) {
+      for (const auto& row : depth) {
+        for (const double value : row) {
+          golden.values.push_back(static_cast<float>(value));
+          golden.largest = std::max(golden.largest, std::fabs(golden.values.back()));
+        }
+      }
+    }
+    return true;
+  }
+
   static bool Load(const std::string& name, Golden& golden) {
+    if (name.starts_with("ifm ")) return LoadRecipe(name, golden);
     const auto folder = GoldenFolder(name);
     if (folder.empty()) return false;
     golden.model = Model::Load(folder);
@@ -115,10 +137,14 @@ TEST_P(CudaGolden, StepsGiveTheLogitsOfEveryDepth) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaGolden,
-                         testing::Values("huginn-tiny-f32", "nanbeige-tiny-f32",
-                                         "nanbeige-tiny-skipnorm-bf16", "ouro-tiny-f32",
-                                         "ouro-tiny-gqa-bf16-sharded", "raven-llama-tiny-f32",
-                                         "raven-olmo-tiny-bf16"));
+                         testing::Values("huginn-tiny-f32", "ifm-p1-huginn-tiny",
+                                         "ifm-p1-ouro-tiny", "ifm-p2-huginn-tiny",
+                                         "ifm-p2-linear-tiny", "ifm raw-injection", "ifm middle",
+                                         "ifm middle-injection", "ifm loop-from-1",
+                                         "ifm zero-state", "ifm parcae", "ifm orthoinj",
+                                         "nanbeige-tiny-f32", "nanbeige-tiny-skipnorm-bf16",
+                                         "ouro-tiny-f32", "ouro-tiny-gqa-bf16-sharded",
+                                         "raven-llama-tiny-f32", "raven-olmo-tiny-bf16"));
 
 }  // namespace
 }  // namespace loopspec

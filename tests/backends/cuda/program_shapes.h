@@ -27,6 +27,8 @@ inline DeviceModel ShapesOf(const ModelSpec& spec) {
   model.head = Matrix(TileLayout::Plain(spec.vocab).rows(), spec.hidden);
   if (spec.adapter())
     model.adapter = Matrix(TileLayout::Plain(spec.hidden).rows(), 2 * spec.hidden);
+  if (spec.injects_update())
+    model.update = Matrix(TileLayout::Plain(spec.hidden).rows(), spec.hidden);
   return model;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "backends/cuda/device/start_state.h"
 #include "backends/cuda/host/tensor_maps.h"
 #include "backends/cuda/program/op.h"
 #include "backends/cuda/program/plan.h"
@@ -39,15 +40,17 @@ struct ShapeParams {
   int32_t group;                                           // query heads of a KV head
   float one_over_hidden;
   int32_t q_size, kv_size, ff, vocab;
-  int32_t core_layers, prelude_layers, planes;
+  int32_t core_layers, planes;
+  int32_t prelude;     // whether P is a phase of its own
   int32_t split;       // positions per attention partial, at fixed absolute places
   int32_t row_stride;  // stride of buffers with a row dimension
   int32_t ld_hidden, ld_attention, ld_ff, ld_adapter;
   float eps, attention_scale;  // the latter times log2(e)
   float embed_scale;
-  double state_scale;
-  uint64_t state_seed;
+  StateParams start;
   int32_t adapter;
+  int32_t orthogonal;  // kInject: the state loses its part along u
+  float injection_eps;
   int32_t key_words;  // KeyWords: of a position's key in a page
 };
 
@@ -58,6 +61,7 @@ struct BufferParams {
   // By cell.
   float* state;       // [cell][hidden]
   bf16* prelude_out;  // e: [cell][hidden]
+  float* update;      // u, which B adds in every recurrence: [cell][hidden]
   bf16* cell_kv;      // [cell][plane][kv_head][2][head_stride]
   bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][key_words]; int8 keys: kv_int8.cuh
 

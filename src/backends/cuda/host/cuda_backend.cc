@@ -40,11 +40,8 @@ int HeadStride(const ModelSpec& spec) {
 // Parts of a model that there is no code for here; it must not run without them.
 void CheckParts(const ModelSpec& spec) {
   const char* missing = nullptr;
-  if (spec.injects_update()) missing = "an injection by channel";
-  if (spec.start == StateStart::kHashed) missing = "a hashed initial state";
-  if (spec.prelude_norm) missing = "a norm at the end of P";
-  if (spec.adapter() && spec.start == StateStart::kPrelude)
-    missing = "an adapter of P's own output";
+  if (spec.prelude_norm && spec.prelude_layers == 0 && !spec.injects_update())
+    missing = "a norm on the embedding";
   if (spec.experts > 0) missing = "a mixture of experts";
   if (spec.two_states()) missing = "two states";
   if (missing != nullptr)
@@ -99,7 +96,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.ff = spec.ff;
   p.shapes.vocab = spec.vocab;
   p.shapes.core_layers = spec.core_layers;
-  p.shapes.prelude_layers = spec.prelude_layers;
+  p.shapes.prelude = spec.prelude_layers > 0 || spec.injects_update() ? 1 : 0;
   p.shapes.planes = planes_.count();
   p.shapes.split = split_;
   p.shapes.row_stride = options_.cells;
@@ -110,8 +107,9 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.eps = static_cast<float>(spec.norm_eps);
   p.shapes.attention_scale = static_cast<float>(kLog2e * spec.AttentionScale());
   p.shapes.embed_scale = static_cast<float>(spec.embed_scale);
-  p.shapes.state_scale = spec.state_std * spec.embed_scale;
-  p.shapes.state_seed = options_.state_seed;
+  p.shapes.start = StartOf(spec, options_.state_seed);
+  p.shapes.orthogonal = spec.injection == Injection::kOrthogonal ? 1 : 0;
+  p.shapes.injection_eps = static_cast<float>(spec.injection_eps);
   p.shapes.adapter = spec.adapter() ? 1 : 0;
   p.shapes.key_words = KeyWords(p.shapes.head_stride, options_.kv_type == KvType::kInt8);
   p.buffers.embedding = model_.embedding;
@@ -217,9 +215,12 @@ void CudaBackend::AllocateCells() {
   state_ = DeviceArray<float>(cells * hidden, "the states of live tokens", true);
   prelude_out_ = DeviceArray<bf16>(model_.spec.adapter() ? cells * hidden : 0,
                                    "the states of live tokens", true);
+  update_ = DeviceArray<float>(model_.spec.injects_update() ? cells * hidden : 0,
+                               "the states of live tokens", true);
   cell_kv_ = DeviceArray<bf16>(cells * kv, "the keys and values of live tokens", true);
   p.buffers.state = state_.data();
   p.buffers.prelude_out = prelude_out_.data();
+  p.buffers.update = update_.data();
   p.buffers.cell_kv = cell_kv_.data();
 }
 

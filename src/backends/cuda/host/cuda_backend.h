@@ -122,8 +122,8 @@ class CudaBackend final : public Backend {
   DeviceArray<MatrixSource> sources_;
   DeviceArray<TensorMap> maps_, wide_maps_;
   DeviceArray<double> frequencies_;
-  DeviceArray<float> state_, coda_x_, local_stream_, qk_raw_, partials_, attention_o_, logits_,
-      work_, distributions_;
+  DeviceArray<float> state_, update_, coda_x_, local_stream_, qk_raw_, partials_, attention_o_,
+      logits_, work_, distributions_;
   DeviceArray<float2> rope_, attention_ml_;
   DeviceArray<bf16> prelude_out_, cell_kv_, page_kv_, act_hidden_, act_attention_, act_ff_,
       act_adapter_, q_;

@@ -79,6 +79,14 @@ void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
         static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
     if (spec.adapter_bias) model.adapter_bias = arena.Vector(spec.hidden);
   }
+  if (spec.injects_update()) {
+    model.update = arena.Matrix(TileLayout::Plain(spec.hidden), spec.hidden);
+    model.prelude_bytes +=
+        static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.update.ld) * sizeof(bf16);
+    model.step = arena.Vector(spec.hidden);
+    model.decay = arena.Vector(spec.hidden);
+  }
+  if (spec.prelude_norm) model.prelude_norm = arena.Vector(spec.hidden);
   if (spec.loop_norm) model.loop_norm = arena.Vector(spec.hidden);
   if (spec.final_norm) model.final_norm = arena.Vector(spec.hidden);
   model.head =
@@ -241,6 +249,10 @@ DeviceModel DeviceModel::Load(const Model& model) {
   layers(weights.coda, device.coda);
   if (spec.adapter()) up.Matrix(weights.adapter.parts, plain, device.adapter);
   up.Vector(weights.adapter.bias, device.adapter_bias);
+  if (spec.injects_update()) up.Matrix(weights.update.parts, plain, device.update);
+  up.Vector(weights.step, device.step);
+  up.Vector(weights.decay, device.decay);
+  up.Vector(weights.prelude_norm, device.prelude_norm);
   up.Vector(weights.loop_norm, device.loop_norm);
   up.Vector(weights.final_norm, device.final_norm);
   if (!spec.tied_head) up.Matrix(weights.head.parts, words, device.head);
@@ -266,7 +278,8 @@ DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
         seed, scale);
     if (m.cols < m.ld) ClearPadding<<<static_cast<unsigned>(m.rows), 64, 0, stream.get()>>>(m);
   };
-  for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter}) fill(m);
+  for (const DeviceMatrix& m : {device.embedding, device.head, device.adapter, device.update})
+    fill(m);
   for (const auto* stack : {&device.prelude, &device.core, &device.coda}) {
     for (const DeviceLayer& layer : *stack) {
       for (const DeviceMatrix& m : {layer.qkv, layer.attn_out, layer.gate_up, layer.down}) fill(m);

@@ -84,8 +84,9 @@ struct DeviceLayer {
 
 struct DeviceModel {
   ModelSpec spec;
-  DeviceMatrix embedding, head, adapter;
-  const float *adapter_bias = nullptr, *loop_norm = nullptr, *final_norm = nullptr;
+  DeviceMatrix embedding, head, adapter, update;
+  const float *adapter_bias = nullptr, *step = nullptr, *decay = nullptr;
+  const float *prelude_norm = nullptr, *loop_norm = nullptr, *final_norm = nullptr;
   std::vector<DeviceLayer> prelude, core, coda;
   size_t core_bytes = 0, prelude_bytes = 0, coda_bytes = 0;  // read by one pass of B, P, C
 

@@ -35,8 +35,7 @@ Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
       listed_(memory),
       planes_(model.spec, static_cast<int>(options.readout_depths.size())),
       readout_depths_(options.readout_depths),
-      state_scale_(model.spec.state_std * model.spec.embed_scale),
-      state_seed_(options.state_seed),
+      start_(StartOf(model.spec, options.state_seed)),
       hopper_(UsesHopperKernels(device) && !settings.portable),
       rows_(settings.rows != 0 ? settings.rows
             : hopper_          ? kHopperRows
@@ -99,6 +98,7 @@ void Prefiller::Allocate() {
   make(hidden_, n(b.ld_hidden));
   make(coda_hidden_, n(b.ld_hidden));
   if (spec.coda_layers > 0) make(coda_x_, n(spec.hidden));
+  if (spec.injects_update()) make(update_, n(spec.hidden));
   if (spec.adapter()) {
     make(e_, n(spec.hidden));
     make(adapter_in_, n(b.ld_adapter));
@@ -183,8 +183,10 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
   ClearTails(lists_.tails, chunk.tails, memory_, stream_.get());
   Prelude();
   const Next first{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
-  const Next again =
-      spec.adapter() ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()} : first;
+  const Next again = spec.adapter()
+                         ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()}
+                     : spec.injects_update() ? Next{}
+                                             : first;
   const int depth = job.prompt.recurrences;
   for (int r = 1; r <= depth; ++r) {
     if (spec.adapter()) {
@@ -196,6 +198,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
       step.x = x_.data();
       Rows(step, first);
     }
+    if (spec.injects_update()) Inject(first);
     const bool last = r == depth;
     Layers(model_.core, planes_.Core(0, r), x_.data(), hidden_.data(), model_.loop_norm,
            last ? Next{} : again, last && spec.coda_layers == 0 && sink == nullptr);
@@ -211,21 +214,50 @@ void Prefiller::Prelude() {
   const Next core = spec.adapter()
                         ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()}
                         : Next{model_.core[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden};
+  // What P's output goes into: B's first product, the product that u is made of, or none yet.
+  const Next after = spec.adapter()          ? Next{}
+                     : spec.injects_update() ? Next{nullptr, hidden_.data(), buffers_.ld_hidden}
+                                             : core;
   RowStep embed;
   embed.source = RowStep::Source::kEmbedding;
   embed.x = x_.data();
   if (!model_.prelude.empty()) {
     Rows(embed, {model_.prelude[0].attn_norm_in, hidden_.data(), buffers_.ld_hidden});
-    Layers(model_.prelude, planes_.Prelude(0), x_.data(), hidden_.data(), nullptr,
-           spec.adapter() ? Next{} : core, false);
+    Layers(model_.prelude, planes_.Prelude(0), x_.data(), hidden_.data(), model_.prelude_norm,
+           after, false);
   } else {
-    Rows(embed, spec.adapter() ? Next{} : core);
+    embed.loop_norm = model_.prelude_norm;
+    Rows(embed, after);
   }
+  if (spec.injects_update()) MakeUpdate();
   if (!spec.adapter()) return;
-  StartState(buffers_, x_.data(), e_.data(), state_seed_, state_scale_, chunk_rows_, stream_.get());
+  StartState(buffers_, x_.data(), e_.data(), start_, chunk_rows_, stream_.get());
   RowStep state;
   state.from = x_.data();
   Rows(state, core);
+}
+
+// u = step (W e), where e lies as a product's input; then the state starts.
+void Prefiller::MakeUpdate() {
+  const int width = buffers_.hidden;
+  products_->Sums(model_.update, hidden_.data(), 0, chunk_rows_, sums_.data(), width, width);
+  RowStep update;
+  update.source = RowStep::Source::kReplace;
+  update.scale = model_.step;
+  update.x = update_.data();
+  Rows(update, {});
+  StartState(buffers_, x_.data(), nullptr, start_, chunk_rows_, stream_.get());
+}
+
+// x = inject(x, u).
+void Prefiller::Inject(const Next& next) {
+  RowStep step;
+  step.from = step.x = x_.data();
+  step.scale = model_.decay;
+  step.update = update_.data();
+  step.orthogonal = model_.spec.injection == Injection::kOrthogonal;
+  step.injection_eps = static_cast<float>(model_.spec.injection_eps);
+  Rows(step, next);
 }
 
 void Prefiller::Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,

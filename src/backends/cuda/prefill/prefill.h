@@ -70,6 +70,8 @@ class Prefiller {
   void Layers(const std::vector<DeviceLayer>& layers, int plane, float* x, bf16* hidden,
               const float* last_norm, const Next& next, bool keys_alone);
   void EndSublayer(const float* norm_out, RowStep& step) const;
+  void MakeUpdate();
+  void Inject(const Next& next);
   void Qkv(const DeviceLayer& layer, const bf16* hidden, int plane);
   void Attention(int plane);
   // With int8 keys: room for as many pages of a plane as bf16.
@@ -87,8 +89,7 @@ class Prefiller {
   PromptMemory listed_;  // memory_ as prompts are encoded for it: with all of the sequences' pages
   PlaneMap planes_;
   std::vector<int> readout_depths_;
-  double state_scale_;
-  uint64_t state_seed_;
+  StateParams start_;
   bool hopper_;
   int rows_;
   Stream stream_;
@@ -97,7 +98,7 @@ class Prefiller {
   std::optional<PromptProducts> products_;
   std::optional<HopperAttention> attention_;
 
-  DeviceArray<float> x_, coda_x_, sums_, logits_;
+  DeviceArray<float> x_, update_, coda_x_, sums_, logits_;
   DeviceArray<float2> rope_;
   DeviceArray<double> frequencies_;
   DeviceArray<bf16> e_, hidden_, coda_hidden_, attention_out_, ff_in_, adapter_in_, q_, plane_kv_;

@@ -28,6 +28,7 @@ PromptProducts::PromptProducts(const DeviceModel& model, const PrefillSettings& 
     }
   }
   add(model.adapter);
+  add(model.update);
   add(model.head);
   if (hopper_) {
     PrepareGemm();

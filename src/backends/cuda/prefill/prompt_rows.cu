@@ -6,7 +6,6 @@
 #include "backends/cuda/prefill/follow.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
 #include "kv/ledger.h"
-#include "model/initial_state.h"
 
 namespace loopspec::cuda {
 namespace {
@@ -53,13 +52,41 @@ struct Row {
                       __fmul_rn(x.z * scale, w.z), __fmul_rn(x.w * scale, w.w));
     });
   }
+  // x * scale by channel, then + update, both of a row. The order of operations is fixed.
+  __device__ __forceinline__ void Inject(int hidden, const RowStep& step, size_t row,
+                                         float (&scratch)[2][kRowWarps]) {
+    ForEach(hidden, [&](float4& x, int i) {
+      const float4 w = *reinterpret_cast<const float4*>(step.scale + i);
+      x = make_float4(__fmul_rn(x.x, w.x), __fmul_rn(x.y, w.y), __fmul_rn(x.z, w.z),
+                      __fmul_rn(x.w, w.w));
+    });
+    if (step.update == nullptr) return;
+    const float* from = step.update + row * hidden;
+    float part = 0.0f;
+    if (step.orthogonal) {
+      float along = 0.0f, squares = 0.0f;
+      ForEach(hidden, [&](float4& a, int i) {
+        const float4 b = *reinterpret_cast<const float4*>(from + i);
+        along = fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, along))));
+        squares = fmaf(b.w, b.w, fmaf(b.z, b.z, fmaf(b.y, b.y, fmaf(b.x, b.x, squares))));
+      });
+      along = RowSum(along, scratch[0]);
+      squares = RowSum(squares, scratch[1]);
+      part = __fdiv_rn(along, __fadd_rn(squares, step.injection_eps));
+    }
+    ForEach(hidden, [&](float4& a, int i) {
+      const float4 b = *reinterpret_cast<const float4*>(from + i);
+      a = make_float4(__fadd_rn(fmaf(-part, b.x, a.x), b.x), __fadd_rn(fmaf(-part, b.y, a.y), b.y),
+                      __fadd_rn(fmaf(-part, b.z, a.z), b.z), __fadd_rn(fmaf(-part, b.w, a.w), b.w));
+    });
+  }
 };
 
 template <int kParts>
 __global__ void __launch_bounds__(kRowThreads)
     RowKernel(const __grid_constant__ RowStep step, const __grid_constant__ PromptBuffers p,
               const __grid_constant__ EmbeddingSource embedding) {
-  __shared__ float scratch[3][kRowWarps];
+  __shared__ float scratch[3][kRowWarps], injection_scratch[2][kRowWarps];
   FollowKernelBefore();
   const int h = p.hidden;
   const auto row = static_cast<size_t>(blockIdx.x);
@@ -97,6 +124,7 @@ __global__ void __launch_bounds__(kRowThreads)
       v = make_float4(v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w);
     });
   }
+  if (step.scale != nullptr) x.Inject(h, step, row, injection_scratch);
   if (step.loop_norm != nullptr) x.Normalise(h, p.eps, step.loop_norm, scratch[1]);
   if (step.x != nullptr) {
     float* to = step.x + row * h;
@@ -117,13 +145,13 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 __global__ void StartStateKernel(const __grid_constant__ PromptBuffers p, float* x, bf16* e,
-                                 uint64_t seed, double scale) {
+                                 const __grid_constant__ StateParams start) {
   FollowKernelBefore();
   const size_t at = static_cast<size_t>(blockIdx.x) * p.hidden;
-  const auto position = static_cast<uint32_t>(p.rows[blockIdx.x].position);
+  const int position = p.rows[blockIdx.x].position;
   for (int i = threadIdx.x; i < p.hidden; i += blockDim.x) {
-    e[at + i] = __float2bfloat16(x[at + i]);
-    x[at + i] = InitialState(seed, position, static_cast<uint32_t>(i), scale);
+    if (e != nullptr) e[at + i] = __float2bfloat16(x[at + i]);
+    if (start.kind != StateStart::kPrelude) x[at + i] = StartValue(start, position, i);
   }
 }
 
@@ -242,9 +270,9 @@ void RunRows(const RowStep& step, const PromptBuffers& buffers, const EmbeddingS
   }
 }
 
-void StartState(const PromptBuffers& buffers, float* x, bf16* e, uint64_t seed, double scale,
-                int rows, cudaStream_t stream) {
-  Follow(StartStateKernel, dim3(Unsigned(rows)), 256, stream, buffers, x, e, seed, scale);
+void StartState(const PromptBuffers& buffers, float* x, bf16* e, const StateParams& start, int rows,
+                cudaStream_t stream) {
+  Follow(StartStateKernel, dim3(Unsigned(rows)), 256, stream, buffers, x, e, start);
 }
 
 void FillRotations(const PromptBuffers& buffers, const double* frequencies, int half, int rows,

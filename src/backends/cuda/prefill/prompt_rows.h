@@ -3,6 +3,7 @@
 // another.
 #pragma once
 
+#include "backends/cuda/device/start_state.h"
 #include "backends/cuda/prefill/prefill_plan.h"
 
 namespace loopspec::cuda {
@@ -17,6 +18,12 @@ struct RowStep {
   const float* sums = nullptr;
   const float* bias = nullptr;
   const float* post_norm = nullptr;
+  // By channel, where given: kReplace: sums * scale, kStream: x * scale.
+  const float* scale = nullptr;
+  // Added after that, [rows][hidden]. `orthogonal`: to what has lost its part along it.
+  const float* update = nullptr;
+  bool orthogonal = false;
+  float injection_eps = 0.0f;
   const float* loop_norm = nullptr;  // on the stream itself
   // What the next product takes, bf16 [rows][ld]: pre_norm(x), x where that is null; nothing where
   // `out` is null. Where `e` is given, [rows][hidden], it follows x in the same row.
@@ -32,9 +39,9 @@ struct EmbeddingSource {
 void RunRows(const RowStep& step, const PromptBuffers& buffers, const EmbeddingSource& embedding,
              int rows, cudaStream_t stream);
 
-// P is done: e = x, and x becomes the initial state.
-void StartState(const PromptBuffers& buffers, float* x, bf16* e, uint64_t seed, double scale,
-                int rows, cudaStream_t stream);
+// P is done: e = x, where there is an e, and x becomes the initial state, where that is another.
+void StartState(const PromptBuffers& buffers, float* x, bf16* e, const StateParams& start, int rows,
+                cudaStream_t stream);
 // Cosines and sines of the rows' positions.
 void FillRotations(const PromptBuffers& buffers, const double* frequencies, int half, int rows,
                    cudaStream_t stream);

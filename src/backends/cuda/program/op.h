@@ -63,6 +63,8 @@ enum class RowSource : int32_t {
   kCopy,     // the cell's state, into C's own copy
   kAdd,      // x + norm(sum of partials)
   kReplace,  // sum of partials + bias
+  kUpdate,   // sum of partials times bias: u, kept by cell; the state gets its initial value
+  kInject,   // the cell's state with u: decay in `bias`
 };
 // What it leaves for the next matrix.
 enum class RowOutput : int32_t { kNone, kNormed, kAdapter };
@@ -92,8 +94,8 @@ struct alignas(16) Op : OpHead {
   Activation input;
   RowSource source;
   RowOutput output;
-  int32_t chunks[2];  // partial sums to add up, [small_batch]
-  const float* bias;
+  int32_t chunks[2];       // partial sums to add up, [small_batch]
+  const float* bias;       // by channel: added to the sum, or what kUpdate and kInject say
   const float* post_norm;  // on the sum of partials
   const float* loop_norm;  // on the stream itself
   const float* pre_norm;   // on what goes into the next matrix; null: the stream as it is

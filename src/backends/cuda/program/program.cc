@@ -20,27 +20,18 @@ class Builder {
       : model_(model), spec_(model.spec), schedulers_{TileScheduler(ctas), TileScheduler(ctas)} {}
 
   Program Build() {
-    const bool raven = spec_.adapter();
+    const bool raven = spec_.adapter(), injects = spec_.injects_update();
     // P: embedding, layers; then the state gets its initial value.
     Begin(kPhasePrelude);
-    if (!model_.prelude.empty()) {
-      Op start = Rows(RowSource::kEmbed);
-      start.flags = OpFlag::kRope;
-      start.output = RowOutput::kNormed;
-      start.pre_norm = model_.prelude[0].attn_norm_in;
-      program_.ops.push_back(start);
-      Op finish = Rows(RowSource::kAdd);
-      finish.flags = OpFlag::kFinishPrelude;
-      Layers(model_.prelude, finish);
-    }
+    Prelude();
     End(kPhasePrelude);
 
     // B: its first matrix takes its input from the last operation of the recurrence before; before
     // the first recurrence, an operation of its own makes it.
     Op core = Rows(RowSource::kState);
     core.flags = OpFlag::kRope;
-    core.output = raven ? RowOutput::kAdapter : RowOutput::kNormed;
-    core.pre_norm = raven ? nullptr : model_.core[0].attn_norm_in;
+    core.output = raven ? RowOutput::kAdapter : injects ? RowOutput::kNone : RowOutput::kNormed;
+    core.pre_norm = raven || injects ? nullptr : model_.core[0].attn_norm_in;
     program_.core_start = static_cast<int>(program_.ops.size());
     program_.ops.push_back(core);
     Begin(kPhaseCore);  // without the operation before the first recurrence
@@ -53,8 +44,17 @@ class Builder {
       add.pre_norm = model_.core[0].attn_norm_in;
       program_.ops.push_back(add);
     }
+    if (injects) {
+      // Of its own, after the operation that ended the recurrence before: C reads the state
+      // without.
+      Op inject = Rows(RowSource::kInject);
+      inject.bias = model_.decay;
+      inject.output = RowOutput::kNormed;
+      inject.pre_norm = model_.core[0].attn_norm_in;
+      program_.ops.push_back(inject);
+    }
     Op again = Rows(RowSource::kAdd);
-    if (!raven) again.flags = ReplicateFor(model_.core[0].qkv) | OpFlag::kSend;
+    if (!raven && !injects) again.flags = ReplicateFor(model_.core[0].qkv) | OpFlag::kSend;
     again.loop_norm = model_.loop_norm;
     again.output = core.output;
     again.pre_norm = core.pre_norm;
@@ -98,6 +98,35 @@ class Builder {
   }
 
  private:
+  // Where B adds the same u in every recurrence, P ends with the product that u is made of.
+  void Prelude() {
+    const bool injects = spec_.injects_update();
+    if (model_.prelude.empty() && !injects) return;
+    Op start = Rows(RowSource::kEmbed);
+    start.flags = OpFlag::kRope;
+    start.output = RowOutput::kNormed;
+    Op finish = Rows(RowSource::kAdd);
+    finish.loop_norm = model_.prelude_norm;
+    if (injects) {
+      finish.output = RowOutput::kNormed;  // as it is
+    } else {
+      finish.flags = OpFlag::kFinishPrelude;
+    }
+    if (model_.prelude.empty()) {
+      start.loop_norm = model_.prelude_norm;
+      program_.ops.push_back(start);
+    } else {
+      start.pre_norm = model_.prelude[0].attn_norm_in;
+      program_.ops.push_back(start);
+      Layers(model_.prelude, finish);
+    }
+    if (!injects) return;
+    Op update = Rows(RowSource::kUpdate);
+    Partial(model_.update, Activation::kHidden, update);
+    update.bias = model_.step;
+    program_.ops.push_back(update);
+  }
+
   void Begin(Phase phase) { program_.ops_begin[phase] = static_cast<int>(program_.ops.size()); }
   void End(Phase phase) {
     program_.ops_end[phase] = static_cast<int>(program_.ops.size());
@@ -144,6 +173,7 @@ class Builder {
   // what they are about to overwrite.
   bool AllowsLowLatency() const {
     const int ctas = schedulers_[0].ctas();
+    if (spec_.injects_update()) return false;  // its operations take part in no exchange
     return spec_.hidden <= kChunkK && spec_.hidden % kBlockK == 0 &&
            spec_.q_size() % kBlockK == 0 && spec_.ff % kBlockK == 0 &&
            (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128) &&

@@ -164,7 +164,8 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
   } else {
     for (const RowPlan& row : plan.rows) {
       if (phase == kPhasePrelude) {
-        if (row.depth == 0 && spec_.prelude_layers > 0) AddRow(plan, row, 0);
+        if (row.depth == 0 && (spec_.prelude_layers > 0 || spec_.injects_update()))
+          AddRow(plan, row, 0);
       } else {
         LOOPSPEC_CHECK(row.depth >= 0 && row.depth + plan.recurrences <= spec_.recurrence);
         AddRow(plan, row, planes.Core(0, row.depth + 1));

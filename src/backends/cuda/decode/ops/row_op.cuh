@@ -8,7 +8,7 @@
 #include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/input_layout.cuh"
 #include "backends/cuda/device/instructions.cuh"
-#include "model/initial_state.h"
+#include "backends/cuda/device/start_state.h"
 
 namespace loopspec::cuda {
 
@@ -99,8 +99,64 @@ __device__ __noinline__ inline void FinishPrelude(const DecodeParams& p, int cel
 #pragma unroll 1
   for (int i = threadIdx.x; i < p.shapes.hidden; i += kThreads) {
     e[i] = __float2bfloat16(__ldcg(state + i));
-    state[i] = InitialState(p.shapes.state_seed, static_cast<uint32_t>(position),
-                            static_cast<uint32_t>(i), p.shapes.state_scale);
+    if (p.shapes.start.kind != StateStart::kPrelude)
+      state[i] = StartValue(p.shapes.start, position, i);
+  }
+}
+
+__device__ __noinline__ inline void StartState(const DecodeParams& p, int position, float* state) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < p.shapes.hidden; i += kThreads)
+    state[i] = StartValue(p.shapes.start, position, i);
+}
+
+// W e is there: u, which B adds in every recurrence, and the state's initial value, where that is
+// not the e that lies there.
+template <typename Row>
+__device__ __forceinline__ void FinishUpdate(const DecodeParams& p, const Op& op,
+                                             const RowInfo& info, Row& sums) {
+  const size_t at = static_cast<size_t>(info.cell) * p.shapes.hidden;
+  sums.ForEach(p.shapes.hidden, [&](float4& v, int i) {
+    const float4 step = *reinterpret_cast<const float4*>(op.bias + i);
+    *reinterpret_cast<float4*>(p.buffers.update + at + i) =
+        make_float4(__fmul_rn(v.x, step.x), __fmul_rn(v.y, step.y), __fmul_rn(v.z, step.z),
+                    __fmul_rn(v.w, step.w));
+  });
+  if (p.shapes.start.kind != StateStart::kPrelude)
+    StartState(p, info.position, p.buffers.state + at);
+}
+
+// The state becomes decay state + u, or, where it is orthogonal, the same after decay state has
+// lost its part along u. In memory and not inlined, so that other row operations keep their
+// registers. A thread reads back what it wrote itself.
+__device__ __noinline__ inline void InjectUpdate(const DecodeParams& p, const float* decay,
+                                                 int cell, float* scratch) {
+  const int h = p.shapes.hidden;
+  float* state = p.buffers.state + static_cast<size_t>(cell) * h;
+  const float* update = p.buffers.update + static_cast<size_t>(cell) * h;
+  float along = 0.0f, squares = 0.0f;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < h; i += 4 * kThreads) {
+    const float4 x = LoadCoherent(state + i), d = *reinterpret_cast<const float4*>(decay + i);
+    const float4 k = make_float4(__fmul_rn(x.x, d.x), __fmul_rn(x.y, d.y), __fmul_rn(x.z, d.z),
+                                 __fmul_rn(x.w, d.w));
+    *reinterpret_cast<float4*>(state + i) = k;
+    const float4 u = LoadCoherent(update + i);
+    along = fmaf(k.w, u.w, fmaf(k.z, u.z, fmaf(k.y, u.y, fmaf(k.x, u.x, along))));
+    squares = fmaf(u.w, u.w, fmaf(u.z, u.z, fmaf(u.y, u.y, fmaf(u.x, u.x, squares))));
+  }
+  float part = 0.0f;
+  if (p.shapes.orthogonal) {
+    along = CtaSum(along, scratch);
+    squares = CtaSum(squares, scratch + kWarps);
+    part = __fdiv_rn(along, __fadd_rn(squares, p.shapes.injection_eps));
+  }
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < h; i += 4 * kThreads) {
+    const float4 k = LoadCoherent(state + i), u = LoadCoherent(update + i);
+    *reinterpret_cast<float4*>(state + i) =
+        make_float4(__fadd_rn(fmaf(-part, u.x, k.x), u.x), __fadd_rn(fmaf(-part, u.y, k.y), u.y),
+                    __fadd_rn(fmaf(-part, u.z, k.z), u.z), __fadd_rn(fmaf(-part, u.w, k.w), u.w));
   }
 }
 
@@ -272,8 +328,9 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
   const RowInfo& info = at.infos[row];
   if constexpr (!kSums) {
     wait();
-    if (op.source == RowSource::kState && info.depth == 0 && p.shapes.prelude_layers == 0)
+    if (op.source == RowSource::kState && info.depth == 0 && !p.shapes.prelude)
       StartWithoutPrelude(p, info, p.buffers.state + static_cast<size_t>(info.cell) * h);
+    if (op.source == RowSource::kInject) InjectUpdate(p, op.bias, info.cell, scratch);
   }
 
   RowRegisters<kHidden, kExact> x, before, post, loop, pre;
@@ -288,7 +345,8 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     const float* stream = at.Stream(p, at.Is(RunFlag::kLocalStream));
     before.ForEach(h, [&](float4& v, int i) { v = LoadCoherent(stream + i); });
   }
-  if (kSums || op.source == RowSource::kAdd || op.source == RowSource::kReplace) {
+  if (kSums || op.source == RowSource::kAdd || op.source == RowSource::kReplace ||
+      op.source == RowSource::kUpdate) {
     const float* sums = p.buffers.partials + static_cast<size_t>(row) * h;
     const int chunks = op.chunks[at.small_batch ? 1 : 0];
     if (kHidden <= kLocalHidden && at.Is(RunFlag::kReceives)) {  // the exchange has no wider rows
@@ -314,6 +372,12 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
         });
       }
     }
+    if constexpr (!kSums) {
+      if (op.source == RowSource::kUpdate) {
+        FinishUpdate(p, op, info, x);
+        return;
+      }
+    }
     if (op.bias != nullptr) {
       x.ForEach(h, [&](float4& v, int i) {
         const float4 b = *reinterpret_cast<const float4*>(op.bias + i);
@@ -337,7 +401,7 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     }
   }
   if (op.loop_norm != nullptr) Normalise(x, p, loop, scratch + kWarps);
-  if (op.source != RowSource::kState) {
+  if (op.source != RowSource::kState && op.source != RowSource::kInject) {
     float* stream = at.Stream(p, at.Is(RunFlag::kReplicated));
     x.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
   }
