@@ -21,7 +21,7 @@ PARTS = {
     "table": "what the results folder has, against what is asked",
 }
 TWINS = ["ouro-1.4b", "ouro-2.6b", "raven-llama", "raven-olmo", "raven-tinyllama"]
-TWIN_DEPTHS = {"ouro": "1,2;1;1,3", "raven": "2,8;4,8;3,7", "nanbeige": "1", "huginn": "4,16;4,8;8"}
+TWIN_DEPTHS = {"ouro": "1,2;1;1,3", "raven": "2,8;4,8;3,7", "nanbeige": "1", "huginn": "4,16;4,8;8", "ifm": "1,2;2;1,3;3"}
 SANITIZED = ["CudaSampling.Greedy*", "*.DoNotDependOnHowRecurrences*/4", "*.DoNotDependOnWhoFetches*/3"]
 
 

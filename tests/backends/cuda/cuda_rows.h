@@ -79,6 +79,28 @@ inline ModelSpec HuginnLike() {
   return spec;
 }
 
+// e injected by channel, a hashed initial state, neighbours rotated.
+inline ModelSpec IfmLike(bool orthogonal) {
+  ModelSpec spec = RavenLike(false);
+  spec.family = "ifm";
+  spec.recurrence = 5;
+  spec.injection = orthogonal ? Injection::kOrthogonal : Injection::kDiagonal;
+  spec.start = StateStart::kHashed;
+  spec.prelude_norm = orthogonal;
+  spec.loop_norm = orthogonal;
+  spec.rope.interleaved = true;
+  return spec;
+}
+// At the widths of Part II's S and M.
+inline ModelSpec IfmLikeOfWidth(int hidden) {
+  ModelSpec spec = IfmLike(false);
+  spec.hidden = hidden;
+  spec.heads = hidden / 64;
+  spec.kv_heads = hidden / 256;
+  spec.ff = hidden / 6 * 17;
+  return spec;
+}
+
 // The widths of the released models, at which every multiprocessor works on every layer: up to
 // eight rows then use the low-latency exchange.
 inline ModelSpec AtWidthOfReleased(ModelSpec spec) {
@@ -98,10 +120,10 @@ inline ModelSpec WithHeadsOf256() {
   return spec;
 }
 
-inline constexpr int kPlainRowModels = 13;
+inline constexpr int kPlainRowModels = 17;
 // Of these, again with int8 keys and values: every size of head, with and without the exchange,
 // padded, and one and several queries to a key.
-inline constexpr int kInt8RowModels[] = {0, 3, 4, 6, 7, 9, 10, 12};
+inline constexpr int kInt8RowModels[] = {0, 3, 4, 6, 7, 9, 10, 12, 14};
 inline constexpr int kRowModels = kPlainRowModels + static_cast<int>(std::size(kInt8RowModels));
 inline bool HasInt8Keys(int which) {
   return which >= kPlainRowModels;
@@ -147,6 +169,18 @@ inline ModelSpec SpecOf(int which) {
     }
     case 12:
       return WithHeadsOf256();
+    case 13:
+      return IfmLike(true);
+    case 14:
+      return IfmLikeOfWidth(1536);  // uses the low-latency exchange
+    case 15:
+      return IfmLikeOfWidth(3072);
+    case 16: {
+      ModelSpec spec = IfmLike(false);
+      spec.prelude_layers = spec.coda_layers = 0;  // P is the embedding and u
+      spec.start = StateStart::kPrelude;
+      return spec;
+    }
     default: {
       ModelSpec spec = HuginnLike();
       spec.hidden = 5280;

@@ -425,11 +425,11 @@ TEST(LowLatencyExchange, ShowsKeysOfTheStepToItsOtherRows) {
         keys += simulation.keys_checked();
         overwritten += simulation.overwritten();
         // If the plan did not say so, nothing would wait. Some models have barriers in the right
-        // places anyway: after the norm of q and k, and before the adapter at each recurrence.
+        // places anyway: after the norm of q and k, and before e is injected at each recurrence.
         c.relation = PhaseRelation::kNone;
         Simulation careless(c);
-        const bool anyway =
-            specs[i].qk_norm || specs[i].qk_bias || (apart == 1 && specs[i].adapter());
+        const bool injects = specs[i].injection != Injection::kNone;
+        const bool anyway = specs[i].qk_norm || specs[i].qk_bias || (apart == 1 && injects);
         EXPECT_EQ(careless.Run(kPhaseCore, 3), anyway) << "model " << i << ", " << apart;
       }
     }

@@ -59,6 +59,14 @@ inline ModelSpec RandomSpec(std::mt19937& random) {
     spec.qk_norm = spec.norms == NormPlacement::kPost;
     spec.qk_bias = spec.norms == NormPlacement::kAfterSum;
   }
+  if (spec.family == "raven" && random() % 3 == 0) {
+    spec.family = "ifm";
+    spec.injection = random() % 2 == 0 ? Injection::kDiagonal : Injection::kOrthogonal;
+    spec.start = StateStart::kHashed;
+    spec.prelude_layers = among({0, 1, 2});
+    spec.norms = NormPlacement::kPre;
+    spec.qk_norm = spec.qk_bias = false;
+  }
   return spec;
 }
 

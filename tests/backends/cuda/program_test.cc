@@ -95,6 +95,34 @@ TEST(Program, ReplicatesNoRowOperationBeforeSumsAreOverwritten) {
   EXPECT_GT(replicated, 100);
 }
 
+// u is made once for a token, at the end of P, and B begins with its injection. No other operation
+// of B or C reads or makes it, so that C reads the state without it.
+TEST(Program, InjectsAnUpdateThatPreludesEndWith) {
+  std::mt19937 random(10);
+  int injecting = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ModelSpec spec = RandomSpec(random);
+    const Program program = BuildProgram(ShapesOf(spec), 132);
+    for (int at = 0; at < static_cast<int>(program.ops.size()); ++at) {
+      const Op& op = program.ops[static_cast<size_t>(at)];
+      const bool rows = op.type == OpType::kRows;
+      ASSERT_EQ(rows && op.source == RowSource::kUpdate,
+                spec.injects_update() && at + 1 == program.ops_end[kPhasePrelude]);
+      ASSERT_EQ(rows && op.source == RowSource::kInject,
+                spec.injects_update() && at == program.ops_begin[kPhaseCore]);
+    }
+    if (!spec.injects_update()) continue;
+    ++injecting;
+    // A barrier over the grid follows the operations around it: the next one reads from memory.
+    for (const int at : {program.core_start, program.ops_begin[kPhaseCore],
+                         program.ops_end[kPhaseCore] - 1, program.ops_end[kPhasePrelude] - 1}) {
+      const OpFlags flags = program.ops[static_cast<size_t>(at)].flags;
+      ASSERT_FALSE(flags.HasAny(OpFlags(OpFlag::kSend) | OpFlag::kReplicate)) << "model " << i;
+    }
+  }
+  EXPECT_GT(injecting, 20);
+}
+
 // What one CTA sends tells the others that it has read what they are about to overwrite: where the
 // exchange is used, every CTA has a share of every matrix that takes a row operation's results.
 // Sums are not split over k.

@@ -45,8 +45,8 @@ class Builder {
       program_.ops.push_back(add);
     }
     if (injects) {
-      // Of its own, after the operation that ended the recurrence before: C reads the state
-      // without.
+      // An operation of its own, which changes the state in memory: C reads the state that the
+      // recurrence before left.
       Op inject = Rows(RowSource::kInject);
       inject.bias = model_.decay;
       inject.output = RowOutput::kNormed;
@@ -170,10 +170,10 @@ class Builder {
   // The low-latency exchange needs inputs without padding (nobody would send it), pairs of elements
   // that stay together, sums that are not split over k (SplitK), and every CTA at work on the
   // matrices that follow row operations: what a CTA sends there tells the others that it has read
-  // what they are about to overwrite.
+  // what they are about to overwrite. The row operations of an injection send nothing: barriers
+  // over the grid follow them.
   bool AllowsLowLatency() const {
     const int ctas = schedulers_[0].ctas();
-    if (spec_.injects_update()) return false;  // its operations take part in no exchange
     return spec_.hidden <= kChunkK && spec_.hidden % kBlockK == 0 &&
            spec_.q_size() % kBlockK == 0 && spec_.ff % kBlockK == 0 &&
            (spec_.head_dim == 32 || spec_.head_dim == 64 || spec_.head_dim == 128) &&
