@@ -9,6 +9,16 @@ namespace {
 // Branches less likely than this neither fill a group nor keep one waiting.
 constexpr double kCounts = 0.2;
 
+// Branches that would pass their parent stay where they are.
+void KeepBehindParents(BranchTree& tree) {
+  for (const int32_t id : tree.active()) {
+    Branch& branch = tree[id];
+    if (branch.parent == kNoBranch) continue;
+    const Branch& parent = tree[branch.parent];
+    if (!parent.advancing && parent.depth <= branch.depth) branch.advancing = false;
+  }
+}
+
 uint32_t Drafted(const Branch& branch) {
   uint32_t drafted = 0;
   for (int i = 0; i < branch.proposal_count; ++i) drafted |= 1u << branch.proposals[i].index;
@@ -122,20 +132,60 @@ void BranchChoice::List(const BranchTree& tree, int32_t sequence, std::vector<Ro
 
 void BranchChoice::Mark(BranchTree& tree, std::span<const char> advance) {
   size_t i = 0;
-  for (const int32_t id : tree.active()) {
-    Branch& branch = tree[id];
-    branch.advancing = advance[i++] != 0;
-    if (branch.parent == kNoBranch) continue;
-    const Branch& parent = tree[branch.parent];
-    if (!parent.advancing && parent.depth <= branch.depth) branch.advancing = false;
-  }
+  for (const int32_t id : tree.active()) tree[id].advancing = advance[i++] != 0;
+  KeepBehindParents(tree);
+  root_waits_ = 0;
 }
 
-void BranchChoice::ChooseAlone(BranchTree& tree) {
+void BranchChoice::ChooseAlone(BranchTree& tree, bool drafting) {
   rows_.clear();
   List(tree, 0, rows_);
   chooser_.Choose(rows_, budget_, cost_, advance_);
   Mark(tree, advance_);
+  if (!drafting || every_branch_ || group_ > 1) return;
+  root_waits_ = DelayOfLastReadout(tree);
+  if (root_waits_ == 0) return;
+  tree[tree.root()].advancing = false;
+  KeepBehindParents(tree);
+}
+
+void BranchChoice::EndWait(BranchTree& tree) {
+  for (const int32_t id : tree.active()) {
+    if (tree[id].advancing) return;
+  }
+  tree[tree.root()].advancing = true;
+  root_waits_ = 0;
+}
+
+// Where d does not divide R, the root would be read out in a step of its own, by a pass over C for
+// one row. It may wait instead until it comes to R together with the next draft, so that one pass
+// serves both. That saves a pass if the draft is still wanted after the verdict, and costs the
+// recurrences of the delay if the verdict is none of the root's drafts. Recurrences until the root
+// must go on for that; 0: it does not wait.
+int BranchChoice::DelayOfLastReadout(const BranchTree& tree) const {
+  const Branch& root = tree[tree.root()];
+  if (!root.advancing) return 0;
+  int rows = 0, to_draft = recurrence_;
+  double wanted = 0;  // the reach of the branch that is drafted from next
+  for (const int32_t id : tree.active()) {
+    const Branch& branch = tree[id];
+    if (!branch.advancing) continue;
+    ++rows;
+    const int passed = Passed(branch);
+    if (passed == static_cast<int>(depths_.size())) continue;
+    const int left = depths_[static_cast<size_t>(passed)] - branch.depth;
+    if (left > to_draft) continue;
+    wanted = left < to_draft ? branch.reach : std::max(wanted, branch.reach);
+    to_draft = left;
+  }
+  const int delay = to_draft - (recurrence_ - root.depth);
+  if (wanted == 0 || delay <= 0) return 0;
+  double drafted = 0;  // that the verdict is a draft, or a guess, which has a branch
+  for (const int32_t id : tree.active()) {
+    if (tree[id].parent == tree.root()) drafted += tree[id].reach;
+  }
+  const double lost = std::max(0.0, 1.0 - drafted) * delay * cost_.Recurrence(rows);
+  return wanted * cost_.readout > lost ? delay : 0;
 }
 
 }  // namespace loopspec

@@ -35,17 +35,24 @@ class BranchChoice {
   // Appends a row for every live branch in the tree's order, those that wait for their group held.
   void List(const BranchTree& tree, int32_t sequence, std::vector<RowState>& rows);
   // Marks the chosen branches as advancing; one that would pass its parent stays.
-  static void Mark(BranchTree& tree, std::span<const char> advance);
-  // The choice for a request that has the step to itself.
-  void ChooseAlone(BranchTree& tree);
+  void Mark(BranchTree& tree, std::span<const char> advance);
+  // The choice for a request that has the step to itself. `drafting`: branches are read out at
+  // proposal depths.
+  void ChooseAlone(BranchTree& tree, bool drafting = true);
+
+  // After a branch was given up: where nothing else advances any more, the root goes on.
+  void EndWait(BranchTree& tree);
 
   int group() const { return group_; }
+  // Recurrences after which the root goes on, which waits for a draft's readout; 0: it does not.
+  int root_waits() const { return root_waits_; }
 
  private:
   int Passed(const Branch& branch) const;         // proposal depths behind it
   int64_t Context(const BranchTree& tree) const;  // committed positions
   void ChooseGroup(const BranchTree& tree);
   bool GroupIsReady(const BranchTree& tree) const;
+  int DelayOfLastReadout(const BranchTree& tree) const;
 
   const std::vector<int> depths_;
   const int recurrence_;
@@ -58,6 +65,7 @@ class BranchChoice {
   GuessRates guesses_;
   RowChooser chooser_;
   int group_ = 1;
+  int root_waits_ = 0;
   std::vector<RowState> rows_;
   std::vector<char> advance_;
 };

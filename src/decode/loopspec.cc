@@ -51,7 +51,7 @@ void LoopSpec::Absorb(std::span<const Decision> decisions) {
   SpawnChildren();
   StartGuesses();
   choice_.UpdateReach(tree_);
-  choice_.ChooseAlone(tree_);
+  choice_.ChooseAlone(tree_, drafting_);
 }
 
 // ---- r_b = d_j: Q_b[j] <- (x, q_j, c_j), if the gate let a proposal through ----
@@ -153,6 +153,7 @@ void LoopSpec::Evict(int32_t branch) {
     if (draft.child == branch) draft.child = kNoBranch;
   }
   tree_.Prune(branch, [&](const Branch& pruned) { observer_->Pruned(pruned); });
+  choice_.EndWait(tree_);
 }
 
 // No child for an end-of-sequence draft, nor for one after which no token may follow.

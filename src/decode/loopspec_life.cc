@@ -88,7 +88,7 @@ bool LoopSpec::SpawnRoot() {
   if (Spawn(kNoBranch, token, static_cast<int32_t>(decided()), 0) == kNoBranch) return false;
   StartGuesses();
   choice_.UpdateReach(tree_);
-  choice_.ChooseAlone(tree_);
+  choice_.ChooseAlone(tree_, drafting_);
   return true;
 }
 

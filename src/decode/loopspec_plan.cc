@@ -9,14 +9,15 @@
 namespace loopspec {
 
 // ---- foreach b in A_cur in parallel: H_b <- B(H_b); r_b <- r_b + 1 ----
-// As many recurrences at once as lead nobody past a depth at which it is read out.
+// As many recurrences at once as lead nobody past a depth at which it is read out, nor past the
+// point where a root that waits for a draft's readout goes on.
 
 void LoopSpec::ListRows(int32_t sequence, std::vector<RowState>& rows) {
   choice_.List(tree_, sequence, rows);
 }
 
 void LoopSpec::Choose(std::span<const char> advance) {
-  BranchChoice::Mark(tree_, advance);
+  choice_.Mark(tree_, advance);
 }
 
 int LoopSpec::NextReadout(int depth) const {
@@ -32,7 +33,7 @@ bool LoopSpec::PassesDraft(int depth, int recurrences) const {
 }
 
 int LoopSpec::RecurrencesToReadout() const {
-  int steps = recurrence_;
+  int steps = choice_.root_waits() > 0 ? choice_.root_waits() : recurrence_;
   for (const int32_t b : tree_.active()) {
     const Branch& branch = tree_[b];
     if (!branch.advancing) continue;

@@ -76,6 +76,32 @@ TEST(Simulation, EveryDraftAcceptedIsOneTokenEachFirstDepth) {
   EXPECT_NEAR(result.rows, 16, 0.5);
 }
 
+// Where d does not divide R and C is dear, the last readout waits for a draft's: C runs once every
+// d recurrences, and a token whose draft fails takes the next multiple of d (docs/journal/ifm.md).
+// By the bytes of IFM's P2 S and M.
+TEST(Simulation, LastReadoutsThatWaitCostWhatTheClosedFormSays) {
+  const ReadBytes small = {0.104, 0.057, 0.249, 0}, medium = {0.415, 0.226, 0.602, 0};
+  for (const ReadBytes& bytes : {small, medium}) {
+    for (const int d : {2, 3}) {
+      for (const double a : {1.0, 0.9, 0.75}) {
+        SimulationRequest request;
+        request.recurrence = 5;
+        request.depths = {d};
+        request.assumed.rates = {a};
+        request.assumed.gate = 0;
+        request.cost = CostOfReading(bytes, 1);
+        request.tokens = 8000;
+        const double plain = 5 * bytes.recurrence + bytes.prelude + bytes.readout;
+        const double recurrences = a * d + (1 - a) * d * ((5 + d - 1) / d);
+        const double each = bytes.recurrence + (bytes.prelude + bytes.readout) / d;
+        EXPECT_NEAR(Speedup(request), plain / (recurrences * each),
+                    0.02 * plain / (recurrences * each))
+            << "C " << bytes.readout << ", d " << d << ", a " << a;
+      }
+    }
+  }
+}
+
 // Texts that begin and end anew: all R recurrences of the first token count, as the clock of a
 // request does: N tokens take R + (N - 1) R / gamma of them.
 TEST(Simulation, ShortTextsPayForTheirFirstToken) {

@@ -153,9 +153,76 @@ TEST_F(BranchChoiceTest, NoBranchPassesItsParent) {
   Child(child, 0, 2);
   choice_->UpdateReach(tree_);
   const char advance[] = {0, 1, 1};
-  BranchChoice::Mark(tree_, advance);
+  choice_->Mark(tree_, advance);
   EXPECT_FALSE(tree_[child].advancing);
   EXPECT_TRUE(tree_[tree_.active()[2]].advancing);
+}
+
+// ---- The last readout waits for a draft's, where d does not divide R and C is dear ----
+
+ResolvedRequest DraftsAtThree() {
+  ResolvedRequest request;
+  request.depths = {3};
+  request.prior = {{0.8}, 0};
+  return request;
+}
+StepCost ReadoutsCost(double readout) {
+  StepCost cost;
+  cost.readout = readout;
+  return cost;
+}
+
+// The root is two recurrences from R, the next draft three: one pass over C serves both.
+TEST_F(BranchChoiceTest, LastReadoutsWaitForDrafts) {
+  Use(DraftsAtThree(), ReadoutsCost(2.4));
+  const int32_t root = Root(6), child = Child(root, 0, 3), last = Child(child, 0, 0);
+  EXPECT_EQ(Advancing(), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(choice_->root_waits(), 1);
+  ++tree_[child].depth;
+  ++tree_[last].depth;
+  EXPECT_EQ(Advancing(), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(choice_->root_waits(), 0);
+}
+
+// A pass is saved if the draft is on the committed path, 0.8 x 0.8; a recurrence is lost where the
+// root's draft does not hold, 0.2.
+TEST_F(BranchChoiceTest, LastReadoutsWaitWhereThatIsCheaper) {
+  for (const double readout : {0.30, 0.33}) {
+    Use(DraftsAtThree(), ReadoutsCost(readout));
+    tree_.Clear();
+    Child(Child(Root(6), 0, 3), 0, 0);
+    EXPECT_EQ(Advancing()[0], readout < 0.2 / 0.64) << readout;
+  }
+}
+
+TEST_F(BranchChoiceTest, LastReadoutsDoNotWaitForNothing) {
+  Use(DraftsAtThree(), ReadoutsCost(2.4));
+  const int32_t root = Root(6);
+  EXPECT_EQ(Rows(), 1);  // nobody will be drafted from
+  const int32_t child = Child(root, 0, 4);
+  EXPECT_EQ(Rows(), 2);
+  Child(child, 0, 1);
+  EXPECT_EQ(Rows(), 3);  // both come to their readouts in two recurrences
+  choice_->UpdateReach(tree_);
+  tree_[tree_.active()[2]].depth = 0;
+  choice_->ChooseAlone(tree_, false);  // drafts are left out
+  EXPECT_TRUE(tree_[root].advancing);
+  EXPECT_EQ(choice_->root_waits(), 0);
+  ResolvedRequest paper = DraftsAtThree();
+  paper.laboratory.every_branch = true;
+  Use(paper, ReadoutsCost(2.4));
+  EXPECT_EQ(Rows(), 3);
+}
+
+TEST_F(BranchChoiceTest, WaitingEndsWithTheBranchThatIsWaitedFor) {
+  Use(DraftsAtThree(), ReadoutsCost(2.4));
+  const int32_t root = Root(6), child = Child(root, 0, 6);  // waits with its parent
+  const int32_t last = Child(child, 0, 0);
+  EXPECT_EQ(Advancing(), (std::vector<bool>{false, false, true}));
+  tree_.Prune(last, [](const Branch&) {});
+  choice_->EndWait(tree_);
+  EXPECT_TRUE(tree_[root].advancing);
+  EXPECT_EQ(choice_->root_waits(), 0);
 }
 
 TEST_F(BranchChoiceTest, TheLeastLikelyLeafIsDispensable) {

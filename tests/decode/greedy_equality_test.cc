@@ -90,7 +90,8 @@ std::vector<std::vector<int32_t>> Prompts(const Model& loaded, const std::string
 class Subject {
  public:
   Subject(const std::string& name, int recurrence, const std::vector<std::vector<int>>& depth_sets,
-          size_t prompts, ComputeMode compute = ComputeMode::kAuto, int threads = 1)
+          size_t prompts, ComputeMode compute = ComputeMode::kAuto, int threads = 1,
+          const StepCost& cost = {})
       : model_(LoadTestModel(name, recurrence)), prompts_(Prompts(model_, name, prompts)) {
     std::set<int> readouts = {model_.spec.recurrence};
     for (const auto& depths : depth_sets) readouts.insert(depths.begin(), depths.end());
@@ -100,7 +101,7 @@ class Subject {
     options.compute = compute;
     options.threads = threads;  // one, so that tests side by side do not wait for each other
     backend_ = MakeTestBackend(model_, options);
-    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
+    scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime(cost));
   }
 
   // `before_step` may choose other rows.
@@ -282,6 +283,34 @@ TEST(GreedyEquality, IfmPart1) {
   ExpectEqual({"ifm huginn", 0, kBelowEight}, Greedy, 2, 24, ComputeMode::kF32);
   for (const char* name : {"ifm middle", "ifm middle-injection", "ifm zero-state"})
     ExpectEqual({name, 0, kBelowEight}, Greedy, 2, 24);
+}
+// Where C costs more than recurrences, the last readout waits for a draft's wherever d does not
+// divide R: C runs in fewer steps, and the text is the same.
+TEST(GreedyEquality, IfmWhereLastReadoutsWait) {
+  StepCost dear;
+  dear.readout = 2.4;
+  for (const auto& [name, sets] :
+       {std::pair("ifm fixed", std::vector<std::vector<int>>{{2}, {3}, {4}, {2, 4}, {3, 4}}),
+        std::pair("ifm huginn", std::vector<std::vector<int>>{{3}, {5}, {3, 5}, {3, 6}})}) {
+    Subject free(name, 0, sets, 4), waits(name, 0, sets, 4, ComputeMode::kAuto, 1, dear);
+    for (const std::vector<int>& depths : sets) {
+      int64_t at_once = 0, together = 0;
+      for (size_t p = 0; p < 4; ++p) {
+        ResolvedRequest request = free.Request(p, 24);
+        if (p % 2 == 1) Coupled(request, p);
+        const Written plain = free.Run(request);
+        request.depths = depths;
+        const std::string where = fmt::format("{} prompt {} depths {}", name, p, depths);
+        const Written first = free.Run(request), second = waits.Run(request);
+        ExpectSame(first, plain, free.vocab(), where);
+        ExpectSame(second, plain, free.vocab(), where + " waiting");
+        if (testing::Test::HasFatalFailure()) return;
+        at_once += first.statistics.readout_steps;
+        together += second.statistics.readout_steps;
+      }
+      EXPECT_LT(together, at_once) << name << " " << fmt::format("{}", depths);
+    }
+  }
 }
 TEST(GreedyEquality, IfmMixturesAndTwoStates) {
   ExpectEqual({"ifm moe-ouro", 0, kBelowFour}, Greedy, 2, 24, ComputeMode::kF32, 2);
