@@ -192,7 +192,9 @@ Node CharacterNode(Regular& regular, const CharacterSet& set, Writing writing) {
       }
     }
   }
-  return regular.Or(std::move(choices));
+  const Node node = regular.Or(std::move(choices));
+  regular.MarkCharacter(node);
+  return node;
 }
 
 Node SpelledText(Regular& regular, std::string_view text, Writing writing) {

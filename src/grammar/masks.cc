@@ -59,6 +59,12 @@ uint32_t MaskMaker::LongestRun(uint32_t index, Node item) {
 
 Node MaskMaker::Clamped(Node node, uint32_t run) {
   Regular& regular = automaton_.regular();
+  Regular::Limited limited;
+  if (regular.AsLimited(node, limited)) {
+    const Regular::Lengths lengths = regular.LengthsOf(limited.language);
+    if (!lengths.known || limited.max < uint64_t{run} + lengths.completion) return node;
+    return Clamped(regular.Concat(limited.language, limited.tail), run);
+  }
   Regular::Counted counted;
   if (!regular.AsCounted(node, counted)) return node;
   const uint32_t min = std::min(counted.min, run + 1);
@@ -69,14 +75,21 @@ Node MaskMaker::Clamped(Node node, uint32_t run) {
 
 uint32_t MaskMaker::PlainCharacters(Node node) {
   Regular& regular = automaton_.regular();
-  Regular::Counted counted;
-  if (!regular.AsCounted(node, counted) || regular.Nullable(counted.tail)) return 0;
-  uint32_t takes = takes_plain_.Find(counted.item);
-  if (takes == NumberMap::kMissing) {
-    takes = regular.Contains(counted.item, plain_) ? 1 : 0;
-    takes_plain_.Set(counted.item, takes);
+  const auto [first, tail] = regular.Split(node);
+  if (regular.Nullable(tail)) return 0;
+  uint32_t most = kUnbounded;
+  for (const Node part : regular.Parts(first)) {
+    Regular::Counted counted;
+    if (!regular.AsCounted(part, counted) || counted.tail != kEmpty) return 0;
+    uint32_t takes = takes_plain_.Find(counted.item);
+    if (takes == NumberMap::kMissing) {
+      takes = regular.Contains(counted.item, plain_) ? 1 : 0;
+      takes_plain_.Set(counted.item, takes);
+    }
+    if (takes == 0) return 0;
+    most = std::min(most, counted.max);
   }
-  return takes == 1 ? counted.max : 0;
+  return most;
 }
 
 void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
@@ -127,9 +140,16 @@ void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) 
 
 MaskMaker::ReadingMask& MaskMaker::MaskOf(uint32_t trie, const Reading& given) {
   Reading reading = given;
-  Regular::Counted counted;
-  if (reading.b == 0 && automaton_.regular().AsCounted(reading.a, counted)) {
-    reading.a = Clamped(reading.a, LongestRun(trie, counted.item));
+  if (reading.b == 0) {
+    Regular& regular = automaton_.regular();
+    Regular::Limited limited;
+    if (regular.AsLimited(reading.a, limited)) {
+      reading.a = Clamped(reading.a, LongestRun(trie, regular.any_character()));
+    }
+    Regular::Counted counted;
+    if (regular.AsCounted(reading.a, counted)) {
+      reading.a = Clamped(reading.a, LongestRun(trie, counted.item));
+    }
   }
   ReadingMask& mask = readings_[{reading.a, reading.b, trie}];
   if (!mask.within.empty()) return mask;

@@ -14,6 +14,8 @@ namespace {
 // States that a search for a text visits in the order of their texts' lengths. Most intersections
 // have a short text; where there is none, a search that goes deep finds a long one sooner.
 constexpr size_t kWideSearch = 400;
+// Bytes that a search tries straight on before that.
+constexpr uint32_t kWithinCharacter = 400;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ull + (hash << 6) + (hash >> 2);
@@ -82,6 +84,7 @@ Node Regular::Make(const Entry& entry, std::span<const Node> children) {
     made.b = static_cast<uint32_t>(children.size());
     children_.insert(children_.end(), children.begin(), children.end());
   }
+  if (made.alive == 0) made.alive = KnownAlive(entry, children);
   const Node node = static_cast<Node>(nodes_.size());
   nodes_.push_back(made);
   rows_of_.push_back(kNoRow);
@@ -153,9 +156,10 @@ Node Regular::Combine(Kind kind, std::vector<Node> parts) {
       flat.push_back(part);
     }
   }
+  const bool any = kind == Kind::kOr;
+  if (!any) MergeLengths(flat);
   std::ranges::sort(flat);
   flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
-  const bool any = kind == Kind::kOr;
   // Everything: the complement of nothing.
   const auto everything = [&](Node node) {
     return nodes_[node].kind == Kind::kNot && nodes_[node].a == kNothing;
@@ -189,6 +193,7 @@ Node Regular::Combine(Kind kind, std::vector<Node> parts) {
     }
   }
   if (!any && flat.front() == kEmpty) return nullable ? kEmpty : kNothing;
+  if (!any && LengthsMeet(flat) == 1) return kNothing;
   return Make({kind, nullable, plain, static_cast<uint8_t>(plain ? 2 : 0), 0, 0, 0, 0}, flat);
 }
 
@@ -427,6 +432,12 @@ bool Regular::Alive(Node node, size_t most) {
     }
     return true;
   };
+  // Within a character of a counted text: its end is near, and the lengths decide there.
+  for (uint32_t at = 0, steps = 0; !found && any_character_ != kNothing && steps < kWithinCharacter;
+       ++steps) {
+    if (visits[at].next_class == class_bytes_.size()) break;
+    if (follow(at)) at = last;
+  }
   // First by length.
   for (uint32_t i = 0; !found && i < visits.size() && visits.size() < kWideSearch; ++i) {
     while (!found && visits[i].next_class < class_bytes_.size()) follow(i);

@@ -12,7 +12,10 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
+
+#include "grammar/intern.h"
 
 namespace loopspec::grammar {
 
@@ -96,6 +99,37 @@ class Regular {
            nodes_[a].a == nodes_[b].a;
   }
 
+  // Lengths count characters: `any` is one character, whichever it is. Until this is called nothing
+  // has lengths.
+  void CountCharacters(Node any) { any_character_ = any; }
+  // Says that each text of the node, and of each choice that it consists of, is one character.
+  void MarkCharacter(Node node);
+  // How many characters the texts of a language have.
+  struct Lengths {
+    bool known = false;
+    uint32_t min = 0, max = 0;  // the shortest and the longest, kUnbounded: there is no longest
+    // Whether every length between the two is there.
+    bool all = false;
+    // After any beginning of a text, so many characters at most are needed to complete one.
+    uint32_t completion = 0;
+  };
+  Lengths LengthsOf(Node node);
+  // A node of the form (language & any{0,max}) tail, where `language` has lengths.
+  struct Limited {
+    Node language;
+    uint32_t max;
+    Node tail;
+  };
+  bool AsLimited(Node node, Limited& limited) const;
+  Node any_character() const { return any_character_; }
+  // The parts of an intersection; the node itself where it is none.
+  std::vector<Node> Parts(Node node) const;
+  // A concatenation as its first part and what follows.
+  std::pair<Node, Node> Split(Node node) const {
+    const Entry& entry = nodes_[node];
+    return entry.kind == Kind::kConcat ? std::pair(entry.a, entry.b) : std::pair(node, kEmpty);
+  }
+
   // Nodes that a caller makes often, by a key of its own; kNothing: not kept.
   Node FindKept(uint64_t key) const {
     const auto found = kept_.find(key);
@@ -126,6 +160,13 @@ class Regular {
   static constexpr uint32_t kNoRow = ~0u;
 
   bool Alive(Node node, size_t most);
+  // What is known of a node without a search: 0 nothing, 1 that it is dead, 2 that it is alive.
+  uint8_t KnownAlive(const Entry& entry, std::span<const Node> children);
+  // The same for an intersection with any{min,max}.
+  uint8_t LengthsMeet(std::span<const Node> children);
+  // Takes any{..} out of an intersection where the rest has lengths and keeps to them.
+  void MergeLengths(std::vector<Node>& parts);
+  Lengths MakeLengths(Node node);
   Node Make(const Entry& entry, std::span<const Node> children);
   Node Combine(Kind kind, std::vector<Node> parts);
   Node MakeNext(Node node, uint8_t byte);
@@ -156,6 +197,11 @@ class Regular {
   bool classes_ready_ = false;
   std::vector<uint32_t> rows_of_;
   std::vector<Node> rows_;
+
+  Node any_character_ = kNothing;
+  std::vector<bool> is_character_;  // by node, as far as any was marked
+  NumberMap lengths_numbers_;       // node to its place in lengths_
+  std::vector<Lengths> lengths_;
 
   size_t memory_ = 0;
   size_t memory_limit_ = size_t{256} << 20;

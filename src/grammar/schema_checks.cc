@@ -68,9 +68,12 @@ Node SchemaReader::StringLanguage(const Shape& shape) {
   if (parts.empty() || counted) {
     const Node length = regular_.Repeat(character_, min, max);
     // A pattern that keeps the bounds by itself needs no counting beside it.
-    const bool needed =
-        parts.size() != 1 || !regular_.IsKnownToContain(length, parts.front(), kQuickSearch);
-    if (needed) parts.push_back(length);
+    const auto keeps = [&](Node pattern) {
+      const Regular::Lengths lengths = regular_.LengthsOf(pattern);
+      if (lengths.known) return lengths.min >= min && lengths.max <= max;
+      return regular_.IsKnownToContain(length, pattern, kQuickSearch);
+    };
+    if (parts.size() != 1 || !keeps(parts.front())) parts.push_back(length);
   }
   for (const OrderedJson* value : shape.excluded) {
     if (!value->is_string()) continue;
@@ -78,8 +81,9 @@ Node SchemaReader::StringLanguage(const Shape& shape) {
         SpelledText(regular_, value->get_ref<const std::string&>(), Writing::kJsonString)));
   }
   // A complement alone would take bytes that are no string.
-  parts.push_back(regular_.Repeat(character_, 0, kUnbounded));
-  if (parts.size() == 2 && regular_.IsPlain(parts.front())) parts.pop_back();
+  if (std::ranges::none_of(parts, [&](Node part) { return regular_.IsPlain(part); })) {
+    parts.push_back(regular_.Repeat(character_, 0, kUnbounded));
+  }
   const Node node = regular_.And(std::move(parts));
   return regular_.Alive(node) ? node : kNothing;
 }

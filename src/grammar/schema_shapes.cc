@@ -139,6 +139,7 @@ Demands Shape::PropertyDemands(Regular& regular, const std::string& name) const 
 SchemaReader::SchemaReader(const OrderedJson& root, const SchemaOptions& options, Regular& regular)
     : root_(root), options_(options), regular_(regular) {
   character_ = CharacterNode(regular, CharacterSet::All(), Writing::kJsonString);
+  regular.CountCharacters(character_);
   if (root.is_object() && root.contains("$schema") && root["$schema"].is_string()) {
     const std::string draft = root["$schema"];
     for (const char* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"}) {
