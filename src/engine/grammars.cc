@@ -21,12 +21,6 @@ constexpr uint64_t kUsesBetweenCounts = 64;
 constexpr const char* kEndOfThinking = "</think>";
 constexpr const char* kStartOfThinking = "<think>";
 
-// Whether a prompt ends with the thinking already done, which is how templates switch it off.
-bool EndsWithThought(std::string_view prompt) {
-  const size_t end = prompt.find_last_not_of(" \t\r\n");
-  return end != prompt.npos && prompt.substr(0, end + 1).ends_with(kEndOfThinking);
-}
-
 // Where it starts is no part of it: texts that start after different marks share the rules.
 std::string KeyOf(const GrammarSource& source) {
   std::string key = std::to_string(static_cast<int>(source.kind));
@@ -131,18 +125,14 @@ std::optional<grammar::State> Grammars::StartAfter(std::span<const int32_t> prom
   std::vector<grammar::Mark> marks;
   if (EndsInThink(tail)) {
     marks.push_back({kEndOfThinking, false, true});
-  } else if ((chat || source.thinking) && KnowsThinking() && !EndsWithThought(tail)) {
+  } else if ((chat || source.thinking) && loaded_->has_chat_template() &&
+             MayOpenThink(loaded_->chat_template().source(), tail)) {
     marks.push_back({kEndOfThinking, false, true, kStartOfThinking});
   }
   if (!source.after.empty()) marks.push_back({source.after, true});
   grammar::State start = grammar->StartAfter(marks);
   start.NextTokens();  // in this thread rather than in the scheduler's
   return start;
-}
-
-bool Grammars::KnowsThinking() const {
-  return loaded_->has_chat_template() &&
-         loaded_->chat_template().source().find(kStartOfThinking) != std::string::npos;
 }
 
 int64_t Grammars::compiled() const {

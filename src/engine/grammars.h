@@ -54,8 +54,6 @@ class Grammars {
   Compiled Compile(const GrammarSource& source);
   // Forgets those that were not asked for longest, until the others are within the bounds.
   void Trim();
-  // Whether the model thinks before it answers, by its chat template.
-  bool KnowsThinking() const;
   grammar::Grammar::VocabularyPtr Vocabulary();
 
   const std::shared_ptr<const LoadedModel> loaded_;

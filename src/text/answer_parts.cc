@@ -13,7 +13,9 @@ AnswerSplitter::AnswerSplitter(const Options& options)
     : split_reasoning_(options.split_reasoning),
       calls_(options.calls ? options.calls() : nullptr),
       reasoning_(options.in_reasoning,
-                 calls_ && !options.in_reasoning ? calls_->mark() : std::string_view()),
+                 calls_ && !options.in_reasoning && !options.may_open_reasoning
+                     ? calls_->mark()
+                     : std::string_view()),
       thinking_(options.in_reasoning && !options.split_reasoning && calls_) {}
 
 std::vector<AnswerPart> AnswerSplitter::Push(std::string_view text) {

@@ -45,7 +45,9 @@ class AnswerSplitter {
   struct Options {
     bool split_reasoning = false;  // else <think> ... </think> is text
     bool in_reasoning = false;     // the prompt ended with <think>
-    MakeCallReader calls = {};     // none: everything that is said is text
+    // The answer may begin with <think>, and then has no calls before </think>.
+    bool may_open_reasoning = false;
+    MakeCallReader calls = {};  // none: everything that is said is text
   };
   explicit AnswerSplitter(const Options& options);
 
@@ -59,8 +61,8 @@ class AnswerSplitter {
 
   const bool split_reasoning_;
   std::unique_ptr<CallReader> calls_;
-  // A grammar holds a call from its mark on, also within thinking that the answer itself began:
-  // the mark ends that. Thinking that the prompt began comes before the grammar.
+  // Where a grammar does not wait for the end of thinking it holds a call from its mark on, also
+  // within thinking: the mark ends that.
   ReasoningSplitter reasoning_;
   // Thinking that stays text: what stands in it is no call, whatever it looks like.
   bool thinking_;

@@ -9,6 +9,10 @@ constexpr std::string_view kOpen = "<think>";
 constexpr std::string_view kClose = "</think>";
 constexpr std::string_view kWhite = " \t\r\n";
 
+std::string_view WithoutWhiteEnd(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kWhite) + 1);
+}
+
 }  // namespace
 
 ReasoningSplitter::Parts ReasoningSplitter::Push(std::string_view text) {
@@ -82,9 +86,12 @@ size_t BegunTag(std::string_view text, std::string_view tag) {
 }
 
 bool EndsInThink(std::string_view prompt) {
-  const size_t end = prompt.find_last_not_of(kWhite);
-  if (end == prompt.npos || end + 1 < kOpen.size()) return false;
-  return prompt.substr(end + 1 - kOpen.size(), kOpen.size()) == kOpen;
+  return WithoutWhiteEnd(prompt).ends_with(kOpen);
+}
+
+bool MayOpenThink(std::string_view chat_template, std::string_view prompt) {
+  return chat_template.find(kOpen) != chat_template.npos && !EndsInThink(prompt) &&
+         !WithoutWhiteEnd(prompt).ends_with(kClose);
 }
 
 }  // namespace loopspec

@@ -42,4 +42,8 @@ size_t BegunTag(std::string_view text, std::string_view tag);
 // Whether a prompt leaves the answer inside <think>.
 bool EndsInThink(std::string_view prompt);
 
+// Whether the answer may begin with a <think> of its own: the chat template knows thinking, and the
+// prompt ends neither in <think> nor in </think>, which is how templates switch thinking off.
+bool MayOpenThink(std::string_view chat_template, std::string_view prompt);
+
 }  // namespace loopspec

@@ -246,6 +246,10 @@ TEST(AnswerSplitter, EndsThinkingOfTheAnswersOwnWithACall) {
               {{Kind::kReasoning, "so <tool </thin"}, Call("now"), Arguments("{}")});
   ExpectParts(options, "<think>so</think>\n" + call,
               {{Kind::kReasoning, "so"}, Call("now"), Arguments("{}")});
+  // Where the grammar waits for the end of the thinking, the mark does not end it.
+  options.may_open_reasoning = true;
+  ExpectParts(options, "<think>so " + call + "</think>\n" + call,
+              {{Kind::kReasoning, "so " + call}, Call("now"), Arguments("{}")});
 }
 
 TEST(PlainValues, AreReadInTheOrderOfTypes) {

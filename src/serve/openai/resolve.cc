@@ -268,6 +268,7 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context,
       UseTools(request, context, arguments, common, setup, call.ignored_keywords);
     ids = Conversation(request, context, arguments, rendered);
     setup.split.in_reasoning = EndsInThink(rendered);
+    setup.split.may_open_reasoning = MayOpenThink(facts.chat_template.value_or(""), rendered);
   }
   const size_t prompts = chat ? 1 : request.prompts.size();
   const char* name = chat ? "messages" : "prompt";

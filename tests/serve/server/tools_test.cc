@@ -115,6 +115,18 @@ TEST_F(ToolsTest, StreamsSayWhatTheWholeAnswerSays) {
     EXPECT_EQ(calls[i]["function"], whole["tool_calls"][i]["function"]);
 }
 
+// The grammar of calls waits for the end of thinking that the answer opens, and so does their
+// reader: what looks like a call before that is a thought.
+TEST_F(ToolsTest, ThinkingThatTheAnswerOpensHasNoCalls) {
+  const std::string thought = "I could " + Call("subtract", R"({"a": "one"})");
+  Say("<think>" + thought + "</think>\n" + Call("now", "{}"));
+  const Json fields = {{"max_tokens", 500}, {"reasoning_format", "deepseek"}};
+  const Json message = Choice(fields)["message"];
+  EXPECT_EQ(message["reasoning_content"], thought);
+  ASSERT_EQ(message["tool_calls"].size(), 1u) << message;
+  EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "now");
+}
+
 // The model would say something else; what it is held to is a call.
 TEST_F(ToolsTest, AChoiceOfToolsIsKept) {
   Say("Hello there.");
