@@ -17,7 +17,6 @@
 namespace loopspec::test {
 namespace {
 
-constexpr int kScriptVocab = 259;
 constexpr int kRecurrence = 4;
 
 // Which token comes next is a function of how much of the answer a text ends with: that number
@@ -28,12 +27,13 @@ class ScriptedBackend : public Backend {
   explicit ScriptedBackend(const ScriptedOptions& script)
       : script_(script),
         answer_(script.tokens),
+        vocab_(kScriptWords + static_cast<int>(script.words.size())),
         pages_(PagesFor(std::max<int64_t>(2 * script.context, 1 << 16))) {
     if (answer_.empty()) {
       for (const char c : script.answer) answer_.push_back(static_cast<unsigned char>(c));
     }
     spec_.family = "scripted";
-    spec_.vocab = kScriptVocab;
+    spec_.vocab = vocab_;
     spec_.recurrence = spec_.trained_recurrence = kRecurrence;
     spec_.max_positions = static_cast<int>(script.context);
     options_.readout_depths = {1, 2, kRecurrence};
@@ -41,12 +41,12 @@ class ScriptedBackend : public Backend {
     options_.compute = ComputeMode::kF32;
     matched_.resize(static_cast<size_t>(pages_) * kPageSize, -1);
     cells_.resize(256);
-    distributions_.resize(cells_.size() * kMaxProposals * kScriptVocab);
+    distributions_.resize(cells_.size() * kMaxProposals * logits_.size());
   }
 
   const ModelSpec& spec() const override { return spec_; }
   const BackendOptions& options() const override { return options_; }
-  BackendLimits limits() const override { return {.max_logprobs = kScriptVocab}; }
+  BackendLimits limits() const override { return {.max_logprobs = vocab_}; }
   std::string device() const override { return "script"; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
@@ -175,69 +175,78 @@ class ScriptedBackend : public Backend {
     const Cell& cell = cells_[static_cast<size_t>(number)];
     LOOPSPEC_CHECK(cell.depth == options_.readout_depths[static_cast<size_t>(readout.readout)]);
     return cpu::Decide(readout, number, Logits(Said(cell)),
-                       {distributions_.data(), kMaxProposals, kScriptVocab}, scratch_);
+                       {distributions_.data(), kMaxProposals, vocab_}, scratch_);
   }
 
   const ScriptedOptions script_;
   std::vector<int32_t> answer_;
+  const int vocab_;
   ModelSpec spec_;
   BackendOptions options_;
   const int pages_;
   std::vector<int32_t>
       matched_;  // by page and position: tokens of the answer that the text ends with
   std::vector<Cell> cells_;
-  std::vector<float> logits_ = std::vector<float>(kScriptVocab);
+  std::vector<float> logits_ = std::vector<float>(static_cast<size_t>(vocab_));
   std::vector<float> distributions_;
   cpu::DecideScratch scratch_;
   StepResult result_;
   int decided_ = 0;
 };
 
-Tokenizer ScriptTokenizer() {
+Tokenizer ScriptTokenizer(const ScriptedOptions& script) {
   Json vocab = Json::object();
   for (int byte = 0; byte < 256; ++byte)
     vocab[std::string(ByteAlphabet::Get().Character(static_cast<unsigned char>(byte)))] = byte;
   vocab["<s>"] = kScriptBegin;
   vocab["</s>"] = kScriptEnd;
   vocab[std::string(kScriptWordBytes, 'y')] = kScriptWord;
-  const auto special = [](int id, const char* content) {
+  const auto special = [](int id, const std::string& content) {
     return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
                 {"rstrip", false}, {"normalized", false}, {"special", true}};
   };
+  Json added = {special(kScriptBegin, "<s>"), special(kScriptEnd, "</s>")};
+  for (size_t i = 0; i < script.words.size(); ++i) {
+    const int id = kScriptWords + static_cast<int>(i);
+    std::string characters;
+    for (const char c : script.words[i])
+      characters += ByteAlphabet::Get().Character(static_cast<unsigned char>(c));
+    vocab[script.special_words ? script.words[i] : characters] = id;
+    if (script.special_words) added.push_back(special(id, script.words[i]));
+  }
   const Json bytes = {{"type", "ByteLevel"},
                       {"add_prefix_space", false},
                       {"trim_offsets", true},
                       {"use_regex", true}};
   const Json begin = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
   const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const Json json = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", Json::array({special(kScriptBegin, "<s>"), special(kScriptEnd, "</s>")})},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", bytes},
-      {"post_processor",
-       {{"type", "TemplateProcessing"},
-        {"single", Json::array({begin, text})},
-        {"pair", Json::array({begin, text})},
-        {"special_tokens",
-         {{"<s>",
-           {{"id", "<s>"},
-            {"ids", Json::array({kScriptBegin})},
-            {"tokens", Json::array({"<s>"})}}}}}}},
-      {"decoder", bytes},
-      {"model",
-       {{"type", "BPE"},
-        {"dropout", nullptr},
-        {"unk_token", nullptr},
-        {"continuing_subword_prefix", nullptr},
-        {"end_of_word_suffix", nullptr},
-        {"fuse_unk", false},
-        {"byte_fallback", false},
-        {"ignore_merges", false},
-        {"vocab", vocab},
-        {"merges", Json::array()}}}};
+  const Json json = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", added},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", bytes},
+                     {"post_processor",
+                      {{"type", "TemplateProcessing"},
+                       {"single", Json::array({begin, text})},
+                       {"pair", Json::array({begin, text})},
+                       {"special_tokens",
+                        {{"<s>",
+                          {{"id", "<s>"},
+                           {"ids", Json::array({kScriptBegin})},
+                           {"tokens", Json::array({"<s>"})}}}}}}},
+                     {"decoder", bytes},
+                     {"model",
+                      {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", false},
+                       {"vocab", vocab},
+                       {"merges", Json::array()}}}};
   return Tokenizer::FromJson(json.dump(), "the script's tokenizer");
 }
 
@@ -258,7 +267,7 @@ std::shared_ptr<Engine> MakeScriptedEngine(const ScriptedOptions& script) {
   special.bos = kScriptBegin;
   special.eos = {kScriptEnd};
   auto loaded = std::make_shared<const LoadedModel>(
-      std::move(model), ScriptTokenizer(), std::move(special),
+      std::move(model), ScriptTokenizer(script), std::move(special),
       ChatTemplate::FromSource(kTemplate, OrderedJson::object()));
   EngineOptions options;
   options.model = "fake";
