@@ -23,8 +23,8 @@ constexpr KnownField kFields[] = {
     {"safety_identifier", kOpenAi, "any"},
     {"prompt_cache_key", kOpenAi, "any"},
     {"prompt_cache_retention", kOpenAi, "any"},
-    {"functions", kChat, "[[]]"},
-    {"function_call", kChat, R"(["none", "auto"])"},
+    {"functions", kChat, "[[]]", "tools"},
+    {"function_call", kChat, R"(["none", "auto"])", "tool_choice"},
     {"modalities", kChat, R"([["text"]])"},
     {"audio", kChat, "[]"},
     {"prediction", kChat, "[]"},
@@ -180,7 +180,7 @@ constexpr KnownField kFields[] = {
     {"provider_specific_fields", kMessage, "any"},
     {"thinking_blocks", kMessage, "any"},
     {"reasoning_details", kMessage, "any"},
-    {"function_call", kMessage, "[]"},
+    {"function_call", kMessage, "[]", "tool_calls"},
     {"audio", kMessage, "[]"},
     {"prefix", kMessage, "[false]"},
     {"partial", kMessage, "[false]"},
@@ -204,6 +204,8 @@ void CheckAsksForNothing(const KnownField& field, const Json& value, const std::
   if (field.any() || value.is_null()) return;
   const Json values = field.values();
   if (std::find(values.begin(), values.end(), value) != values.end()) return;
+  if (field.instead != nullptr)
+    Refuse(path, "{} is not supported by this server, which has {} instead.", path, field.instead);
   if (values.empty()) Refuse(path, "{} is not supported by this server.", path);
   Refuse(path, "{} is not supported by this server, but for {}.", path, values.dump());
 }

@@ -18,6 +18,8 @@ struct KnownField {
   // Null, which always means absent, is not listed. "any": no value changes an answer of this
   // server.
   const char* nothing;
+  // The field that does here what this one asks for; null: none does.
+  const char* instead = nullptr;
 
   bool any() const { return std::string_view(nothing) == "any"; }
   Json values() const { return any() ? Json() : Json::parse(nothing); }

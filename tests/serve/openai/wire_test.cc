@@ -263,6 +263,12 @@ TEST(WireParse, NamesTheFieldAtFault) {
     EXPECT_EQ(Refused(kCompletions, body).param, entry.param) << body;
   }
   EXPECT_EQ(ChatRequest(R"(,"tools":[],"functions":[])").asked.choices, 1);
+  // The words of OpenAI's first API of tools are refused with those that took their place.
+  const std::string hello = R"({"messages":[{"role":"user","content":"x"}],)";
+  EXPECT_EQ(Refused(kChat, hello + R"("functions":[{"name":"f"}]})").message,
+            "functions is not supported by this server, which has tools instead.");
+  EXPECT_EQ(Refused(kChat, hello + R"("function_call":{"name":"f"}})").message,
+            "function_call is not supported by this server, which has tool_choice instead.");
   const struct {
     const char* fields;
     const char* param;
