@@ -114,6 +114,8 @@ def make_requests(options):
 
 def write_part(options, threads, deadline, schemas, part, folder):
     """The answers to requests of one model, as many of them as were there in time."""
+    if time.monotonic() > deadline:
+        return []
     model = part[0]["model"]
     by_id = {f"{request['number']}/{request['way']}": request for request in part}
     lines = []
@@ -139,7 +141,9 @@ def write_part(options, threads, deadline, schemas, part, folder):
     if code != 0:
         raise RuntimeError(f"loopspec batch of {model} ended with {code}")
     found = []
-    for answer in map(json.loads, answered.read_text().splitlines()):
+    # A program that is interrupted while it loads leaves no file.
+    lines = answered.read_text().splitlines() if answered.exists() else []
+    for answer in map(json.loads, lines):
         request, response = by_id[answer["custom_id"]], answer["response"]
         line = {"number": request["number"], "model": model, "way": request["way"]}
         if response["status_code"] == 200:
@@ -148,7 +152,7 @@ def write_part(options, threads, deadline, schemas, part, folder):
         else:
             found.append({**line, "error": response["body"]})
     asked.unlink()
-    answered.unlink()
+    answered.unlink(missing_ok=True)
     return found
 
 
