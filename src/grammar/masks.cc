@@ -255,9 +255,11 @@ void MaskMaker::AddUnique(StateId state, const Automaton::Thread& thread,
       continue;
     }
     ReadingMask& mask = MaskOf(i, reading);
-    std::vector<uint32_t> within = mask.within;
-    if (!open_ended) {
-      FindNarrow(i, reading, mask);
+    if (!open_ended) FindNarrow(i, reading, mask);
+    if (open_ended || mask.narrow.empty()) {
+      for (size_t w = 0; w < words.size(); ++w) words[w] |= mask.within[w];
+    } else {
+      std::vector<uint32_t> within = mask.within;
       for (const uint32_t node : mask.narrow) {
         if (MayFollow(trie, node, state)) continue;
         for (uint32_t k = 0; k < trie.nodes[node].ids; ++k) {
@@ -265,8 +267,8 @@ void MaskMaker::AddUnique(StateId state, const Automaton::Thread& thread,
           within[id / 32] &= ~(1u << (id % 32));
         }
       }
+      for (size_t w = 0; w < words.size(); ++w) words[w] |= within[w];
     }
-    for (size_t w = 0; w < words.size(); ++w) words[w] |= within[w];
     const bool ends_item = thread.b == 0 && automaton_.EndsUniqueItem(thread.stack);
     for (const Exit& exit : mask.exits) {
       if (ends_item && !automaton_.unique_items().LastIsNew(track, BytesTo(trie, exit.node))) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxDepth = 6;
 // States that are worth a visit to leave out a count.
-constexpr size_t kQuickSearch = 2000;
+constexpr size_t kQuickSearch = 300;
 
 uint32_t TypeOf(const OrderedJson& value) {
   if (value.is_null()) return kNull;

@@ -121,8 +121,15 @@ bool Automaton::LeadsToLoop(Node node) {
 bool Automaton::IsOpenEndedNode(Node node) {
   const uint32_t known = open_ended_.Find(node);
   if (known != NumberMap::kMissing) return known == 1;
-  if (LeadsToLoop(node)) return true;
   Regular& regular = rules_.regular;
+  // Strings with room for two characters of any kind: there are thousands.
+  Regular::Counted counted;
+  if (regular.AsCounted(node, counted) && counted.max >= 2 &&
+      counted.item == regular.any_character()) {
+    open_ended_.Set(node, 1);
+    return true;
+  }
+  if (LeadsToLoop(node)) return true;
   // How many texts lead to a node; `true` when a point has been read.
   std::map<std::pair<Node, bool>, uint32_t> layer{{{node, false}, 1}};
   uint32_t texts = 0;
