@@ -69,6 +69,31 @@ TEST(Batch, SchemasKeepTheOrderOfTheirProperties) {
   EXPECT_LT(text.find("\"b\""), text.find("\"a\"")) << text;
 }
 
+// Strict is a refusal; where it is off the answer says what it does not keep.
+TEST(Batch, SaysWhichKeywordsOfASchemaWereIgnored) {
+  const auto request = [](const std::string& id, bool strict) {
+    const Json schema = {{"type", "array"},
+                         {"uniqueItems", true},
+                         {"contains", {{"const", 1}}},
+                         {"items", {{"type", "integer"}}}};
+    const Json format = {{"type", "json_schema"},
+                         {"json_schema", {{"name", "x"}, {"strict", strict}, {"schema", schema}}}};
+    return BatchRequest(id, "/v1/completions",
+                        {{"prompt", "x"}, {"max_tokens", 4}, {"response_format", format}});
+  };
+  const Scratch scratch;
+  const std::string input =
+      scratch.Write("in.jsonl", request("strict", true) + request("loose", false));
+  const RunResult run = Call(Arguments(input, scratch / "out.jsonl"));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::vector<Json> out = JsonLines(Slurp(scratch / "out.jsonl"));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0]["response"]["status_code"], 400);
+  EXPECT_FALSE(out[0]["response"].contains("headers"));
+  EXPECT_EQ(out[1]["response"]["status_code"], 200);
+  EXPECT_EQ(out[1]["response"]["headers"]["X-Loopspec-Ignored-Keywords"], "uniqueItems");
+}
+
 TEST(Batch, GoesOnAfterABreak) {
   const Scratch scratch;
   std::string requests;

@@ -73,9 +73,11 @@ BatchLine ReadLine(const PlainPrompts& plain, const std::string& text, int numbe
 // ---- Output ----
 
 std::string AnswerLine(const BatchLine& line, const HttpResponse& response) {
-  std::string request_id;
+  OrderedJson answer = {{"status_code", response.status}, {"request_id", ""}};
   for (const auto& [name, value] : response.headers) {
-    if (name == "X-Request-Id") request_id = value;
+    if (name == "X-Request-Id") answer["request_id"] = value;
+    // What was left out of a request, or changed in it.
+    if (name.starts_with("X-Loopspec-")) answer["headers"][name] = value;
   }
   OrderedJson body;
   try {
@@ -83,12 +85,11 @@ std::string AnswerLine(const BatchLine& line, const HttpResponse& response) {
   } catch (const std::exception&) {
     body = response.body;
   }
-  const OrderedJson out = {
-      {"id", fmt::format("batch_req_{}", line.number)},
-      {"custom_id", line.id},
-      {"response",
-       {{"status_code", response.status}, {"request_id", request_id}, {"body", std::move(body)}}},
-      {"error", nullptr}};
+  answer["body"] = std::move(body);
+  const OrderedJson out = {{"id", fmt::format("batch_req_{}", line.number)},
+                           {"custom_id", line.id},
+                           {"response", std::move(answer)},
+                           {"error", nullptr}};
   return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
