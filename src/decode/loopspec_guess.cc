@@ -43,17 +43,22 @@ bool LoopSpec::IsGuess(int32_t b) const {
   return parent != kNoBranch && tree_[parent].guess == b;
 }
 
-// What the grammar forces, or else what followed the last tokens of b's prefix when they stood in
-// the text before.
+// What the grammar forces, or what followed the last tokens of b's prefix when they stood in the
+// text before: whichever has come true more often. The grammar does not know how the text writes
+// white space or cuts words into tokens; what the text repeats does.
 Guess LoopSpec::GuessAfter(int32_t b) {
   if (request_->laboratory.guess_source != nullptr)
     return request_->laboratory.guess_source->At(DrawAfter(tree_[b]));
-  if (const int32_t forced = grammar_.Forced(b); forced >= 0) return {forced, GuessRates::kForced};
   int32_t chain[GuessRates::kLongestMatch];
   size_t length = 0;
   for (int32_t a = b; a != tree_.root() && length < std::size(chain); a = tree_[a].parent)
     chain[length++] = tree_[a].token;
-  return ngrams_.Find({chain, length});
+  const Guess repeated = ngrams_.Find({chain, length});
+  const Guess forced = {grammar_.Forced(b), GuessRates::kForced};
+  if (forced.token < 0) return repeated;
+  const bool both = repeated.token >= 0 && grammar_.Allows(b, repeated.token);
+  return both && choice_.GuessRate(repeated.match) > choice_.GuessRate(forced.match) ? repeated
+                                                                                     : forced;
 }
 
 // A draft that was another token ends the guess; so late, because decisions of the same step were
