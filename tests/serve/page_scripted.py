@@ -57,6 +57,19 @@ def roots(a, b, c):
 RIGHT_TO_LEFT = ("مرحبا! هذه **إجابة** بالعربية مع `code` داخلها.\n\n1. أولا\n2. ثانيا مع $x^2$\n\n> שלום עולם, with English inside.\n\n"
                  "And an English paragraph.")
 
+CALLS = """I look both cities up.
+
+<tool_call>
+{"name": "get_weather", "arguments": {"city": "Reykjavík", "days": 3, "units": {"temperature": "C", "wind": "m/s"}}}
+</tool_call>
+<tool_call>
+<function=mcp.read-file>
+<parameter=path>
+/home/a-user/a/rather/long/path/that/does/not/fit/into/one/line/of/a/phone/and/goes/on/notes.txt
+</parameter>
+</function>
+</tool_call>"""
+
 ALERT = "window.hacked = true"
 HOSTILE = {
     "tags": f"<script>{ALERT}</script><img src=x onerror='{ALERT}'><svg/onload={ALERT}><iframe srcdoc='<script>{ALERT}</script>'></iframe>",
@@ -144,6 +157,30 @@ def thinks(browser, server):
     check(browser.ask("Think.").strip() == "yes sir", "set apart by the server")
     check(browser.all(".thought")[-1].get_attribute("textContent").strip() == "hm so", "set apart by the server")
     server.events = None
+
+
+def calls(browser, server, pictures, name):
+    """Calls are folded under their names and open as JSON with a line for each member; so does an answer that is JSON."""
+    server.answer = CALLS
+    browser.click("#new-chat")
+    check(browser.ask("How is the weather?").strip() == "I look both cities up.", browser.text(".text"))
+    summaries = [card.text for card in browser.all(".call summary")]
+    check(summaries == ["Calls get_weather", "Calls mcp.read-file"], summaries)
+    check(not any(body.is_displayed() for body in browser.all(".call pre")), "calls are folded")
+    browser.picture(pictures, f"calls-folded-{name}")
+    browser.script("document.querySelectorAll('.call').forEach((card) => { card.open = true; })")
+    shown = [body.get_attribute("textContent") for body in browser.all(".call pre")]
+    check(shown[0].splitlines()[:3] == ["{", '  "city": "Reykjavík",', '  "days": 3,'], shown[0])
+    check('"path": "/home/a-user' in shown[1], shown[1])
+    browser.picture(pictures, f"calls-{name}")
+    width = browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    check(width <= 0, f"the page is {width} too wide")
+    server.answer = '{"city": "Oslo", "days": [1, 2]}'
+    browser.click("#new-chat")
+    browser.ask("As JSON.")
+    browser.wait(lambda: browser.all(".call pre"), "the answer as JSON", 20)
+    check(browser.text(".call pre").startswith('{\n  "city": "Oslo",\n'), browser.text(".call pre"))
+    browser.picture(pictures, f"json-{name}")
 
 
 def right_to_left(browser, server, pictures, name):
@@ -251,6 +288,7 @@ def main():
     with RealServer(options.server, options.model) as real, ScriptedServer(real.url, options.page) as server:
         with Browser(server.url, 1280, 900) as browser:
             renders(browser, server, options.pictures, "light")
+            calls(browser, server, options.pictures, "light")
             right_to_left(browser, server, options.pictures, "light")
             stays_text(browser, server)
             long_conversation(browser, server, options.pictures, "light")
@@ -261,9 +299,11 @@ def main():
             forbids(browser)
         with Browser(server.url, 1280, 900, dark=True) as browser:
             renders(browser, server, options.pictures, "dark")
+            calls(browser, server, options.pictures, "dark")
             right_to_left(browser, server, options.pictures, "dark")
         with Browser(server.url, 390, 844, dark=True, phone=True) as browser:
             renders(browser, server, options.pictures, "phone")
+            calls(browser, server, options.pictures, "phone")
             width = browser.script("return document.documentElement.scrollWidth")
             check(width <= 390, f"the page is {width} wide")
     print("page: all checks passed")
