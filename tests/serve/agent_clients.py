@@ -12,7 +12,8 @@ import typing
 from client_support import inside_venv
 from real_server import RealServer
 
-PACKAGES = ["openai", "anthropic", "openai-agents", "instructor", "langchain-openai"]
+# Of 2026-11-18: pinned, since pip looks long for a set that fits together.
+PACKAGES = ["openai==2.54.0", "anthropic==2.10.0", "openai-agents==0.20.0", "instructor==1.17.0", "langchain-openai==1.7.3"]
 DIGIT = {"type": "integer", "enum": [1, 2, 3]}
 SCHEMA = {"type": "object", "properties": {"a": DIGIT, "b": DIGIT}, "required": ["a", "b"], "additionalProperties": False}
 QUESTION = "Add two numbers."
