@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/escape_json.h"
 #include "base/utf8.h"
-#include "fmt/format.h"
 
 namespace loopspec::grammar {
 namespace {
@@ -216,39 +216,7 @@ Node SpelledText(Regular& regular, std::string_view text, Writing writing) {
 }
 
 std::string QuotedJson(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out + "\"";
+  return '"' + EscapedJson(text) + '"';
 }
 
 }  // namespace loopspec::grammar

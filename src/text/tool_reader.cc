@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/escape_json.h"
 #include "text/tool_values.h"
 
 namespace loopspec {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/escape_json.h"
 #include "text/tool_format.h"
 
 namespace loopspec {
@@ -327,40 +328,6 @@ std::string ReadPlainValue(std::string_view text, unsigned types) {
     if ((types & kStringValue) == 0) return std::string(core);  // such as a number beyond all
   }
   return '"' + EscapedJson(text) + '"';
-}
-
-std::string EscapedJson(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      default:
-        if (byte < 0x20) {
-          out += "\\u00";
-          out += kHex[byte >> 4];
-          out += kHex[byte & 15];
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out;
 }
 
 }  // namespace loopspec

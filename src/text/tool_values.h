@@ -51,7 +51,4 @@ std::string ReadPlainValue(std::string_view text, unsigned types);
 // The schema that a reference "#/..." names, or the schema itself. None: there is no such place.
 const OrderedJson* Referred(const OrderedJson& schema, const OrderedJson& root);
 
-// Text as it stands between the quotes of a JSON string.
-std::string EscapedJson(std::string_view text);
-
 }  // namespace loopspec

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "serve/openai/chat_form.h"
 #include "serve/openai/error.h"
 #include "serve/openai/values.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 constexpr size_t kMostTools = 512;
 constexpr size_t kLongestName = 128;
-
-std::string At(const std::string& path, size_t index) {
-  return fmt::format("{}[{}]", path, index);
-}
 
 template <typename Value>
 void CheckObject(const Value& value, const std::string& path) {
@@ -78,7 +75,7 @@ void ReadToolChoice(const Json& value, const std::string& path, CompletionReques
   CheckList(tools, inner + ".tools");
   if (tools.empty()) Refuse(inner + ".tools", "{}.tools is empty.", inner);
   for (size_t i = 0; i < tools.size(); ++i)
-    use.allowed.push_back(ReadNamed(tools[i], At(inner + ".tools", i)));
+    use.allowed.push_back(ReadNamed(tools[i], ElementOf(inner + ".tools", i)));
 }
 
 OrderedJson ToolsSchema() {
@@ -153,7 +150,7 @@ std::vector<Tool> ToolsToCall(const ToolUse& use) {
   std::vector<Tool> tools;
   std::set<std::string> names;
   for (size_t i = 0; i < use.tools.size(); ++i) {
-    const std::string path = At("tools", i);
+    const std::string path = ElementOf("tools", i);
     const OrderedJson& given = use.tools[i];
     CheckObject(given, path);
     ReadChoice(Json(given.value("type", OrderedJson())), path + ".type", {"function"});
@@ -187,7 +184,7 @@ OrderedJson ReadToolCalls(const Json& value, const std::string& path) {
   if (!value.is_array()) Refuse(path, "{} is {}, expected a list.", path, Shown(value));
   OrderedJson calls = OrderedJson::array();
   for (size_t i = 0; i < value.size(); ++i) {
-    const std::string where = At(path, i);
+    const std::string where = ElementOf(path, i);
     const Json& call = value[i];
     CheckObject(call, where);
     const Json function = call.value("function", Json());
