@@ -71,14 +71,16 @@ TEST_P(CudaIfmEquality, LoopSpecIsAutoregressiveDecoding) {
   const EqualityResult result = CompareOnGpu(request);
   EXPECT_EQ(result.tokens, request.tokens);
   EXPECT_EQ(result.first_difference, "");
-  int64_t steps = 0;
+  int64_t drafted = 0;
   for (const EqualityResult::Set& set : result.sets) {
     EXPECT_EQ(set.equal_tokens, result.tokens);
     EXPECT_EQ(set.equal_logits, result.tokens);
-    steps += set.steps;
+    drafted += set.drafted;
   }
-  EXPECT_LT(steps, result.autoregressive_steps * static_cast<int64_t>(result.sets.size()))
-      << "nothing was ever accepted";
+  EXPECT_GT(drafted, 0) << "nothing was ever accepted";
+  std::printf("    %s: %zu sets of depths, %lld of %lld tokens from drafts\n", GetParam(),
+              result.sets.size(), static_cast<long long>(drafted),
+              static_cast<long long>(result.tokens) * std::ssize(result.sets));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ifm, CudaIfmEquality,

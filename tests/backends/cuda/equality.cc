@@ -20,7 +20,7 @@ namespace {
 struct Record {
   std::vector<int32_t> tokens;
   std::vector<float> logits;  // [tokens][vocab]
-  int64_t steps = 0;
+  int64_t drafted = 0, steps = 0;
 };
 
 class Comparison {
@@ -72,6 +72,7 @@ class Comparison {
         decode.group = groups[round % std::size(groups)];
         decode.guesses = round % 2 == 0;
         const Record ours = Decode(decode, &reference, &set);
+        set.drafted += ours.drafted;
         set.steps += ours.steps;
         set.tokens += static_cast<int64_t>(reference.tokens.size());
         Compare(reference.tokens, ours.tokens, set);
@@ -113,7 +114,10 @@ class Comparison {
       });
     };
     const Choice generated = RunRequest(*scheduler_, request);
-    for (const Token& token : generated.tokens) record.tokens.push_back(token.id);
+    for (const Token& token : generated.tokens) {
+      record.tokens.push_back(token.id);
+      record.drafted += token.source > 0 ? 1 : 0;
+    }
     record.steps = generated.statistics.recurrences;
     return record;
   }

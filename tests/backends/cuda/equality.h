@@ -24,7 +24,8 @@ struct EqualityResult {
     std::vector<int> depths;
     int max_rows = 0;
     int64_t tokens = 0, equal_tokens = 0, equal_logits = 0;
-    int64_t steps = 0;  // recurrences
+    int64_t drafted = 0;  // tokens that came from a draft
+    int64_t steps = 0;    // recurrences
   };
   std::vector<Set> sets;
   int texts = 0;
