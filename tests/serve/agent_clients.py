@@ -184,22 +184,23 @@ def openai_agents(make_client):
     settings = agents.ModelSettings(tool_choice="required", parallel_tool_calls=False, max_tokens=200, temperature=0)
     for model in (agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel):
 
-        def make_agent(model=model):
-            return agents.Agent(name="adder", instructions="Add.", tools=[add], model=model("demo", make_client()), model_settings=settings,
+        def make_agent(client, model=model):
+            return agents.Agent(name="adder", instructions="Add.", tools=[add], model=model("demo", client), model_settings=settings,
                                 output_type=Total)
 
-        before = len(calls)
-        result = agents.Runner.run_sync(make_agent(), QUESTION, max_turns=10)
-        check(len(calls) > before and result.final_output.total in range(2, 7), result)
+        async def run(stream, make_agent=make_agent):
+            async with make_client() as client:  # closed before its loop is
+                if not stream:
+                    return (await agents.Runner.run(make_agent(client), QUESTION, max_turns=10)).final_output
+                streamed = agents.Runner.run_streamed(make_agent(client), QUESTION, max_turns=10)
+                async for _ in streamed.stream_events():
+                    pass
+                return streamed.final_output
 
-        async def streamed(make_agent=make_agent):
-            run = agents.Runner.run_streamed(make_agent(), QUESTION, max_turns=10)
-            async for _ in run.stream_events():
-                pass
-            return run.final_output
-
-        before = len(calls)
-        check(asyncio.run(streamed()).total in range(2, 7) and len(calls) > before, "a streamed run")
+        for stream in (False, True):
+            before = len(calls)
+            output = asyncio.run(run(stream))
+            check(output.total in range(2, 7) and len(calls) > before, f"stream: {stream}: {output}")
 
 
 def instructor_models(client):

@@ -80,8 +80,8 @@ def renamed(tokenizer, texts, special):
 class Site:
     """A demo model with one form of calls and one way to cut its mark."""
 
-    def __init__(self, model, form, cut):
-        self.model, self.form, self.cut = model, form, cut
+    def __init__(self, model, form, cut, seed):
+        self.model, self.form, self.cut, self.seed = model, form, cut, seed
         self.name = f"{model}/{form}/{cut}"
         self.llama = form == "llama"
         self.mark = CUTS[cut][self.llama]
@@ -100,7 +100,7 @@ class Site:
         (folder / "chat_template.jinja").write_text(FORMS[self.form] + TURNS + (START_THINKING if self.thinks else START))
 
     def question(self, number):
-        choice = random.Random(f"{self.name}/{number}")
+        choice = random.Random(f"{self.name}/{self.seed}/{number}")
         generator = Generator(choice.randrange(10**9))
         tools = []
         for index in range(choice.randint(1, 4)):
@@ -190,7 +190,7 @@ class Run:
 
     def __init__(self, options, keep):
         self.options, self.keep = options, keep
-        self.sites = [Site(*parts) for parts in itertools.product(MODELS, FORMS, CUTS)]
+        self.sites = [Site(*parts, options.seed) for parts in itertools.product(MODELS, FORMS, CUTS)]
         random.Random(1).shuffle(self.sites)
         self.each = -(-options.calls // len(self.sites))
         self.end = time.monotonic() + options.seconds
@@ -347,6 +347,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=1, help="of the questions")
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--judge", type=pathlib.Path)
     options = parser.parse_args()
