@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -172,7 +173,7 @@ int Equal(const Arguments& arguments) {
   return result.equal() ? 0 : 1;
 }
 
-// What one way of decoding costs: the best of several runs.
+// What a run of one decoding costs.
 struct Timing {
   double tokens_per_second = 0, step_ms = 0;
   double floor_share = 0;  // bytes that had to be read over bandwidth, of the time of the steps
@@ -181,36 +182,43 @@ struct Timing {
   double prelude_ms = 0, core_ms = 0, readout_ms = 0;  // of a step, on average
 };
 
-// A run of a request; the better of `best` and it.
 Timing TimeDecoding(const Model& model, Backend& backend, const StepCost& cost,
-                    const ResolvedRequest& request, double bandwidth, Timing best) {
+                    const ResolvedRequest& request, double bandwidth) {
   Scheduler scheduler(backend, OneAtATime(cost));
   const Choice run = RunRequest(scheduler, request);
   const Statistics& s = run.statistics;
-  if (s.tokens_per_second <= best.tokens_per_second) return best;
   const auto recurrences = static_cast<double>(s.recurrences);
-  best.tokens_per_second = s.tokens_per_second;
-  best.step_ms = s.decode_seconds / recurrences * 1e3;
-  best.floor_share =
+  Timing timing;
+  timing.tokens_per_second = s.tokens_per_second;
+  timing.step_ms = s.decode_seconds / recurrences * 1e3;
+  timing.floor_share =
       bandwidth > 0 ? BytesRead(model, backend.options(), s) / bandwidth / s.decode_seconds : 0.0;
-  best.prelude_ms = s.prelude_seconds / recurrences * 1e3;
-  best.core_ms = s.recur_seconds / recurrences * 1e3;
-  best.readout_ms = s.readout_seconds / recurrences * 1e3;
-  best.gap_share =
+  timing.prelude_ms = s.prelude_seconds / recurrences * 1e3;
+  timing.core_ms = s.recur_seconds / recurrences * 1e3;
+  timing.readout_ms = s.readout_seconds / recurrences * 1e3;
+  timing.gap_share =
       1.0 - (s.prelude_seconds + s.recur_seconds + s.readout_seconds) / s.decode_seconds;
-  best.gamma = s.gamma;
-  best.per_pass = s.tokens_per_pass;
-  best.rows = s.rows_mean;
-  return best;
+  timing.gamma = s.gamma;
+  timing.per_pass = s.tokens_per_pass;
+  timing.rows = s.rows_mean;
+  return timing;
 }
+
+// The runs of one decoding, and the one in the middle: of an even number the slower of two.
+struct Timings {
+  std::vector<Timing> runs;
+
+  void Sort() { std::ranges::sort(runs, {}, &Timing::tokens_per_second); }
+  const Timing& median() const { return runs[(runs.size() - 1) / 2]; }
+};
 
 // A type of keys to be timed.
 struct TimedKeys {
   std::string name;
   std::unique_ptr<Backend> backend;
   StepCost cost;
-  Timing plain;
-  std::vector<Timing> ours;  // of each group
+  Timings plain;
+  std::vector<Timings> ours;  // of each group
 };
 
 int Time(const Arguments& arguments) {
@@ -255,43 +263,51 @@ int Time(const Arguments& arguments) {
       ResolvedRequest request;
       request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
       request.max_tokens = tokens;
-      keys.plain = TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth, keys.plain);
+      keys.plain.runs.push_back(TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth));
       request.depths = depths;
       request.laboratory.guess_source = &guesses;
       request.laboratory.assumed = assume;
       for (size_t i = 0; i < groups.size(); ++i) {
         request.group = groups[i];
-        keys.ours[i] =
-            TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth, keys.ours[i]);
+        keys.ours[i].runs.push_back(
+            TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth));
       }
     }
   }
 
+  for (TimedKeys& keys : timed) {
+    keys.plain.Sort();
+    for (Timings& timings : keys.ours) timings.Sort();
+  }
   Results results(arguments.Text("results"), folder);
   for (const TimedKeys& keys : timed) {
     const bool named = timed.size() > 1 || keys.name != "bf16";
     fmt::print(
-        "{}, context {}, {} keys, {} tokens, best of {}; TIMING SIMULATION: outcomes drawn at "
+        "{}, context {}, {} keys, {} tokens, medians of {} runs; TIMING SIMULATION: outcomes drawn "
+        "at "
         "rates "
         "{}, gate open at {}\n",
         results.name(), context, keys.name, tokens, repeat, arguments.Text("assume"), assume.gate);
-    const auto report = [&](const std::string& name, const std::string& key, const Timing& t,
-                            const Timing& first) {
+    const auto report = [&](const std::string& name, const std::string& key, const Timings& timings,
+                            const Timings& first) {
+      const Timing& t = timings.median();
+      const double speedup = t.tokens_per_second / keys.plain.median().tokens_per_second;
       fmt::print(
-          "  {:<16}{:>8.1f} tokens/s {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of the floor  "
+          "  {:<16}{:>8.1f} tokens/s ({:.1f} to {:.1f}) {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of "
+          "the floor  "
           "{:>5.2f} % outside the kernels  gamma {:>5.2f}  {:>5.2f} tokens per pass  rows "
           "{:>5.1f}  P {:.3f}, B {:.3f}, C {:.3f} ms",
-          name, t.tokens_per_second, t.tokens_per_second / keys.plain.tokens_per_second, t.step_ms,
-          100 * t.floor_share, 100 * t.gap_share, t.gamma, t.per_pass, t.rows, t.prelude_ms,
-          t.core_ms, t.readout_ms);
+          name, t.tokens_per_second, timings.runs.front().tokens_per_second,
+          timings.runs.back().tokens_per_second, speedup, t.step_ms, 100 * t.floor_share,
+          100 * t.gap_share, t.gamma, t.per_pass, t.rows, t.prelude_ms, t.core_ms, t.readout_ms);
       if (timed.size() > 1)
-        fmt::print("  {:.3f}x of {} keys", t.tokens_per_second / first.tokens_per_second,
+        fmt::print("  {:.3f}x of {} keys", t.tokens_per_second / first.median().tokens_per_second,
                    timed[0].name);
       fmt::print("\n");
       const std::string at =
           fmt::format("time.{}.{}{}", context, named ? keys.name + "." : std::string(), key);
       results.Add(at + ".tokens_per_second", t.tokens_per_second);
-      results.Add(at + ".speedup", t.tokens_per_second / keys.plain.tokens_per_second);
+      results.Add(at + ".speedup", speedup);
       results.Add(at + ".floor_share", t.floor_share);
       results.Add(at + ".gap_share", t.gap_share);
     };
