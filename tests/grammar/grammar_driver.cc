@@ -1,7 +1,8 @@
 // For tests against other engines: each line of standard input is {"schema": ..., "texts": [...]},
 // and each line of standard output says what became of it: {"error": ...}, or for each text whether
-// it is valid. Options of a line: "strict", "any_order"; "samples": so many random texts from the
-// grammar.
+// it is valid. Options of a line: "strict", "any_order", "compact" (no white space); "samples": so
+// many random texts from the grammar; "masks": lists of token ids, and for each of their beginnings
+// the mask that follows it, as hexadecimal bytes.
 #include <cstdio>
 #include <iostream>
 #include <random>
@@ -42,6 +43,25 @@ Json Sample(Grammar& grammar, std::mt19937& random) {
   return nullptr;
 }
 
+// The mask before each token of the list and after the last.
+Json Masks(Grammar& grammar, const OrderedJson& ids) {
+  Json masks = Json::array();
+  State state = grammar.Start();
+  for (size_t i = 0; i <= ids.size(); ++i) {
+    std::string hex;
+    for (const uint32_t word : *state.NextTokens()) {
+      for (int byte = 0; byte < 4; ++byte) {
+        for (const int shift : {4, 0}) {
+          hex += "0123456789abcdef"[word >> (byte * 8 + shift) & 15];
+        }
+      }
+    }
+    masks.push_back(hex);
+    if (i < ids.size() && !state.AdvanceToken(ids[i].get<int32_t>())) break;
+  }
+  return masks;
+}
+
 }  // namespace
 
 int main() {
@@ -55,6 +75,7 @@ int main() {
       options.strict = input.value("strict", true);
       options.order =
           input.value("any_order", false) ? PropertyOrder::kAny : PropertyOrder::kDeclared;
+      if (input.value("compact", false)) options.space = JsonSpace::kNone;
       const auto grammar =
           Grammar::FromSchema(input.at("schema").dump(), DemoVocabulary(), options);
       Json valid = Json::array();
@@ -68,7 +89,14 @@ int main() {
       for (int i = input.value("samples", 0); i > 0; --i) {
         samples.push_back(Sample(*grammar, random));
       }
-      answer = {{"valid", valid}, {"ignored", grammar->ignored()}, {"samples", samples}};
+      Json masks = Json::array();
+      for (const auto& ids : input.value("masks", OrderedJson::array())) {
+        masks.push_back(Masks(*grammar, ids));
+      }
+      answer = {{"valid", valid},
+                {"ignored", grammar->ignored()},
+                {"samples", samples},
+                {"masks", masks}};
     } catch (const Error& error) {
       answer = {{"error", error.what()}};
     }
