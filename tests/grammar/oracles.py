@@ -142,6 +142,8 @@ def kind_of(schema, text, token, ours, others):
     """What a difference is about; None: nothing known."""
     side = "ours alone" if ours else "theirs alone"
     if not ours and list(others) == ["xgrammar"]:
+        if is_within_string(text) and any(c < 0x20 for c in token):
+            return f"{side}: a control character in a string, which JSON does not allow"
         # It says in warnings that it ignores these.
         if has(schema, lambda part: "multipleOf" in part):
             return f"{side}: a number that is no multiple"
