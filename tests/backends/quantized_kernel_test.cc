@@ -30,6 +30,7 @@ constexpr Form kForms[] = {
     {"int8_groups_32", Layout::kSigned8, 32, false, false, DType::kF32},
     {"int8_zero_points", Layout::kSigned8, 64, false, true, DType::kF32},
     {"int4_per_output", Layout::kNibbles, 0, false, false, DType::kF32},
+    {"int4_groups_16", Layout::kNibbles, 16, false, false, DType::kBF16},
     {"int4_groups_32", Layout::kNibbles, 32, false, false, DType::kBF16},
     {"int4_groups_128", Layout::kNibbles, 128, false, false, DType::kF16},
     {"int4_zero_points", Layout::kNibbles, 32, false, true, DType::kBF16},
@@ -206,7 +207,7 @@ TEST_P(QuantizedMatMul, AgainstTheDequantisedMatrix) {
 
 // Integer sums are exact, so the instruction set does not matter either.
 TEST_P(QuantizedMatMul, AllKernelsAndRowCountsGiveTheSameBits) {
-  for (const int64_t k : {100, 256, 768}) {
+  for (const int64_t k : {100, 256, 768, 2176}) {  // one chunk of inputs, and several
     if (!Fits(k)) continue;
     const int64_t n = 83;
     const Stored stored(GetParam(), n, k, 9);
@@ -276,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizedMatMul, testing::ValuesIn(kForms),
 TEST(QuantizedMatMulLimits, LargestSumsDoNotOverflow) {
   constexpr int64_t kInputs = 1024, kOutputs = 16;
   for (const Layout layout : {Layout::kSigned8, Layout::kBytes, Layout::kNibbles}) {
-    for (const int64_t group : {16, 32, 64, 256, 512, 1024}) {
+    for (const int64_t group : {16, 32, 64, 128, 256, 512, 1024}) {
       for (const bool biases : {false, true}) {
         if (biases && layout == Layout::kSigned8) continue;
         Stored stored({"limits", layout, group, biases, false, DType::kF32}, kOutputs, kInputs, 1);

@@ -6,29 +6,15 @@
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-#include "backends/cpu/quantized_neon.h"
+#include "backends/cpu/sdot_row.h"
 
 namespace loopspec::cpu {
 namespace {
 
-struct DotDigits {
-  static constexpr int kBytes = 1;
-  // hi [padded] | lo [padded]
-  static void Store(std::byte* digits, int64_t padded, int64_t at, const int16_t* hi,
-                    const int16_t* lo) {
-    auto* to = reinterpret_cast<int8_t*>(digits);
-    for (int64_t i = 0; i < kQuantSumStep; ++i) {
-      to[at + i] = static_cast<int8_t>(hi[i]);
-      to[padded + at + i] = static_cast<int8_t>(lo[i]);
-    }
-  }
-};
-using DotRow = QuantizedRow<DotDigits>;
-
 constexpr int kMaxDotRows = 2;  // at a time: 16 of 32 registers hold sums
 
 template <int kBits>
-using Codes = NeonCodes<DotDigits, kBits>;
+using Codes = DotCodes<kBits>;
 
 template <int kBits, int kRows>
 void DotBlock(const MatMulCall& call, int64_t block, int first_row, float32x4_t (&out)[kRows][4]) {
@@ -117,6 +103,7 @@ void DotMultiply(const MatMulCall& call) {
 }
 
 void Multiply(const MatMulCall& call) {
+  if (call.quantized->group <= kSmallGroup) return SdotGroups(call);
   call.quantized->bits == 4 ? DotMultiply<4>(call) : DotMultiply<8>(call);
 }
 
