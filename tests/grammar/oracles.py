@@ -13,37 +13,30 @@ xgrammar wants torch and transformers for functions that are not used here: empt
 import argparse
 import collections
 import json
-import os
 import pathlib
 import re
 import subprocess
 import sys
 import types
-import venv
 
-from schema_sources import Generator, tool_schemas
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+from client_support import SKIPPED, inside_venv  # noqa: E402
+from schema_sources import Generator, tool_schemas  # noqa: E402
 
 PACKAGES = ["llguidance==1.9.1", "tokenizers", "numpy", "apache-tvm-ffi", "pydantic"]
-WITHOUT_DEPENDENCIES = ["xgrammar==0.2.8"]
+XGRAMMAR = "xgrammar==0.2.8"
 
 
-def reexecute_in_venv(folder):
-    """Runs this script again with a Python that has the packages."""
-    python = folder / "bin" / "python"
-    if pathlib.Path(sys.prefix).resolve() == folder.resolve():
+def install_xgrammar():
+    """Without what it asks for: torch alone is larger than everything here."""
+    pip = [sys.executable, "-m", "pip"]
+    if subprocess.run([*pip, "show", "xgrammar"], capture_output=True, check=False).returncode == 0:
         return
     try:
-        if not python.exists():
-            venv.create(folder, with_pip=True, symlinks=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if subprocess.run([python, "-c", "import llguidance, tokenizers, numpy, tvm_ffi"], capture_output=True).returncode != 0:
-            subprocess.run([*install, *PACKAGES], check=True, timeout=300)
-        if subprocess.run([python, "-m", "pip", "show", "xgrammar"], capture_output=True).returncode != 0:
-            subprocess.run([*install, "--no-deps", *WITHOUT_DEPENDENCIES], check=True, timeout=300)
+        subprocess.run([*pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps", XGRAMMAR], check=True, timeout=300)
     except (OSError, subprocess.SubprocessError) as error:
-        print(f"SKIPPED: {PACKAGES + WITHOUT_DEPENDENCIES} cannot be installed in {folder} ({error})")
-        sys.exit(77)
-    os.execv(python, [str(python), *sys.argv])
+        print(f"SKIPPED: {XGRAMMAR} cannot be installed ({error})")
+        sys.exit(SKIPPED)
 
 
 def import_xgrammar():
@@ -239,7 +232,8 @@ def main():
     parser.add_argument("--tokenizer", type=pathlib.Path, required=True)
     parser.add_argument("--schemas", type=int, default=200)
     options = parser.parse_args()
-    reexecute_in_venv(options.venv)
+    inside_venv(options.venv, PACKAGES, "llguidance, tokenizers, numpy, tvm_ffi")
+    install_xgrammar()
     import llguidance
 
     tokenizer = llguidance.LLTokenizer(options.tokenizer.read_text())

@@ -29,9 +29,10 @@ import sys
 import tempfile
 import threading
 import time
-import venv
 
-from schema_sources import Generator, pydantic_schemas, shipped_schemas, tool_schemas
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+from client_support import inside_venv  # noqa: E402
+from schema_sources import Generator, pydantic_schemas, shipped_schemas, tool_schemas  # noqa: E402
 
 PACKAGES = ["jsonschema==4.26.0", "check-jsonschema==0.39.0", "pydantic==2.14.3"]
 # With how many recurrences: fewer are quicker, and what they write is as good a test.
@@ -42,23 +43,6 @@ DECODINGS = ["loopspec", "ar", "lookup"]
 SAMPLINGS = {"greedy": {"temperature": 0}, "cascade": {"temperature": 1}, "coupled": {"temperature": 1, "sampler": "coupled"}}
 # By seed, so that greedy texts of the fixed schemas differ too.
 PROMPTS = ["Here is the record:\n", "JSON:\n", "Answer: ", "The object is\n", "```json\n", "Result of the call: ", "data = "]
-
-
-def reexecute_in_venv(folder):
-    """Runs this script again with a Python that has the packages."""
-    python = folder / "bin" / "python"
-    if pathlib.Path(sys.prefix).resolve() == folder.resolve():
-        return
-    try:
-        if not python.exists():
-            venv.create(folder, with_pip=True, symlinks=True)
-        has = subprocess.run([python, "-c", "import jsonschema, check_jsonschema, pydantic"], capture_output=True)
-        if has.returncode != 0:
-            subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True, timeout=300)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"SKIPPED: {PACKAGES} cannot be installed in {folder} ({error})")
-        sys.exit(77)
-    os.execv(python, [str(python), *sys.argv])
 
 
 # ---- Lines: a schema, {"number", "kind", "schema"}; what to ask, {"number", "model", "way", "body"}; an answer, {"number", "model",
@@ -236,7 +220,7 @@ def main():
     if options.requests is None:
         if options.venv is None:
             parser.error("--venv is needed for what is not --requests")
-        reexecute_in_venv(options.venv)
+        inside_venv(options.venv, PACKAGES, "jsonschema, check_jsonschema, pydantic")
     if options.models is None and options.make_requests is None and options.judge is None:
         parser.error("--models is needed to write texts")
     with tempfile.TemporaryDirectory() as name:
