@@ -876,7 +876,7 @@ TEST_F(ServiceTest, CountsErrorsBelowTheApi) {
 TEST_F(ServiceTest, LogsRequestsWithoutTheirText) {
   Start();
   Complete({{"prompt", "a secret"}, {"max_tokens", 3}}, "X-Request-Id: my-id.1\r\n");
-  // The answer reaches the client before its line is in the log, and the next one's must come after.
+  // The answer reaches the client before its line is in the log; the next one's must come after.
   EXPECT_TRUE(Eventually([&] { return Log().find("my-id.1") != std::string::npos; }));
   const Answer bad = Complete({{"prompt", 1}}, "X-Request-Id: bad id\r\n");
   EXPECT_NE(bad.Header("X-Request-Id"), "bad id");
