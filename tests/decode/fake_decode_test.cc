@@ -7,10 +7,13 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <numeric>
+#include <random>
 
 #include "base/error.h"
 #include "decode/loopspec.h"
+#include "grammar/grammar.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/sanitized.h"
 
@@ -266,6 +269,134 @@ TEST(FakeDecode, CascadeTextDoesNotDependOnTheBudget) {
       }
     }
   }
+}
+
+// ---- Whatever steps cost and whatever happens between them ----
+
+// Half of the time C costs more than a recurrence, so that last readouts wait for drafts'.
+StepCost RandomCost(std::mt19937& random) {
+  StepCost cost;
+  const double row = 0.05 * (random() % 8);
+  for (size_t i = 0; i < cost.recurrence.size(); ++i)
+    cost.recurrence[i] = 1 + row * (StepCost::kRows[i] - 1);
+  cost.readout = std::array{0.0, 0.3, 1.5, 4.0}[random() % 4];
+  cost.prelude = 0.5 * (random() % 3);
+  return cost;
+}
+
+// Texts over "a", "b", "ab" and "c" that a grammar partly forces. What is forced is cut into tokens
+// at random: a guess may be any token, allowed or not.
+void UseGrammar(ResolvedRequest& request, const char* regex, uint32_t seed) {
+  std::vector<grammar::Vocabulary::Token> tokens;
+  for (const char* text : {"a", "b", "ab", "c"}) tokens.push_back({text});
+  tokens.push_back({"", true});
+  request.grammar = grammar::Grammar::FromRegex(regex, std::make_shared<const grammar::Vocabulary>(
+                                                           std::move(tokens), std::vector{4}))
+                        ->Start();
+  request.stop_tokens = {4};
+  request.encode = [random = std::make_shared<std::mt19937>(seed)](std::string_view text) {
+    std::vector<int32_t> cut(text.size());
+    for (int32_t& token : cut) token = static_cast<int32_t>((*random)() % kFakeVocab);
+    return cut;
+  };
+}
+
+struct Happened {
+  int64_t waited = 0, evicted = 0, resumed = 0, begun_on_guesses = 0;
+};
+
+// Between two steps branches go, drafts are left out and come back, the request is suspended and
+// resumed, or other rows are chosen; and a step may be shorter than it could be.
+Text DecodeDisturbed(FakeModel& model, const ResolvedRequest& request, const StepCost& cost,
+                     std::mt19937& random, const FakeBackend::Decider& decider, Happened& all) {
+  FakeBackend backend(model, request.depths, 64, 512);
+  backend.set_decider(decider);
+  KvLedger ledger(backend.pages(), 64);
+  LoopSpec decoder(request, model.spec(), backend.options(), ledger, cost);
+  backend.Prefill(decoder.Prefill());
+  StepPlan plan;
+  const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
+  for (int step = 0; !decoder.finished(); ++step) {
+    if (step > 100 * request.max_tokens) {
+      ADD_FAILURE() << "the text does not end";
+      break;
+    }
+    const int act = pick(12);
+    if (act == 0 && decoder.tree().size() > 1) {
+      decoder.Evict(
+          decoder.tree().active()[static_cast<size_t>(1 + pick(decoder.tree().size() - 1))]);
+      ++all.evicted;
+    } else if (act == 1) {
+      decoder.LimitBranches(1 + pick(8));
+    } else if (act == 2) {
+      decoder.LimitBranches(decoder.tree().capacity());
+    } else if (act == 3 && decoder.drafts_are_optional()) {
+      decoder.set_drafting(pick(2) == 0);
+    } else if (act == 4 && !decoder.commits_due()) {
+      decoder.Suspend();
+      EXPECT_TRUE(decoder.Resume());
+      ++all.resumed;
+    } else if (act == 5) {
+      std::vector<char> advance(decoder.tree().active().size());
+      for (char& flag : advance) flag = static_cast<char>(pick(2));
+      advance[0] = 1;
+      decoder.Choose(advance);
+    }
+    all.waited += decoder.tree()[decoder.tree().root()].advancing ? 0 : 1;
+    plan.Clear();
+    plan.recurrences = decoder.RecurrencesToReadout();
+    if (pick(3) == 0) plan.recurrences = 1 + pick(plan.recurrences);
+    decoder.Plan(plan.recurrences, plan);
+    EXPECT_FALSE(plan.rows.empty());
+    decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
+  }
+  Text text;
+  for (const Token& token : decoder.output()) {
+    text.tokens.push_back(token.id);
+    text.sources.push_back(token.source);
+    all.begun_on_guesses += token.early ? 1 : 0;
+  }
+  text.reason = decoder.finish_reason();
+  return text;
+}
+
+TEST(FakeDecode, TextsDoNotDependOnCostsNorOnWhatHappensBetweenSteps) {
+  std::mt19937 random(41);
+  const FakeShape shapes[] = {FakeShape::kNear, FakeShape::kRandom, FakeShape::kEqual,
+                              FakeShape::kSparse, FakeShape::kOneToken};
+  const char* grammars[] = {"(abc|bac)*", "(ab|ba|c)+", "(cab){3,9}c", "[abc]*"};
+  Happened all;
+  for (int round = 0; round < (kSanitized ? 150 : 1500); ++round) {
+    FakeModel model(random() % 1000, shapes[random() % std::size(shapes)], kRecurrence);
+    ResolvedRequest request;
+    request.prompt = {1, 3, 2};
+    request.max_tokens = 40;
+    request.seed = random();
+    request.guesses = random() % 2 == 0;
+    const auto sampler = random() % 3;  // greedy, coupled, cascade
+    if (sampler > 0) request.sampling.temperature = 1.0f;
+    if (sampler == 1) request.sampling.sampler = Sampler::kCoupled;
+    if (random() % 3 == 0) request.sampling.presence_penalty = 0.5f;
+    const auto grammar = random() % 8;
+    if (grammar < std::size(grammars)) UseGrammar(request, grammars[grammar], random());
+    const std::vector<int>& depths = kDepths[random() % kDepths.size()];
+    if (sampler == 2) request.depths = depths;  // whose drafts the text is drawn from
+    const Text expected = Decode(model, request, DecideLikeTheCpu());
+    request.depths = depths;
+    request.max_rows = kBudgets[random() % std::size(kBudgets)];
+    request.group = static_cast<int>(random() % 3);
+    const StepCost cost = RandomCost(random);
+    const Text text = DecodeDisturbed(model, request, cost, random, DecideLikeTheCpu(), all);
+    ASSERT_EQ(text, expected) << fmt::format("round {} depths {} C {}", round, depths,
+                                             cost.readout);
+    if (sampler == 2) {
+      EXPECT_EQ(text.sources, expected.sources) << round;
+    }
+  }
+  EXPECT_GT(all.waited, 0);
+  EXPECT_GT(all.evicted, 0);
+  EXPECT_GT(all.resumed, 0);
+  EXPECT_GT(all.begun_on_guesses, 0);
 }
 
 // Upper quantile of chi-square at about 1e-6 (Wilson and Hilferty).

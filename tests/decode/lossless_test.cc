@@ -74,12 +74,20 @@ struct Setting {
   int group = 1;
   uint64_t pauses = 0;  // seed of pauses and evictions; 0: rows are chosen as in decoding
   const FakeGrammar* grammar = nullptr;
+  // What C costs beside a recurrence: where that is more, last readouts wait for drafts'.
+  double readout_cost = 0;
+
+  StepCost Cost() const {
+    StepCost cost;
+    cost.readout = readout_cost;
+    return cost;
+  }
 };
 
 std::string Text(const Setting& s) {
-  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {} pauses {} {}",
+  return fmt::format("shape {} depths {} R {} later {} rows {} stops {} group {} pauses {} C {} {}",
                      static_cast<int>(s.shape), s.depths, s.recurrence, static_cast<int>(s.later),
-                     s.max_rows, s.stop_tokens, s.group, s.pauses,
+                     s.max_rows, s.stop_tokens, s.group, s.pauses, s.readout_cost,
                      s.grammar == nullptr ? "" : s.grammar->regex);
 }
 
@@ -134,8 +142,9 @@ struct Tally {
   int64_t paths = 0;
   int64_t gate_opened = 0, gate_closed = 0;
   std::array<int64_t, 4> sources{};  // tokens by fallback and by proposal
-  // Steps that committed several tokens, in which a live branch stayed, before which one went.
-  int64_t several = 0, paused = 0, evicted = 0;
+  // Steps that committed several tokens, in which a live branch stayed, before which one went, in
+  // which the root waited.
+  int64_t several = 0, paused = 0, evicted = 0, waited = 0;
 
   void Add(const Tally& other) {
     paths += other.paths;
@@ -145,6 +154,7 @@ struct Tally {
     several += other.several;
     paused += other.paused;
     evicted += other.evicted;
+    waited += other.waited;
   }
   void Add(const LoopSpec& decoder) {
     gate_opened += decoder.statistics().gate_opened;
@@ -322,6 +332,7 @@ void DriveCounting(const Setting& s, FakeBackend& backend, LoopSpec& decoder, St
     plan.recurrences = decoder.RecurrencesToReadout();
     decoder.Plan(plan.recurrences, plan);
     run.paused += static_cast<int>(plan.rows.size()) < decoder.tree().size() ? 1 : 0;
+    run.waited += decoder.tree()[decoder.tree().root()].advancing ? 0 : 1;
     const size_t before = decoder.output().size();
     decoder.Absorb(backend.Wait(backend.Submit(plan)).decisions);
     run.several += decoder.output().size() > before + 1 ? 1 : 0;
@@ -339,6 +350,7 @@ std::map<std::vector<int32_t>, double> AllTexts(const Setting& s, FakeModel& mod
   FakeBackend backend(model, s.depths, 64);
   KvLedger ledger(backend.pages(), 64);
   const ResolvedRequest request = Request(s);
+  const StepCost cost = s.Cost();
   std::map<std::vector<int32_t>, double> texts;
   std::map<std::vector<int32_t>, Waypoint> here = {{{}, {1.0, {}}}};
   StepPlan plan;
@@ -355,7 +367,7 @@ std::map<std::vector<int32_t>, double> AllTexts(const Setting& s, FakeModel& mod
           ScriptedDraw draw{&enumerator, {}};
           return DecideByCascade(readout, p, recorded, draw);
         });
-        LoopSpec decoder(request, model.spec(), backend.options(), ledger);
+        LoopSpec decoder(request, model.spec(), backend.options(), ledger, cost);
         DriveCounting(s, backend, decoder, plan, alive, run);
         ++run.paths;
         run.Add(decoder);
@@ -483,6 +495,30 @@ TEST(FullEnumeration, PausesAndEvictions) {
   std::printf("%lld paths, steps with several verdicts %lld, with pauses %lld, evictions %lld\n",
               static_cast<long long>(all.paths), static_cast<long long>(all.several),
               static_cast<long long>(all.paused), static_cast<long long>(all.evicted));
+}
+
+// Where C is dear and d does not divide R, the root waits until a draft's readout is due.
+TEST(FullEnumeration, LastReadoutsThatWait) {
+  Tally all;
+  for (const FakeShape shape : {FakeShape::kSparse, FakeShape::kOneTokenDraft, FakeShape::kNear}) {
+    for (const LaterProposal later : kVariants) {
+      const auto add = [&](const std::vector<int>& depths, int r, int rows,
+                           const std::vector<int32_t>& stops, uint64_t seed) {
+        Setting setting = {shape, depths, r, later, rows, stops};
+        setting.readout_cost = 2.4;
+        all.Add(ExpectLosslessInFull(setting, seed));
+      };
+      add({2}, 3, 0, {}, 90);
+      add({2}, 5, 0, {1}, 91);
+      add({3}, 4, 2, {}, 92);
+      add({3}, 5, 0, {}, 93);
+      if (shape != FakeShape::kNear) add({2, 3}, 5, 0, {1}, 94);
+    }
+  }
+  EXPECT_GT(all.sources[2], 0);
+  EXPECT_GT(all.waited, 0);
+  std::printf("%lld paths, steps in which the root waited %lld\n",
+              static_cast<long long>(all.paths), static_cast<long long>(all.waited));
 }
 
 TEST(FullEnumeration, StopTokens) {
