@@ -1,13 +1,17 @@
 // The tables of fields: what each says is what the engine does with it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "base/field_error.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "fields/choices.h"
 #include "fields/max_tokens.h"
 #include "fields/request_fields.h"
@@ -47,6 +51,42 @@ TEST(SamplingFields, AreOffByDefaultAndDescribed) {
   }
   EXPECT_EQ(Refusal(params), "");
   EXPECT_EQ(Described(params), "greedy");
+}
+
+// Lists that people write by hand: a field that is added to the table is missing in none.
+TEST(SamplingFields, AreNamedWhereListsAreWrittenByHand) {
+  const std::filesystem::path source = LOOPSPEC_SOURCE_DIR;
+  const std::string manual = ReadFile(source / "docs/python.md");
+  const std::string words = ReadFile(source / "fuzz/wire.dict");
+  for (const SamplingField& field : SamplingFields()) {
+    EXPECT_NE(manual.find("`" + std::string(field.name) + "`"), manual.npos) << field.name;
+    EXPECT_NE(words.find("\\\"" + std::string(field.name) + "\\\":"), words.npos) << field.name;
+  }
+}
+
+// The page offers some of the fields. Each is in the table, and the least value of its box is one
+// that the server takes.
+TEST(SamplingFields, HoldThoseOfThePage) {
+  const std::filesystem::path page = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "src/serve/page";
+  const std::string html = ReadFile(page / "index.html");
+  const std::string settings = ReadFile(page / "settings.js");
+  const std::string begin = "const SAMPLING = [";
+  const size_t at = settings.find(begin);
+  ASSERT_NE(at, settings.npos);
+  std::string list = settings.substr(at + begin.size(), settings.find(']', at) - at - begin.size());
+  std::erase_if(list, [](char c) { return c == '\'' || c == ','; });
+  std::istringstream names(list);
+  size_t offered = 0;
+  for (std::string name; names >> name; ++offered) {
+    const auto field =
+        std::ranges::find_if(SamplingFields(), [&](const auto& f) { return name == f.name; });
+    ASSERT_NE(field, SamplingFields().end()) << name;
+    const std::string box = "id=\"" + name + "\" type=\"number\" min=\"";
+    const size_t least = html.find(box);
+    ASSERT_NE(least, html.npos) << name;
+    EXPECT_TRUE(field->range.Holds(std::stod(html.substr(least + box.size())))) << name;
+  }
+  EXPECT_GT(offered, 0u);
 }
 
 TEST(SamplingFields, RefuseWhatIsOutsideTheirRange) {
