@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "base/trimmed.h"
+
 namespace loopspec {
 namespace {
 
 constexpr std::string_view kOpen = "<think>";
 constexpr std::string_view kClose = "</think>";
-constexpr std::string_view kWhite = " \t\r\n";
 
 std::string_view WithoutWhiteEnd(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kWhite) + 1);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/escape_json.h"
+#include "base/trimmed.h"
 #include "text/tool_values.h"
 
 namespace loopspec {
@@ -13,8 +14,6 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 using Parts = std::vector<AnswerPart>;
-
-constexpr std::string_view kWhite = " \t\r\n";
 
 bool IsWhite(char c) {
   return kWhite.find(c) != kWhite.npos;

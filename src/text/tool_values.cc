@@ -7,13 +7,13 @@
 
 #include "base/error.h"
 #include "base/escape_json.h"
+#include "base/trimmed.h"
 #include "text/tool_format.h"
 
 namespace loopspec {
 namespace {
 
 constexpr int kMostReferences = 32;
-constexpr std::string_view kWhite = " \t\r\n";
 
 bool IsAnnotation(std::string_view keyword) {
   constexpr std::array kKeywords = {"title",    "description", "default",  "examples",
@@ -210,7 +210,7 @@ std::optional<uint32_t> Length(const OrderedJson& schema, const char* keyword) {
   return static_cast<uint32_t>(std::min<uint64_t>(found->get<uint64_t>(), 1'000'000));
 }
 
-// Whether it says more than how long a text is.
+// Whether the schema of a string says more than the string's length.
 bool IsQuoted(const OrderedJson& schema) {
   return !schema.contains("enum") && std::ranges::any_of(schema.items(), [](const auto& entry) {
     const std::string& keyword = entry.key();
@@ -227,7 +227,7 @@ void AddString(const OrderedJson& schema, PlainValue& value) {
   PlainValue::Text text{Length(schema, "minLength").value_or(0), Length(schema, "maxLength")};
   if (text.max && text.min > *text.max)
     Fail("minLength is {} and maxLength is {}, which no text has", text.min, *text.max);
-  if (value.text) {  // any of two lengths
+  if (value.text) {  // a length that either branch allows
     text.min = std::min(text.min, value.text->min);
     text.max = text.max && value.text->max ? std::optional(std::max(*text.max, *value.text->max))
                                            : std::nullopt;
@@ -253,7 +253,7 @@ const OrderedJson* Referred(const OrderedJson& schema, const OrderedJson& root) 
   try {
     const OrderedJson::json_pointer place(text.substr(1));
     return root.contains(place) ? &root.at(place) : nullptr;
-  } catch (const OrderedJson::exception&) {  // a pointer that is none
+  } catch (const OrderedJson::exception&) {  // the reference is no valid JSON pointer
     return nullptr;
   }
 }
@@ -317,15 +317,15 @@ PlainValue PlainValueOf(const OrderedJson& schema, const OrderedJson& root) {
 }
 
 std::string ReadPlainValue(std::string_view text, unsigned types) {
-  const size_t begin = text.find_first_not_of(kWhite);
-  if ((types & ~unsigned{kStringValue}) != 0 && begin != text.npos) {
-    const std::string_view core = text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
+  const std::string_view core = Trimmed(text);
+  if ((types & ~unsigned{kStringValue}) != 0 && !core.empty()) {
     const Json json = Json::parse(core, nullptr, false);
     for (unsigned type = kNullValue; type < kStringValue; type <<= 1) {
       if ((types & type) != 0 && !json.is_discarded() && IsType(json, type))
         return std::string(core);
     }
-    if ((types & kStringValue) == 0) return std::string(core);  // such as a number beyond all
+    if ((types & kStringValue) == 0)
+      return std::string(core);  // such as a number that no double holds
   }
   return '"' + EscapedJson(text) + '"';
 }

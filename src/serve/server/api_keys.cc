@@ -8,18 +8,13 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/trimmed.h"
 
 namespace loopspec::serve {
 namespace {
 
 bool IsWhite(char c) {
   return c == ' ' || c == '\t' || c == '\r';
-}
-
-std::string_view Trimmed(std::string_view text) {
-  while (!text.empty() && IsWhite(text.front())) text.remove_prefix(1);
-  while (!text.empty() && IsWhite(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 // Looks at every byte of `given` whatever `key` is. `volatile` keeps the compiler from leaving

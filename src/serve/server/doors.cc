@@ -6,25 +6,20 @@
 #include <array>
 #include <cctype>
 
+#include "base/trimmed.h"
 #include "serve/openai/error.h"
 #include "serve/openai/text.h"
 
 namespace loopspec::serve {
 namespace {
 
-constexpr size_t kLongestName = 253;  // DNS'
+constexpr size_t kLongestHost = 253;  // DNS'
 constexpr std::string_view kLocalhost = "localhost";
 
 std::string Lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
-}
-
-std::string_view Trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
 }
 
 bool IsPort(std::string_view text) {
@@ -101,7 +96,7 @@ std::optional<std::string> HostName(std::string_view host) {
   const auto good = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_' || c == ':';
   };
-  if (name.empty() || name.size() > kLongestName || !std::all_of(name.begin(), name.end(), good)) {
+  if (name.empty() || name.size() > kLongestHost || !std::all_of(name.begin(), name.end(), good)) {
     return std::nullopt;
   }
   return Lower(name);
