@@ -87,8 +87,8 @@ struct Request {
   double weight = 1;  // of the tenant
   int priority = 0;   // within the tenant: a lower one comes first
 
-  // Recurrences of a token, among ModelFacts::recurrences; none: R. Fewer are quicker, and another
-  // text: that of the model with so many recurrences.
+  // Recurrences of a token, among ModelFacts::recurrences; none: R. Fewer are quicker and
+  // give the text of a model that has only that number of recurrences.
   std::optional<int> recurrence = {};
 
   Decoding decoding = Decoding::kLoopSpec;

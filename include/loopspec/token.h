@@ -43,7 +43,7 @@ struct Statistics {
   std::optional<int32_t> stop_token;
 
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of these, found computed
+  int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t decoded_tokens = 0;
   std::vector<int64_t> accepted;  // tokens by proposal
   int64_t fallback = 0;           // tokens decided without an accepted draft
@@ -52,8 +52,8 @@ struct Statistics {
   int preemptions = 0;            // times that it was swapped out for others
 
   double queue_seconds = 0;
-  double prefill_seconds = 0;      // from admission on
-  double first_token_seconds = 0;  // likewise
+  double prefill_seconds = 0;      // from admission to the read prompt
+  double first_token_seconds = 0;  // from admission to the first token
   double decode_seconds = 0;       // from the read prompt to the last token
   double tokens_per_second = 0;
 
@@ -61,7 +61,7 @@ struct Statistics {
   int64_t drafted = 0;  // drafts made, whether or not they were used
   int64_t gate_evaluated = 0, gate_opened = 0;
   int64_t guesses = 0, guesses_adopted = 0;
-  int64_t recurrences = 0;      // batched ones
+  int64_t recurrences = 0;      // of steps: one advances all rows of its step
   int64_t row_recurrences = 0;  // rows summed over them
   double rows_mean = 0;         // branches of this request computed together
   int rows_peak = 0;
@@ -73,7 +73,7 @@ struct Statistics {
   // Positions whose keys and values were read, per layer of B, of P and of C: rows of one depth
   // share the committed ones.
   int64_t kv_positions = 0, prelude_positions = 0, readout_positions = 0;
-  // Over all steps, which are shared with others.
+  // Over all steps that the request took part in, other requests' rows included.
   double prelude_seconds = 0, recur_seconds = 0, readout_seconds = 0, host_seconds = 0;
   double bytes_read = 0;  // that the steps had to read: weights, keys and values
 

@@ -156,7 +156,7 @@ class XmlRules {
     if (!brackets && !bounded) return until;
     const char* first = brackets ? "[^ \\t\\r\\n{\\[]" : "[^\\n]";
     if (!bounded) return fmt::format("{} {} | {}", first, until, end);
-    // A text of so many characters is one line.
+    // A text whose length is bounded is one line.
     if (text.max == 0u) return end;
     const uint32_t least = text.min > 0 ? text.min - 1 : 0;
     const std::string most = text.max ? std::to_string(*text.max - 1) : "";

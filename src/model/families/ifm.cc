@@ -58,7 +58,7 @@ void RefuseUnsupportedIfm(const ConfigReader& config) {
          config.what());
 }
 
-// One of `names`, by its place; the first where the key is missing.
+// The index of the value in `names`; 0 where the key is missing.
 int OneOf(const ConfigReader& config, const char* key, std::initializer_list<const char*> names) {
   if (!config.Has(key)) return 0;
   const std::string found = config.String(key);
@@ -75,7 +75,7 @@ void ReadExperts(const ConfigReader& config, ModelSpec& spec) {
   spec.ff = config.Int("expert_inter_dim", 1, kMaxWidth);
 }
 
-// Two states: R counts updates of H.
+// A hierarchical state: one for the high level, H, and one for the low. R counts updates of H.
 void ReadHierarchy(const ConfigReader& config, ModelSpec& spec) {
   const int kind = OneOf(config, "huginn_hierarchical_state", kHierarchies);
   if (kind == 0) return;
@@ -103,7 +103,7 @@ void ReadTransformer(const ConfigReader& config, int layers, ModelSpec& spec) {
   spec.coda_layers = layers - end;
   if (OneOf(config, "loop_input_injection", {"none", "diagonal"}) == 0) return;
   spec.injection = Injection::kDiagonal;
-  if (spec.prelude_layers > 0)  // it would be the embedding that is injected, not P's output
+  if (spec.prelude_layers > 0)  // the embedding would be injected, not P's output
     Fail("{}: loop_input_injection with a loop_start_layer of {}, only 0 is supported",
          config.what(), spec.prelude_layers);
 }
