@@ -9,7 +9,8 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-// Clients send it back with the thinking, which is read as it comes: nothing is proved by it.
+// Clients send a thinking block back with its signature. It is not checked: a client may send any
+// thinking.
 constexpr const char* kSignature = "loopspec";
 
 // A call that was cut off has arguments that are no JSON.

@@ -9,7 +9,7 @@
 namespace loopspec::serve {
 
 // Reads a body now and resolves it when the model is there. `endpoint`: kMessages, or kCountTokens
-// for a call that is only counted. `ignored`: told of what nobody knows.
+// for a call that is only counted. `ignored` gets the names of unknown fields and blocks.
 ResolveCall ReadMessagesCall(Endpoint endpoint, std::string_view body, const MessagesParser& parser,
                              IgnoredFields& ignored);
 

@@ -1,7 +1,7 @@
 #include "serve/messages/conversation.h"
 
 #include "serve/openai/error.h"
-#include "serve/openai/fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kBilling = "x-anthropic-billing-header";
 
-// Blocks that are no text and that stand for something a reader would miss.
+// Blocks that are not text but have a content: a sentence in the prompt says that it was left out.
 bool IsMedium(const std::string& type) {
   return type == "image" || type == "document";
 }
@@ -28,10 +28,6 @@ void AddParagraph(std::string& text, const std::string& more) {
 
 }  // namespace
 
-void BlockReader::Skip(const std::string& type, const std::string& path) {
-  Unknown(WithoutIndices(path) + "." + type, limits, ignored);
-}
-
 void BlockReader::System(const OrderedJson& value, const std::string& path) {
   if (value.is_null()) return;
   const auto add = [&](const std::string& text) {
@@ -45,7 +41,7 @@ void BlockReader::System(const OrderedJson& value, const std::string& path) {
     if (type == "text") {
       add(TextMember(value[i], "text", where));
     } else {
-      Skip(type, where);
+      UnknownType(where, type, limits, ignored);
     }
   }
 }
@@ -99,7 +95,7 @@ void BlockReader::User(const OrderedJson& content, const std::string& path, bool
       AddParagraph(text, LeftOut(type));
       said = true;
     } else {
-      Skip(type, where);
+      UnknownType(where, type, limits, ignored);
     }
   }
   flush();
@@ -121,7 +117,7 @@ std::string BlockReader::ResultText(const OrderedJson& block, const std::string&
       } else if (IsMedium(type)) {
         AddParagraph(text, LeftOut(type));
       } else {
-        Skip(type, where);
+        UnknownType(where, type, limits, ignored);
       }
     }
   }
@@ -146,32 +142,20 @@ void BlockReader::Assistant(const OrderedJson& content, const std::string& path)
       if (!input.is_null()) CheckIsObject(input, where + ".input");
       form.Call(TextMember(block, "id", where), TextMember(block, "name", where),
                 input.is_null() ? OrderedJson::object() : input);
-    } else if (type != "redacted_thinking") {  // which nobody but Anthropic can read
-      Skip(type, where);
+    } else if (type != "redacted_thinking") {  // encrypted for Anthropic alone
+      UnknownType(where, type, limits, ignored);
     }
   }
 }
 
 OrderedJson ReadMessagesTools(const OrderedJson& value, const std::string& path,
                               const WireLimits& limits, IgnoredFields& ignored) {
-  CheckIsList(value, path);
-  OrderedJson tools = OrderedJson::array();
-  for (size_t i = 0; i < value.size(); ++i) {
-    const std::string where = ElementOf(path, i);
-    CheckIsObject(value[i], where);
-    const std::string type = TextMember(value[i], "type", where);
-    if (!type.empty() && type != "custom") {
-      Unknown(WithoutIndices(where) + "." + type, limits, ignored);
-      continue;
-    }
-    const std::string name = TextMember(value[i], "name", where);
-    if (name.empty()) Refuse(where + ".name", "{} has no name.", where);
-    const OrderedJson& schema = Member(value[i], "input_schema");
-    CheckIsObject(schema, where + ".input_schema");
-    tools.push_back(
-        ChatTool(name, TextMember(value[i], "description", where), schema, OrderedJson()));
-  }
-  return tools;
+  constexpr ToolWords kWords = {.function = "custom",
+                                .typeless = true,
+                                .schema = "input_schema",
+                                .needs_schema = true,
+                                .strict = false};
+  return ChatTools(value, path, kWords, limits, ignored);
 }
 
 }  // namespace loopspec::serve

@@ -8,14 +8,14 @@
 
 namespace loopspec::serve {
 
-// Where blocks are read: their limits, and where those that nobody knows are told.
+// Reads blocks into a conversation. Blocks of unknown types are left out and named in `ignored`.
 struct BlockReader {
   const WireLimits& limits;
   IgnoredFields& ignored;
   ChatForm& form;
 
-  // A text, or a list of blocks of text. A line about billing that changes with every request is no
-  // part of it: with it no prefix of a prompt would ever be found again.
+  // A text, or a list of blocks of text. Claude Code's line about billing is left out: it
+  // changes with every request, so that no prompt would begin as an earlier one did.
   void System(const OrderedJson& value, const std::string& path);
   void Messages(const OrderedJson& value, const std::string& path);
 
@@ -23,8 +23,6 @@ struct BlockReader {
   void User(const OrderedJson& content, const std::string& path, bool last);
   void Assistant(const OrderedJson& content, const std::string& path);
   std::string ResultText(const OrderedJson& block, const std::string& path);
-  // Tells of a block that is left out.
-  void Skip(const std::string& type, const std::string& path);
 };
 
 // {"name", "description", "input_schema"}; tools that only Anthropic's own servers run are left

@@ -6,6 +6,7 @@
 #include "serve/openai/chat_form.h"
 #include "serve/openai/error.h"
 #include "serve/openai/grammar_fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/shared_fields.h"
 #include "serve/openai/values.h"
 
@@ -79,7 +80,7 @@ OrderedJson ConversationSchema() {
             {"required", {"role", "content"}}}}};
 }
 
-// Reads nothing: what is read in a certain order, or not at all.
+// For fields that have no reader here: they are ignored, or read later in a certain order.
 void ReadElsewhere(const OrderedJson&, const std::string&, MessagesRequest&) {}
 
 std::vector<MessagesField> MessagesFields(const WireParser& parser) {

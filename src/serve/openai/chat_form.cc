@@ -1,14 +1,26 @@
 #include "serve/openai/chat_form.h"
 
-#include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
+namespace {
+
+// {"type": "function", "function": {...}}; what is null is left out.
+OrderedJson ChatTool(const std::string& name, const OrderedJson& description,
+                     const OrderedJson& parameters, const OrderedJson& strict) {
+  OrderedJson function = {{"name", name}};
+  if (!description.is_null()) function["description"] = description;
+  if (!parameters.is_null()) function["parameters"] = parameters;
+  if (!strict.is_null()) function["strict"] = strict;
+  return {{"type", "function"}, {"function", std::move(function)}};
+}
+
+}  // namespace
 
 void ChatForm::System(const std::string& text) {
   if (messages_.size() == 1 && messages_[0]["role"] == "system") {
@@ -54,13 +66,29 @@ void ChatForm::Call(const std::string& id, const std::string& name, OrderedJson 
        {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
 }
 
-OrderedJson ChatTool(const std::string& name, const OrderedJson& description,
-                     const OrderedJson& parameters, const OrderedJson& strict) {
-  OrderedJson function = {{"name", name}};
-  if (!description.is_null()) function["description"] = description;
-  if (!parameters.is_null()) function["parameters"] = parameters;
-  if (!strict.is_null()) function["strict"] = strict;
-  return {{"type", "function"}, {"function", std::move(function)}};
+OrderedJson ChatTools(const OrderedJson& value, const std::string& path, const ToolWords& words,
+                      const WireLimits& limits, IgnoredFields& ignored) {
+  CheckIsList(value, path);
+  OrderedJson tools = OrderedJson::array();
+  for (size_t i = 0; i < value.size(); ++i) {
+    const OrderedJson& tool = value[i];
+    const std::string where = ElementOf(path, i);
+    CheckIsObject(tool, where);
+    const std::string type = TextMember(tool, "type", where);
+    if (type != words.function && !(type.empty() && words.typeless)) {
+      UnknownType(where, type, limits, ignored);
+      continue;
+    }
+    const std::string name = TextMember(tool, "name", where);
+    if (name.empty()) Refuse(where + ".name", "{} has no name.", where);
+    const OrderedJson& schema = Member(tool, words.schema);
+    if (words.needs_schema || !schema.is_null()) CheckIsObject(schema, where + "." + words.schema);
+    static const OrderedJson absent;
+    const OrderedJson& strict = words.strict ? Member(tool, "strict") : absent;
+    if (!strict.is_null()) ReadBool(strict, where + ".strict");
+    tools.push_back(ChatTool(name, TextMember(tool, "description", where), schema, strict));
+  }
+  return tools;
 }
 
 void CheckToolChoice(ToolUse& tools, const std::string& path) {
@@ -74,39 +102,6 @@ void CheckToolChoice(ToolUse& tools, const std::string& path) {
 
 std::string LeftOut(std::string_view kind) {
   return fmt::format("[{} left out: this model reads text only]", kind);
-}
-
-const OrderedJson& Member(const OrderedJson& object, const char* name) {
-  static const OrderedJson none;
-  const auto it = object.find(name);
-  return it == object.end() ? none : *it;
-}
-
-std::string TextMember(const OrderedJson& object, const char* name, const std::string& path) {
-  const OrderedJson& value = Member(object, name);
-  if (value.is_null()) return "";
-  if (value.is_string()) return value.get<std::string>();
-  return ReadString(value, path + "." + name);
-}
-
-void CheckIsObject(const OrderedJson& value, const std::string& path) {
-  if (!value.is_object()) Refuse(path, "{} is {}, expected an object.", path, Shown(value));
-}
-
-void CheckIsList(const OrderedJson& value, const std::string& path) {
-  if (!value.is_array()) Refuse(path, "{} is {}, expected a list.", path, Shown(value));
-}
-
-std::string ElementOf(const std::string& path, size_t index) {
-  return fmt::format("{}[{}]", path, index);
-}
-
-std::string WithoutIndices(const std::string& path) {
-  std::string out = path;
-  out.erase(
-      std::remove_if(out.begin(), out.end(), [](unsigned char c) { return std::isdigit(c) != 0; }),
-      out.end());
-  return out;
 }
 
 }  // namespace loopspec::serve

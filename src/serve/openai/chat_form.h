@@ -30,25 +30,24 @@ class ChatForm {
   OrderedJson messages_ = OrderedJson::array();
 };
 
-// {"type": "function", "function": {...}}; what is null is left out.
-OrderedJson ChatTool(const std::string& name, const OrderedJson& description,
-                     const OrderedJson& parameters, const OrderedJson& strict);
+// How an API writes a function in its list of tools, which may hold tools of other types too.
+struct ToolWords {
+  const char* function;  // the type that a function has
+  bool typeless;         // a tool without a type is a function too
+  const char* schema;    // the member with the schema of its arguments
+  bool needs_schema;
+  bool strict;  // it may have a member of this name
+};
+
+// The functions among `value` as the chat template wants them; tools of other types are noted as
+// unknown and left out. Throws ApiException that names the tool.
+OrderedJson ChatTools(const OrderedJson& value, const std::string& path, const ToolWords& words,
+                      const WireLimits& limits, IgnoredFields& ignored);
 // Throws ApiException where `request` names a tool that is not there. Where there are no tools
 // nothing is chosen.
 void CheckToolChoice(ToolUse& tools, const std::string& path);
 
 // What stands in the prompt for something that is no text.
 std::string LeftOut(std::string_view kind);
-
-// An object's member as text. Throws ApiException that names `path`; absent or null: empty.
-std::string TextMember(const OrderedJson& object, const char* name, const std::string& path);
-// Null where there is none.
-const OrderedJson& Member(const OrderedJson& object, const char* name);
-void CheckIsObject(const OrderedJson& value, const std::string& path);
-void CheckIsList(const OrderedJson& value, const std::string& path);
-std::string ElementOf(const std::string& path, size_t index);
-// "messages[3].content[1]" as "messages[].content[]", so that the same in many of them has one
-// name.
-std::string WithoutIndices(const std::string& path);
 
 }  // namespace loopspec::serve

@@ -9,17 +9,14 @@
 #include "serve/openai/error.h"
 #include "serve/openai/grammar_fields.h"
 #include "serve/openai/known_fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/tool_fields.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
 namespace {
 
-constexpr unsigned kOpenAi = kCompletions | kChat;
-constexpr unsigned kText = kOpenAi | kGenerate;
 constexpr int kMaxInt = std::numeric_limits<int32_t>::max();
-
-using Entry = Field<CompletionRequest>;
 
 // Each of these makes a field whose schema and reader say the same.
 
@@ -32,8 +29,8 @@ Field<Request> Bool(std::string name, unsigned endpoints, Set set, std::string d
 }
 
 template <typename Set>
-Entry Int(std::string name, unsigned endpoints, int low, int high, Set set,
-          std::string description) {
+CompletionField Int(std::string name, unsigned endpoints, int low, int high, Set set,
+                    std::string description) {
   return {std::move(name), endpoints, std::move(description),
           OrderedJson{{"type", "integer"}, {"minimum", low}, {"maximum", high}},
           [=](const Json& value, const std::string& path, CompletionRequest& request) {
@@ -42,7 +39,8 @@ Entry Int(std::string name, unsigned endpoints, int low, int high, Set set,
 }
 
 template <typename Set>
-Entry Number(std::string name, unsigned endpoints, Range range, Set set, std::string description) {
+CompletionField Number(std::string name, unsigned endpoints, Range range, Set set,
+                       std::string description) {
   OrderedJson schema = {{"type", "number"},
                         {range.above ? "exclusiveMinimum" : "minimum", range.low},
                         {"maximum", range.high}};
@@ -53,8 +51,8 @@ Entry Number(std::string name, unsigned endpoints, Range range, Set set, std::st
 }
 
 template <typename Set>
-Entry Choice(std::string name, unsigned endpoints, std::vector<std::string> choices, Set set,
-             std::string description) {
+CompletionField Choice(std::string name, unsigned endpoints, std::vector<std::string> choices,
+                       Set set, std::string description) {
   OrderedJson schema = {{"type", "string"}, {"enum", choices}};
   return {std::move(name), endpoints, std::move(description), std::move(schema),
           [=](const Json& value, const std::string& path, CompletionRequest& request) {
@@ -147,7 +145,7 @@ OrderedJson StopSchema(const WireLimits& limits) {
   return {{"anyOf", {one, {{"type", "array"}, {"maxItems", limits.max_stops}, {"items", one}}}}};
 }
 
-Entry Messages(unsigned endpoints, const WireLimits& limits) {
+CompletionField Messages(unsigned endpoints, const WireLimits& limits) {
   return {"messages", endpoints,
           "The conversation. Contents are text, or lists of parts of type text.", MessagesSchema(),
           [limits](const Json& value, const std::string& path, CompletionRequest& request) {
@@ -155,14 +153,14 @@ Entry Messages(unsigned endpoints, const WireLimits& limits) {
           }};
 }
 
-Entry Stop(unsigned endpoints, const WireLimits& limits) {
+CompletionField Stop(unsigned endpoints, const WireLimits& limits) {
   return {"stop", endpoints, "The text ends before the first of these strings.", StopSchema(limits),
           [limits](const Json& value, const std::string& path, CompletionRequest& request) {
             request.asked.stop = ReadStops(value, path, limits);
           }};
 }
 
-Entry StopTokenIds(unsigned endpoints) {
+CompletionField StopTokenIds(unsigned endpoints) {
   OrderedJson schema = TokenIdsSchema();
   schema.erase("minItems");
   return {"stop_token_ids", endpoints,
@@ -176,8 +174,8 @@ Entry StopTokenIds(unsigned endpoints) {
           }};
 }
 
-Entry Prompts(std::string name, unsigned endpoints, const WireLimits& limits,
-              std::string description) {
+CompletionField Prompts(std::string name, unsigned endpoints, const WireLimits& limits,
+                        std::string description) {
   return {std::move(name), endpoints, std::move(description), PromptSchema(),
           [limits](const Json& value, const std::string& path, CompletionRequest& request) {
             if (!request.prompts.empty()) Refuse(path, "{} is a second prompt.", path);
@@ -195,7 +193,7 @@ Range WireRange(const SamplingField& field) {
 }
 
 // A number of the engine's table.
-Entry Sampling(const SamplingField& field, unsigned endpoints) {
+CompletionField Sampling(const SamplingField& field, unsigned endpoints) {
   const Range range = WireRange(field);
   const bool top_p = field.name == std::string_view("top_p");
   const auto set = [&field, top_p](CompletionRequest& request, double value) {
@@ -211,7 +209,8 @@ Entry Sampling(const SamplingField& field, unsigned endpoints) {
 
 // A number or a switch of the engine's table under a name of the wire's. `most`: the server's own
 // upper limit.
-Entry Plain(const char* name, unsigned endpoints, const RequestField& field, int most = kMaxInt) {
+CompletionField Plain(const char* name, unsigned endpoints, const RequestField& field,
+                      int most = kMaxInt) {
   std::string help = std::string(field.help) + ".";
   const auto set = [&field](CompletionRequest& request, int value) {
     field.Set(request.asked, value);
@@ -221,12 +220,12 @@ Entry Plain(const char* name, unsigned endpoints, const RequestField& field, int
   return Int(name, endpoints, static_cast<int>(field.range.low), static_cast<int>(high), set,
              std::move(help));
 }
-Entry Plain(const char* name, unsigned endpoints, int most = kMaxInt) {
+CompletionField Plain(const char* name, unsigned endpoints, int most = kMaxInt) {
   return Plain(name, endpoints, RequestFieldNamed(name), most);
 }
 
 // How tokens are chosen: the same names and ranges in both forms.
-void AddSampling(unsigned e, const WireLimits& limits, std::vector<Entry>& fields) {
+void AddSampling(unsigned e, const WireLimits& limits, std::vector<CompletionField>& fields) {
   using R = CompletionRequest;
   for (const SamplingField& field : SamplingFields()) fields.push_back(Sampling(field, e));
   fields.push_back(Choice(
@@ -255,7 +254,7 @@ void AddSampling(unsigned e, const WireLimits& limits, std::vector<Entry>& field
 }
 
 // What this engine adds to the standard.
-void AddExtensions(std::vector<Entry>& fields) {
+void AddExtensions(std::vector<CompletionField>& fields) {
   using R = CompletionRequest;
   fields.push_back(Choice(
       "decode", kText, NamesOf(kDecodings),
@@ -282,7 +281,7 @@ void AddExtensions(std::vector<Entry>& fields) {
   fields.push_back(Plain("trace", kText));
 }
 
-void AddChat(const WireLimits& limits, std::vector<Entry>& fields) {
+void AddChat(const WireLimits& limits, std::vector<CompletionField>& fields) {
   using R = CompletionRequest;
   fields.push_back(Messages(kChat, limits));
   fields.push_back({"chat_template_kwargs", kChat, "Variables for the model's chat template.",
@@ -312,7 +311,7 @@ void AskForLogprobs(CompletionRequest& request, bool asked) {
   if (asked) request.asked.logprobs = 0;
 }
 
-void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
+void AddOutput(const WireLimits& limits, std::vector<CompletionField>& fields) {
   using R = CompletionRequest;
   fields.push_back(Plain("max_tokens", kOpenAi));
   const RequestField& thinking = RequestFieldNamed("max_thinking_tokens");
@@ -330,8 +329,7 @@ void AddOutput(const WireLimits& limits, std::vector<Entry>& fields) {
                                   {"include_obfuscation", OrderedJson::object()}}},
                                 {"additionalProperties", !limits.strict}},
                     [limits](const Json& value, const std::string& path, R& request) {
-                      if (!value.is_object())
-                        Refuse(path, "{} is {}, expected an object.", path, Shown(value));
+                      CheckIsObject(value, path);
                       for (const auto& [key, entry] : value.items()) {
                         const std::string where = path + "." + key;
                         if (entry.is_null()) continue;
@@ -379,9 +377,9 @@ void Unknown(const std::string& path, const WireLimits& limits, IgnoredFields& i
   Refuse(name, "{} is not a field that this server knows.", name);
 }
 
-std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits) {
+std::vector<CompletionField> CompletionFields(const WireLimits& limits) {
   using R = CompletionRequest;
-  std::vector<Entry> fields;
+  std::vector<CompletionField> fields;
   fields.push_back(Prompts("prompt", kCompletions, limits,
                            "Text, token ids, or a list of either for several prompts at once."));
   AddChat(limits, fields);
@@ -406,14 +404,14 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
   fields.push_back({"sampling_params", kGenerate, "How tokens are chosen.",
                     BodySchema(inner, kGenerate, {}, limits.strict),
                     [inner, limits](const Json& value, const std::string& path, R& request) {
-                      if (!value.is_object()) {
-                        Refuse(path, "{} is {}, expected an object.", path, Shown(value));
-                      }
+                      CheckIsObject(value, path);
                       for (const auto& [key, entry] : value.items()) {
                         const std::string where = path + "." + key;
-                        const auto field = std::find_if(
-                            inner.begin(), inner.end(),
-                            [&name = key](const Entry& known) { return known.name == name; });
+                        const auto field =
+                            std::find_if(inner.begin(), inner.end(),
+                                         [&name = key](const CompletionField& known) {
+                                           return known.name == name;
+                                         });
                         if (field == inner.end()) {
                           Unknown(where, limits, request.ignored);
                         } else if (!entry.is_null()) {
@@ -427,8 +425,8 @@ std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits)
   return fields;
 }
 
-std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& limits) {
-  std::vector<Entry> fields;
+std::vector<CompletionField> SamplingParamsFields(const WireLimits& limits) {
+  std::vector<CompletionField> fields;
   AddSampling(kGenerate, limits, fields);
   fields.push_back(Plain("max_new_tokens", kGenerate, RequestFieldNamed("max_tokens")));
   AddGrammarParams(kGenerate, fields);

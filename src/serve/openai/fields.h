@@ -24,9 +24,11 @@ struct Field {
   std::function<void(const Value& value, const std::string& path, Request& request)> read;
 };
 
-std::vector<Field<CompletionRequest>> CompletionFields(const WireLimits& limits);
+using CompletionField = Field<CompletionRequest>;
+
+std::vector<CompletionField> CompletionFields(const WireLimits& limits);
 // Members of SGLang's sampling_params.
-std::vector<Field<CompletionRequest>> SamplingParamsFields(const WireLimits& limits);
+std::vector<CompletionField> SamplingParamsFields(const WireLimits& limits);
 std::vector<Field<TokenizeRequest>> TokenizeFields(const WireLimits& limits);
 // A name that no table has there: refused where the server is strict, else noted.
 void Unknown(const std::string& path, const WireLimits& limits, IgnoredFields& ignored);

@@ -5,12 +5,11 @@
 
 #include "fields/grammar_fields.h"
 #include "serve/openai/error.h"
+#include "serve/openai/members.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
 namespace {
-
-using Entry = Field<CompletionRequest>;
 
 constexpr size_t kMostChoices = 1000;
 
@@ -48,7 +47,7 @@ void AskForChoice(const Json& value, const std::string& path, CompletionRequest&
   }
   std::vector<std::string> choices;
   for (size_t i = 0; i < value.size(); ++i)
-    choices.push_back(ReadString(value[i], fmt::format("{}[{}]", path, i)));
+    choices.push_back(ReadString(value[i], ElementOf(path, i)));
   AskForGrammar(path, ChoiceGrammar(choices), request);
 }
 
@@ -56,21 +55,17 @@ void AskForObject(const Json& value, const std::string& path, CompletionRequest&
   if (ReadBool(value, path)) AskForGrammar(path, JsonObjectGrammar(), request);
 }
 
-void CheckObject(const Json& value, const std::string& path) {
-  if (!value.is_object()) Refuse(path, "{} is {}, expected an object.", path, Shown(value));
-}
-
 // OpenAI's: {"type": "text"}, {"type": "json_object"} or
 // {"type": "json_schema", "json_schema": {"name": ..., "schema": ..., "strict": ...}}.
 void ReadResponseFormat(const Json& value, const std::string& path, CompletionRequest& request) {
-  CheckObject(value, path);
+  CheckIsObject(value, path);
   const std::string type = ReadChoice(value.value("type", Json()), path + ".type",
                                       {"text", "json_object", "json_schema"});
   if (type == "json_object") return AskForGrammar(path, JsonObjectGrammar(), request);
   if (type == "text") return;
   const std::string inner = path + ".json_schema";
   const Json format = value.value("json_schema", Json());
-  CheckObject(format, inner);
+  CheckIsObject(format, inner);
   for (const auto& [key, entry] : format.items()) {
     if (key != "name" && key != "description" && key != "schema" && key != "strict")
       Refuse(inner + "." + key, "{}.{} is not a field that this server knows.", inner, key);
@@ -82,7 +77,7 @@ void ReadResponseFormat(const Json& value, const std::string& path, CompletionRe
 
 // vLLM's: one of json, regex, choice, grammar and json_object.
 void ReadStructuredOutputs(const Json& value, const std::string& path, CompletionRequest& request) {
-  CheckObject(value, path);
+  CheckIsObject(value, path);
   for (const auto& [key, entry] : value.items()) {
     const std::string where = path + "." + key;
     if (entry.is_null()) continue;
@@ -106,7 +101,7 @@ OrderedJson SchemaSchema() {
   return {{"anyOf", {{{"type", "object"}}, {{"type", "boolean"}}, {{"type", "string"}}}}};
 }
 
-Entry Schema(std::string name, unsigned endpoints) {
+CompletionField Schema(std::string name, unsigned endpoints) {
   return {std::move(name), endpoints,
           std::string(GrammarFieldOf(GrammarKind::kJsonSchema).help) + ".", SchemaSchema(),
           [](const Json& value, const std::string& path, CompletionRequest& request) {
@@ -114,7 +109,7 @@ Entry Schema(std::string name, unsigned endpoints) {
           }};
 }
 
-Entry Text(std::string name, unsigned endpoints, GrammarKind kind) {
+CompletionField Text(std::string name, unsigned endpoints, GrammarKind kind) {
   return {std::move(name), endpoints, std::string(GrammarFieldOf(kind).help) + ".",
           OrderedJson{{"type", "string"}},
           [kind](const Json& value, const std::string& path, CompletionRequest& request) {
@@ -166,7 +161,7 @@ void AskForGrammar(const std::string& path, GrammarSource source, CompletionRequ
   request.asked.grammar = std::move(source);
 }
 
-void AddGrammarFields(unsigned endpoints, std::vector<Entry>& fields) {
+void AddGrammarFields(unsigned endpoints, std::vector<CompletionField>& fields) {
   fields.push_back({"response_format", endpoints,
                     "The answer is any text, any JSON object, or JSON that is valid by a schema. A "
                     "keyword that cannot be enforced is refused; with strict: false it is ignored, "
@@ -187,7 +182,7 @@ void AddGrammarFields(unsigned endpoints, std::vector<Entry>& fields) {
   fields.push_back(Text("ebnf", endpoints, GrammarKind::kGbnf));
 }
 
-void AddGrammarParams(unsigned endpoint, std::vector<Entry>& fields) {
+void AddGrammarParams(unsigned endpoint, std::vector<CompletionField>& fields) {
   fields.push_back(Schema("json_schema", endpoint));
   fields.push_back(Text("regex", endpoint, GrammarKind::kRegex));
   fields.push_back(Text("ebnf", endpoint, GrammarKind::kGbnf));

@@ -9,9 +9,9 @@
 namespace loopspec::serve {
 
 // Those of a body's top. A request has one of them at most.
-void AddGrammarFields(unsigned endpoints, std::vector<Field<CompletionRequest>>& fields);
+void AddGrammarFields(unsigned endpoints, std::vector<CompletionField>& fields);
 // Members of SGLang's sampling_params.
-void AddGrammarParams(unsigned endpoint, std::vector<Field<CompletionRequest>>& fields);
+void AddGrammarParams(unsigned endpoint, std::vector<CompletionField>& fields);
 
 // The answer must be `source`. Throws ApiException where another field has asked for a grammar.
 void AskForGrammar(const std::string& path, GrammarSource source, CompletionRequest& request);

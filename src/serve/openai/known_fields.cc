@@ -8,8 +8,6 @@
 namespace loopspec::serve {
 namespace {
 
-constexpr unsigned kOpenAi = kCompletions | kChat;
-constexpr unsigned kText = kOpenAi | kGenerate;
 constexpr unsigned kSglang = kText | kSamplingParams;
 
 // clang-format off

@@ -33,7 +33,7 @@ enum FieldPlace : unsigned {
 };
 
 std::span<const KnownField> KnownFields();
-// Null when nobody knows the name there.
+// Null where the table has no such name for the place.
 const KnownField* FindKnownField(std::string_view name, unsigned where);
 // Throws an ApiException that names `path` when the value asks for something.
 void CheckAsksForNothing(const KnownField& field, const Json& value, const std::string& path);

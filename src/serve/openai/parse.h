@@ -23,12 +23,12 @@ class WireParser {
   DetokenizeRequest Detokenize(std::string_view body) const;
 
   const WireLimits& limits() const { return limits_; }
-  const std::vector<Field<CompletionRequest>>& completion_fields() const { return fields_; }
+  const std::vector<CompletionField>& completion_fields() const { return fields_; }
   const std::vector<Field<TokenizeRequest>>& tokenize_fields() const { return tokenize_fields_; }
 
  private:
   WireLimits limits_;
-  std::vector<Field<CompletionRequest>> fields_;
+  std::vector<CompletionField> fields_;
   std::vector<Field<TokenizeRequest>> tokenize_fields_;
 };
 

@@ -16,7 +16,7 @@ bool IsSharedField(std::string_view name);
 template <typename Request>
 void AddSharedFields(const WireParser& parser, unsigned endpoints,
                      std::vector<Field<Request, OrderedJson>>& fields) {
-  for (const Field<CompletionRequest>& field : parser.completion_fields()) {
+  for (const CompletionField& field : parser.completion_fields()) {
     if ((field.endpoints & kChat) == 0 || !IsSharedField(field.name)) continue;
     fields.push_back({field.name, endpoints, field.description, field.schema,
                       [read = field.read](const OrderedJson& value, const std::string& path,

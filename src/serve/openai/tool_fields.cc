@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "serve/openai/chat_form.h"
 #include "serve/openai/error.h"
+#include "serve/openai/members.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -15,13 +15,8 @@ namespace {
 constexpr size_t kMostTools = 512;
 constexpr size_t kLongestName = 128;
 
-template <typename Value>
-void CheckObject(const Value& value, const std::string& path) {
-  if (!value.is_object()) Refuse(path, "{} is {}, expected an object.", path, Shown(Json(value)));
-}
-
-void CheckList(const Json& value, const std::string& path) {
-  if (!value.is_array()) Refuse(path, "{} is {}, expected a list.", path, Shown(value));
+void CheckIsToolList(const Json& value, const std::string& path) {
+  CheckIsList(value, path);
   if (value.size() > kMostTools)
     Refuse(path, "{} has {} tools, expected at most {}.", path, value.size(), kMostTools);
 }
@@ -43,11 +38,11 @@ void CheckName(const OrderedJson& name, const std::string& path) {
 // The name in {"type": "function", "function": {"name": ...}}, or in {"type": "function", "name":
 // ...}, as OpenAI's newer API has it.
 std::string ReadNamed(const Json& value, const std::string& path) {
-  CheckObject(value, path);
+  CheckIsObject(value, path);
   ReadChoice(value.value("type", Json()), path + ".type", {"function"});
   const auto function = value.find("function");
   if (function == value.end()) return ReadString(value.value("name", Json()), path + ".name");
-  CheckObject(*function, path + ".function");
+  CheckIsObject(*function, path + ".function");
   return ReadString(function->value("name", Json()), path + ".function.name");
 }
 
@@ -69,10 +64,10 @@ void ReadToolChoice(const Json& value, const std::string& path, CompletionReques
   // OpenAI's list of the tools that may be called, while the prompt has all of them.
   const std::string inner = path + ".allowed_tools";
   const Json allowed = value.value("allowed_tools", value);
-  CheckObject(allowed, inner);
+  CheckIsObject(allowed, inner);
   mode(allowed.value("mode", Json()), inner + ".mode", {"auto", "required"});
   const Json tools = allowed.value("tools", Json());
-  CheckList(tools, inner + ".tools");
+  CheckIsToolList(tools, inner + ".tools");
   if (tools.empty()) Refuse(inner + ".tools", "{}.tools is empty.", inner);
   for (size_t i = 0; i < tools.size(); ++i)
     use.allowed.push_back(ReadNamed(tools[i], ElementOf(inner + ".tools", i)));
@@ -113,13 +108,13 @@ OrderedJson ToolChoiceSchema() {
 
 }  // namespace
 
-void AddToolFields(std::vector<Field<CompletionRequest>>& fields) {
+void AddToolFields(std::vector<CompletionField>& fields) {
   fields.push_back({"tools", kChat,
                     "Functions that the answer may call. A call has the name of one of them and "
                     "arguments that are valid by its parameters.",
                     ToolsSchema(),
                     [](const Json& value, const std::string& path, CompletionRequest& request) {
-                      CheckList(value, path);
+                      CheckIsToolList(value, path);
                       request.tools.tools = OrderedJson(value);
                     }});
   fields.push_back({"tool_choice", kChat,
@@ -137,7 +132,7 @@ void AddToolFields(std::vector<Field<CompletionRequest>>& fields) {
 void AddToolFields(std::vector<Field<TokenizeRequest>>& fields) {
   fields.push_back({"tools", kTokenize, "Functions that the conversation may call.", ToolsSchema(),
                     [](const Json& value, const std::string& path, TokenizeRequest& request) {
-                      CheckList(value, path);
+                      CheckIsToolList(value, path);
                       request.tools.tools = OrderedJson(value);
                     }});
 }
@@ -152,16 +147,16 @@ std::vector<Tool> ToolsToCall(const ToolUse& use) {
   for (size_t i = 0; i < use.tools.size(); ++i) {
     const std::string path = ElementOf("tools", i);
     const OrderedJson& given = use.tools[i];
-    CheckObject(given, path);
+    CheckIsObject(given, path);
     ReadChoice(Json(given.value("type", OrderedJson())), path + ".type", {"function"});
     const OrderedJson function = given.value("function", OrderedJson());
-    CheckObject(function, path + ".function");
+    CheckIsObject(function, path + ".function");
     const OrderedJson name = function.value("name", OrderedJson());
     CheckName(name, path + ".function.name");
     Tool tool{name.get<std::string>(), function.value("parameters", OrderedJson())};
     const OrderedJson strict = function.value("strict", OrderedJson());
     if (!strict.is_null()) tool.strict = ReadBool(Json(strict), path + ".function.strict");
-    if (!tool.parameters.is_null()) CheckObject(tool.parameters, path + ".function.parameters");
+    if (!tool.parameters.is_null()) CheckIsObject(tool.parameters, path + ".function.parameters");
     if (!names.insert(tool.name).second)
       Refuse(path + ".function.name", "tools has two functions of the name {}.", tool.name);
     tools.push_back(std::move(tool));
@@ -181,14 +176,14 @@ std::vector<Tool> ToolsToCall(const ToolUse& use) {
 }
 
 OrderedJson ReadToolCalls(const Json& value, const std::string& path) {
-  if (!value.is_array()) Refuse(path, "{} is {}, expected a list.", path, Shown(value));
+  CheckIsList(value, path);
   OrderedJson calls = OrderedJson::array();
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = ElementOf(path, i);
     const Json& call = value[i];
-    CheckObject(call, where);
+    CheckIsObject(call, where);
     const Json function = call.value("function", Json());
-    CheckObject(function, where + ".function");
+    CheckIsObject(function, where + ".function");
     const std::string name = ReadString(function.value("name", Json()), where + ".function.name");
     // Templates want an object. Arguments that are none, as a call that was cut leaves them, are
     // told under a name of their own.

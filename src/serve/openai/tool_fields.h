@@ -11,7 +11,7 @@
 namespace loopspec::serve {
 
 // tools, tool_choice and parallel_tool_calls.
-void AddToolFields(std::vector<Field<CompletionRequest>>& fields);
+void AddToolFields(std::vector<CompletionField>& fields);
 // `tools` of a conversation that is only counted.
 void AddToolFields(std::vector<Field<TokenizeRequest>>& fields);
 

@@ -24,6 +24,9 @@ enum Endpoint : unsigned {
   kCountTokens = 64,  // /v1/messages/count_tokens
   kResponses = 128,   // /v1/responses, OpenAI's newer form of a chat
 };
+// Sets of them that fields have in common.
+inline constexpr unsigned kOpenAi = kCompletions | kChat;
+inline constexpr unsigned kText = kOpenAi | kGenerate;
 
 struct WireLimits {
   int max_n = 16;             // choices per prompt

@@ -10,6 +10,7 @@
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
 #include "serve/openai/known_fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/tool_fields.h"
 
 namespace loopspec::serve {
@@ -18,16 +19,12 @@ namespace {
 constexpr size_t kMaxDepths = 16;
 constexpr size_t kMaxTemplateBytes = 64 << 10;
 
-std::string At(const std::string& path, size_t index) {
-  return fmt::format("{}[{}]", path, index);
-}
-
 std::string TextOfParts(const Json& parts, const std::string& path) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Json& part = parts[i];
-    const std::string where = At(path, i);
-    if (!part.is_object()) Refuse(where, "{} is {}, expected an object.", where, Shown(part));
+    const std::string where = ElementOf(path, i);
+    CheckIsObject(part, where);
     const auto type = part.find("type");
     if (type == part.end() || *type != "text") {
       Refuse(where, "{} has type {}; only text is supported.", where,
@@ -42,7 +39,7 @@ std::string TextOfParts(const Json& parts, const std::string& path) {
 
 OrderedJson ReadMessage(const Json& message, const std::string& path, const WireLimits& limits,
                         IgnoredFields& ignored) {
-  if (!message.is_object()) Refuse(path, "{} is {}, expected an object.", path, Shown(message));
+  CheckIsObject(message, path);
   OrderedJson out;
   const auto role = message.find("role");
   if (role == message.end()) Refuse(path + ".role", "{} has no role.", path);
@@ -156,7 +153,7 @@ std::vector<int32_t> ReadTokenIds(const Json& value, const std::string& path) {
     if (id.is_number_unsigned() && id.get<uint64_t>() <= INT32_MAX) {
       ids.push_back(id.get<int32_t>());
     } else {
-      ids.push_back(static_cast<int32_t>(ReadInt(id, At(path, ids.size()), 0, INT32_MAX)));
+      ids.push_back(static_cast<int32_t>(ReadInt(id, ElementOf(path, ids.size()), 0, INT32_MAX)));
     }
   }
   return ids;
@@ -181,7 +178,7 @@ std::vector<std::string> ReadStops(const Json& value, const std::string& path,
   }
   std::vector<std::string> stops;
   for (const Json& stop : value) {
-    const std::string where = At(path, stops.size());
+    const std::string where = ElementOf(path, stops.size());
     stops.push_back(check(ReadString(stop, where), where));
   }
   return stops;
@@ -225,7 +222,7 @@ std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
   }
   std::vector<PromptInput> prompts;
   for (const Json& entry : value) {
-    const std::string where = At(path, prompts.size());
+    const std::string where = ElementOf(path, prompts.size());
     if (value[0].is_string()) {
       prompts.push_back({.text = ReadString(entry, where), .ids = {}});
     } else {
@@ -237,17 +234,17 @@ std::vector<PromptInput> ReadPrompts(const Json& value, const std::string& path,
 
 OrderedJson ReadMessages(const Json& value, const std::string& path, const WireLimits& limits,
                          IgnoredFields& ignored) {
-  if (!value.is_array()) Refuse(path, "{} is {}, expected a list.", path, Shown(value));
+  CheckIsList(value, path);
   if (value.empty()) Refuse(path, "{} is an empty list.", path);
   OrderedJson messages = OrderedJson::array();
   for (const Json& message : value) {
-    messages.push_back(ReadMessage(message, At(path, messages.size()), limits, ignored));
+    messages.push_back(ReadMessage(message, ElementOf(path, messages.size()), limits, ignored));
   }
   return messages;
 }
 
 OrderedJson ReadTemplateArguments(const Json& value, const std::string& path) {
-  if (!value.is_object()) Refuse(path, "{} is {}, expected an object.", path, Shown(value));
+  CheckIsObject(value, path);
   if (value.dump().size() > kMaxTemplateBytes) {
     Refuse(path, "{} has more than {} bytes.", path, kMaxTemplateBytes);
   }
@@ -265,7 +262,7 @@ std::optional<std::vector<int>> ReadDepths(const Json& value, const std::string&
   std::vector<int> depths;
   for (const Json& depth : value) {
     const int low = depths.empty() ? 1 : depths.back() + 1;
-    depths.push_back(static_cast<int>(ReadInt(depth, At(path, depths.size()), low, 4096)));
+    depths.push_back(static_cast<int>(ReadInt(depth, ElementOf(path, depths.size()), low, 4096)));
   }
   return depths;
 }

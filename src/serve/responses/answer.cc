@@ -153,7 +153,7 @@ std::string ResponsesAnswer::PartEvent(const char* type, size_t block, OrderedJs
 }
 
 std::string ResponsesAnswer::Begin() {
-  // The first may come with the last: what has ended is told when its turn comes.
+  // The answer may be complete when its first event is written: items still come one by one.
   OrderedJson response = Response("in_progress");
   response["output"] = OrderedJson::array();
   response["incomplete_details"] = response["usage"] = nullptr;

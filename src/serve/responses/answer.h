@@ -14,11 +14,11 @@ namespace loopspec::serve {
 
 class ResponsesAnswer final : public PartAnswer {
  public:
-  // What of the request stands in the answer.
+  // What the answer repeats of the request, or is shaped by.
   struct Form {
     OrderedJson echo;
     bool summary = false;
-    bool max_tokens = false;  // were said
+    bool max_tokens = false;  // the request sets max_output_tokens
   };
   ResponsesAnswer(Form form, const CallContext& context, AnswerSetup setup);
 
@@ -39,12 +39,12 @@ class ResponsesAnswer final : public PartAnswer {
   OrderedJson PartJson(size_t block, bool whole) const;
   std::string ItemId(size_t block) const;
   const char* EndStatus() const { return cut() ? "incomplete" : "completed"; }
-  // Of the item: only the last one of an answer that was cut off is not complete.
+  // The status of an item: all are completed but the last one of an answer that was cut off.
   const char* ItemStatus(size_t block) const;
 
   // {"type", "sequence_number", ...}
   std::string Event(const char* type, OrderedJson members);
-  // The same with item_id and output_index, and with the part's index in it.
+  // Event() with item_id and output_index; PartEvent() also with the part's index in its item.
   std::string ItemEvent(const char* type, size_t block, OrderedJson members);
   std::string PartEvent(const char* type, size_t block, OrderedJson members);
   bool Summarized(size_t block) const;

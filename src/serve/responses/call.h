@@ -8,7 +8,8 @@
 
 namespace loopspec::serve {
 
-// Reads a body now and resolves it when the model is there. `ignored`: told of what nobody knows.
+// Reads a body now and resolves it when the model is there. `ignored` gets the names
+// of unknown fields and items.
 ResolveCall ReadResponsesCall(std::string_view body, const ResponsesParser& parser,
                               IgnoredFields& ignored);
 

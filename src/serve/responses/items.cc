@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -66,7 +67,7 @@ void ItemReader::Item(const OrderedJson& item, const std::string& path, bool las
   } else if (type.empty()) {
     Refuse(path + ".type", "{} has no type.", path);
   } else {
-    Unknown(WithoutIndices(path) + "." + type, limits, ignored);
+    UnknownType(path, type, limits, ignored);
   }
 }
 
@@ -100,7 +101,7 @@ std::string ItemReader::PartsText(const OrderedJson& value, const std::string& p
       if (refuse) Refuse(where, "{} has type {}; this model reads text only.", where, type);
       text += LeftOut(type.substr(6));
     } else {
-      Unknown(WithoutIndices(where) + "." + (type.empty() ? "type" : type), limits, ignored);
+      UnknownType(where, type, limits, ignored);
     }
   }
   return text;
@@ -108,25 +109,12 @@ std::string ItemReader::PartsText(const OrderedJson& value, const std::string& p
 
 OrderedJson ReadResponsesTools(const OrderedJson& value, const std::string& path,
                                const WireLimits& limits, IgnoredFields& ignored) {
-  CheckIsList(value, path);
-  OrderedJson tools = OrderedJson::array();
-  for (size_t i = 0; i < value.size(); ++i) {
-    const std::string where = ElementOf(path, i);
-    CheckIsObject(value[i], where);
-    const std::string type = TextMember(value[i], "type", where);
-    if (type != "function") {
-      Unknown(WithoutIndices(where) + "." + (type.empty() ? "type" : type), limits, ignored);
-      continue;
-    }
-    const std::string name = TextMember(value[i], "name", where);
-    if (name.empty()) Refuse(where + ".name", "{} has no name.", where);
-    const OrderedJson& parameters = Member(value[i], "parameters");
-    if (!parameters.is_null()) CheckIsObject(parameters, where + ".parameters");
-    const OrderedJson& strict = Member(value[i], "strict");
-    if (!strict.is_null()) ReadBool(strict, where + ".strict");
-    tools.push_back(ChatTool(name, TextMember(value[i], "description", where), parameters, strict));
-  }
-  return tools;
+  constexpr ToolWords kWords = {.function = "function",
+                                .typeless = false,
+                                .schema = "parameters",
+                                .needs_schema = false,
+                                .strict = true};
+  return ChatTools(value, path, kWords, limits, ignored);
 }
 
 }  // namespace loopspec::serve

@@ -13,15 +13,15 @@ struct ItemReader {
   IgnoredFields& ignored;
   ChatForm& form;
 
-  // A text, or a list of items. Items that nobody knows are left out and told. An image of the last
-  // item is refused. One that was talked about before is not: a client that sends its whole history
-  // would never be answered again.
+  // A text, or a list of items. Items of unknown types are left out and named in `ignored`. An
+  // image in the last item is refused. In earlier items a sentence stands for it: else a client
+  // that sends its whole history would never be answered again.
   void Input(const OrderedJson& value, const std::string& path);
 
  private:
   void Item(const OrderedJson& item, const std::string& path, bool last);
   void Message(const OrderedJson& item, const std::string& path, bool last);
-  // `refuse`: what is no text is refused; else a sentence stands for it.
+  // `refuse`: images, files and audio are refused; else a sentence stands for each.
   std::string PartsText(const OrderedJson& value, const std::string& path, bool refuse);
 };
 

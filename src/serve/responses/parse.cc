@@ -6,6 +6,7 @@
 #include "serve/openai/chat_form.h"
 #include "serve/openai/error.h"
 #include "serve/openai/grammar_fields.h"
+#include "serve/openai/members.h"
 #include "serve/openai/shared_fields.h"
 #include "serve/openai/values.h"
 #include "serve/responses/items.h"
@@ -21,7 +22,7 @@ OrderedJson OfType(const char* type) {
   return {{"type", type}};
 }
 
-// What a response repeats, where nothing is said.
+// Members of a response that repeat the request, at their defaults.
 OrderedJson EchoDefaults() {
   return {{"instructions", nullptr},
           {"max_output_tokens", nullptr},
@@ -39,7 +40,7 @@ OrderedJson EchoDefaults() {
           {"user", nullptr}};
 }
 
-// Of the functions in a list of tools.
+// The names of the functions in a list of tools.
 std::vector<std::string> AllowedNames(const OrderedJson& list, const std::string& path) {
   std::vector<std::string> names;
   CheckIsList(list, path + ".tools");
@@ -111,7 +112,7 @@ void ReadReasoning(const OrderedJson& value, const std::string& path, ResponsesR
   request.echo["reasoning"]["summary"] = summary;
 }
 
-// What would need a response that was kept.
+// Fields that refer to an earlier response: this server keeps none.
 void RefuseState(const OrderedJson& value, const std::string& path, ResponsesRequest&) {
   Refuse(path,
          "{} is {}, expected none: this server keeps no responses, so send the whole conversation "
