@@ -32,6 +32,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPageName = "loopspec-calibration.html";
+// A calibration of a busy machine is kept and not used. One that comes to the same choice later is.
+constexpr const char* kPendingName = "loopspec-calibration.pending.json";
 
 struct CommandOptions {
   ModelOptions model;
@@ -159,10 +161,12 @@ fs::path WriteResults(const CommandOptions& options, const LoadedModel& loaded,
 void Reset(const CommandOptions& options) {
   EngineOptions engine = options.model.ToEngineOptions();
   const LoadedModel loaded(engine);
-  std::vector<fs::path> files = {CalibrationBeside(loaded.folder()), loaded.folder() / kPageName};
+  std::vector<fs::path> files = {CalibrationBeside(loaded.folder()), loaded.folder() / kPageName,
+                                 loaded.folder() / kPendingName};
   if (const auto cached = CalibrationInCache(loaded.folder())) {
     files.push_back(*cached);
     files.push_back(cached->parent_path() / kPageName);
+    files.push_back(cached->parent_path() / kPendingName);
   }
   engine.kv_positions = 64;
   if (const auto cost = StepCostFile(*MakeBackend(loaded.model(), engine, {})))
@@ -178,9 +182,6 @@ void Reset(const CommandOptions& options) {
   }
   if (removed == 0) fmt::print("{} has no calibration\n", options.model.model);
 }
-
-// A calibration of a busy machine is kept and not used. One that comes to the same choice later is.
-constexpr const char* kPendingName = "loopspec-calibration.pending.json";
 
 OrderedJson ChoicesOf(const std::vector<CalibrationReport>& reports) {
   OrderedJson choices = OrderedJson::object();
@@ -311,7 +312,9 @@ void RunCalibrate(CommandOptions options) {
                               : WriteResults(options, loaded, *backend, reports);
   if (!busy) ForgetPending(options, loaded);
   if (options.json) {
-    fmt::print("{}\n", CalibrationJson(reports, model, "").dump(2));
+    OrderedJson json = CalibrationJson(reports, model, "");
+    json["used"] = !busy;
+    fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print(
         "{} on {} ({}); distances under temperature {:g}, top-p {:g}; read bandwidth {}/s\n\n",

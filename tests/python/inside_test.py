@@ -11,7 +11,7 @@ import unittest
 import unittest.mock
 
 import numpy
-from support import BINARY, OURO, PROBLEM, PROMPTS, RAVEN, engine
+from support import BINARY, OURO, PROBLEM, PROMPTS, RAVEN, engine, python
 
 from loopspec import Engine
 
@@ -123,6 +123,42 @@ class Calibrations(unittest.TestCase):
         self.assertIsNone(found.path)
         self.assertFalse(os.path.exists(os.path.join(OURO, "loopspec-calibration.json")))
         self.assertEqual(engine().generate(PROMPTS[0], max_tokens=4).text, engine().generate(PROMPTS[0], max_tokens=4).text)
+
+    @unittest.skipUnless("LOOPSPEC_BUSY_CLOCK" in os.environ, "there is no clock of a busy machine in this build")
+    def test_a_busy_machine_is_asked_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = os.path.join(folder, "model")
+            shutil.copytree(OURO, model)
+            used, pending = (os.path.join(model, f"loopspec-calibration{kind}.json") for kind in ("", ".pending"))
+
+            def calibrate(more=""):
+                """In a process whose clock says that the machine is busy."""
+                program = (f"import json, loopspec\nwith loopspec.Engine({model!r}, threads=1, dtype='f32') as engine:\n"
+                           f"    found = engine.calibrate(['Once upon a time there was'], positions=32, max_tokens=8, measure=0, proposals=1,"
+                           f" views=['greedy'], use_tqdm=False, {more})\n"
+                           "print(json.dumps([found.busy, found.path, found.depths]))")
+                process = python(program, env={**os.environ, "LD_PRELOAD": os.environ["LOOPSPEC_BUSY_CLOCK"],
+                                               "XDG_CACHE_HOME": os.path.join(folder, "cache")})
+                out, err = process.communicate(timeout=300)
+                self.assertEqual(process.returncode, 0, err)
+                return json.loads(out)
+
+            busy, path, depths = calibrate()
+            self.assertEqual((busy, path), (True, None))
+            for _ in range(10):  # a further run is used if it chooses what the one before it chose
+                before = depths
+                busy, path, depths = calibrate()
+                self.assertTrue(busy)
+                self.assertEqual(path, used if depths == before else None)
+                self.assertEqual((os.path.exists(used), os.path.exists(pending)), (depths == before, depths != before))
+                if path:
+                    break
+            self.assertEqual(path, used)
+            os.unlink(used)
+            with open(pending, "w", encoding="utf-8") as file:
+                file.write('{"choices": {"greedy": [99]}}')
+            self.assertEqual(calibrate("force=True")[:2], [True, used])
+            self.assertFalse(os.path.exists(pending))
 
     def test_refusals(self):
         with self.assertRaisesRegex(ValueError, "^views is 'x'"):

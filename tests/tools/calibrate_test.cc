@@ -277,6 +277,75 @@ TEST(Calibrate, DecodingGoesByTheFile) {
   EXPECT_EQ(inspect(here_json).json().at("calibration"), nullptr);
 }
 
+#ifdef LOOPSPEC_BUSY_CLOCK
+
+// What a busy machine says is kept and shown as not used, until a second run or --force says so.
+TEST(Calibrate, ABusyMachineIsAskedAgain) {
+  const Scratch scratch;
+  const std::string model = CopyOf(OuroDemo(), scratch);
+  const fs::path folder = model, used = folder / "loopspec-calibration.json",
+                 pending = folder / "loopspec-calibration.pending.json";
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "calibrate", "--model",   model,         "--prompts", OfOnePrompt().prompts,
+        "-n",        "8",         "--positions", "32",        "--measure",
+        "0",         "--threads", "1",           "--compute", "f32",
+        "--view",    "greedy",    "--proposals", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    RunOptions options;
+    options.environment = {{"LD_PRELOAD", LOOPSPEC_BUSY_CLOCK}};
+    return Call(arguments, options);
+  };
+  const auto inspected = [&] {
+    return Call({"inspect", "--model", model, "--threads", "1", "--compute", "f32", "--json"})
+        .json()
+        .at("calibration");
+  };
+
+  // Other depths than those that an earlier run chose confirm nothing.
+  std::ofstream(pending) << Json{{"choices", {{"greedy", {99}}}}}.dump();
+  const RunResult first = run({});
+  EXPECT_EQ(first.code, 2) << first.err;
+  EXPECT_NE(first.out.find("NOT USED YET, the machine was busy"), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("chosen for greedy decoding"), std::string::npos) << first.out;
+  EXPECT_NE(first.err.find("is not used, but kept in " + pending.string()), std::string::npos)
+      << first.err;
+  EXPECT_FALSE(fs::exists(used));
+  EXPECT_EQ(inspected(), nullptr);
+
+  // Each further run is used if it chooses what the one before it chose, else kept in its place.
+  bool agreed = false;
+  for (int i = 0; i < 10 && !agreed; ++i) {
+    const Json before = Json::parse(Slurp(pending)).at("choices").at("greedy");
+    const RunResult again = run({"--json"});
+    const Json found = Json::parse(again.out);
+    agreed = found.at("devices").at("cpu").at("greedy").at("depths") == before;
+    EXPECT_EQ(found.at("used"), agreed);
+    EXPECT_EQ(again.code, agreed ? 0 : 2) << again.err;
+    EXPECT_EQ(fs::exists(used), agreed);
+    EXPECT_EQ(fs::exists(pending), !agreed);
+  }
+  EXPECT_TRUE(agreed);
+  EXPECT_EQ(inspected(), used.string());
+
+  // --reset removes what waits, too.
+  std::ofstream(pending) << "{}";
+  const RunResult reset =
+      Call({"calibrate", "--model", model, "--threads", "1", "--compute", "f32", "--reset"});
+  EXPECT_EQ(reset.code, 0) << reset.err;
+  EXPECT_FALSE(fs::exists(pending));
+  EXPECT_FALSE(fs::exists(used));
+
+  std::ofstream(pending) << "{}";
+  const RunResult forced = run({"--force"});
+  EXPECT_EQ(forced.code, 0) << forced.err;
+  EXPECT_EQ(forced.out.find("NOT USED YET"), std::string::npos) << forced.out;
+  EXPECT_TRUE(fs::exists(used));
+  EXPECT_FALSE(fs::exists(pending));
+}
+
+#endif  // LOOPSPEC_BUSY_CLOCK
+
 // The best depths of sampled text may be others than those of greedy text.
 TEST(Calibrate, ChoosesForGreedyAndForSampledText) {
   const Scratch scratch;
