@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`pip install .` as a user does it: a wheel from a copy of the sources, repaired by auditwheel, installed in fresh virtual
-environments of every Python that is here, where five lines give the first token. The wheel's needs are looked at: no compiler, no
+environments of every Python that is here, where five lines give the first token and `loopspec demo` runs. The wheel's needs are looked at: no compiler, no
 library of the command line or the server, a manylinux tag that Debian 12 and later have. Where debootstrap is and may be used (root),
 the wheel is also installed in a root of Debian 13's packages, with Python 3.13 and no compiler.
 
@@ -27,6 +27,12 @@ engine = Engine("{model}")
 for token in engine.stream("Once upon a time"):
     print(token.text, end="", flush=True)
     break
+"""
+
+
+STORY = """from loopspec import Engine
+engine = Engine("ouro-demo")
+print(engine.generate("Once upon a time", max_tokens=24).text)
 """
 
 
@@ -168,6 +174,7 @@ def main():
             shutil.copy(wheel, options.keep)
         demo = build_demo_wheel(folder, temporary)
         program = FIRST_TOKEN.format(model="ouro-demo")
+        story = None
         found = pythons()
         if len(found) < 2:
             print("only one Python here: the wheel was tried with that one alone")
@@ -175,12 +182,20 @@ def main():
             fresh = folder / f"fresh-{version[0]}.{version[1]}"
             run(place, "-m", "venv", fresh)
             run(fresh / "bin/pip", "install", "-q", wheel, demo, timeout=600)
-            # No compiler, no other Python, nothing of ours.
-            said = run(fresh / "bin/python", "-c", program, cwd=temporary,
-                       env={"PATH": str(fresh / "bin"), "HOME": temporary, "LC_ALL": "C.UTF-8"})
-            if said != ",":
-                raise SystemExit(f"Python {version}: the first token is {said!r}, expected ','")
-            print(f"Python {version[0]}.{version[1]}: {len(program.strip().splitlines())} lines to the first token", flush=True)
+            # No compiler, no other Python, no clone: an empty folder, and nothing of ours.
+            with tempfile.TemporaryDirectory(prefix="loopspec-test-") as empty:
+                alone = {"cwd": empty, "env": {"PATH": str(fresh / "bin"), "HOME": empty, "LC_ALL": "C.UTF-8"}}
+                said = run(fresh / "bin/python", "-c", program, **alone)
+                if said != ",":
+                    raise SystemExit(f"Python {version}: the first token is {said!r}, expected ','")
+                shown = run(fresh / "bin/loopspec", "demo", **alone)
+                if shown.count("the same text from both: yes") != 2:
+                    raise SystemExit(f"Python {version}: loopspec demo says {shown!r}, expected two texts, each the same from both")
+                story = story or run(fresh / "bin/python", "-c", STORY, **alone)
+                if not story.startswith(", there was a") or run(fresh / "bin/python", "-c", STORY, **alone) != story:
+                    raise SystemExit(f"Python {version}: three lines give {story!r}, expected a story, the same from every Python")
+            print(f"Python {version[0]}.{version[1]}: {len(program.strip().splitlines())} lines to the first token, loopspec demo, "
+                  f"three lines to a story", flush=True)
         print(debian_13(folder, wheel, folder / "build/bin/pip"), flush=True)
     print("the wheel: all checks passed")
 
