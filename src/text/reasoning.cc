@@ -7,8 +7,8 @@
 namespace loopspec {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
+constexpr std::string_view kOpenThink = "<think>";
+constexpr std::string_view kCloseThink = "</think>";
 
 std::string_view WithoutWhiteEnd(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kWhite) + 1);
@@ -35,9 +35,10 @@ void ReasoningSplitter::Advance(bool last, Parts& parts) {
     const size_t begin = held_.find_first_not_of(kWhite);
     const std::string_view rest =
         begin == held_.npos ? std::string_view() : std::string_view(held_).substr(begin);
-    if (!last && rest.size() < kOpen.size() && kOpen.substr(0, rest.size()) == rest) return;
-    if (rest.substr(0, kOpen.size()) == kOpen) {
-      held_.erase(0, begin + kOpen.size());
+    if (!last && rest.size() < kOpenThink.size() && kOpenThink.substr(0, rest.size()) == rest)
+      return;
+    if (rest.substr(0, kOpenThink.size()) == kOpenThink) {
+      held_.erase(0, begin + kOpenThink.size());
       state_ = State::kOpened;
     } else {
       state_ = State::kContent;
@@ -50,12 +51,12 @@ void ReasoningSplitter::Advance(bool last, Parts& parts) {
   }
   if (state_ == State::kReasoning) {
     const size_t mark = mark_.empty() ? held_.npos : held_.find(mark_);
-    const bool marked = mark < held_.find(kClose);
-    const size_t close = marked ? mark : held_.find(kClose);
+    const bool marked = mark < held_.find(kCloseThink);
+    const size_t close = marked ? mark : held_.find(kCloseThink);
     size_t end = close;
     if (close == held_.npos) {
       const size_t begun =
-          std::max(BegunTag(held_, kClose), mark_.empty() ? 0 : BegunTag(held_, mark_));
+          std::max(BegunTag(held_, kCloseThink), mark_.empty() ? 0 : BegunTag(held_, mark_));
       end = held_.size() - (last ? 0 : begun);
     }
     // White space before the tag is not known as such before the tag has come.
@@ -67,7 +68,7 @@ void ReasoningSplitter::Advance(bool last, Parts& parts) {
       if (last) held_.clear();
       return;
     }
-    held_.erase(0, close + (marked ? 0 : kClose.size()));
+    held_.erase(0, close + (marked ? 0 : kCloseThink.size()));
     state_ = State::kClosed;
   }
   if (state_ == State::kClosed) {
@@ -87,12 +88,12 @@ size_t BegunTag(std::string_view text, std::string_view tag) {
 }
 
 bool EndsInThink(std::string_view prompt) {
-  return WithoutWhiteEnd(prompt).ends_with(kOpen);
+  return WithoutWhiteEnd(prompt).ends_with(kOpenThink);
 }
 
 bool MayOpenThink(std::string_view chat_template, std::string_view prompt) {
-  return chat_template.find(kOpen) != chat_template.npos && !EndsInThink(prompt) &&
-         !WithoutWhiteEnd(prompt).ends_with(kClose);
+  return chat_template.find(kOpenThink) != chat_template.npos && !EndsInThink(prompt) &&
+         !WithoutWhiteEnd(prompt).ends_with(kCloseThink);
 }
 
 }  // namespace loopspec
