@@ -257,10 +257,10 @@ void AddSampling(unsigned e, const WireLimits& limits, std::vector<CompletionFie
 void AddExtensions(std::vector<CompletionField>& fields) {
   using R = CompletionRequest;
   fields.push_back(Choice(
-      "decode", kText, NamesOf(kDecodings),
+      "decode", kTextEndpoints, NamesOf(kDecodings),
       [](R& r, const std::string& v) { r.asked.decoding = ValueOf(kDecodings, v); },
       std::string(kDecodingHelp) + "."));
-  fields.push_back({"depths", kText,
+  fields.push_back({"depths", kTextEndpoints,
                     "Proposal depths, among those that the server was started with.",
                     OrderedJson{{"anyOf",
                                  {{{"type", "string"}, {"enum", {"auto"}}},
@@ -272,13 +272,13 @@ void AddExtensions(std::vector<CompletionField>& fields) {
                       request.asked.depths = ReadDepths(value, path);
                     }});
   fields.push_back(Int(
-      "priority", kText, -1000, 1000, [](R& r, int v) { r.asked.priority = v; },
+      "priority", kTextEndpoints, -1000, 1000, [](R& r, int v) { r.asked.priority = v; },
       std::string(RequestFieldNamed("priority").help) + "."));
-  fields.push_back(Plain("recurrence", kText));
+  fields.push_back(Plain("recurrence", kTextEndpoints));
   fields.push_back(Bool<R>(
-      "token_details", kText, [](R& r, bool v) { r.token_details = v; },
+      "token_details", kTextEndpoints, [](R& r, bool v) { r.token_details = v; },
       "Lists each token with the proposal that it came from."));
-  fields.push_back(Plain("trace", kText));
+  fields.push_back(Plain("trace", kTextEndpoints));
 }
 
 void AddChat(const WireLimits& limits, std::vector<CompletionField>& fields) {
@@ -313,15 +313,15 @@ void AskForLogprobs(CompletionRequest& request, bool asked) {
 
 void AddOutput(const WireLimits& limits, std::vector<CompletionField>& fields) {
   using R = CompletionRequest;
-  fields.push_back(Plain("max_tokens", kOpenAi));
+  fields.push_back(Plain("max_tokens", kOpenAiEndpoints));
   const RequestField& thinking = RequestFieldNamed("max_thinking_tokens");
-  fields.push_back(Plain("max_thinking_tokens", kText, thinking));
-  fields.push_back(Plain("thinking_token_budget", kOpenAi, thinking));  // vLLM's name
+  fields.push_back(Plain("max_thinking_tokens", kTextEndpoints, thinking));
+  fields.push_back(Plain("thinking_token_budget", kOpenAiEndpoints, thinking));  // vLLM's name
   fields.push_back(Plain("max_completion_tokens", kChat, RequestFieldNamed("max_tokens")));
   fields.push_back(Bool<R>(
-      "stream", kText, [](R& r, bool v) { r.stream = v; },
+      "stream", kTextEndpoints, [](R& r, bool v) { r.stream = v; },
       "The answer comes as server-sent events."));
-  fields.push_back({"stream_options", kOpenAi, "Only with stream.",
+  fields.push_back({"stream_options", kOpenAiEndpoints, "Only with stream.",
                     OrderedJson{{"type", "object"},
                                 {"properties",
                                  {{"include_usage", {{"type", "boolean"}}},
@@ -383,9 +383,9 @@ std::vector<CompletionField> CompletionFields(const WireLimits& limits) {
   fields.push_back(Prompts("prompt", kCompletions, limits,
                            "Text, token ids, or a list of either for several prompts at once."));
   AddChat(limits, fields);
-  AddSampling(kOpenAi, limits, fields);
+  AddSampling(kOpenAiEndpoints, limits, fields);
   AddOutput(limits, fields);
-  AddGrammarFields(kOpenAi, fields);
+  AddGrammarFields(kOpenAiEndpoints, fields);
   AddExtensions(fields);
 
   // SGLang's form.

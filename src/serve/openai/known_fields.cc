@@ -8,6 +8,8 @@
 namespace loopspec::serve {
 namespace {
 
+constexpr unsigned kOpenAi = kOpenAiEndpoints;
+constexpr unsigned kText = kTextEndpoints;
 constexpr unsigned kSglang = kText | kSamplingParams;
 
 // clang-format off

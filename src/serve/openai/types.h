@@ -25,8 +25,8 @@ enum Endpoint : unsigned {
   kResponses = 128,   // /v1/responses, OpenAI's newer form of a chat
 };
 // Sets of them that fields have in common.
-inline constexpr unsigned kOpenAi = kCompletions | kChat;
-inline constexpr unsigned kText = kOpenAi | kGenerate;
+inline constexpr unsigned kOpenAiEndpoints = kCompletions | kChat;
+inline constexpr unsigned kTextEndpoints = kOpenAiEndpoints | kGenerate;
 
 struct WireLimits {
   int max_n = 16;             // choices per prompt
