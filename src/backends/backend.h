@@ -36,6 +36,8 @@ enum class KvType { kCompute, kInt8 };
 // Sees the inputs of a matrix product, a row at a time. `weights`: where the matrix, or its first
 // part, lies in the checkpoint.
 using InputObserver = std::function<void(const std::byte* weights, std::span<const float> input)>;
+// Rounds the keys, or the values, of one head and position in place, before they are stored.
+using KeyRounding = std::function<void(std::span<float> head)>;
 
 struct BackendOptions {
   std::vector<int> readout_depths;  // ascending, the last is R; C planes exist for these
@@ -51,6 +53,9 @@ struct BackendOptions {
   // For those who fit weights to what they are multiplied with: the CPU in float32 calls it for
   // every product, from one thread.
   InputObserver observe_inputs = {};
+  // For those who measure number formats of keys: the CPU in float32 calls it for every head, from
+  // any of its threads.
+  KeyRounding round_keys = {};
 };
 
 // Drafts of a branch whose distributions are kept.
@@ -234,6 +239,15 @@ class Backend {
   virtual void SavePages(std::span<const int32_t> pages, std::byte* to) = 0;
   virtual void LoadPages(std::span<const int32_t> pages, const std::byte* from) = 0;
   virtual void CopyPage(int32_t from, int32_t to) = 0;
+
+  // The keys and values of a page as they lie, for those who measure number formats of keys: one
+  // head on one plane, [kPageSize][head_dim] each. Throws Error where they do not lie so.
+  struct FloatKeys {
+    std::span<float> keys, values;
+  };
+  virtual FloatKeys KeysOf(int32_t /*page*/, int /*plane*/, int /*head*/) {
+    Fail("{} hands out no keys, expected the CPU in float32", device());
+  }
 
   // Bytes per second that the device reads from memory far larger than its caches, measured; 0 when
   // unknown.

@@ -57,6 +57,8 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
   if (options.kv_type == KvType::kInt8 && (spec.head_dim % 4 != 0 || spec.head_dim > kInt8MostDims))
     Fail("key/value type int8 needs heads of a multiple of 4 up to {}, this model's are of {}",
          kInt8MostDims, spec.head_dim);
+  LOOPSPEC_CHECK(!options.round_keys ||
+                 (options.compute == ComputeMode::kF32 && options.kv_type == KvType::kCompute));
   if (options.threads <= 0) options.threads = UsableCores();
   if (options.kv_share > 0) {
     const double beside =
@@ -97,8 +99,8 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
       pool_(options_.threads),
       kv_(model.spec, planes_, pages_, options_.cells, KvHeadBytes(options_, model.spec.head_dim),
           options_.kv_type == KvType::kInt8),
-      stack_(model.spec, weights_, kv_, options_.threads, std::max(options_.cells, kChunk),
-             int64_t{pages_} * kPageSize + options_.cells + 1),
+      stack_(model.spec, weights_, kv_, options_.round_keys, options_.threads,
+             std::max(options_.cells, kChunk), int64_t{pages_} * kPageSize + options_.cells + 1),
       frequencies_(model.spec.RopeFrequencies()) {
   const ModelSpec& spec = model.spec;
   const auto cells = static_cast<size_t>(options_.cells);
@@ -388,6 +390,14 @@ void CpuBackend::LoadPages(std::span<const int32_t> pages, const std::byte* from
 
 void CpuBackend::CopyPage(int32_t from, int32_t to) {
   std::memcpy(kv_.Page(to), kv_.Page(from), static_cast<size_t>(kv_.page_bytes()));
+}
+
+Backend::FloatKeys CpuBackend::KeysOf(int32_t page, int plane, int head) {
+  if (options_.compute != ComputeMode::kF32 || options_.kv_type != KvType::kCompute)
+    Fail("the CPU hands out no keys in bf16 or int8, expected float32");
+  const KvMemory::Place at = kv_.InPage(page, plane, head, 0);
+  const auto count = static_cast<size_t>(kPageSize * model_.spec.head_dim);
+  return {{reinterpret_cast<float*>(at.keys), count}, {reinterpret_cast<float*>(at.values), count}};
 }
 
 void CpuBackend::ReadLogits(int readout, std::span<float> out) {

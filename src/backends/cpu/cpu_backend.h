@@ -44,6 +44,7 @@ class CpuBackend : public Backend {
   void SavePages(std::span<const int32_t> pages, std::byte* to) override;
   void LoadPages(std::span<const int32_t> pages, const std::byte* from) override;
   void CopyPage(int32_t from, int32_t to) override;
+  FloatKeys KeysOf(int32_t page, int plane, int head) override;
   void ReadLogits(int readout, std::span<float> out) override;
   double ReadBandwidth() override;
 

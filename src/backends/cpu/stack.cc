@@ -14,11 +14,12 @@ const float* Data(const std::vector<float>& v) {
 
 }  // namespace
 
-Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads,
-             int row_capacity, int64_t max_positions)
+Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv,
+             const KeyRounding& round_keys, int threads, int row_capacity, int64_t max_positions)
     : spec_(spec),
       weights_(weights),
       kv_(kv),
+      round_keys_(round_keys),
       attention_(kv.int8() ? Int8Attention(spec.head_dim)
                            : ChooseAttention(weights.bf16 ? DType::kBF16 : DType::kF32)),
       max_positions_(max_positions) {
@@ -208,8 +209,12 @@ void Stack::StoreKeysValues(const Block& block, const BatchRow& row, int plane, 
   const int d = spec_.head_dim;
   const int64_t at = spec_.q_size() + int64_t{head} * d;
   float* k = qkv + at;
-  const float* v = k + spec_.kv_size();
+  float* v = k + spec_.kv_size();
   RotateHead(row, block.qk_bias.empty() ? nullptr : block.qk_bias.data() + at, k);
+  if (round_keys_) {
+    round_keys_({k, static_cast<size_t>(d)});
+    round_keys_({v, static_cast<size_t>(d)});
+  }
   const KvMemory::Place to = row.cell >= 0 ? kv_.InCell(row.cell, plane, head)
                                            : kv_.InPage(row.pages[row.position / kPageSize], plane,
                                                         head, row.position % kPageSize);

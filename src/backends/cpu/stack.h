@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/cpu/memory.h"
 #include "backends/cpu/ops.h"
 #include "backends/cpu/weights.h"
@@ -33,9 +34,10 @@ struct BatchRow {
 
 class Stack {
  public:
-  // `row_capacity`: most rows of a batch. `max_positions`: longest context.
-  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, int threads, int row_capacity,
-        int64_t max_positions);
+  // `row_capacity`: most rows of a batch. `max_positions`: longest context. `round_keys`: mostly
+  // none; it outlives this.
+  Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv, const KeyRounding& round_keys,
+        int threads, int row_capacity, int64_t max_positions);
 
   // `related`: rows may attend to each other on the same plane, as those of a prompt do, and those
   // of a chain of branches at the same depth. `first_call`: calls of blocks since the rows' planes.
@@ -102,6 +104,7 @@ class Stack {
   const ModelSpec& spec_;
   const Weights& weights_;
   KvMemory& kv_;
+  const KeyRounding& round_keys_;
   AttentionFunction attention_;
   int64_t max_positions_;
 
