@@ -16,6 +16,7 @@
 #include "engine/load/device.h"
 #include "engine/load/step_cost.h"
 #include "tools/bench_concurrency.h"
+#include "tools/calibrate_keys.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
 #include "tools/interrupt.h"
@@ -38,8 +39,9 @@ constexpr const char* kPendingName = "loopspec-calibration.pending.json";
 struct CommandOptions {
   ModelOptions model;
   CalibrationOptions run;
+  CalibrateKeysOptions of_keys;
   std::string prompts, output, measure = "6", view = "both";
-  bool chat = false, json = false, force = false, reset = false;
+  bool chat = false, json = false, force = false, reset = false, keys = false;
   int prompt_tokens = 0;  // of made prompts; 0: prompts are from a file
   bool max_tokens_given = false;
 };
@@ -339,6 +341,49 @@ void RunCalibrate(CommandOptions options) {
         spread, place.empty() ? "" : ", but kept in " + place.string());
 }
 
+void RunCalibrateKeys(const CommandOptions& options) {
+  CalibrateKeysOptions keys = options.of_keys;
+  if (!options.prompts.empty()) keys.fit = options.prompts;
+  keys.positions = options.run.positions;
+  keys.json = options.json;
+  CalibrateKeys(options.model, keys);
+}
+
+// --keys; returns the options that go with it alone.
+std::vector<Option> AddKeyOptions(const Command& command, CommandOptions& options) {
+  const char* const heading = "Keys across loops";
+  command
+      .AddFlag(
+          "--keys", options.keys,
+          "Measure instead what loops change in keys and values, and what keeping less of them "
+          "costs, over built-in texts: the plan is fitted to --prompts and judged by --judge. "
+          "Measured only: decoding with such a plan is not built yet")
+      .Group(heading);
+  return {
+      command
+          .AddOption("--judge", options.of_keys.judge,
+                     "Texts of another kind than --prompts, one per line or JSONL")
+          .Group(heading)
+          .TypeName("FILE")
+          .ShowDefault("a built-in set of letters, notices, recipes and verse"),
+      command
+          .AddOption(
+              "--plan", options.of_keys.plans,
+              "A plan to judge too: forms of the depths from 1 on, int8, r2 to r8 (bits of a "
+              "residual) or last, as in int8*8,r4*8,last; may be repeated")
+          .Group(heading)
+          .TypeName("PLAN")
+          .OneValueEach(),
+      command
+          .AddOption("--span", options.of_keys.span,
+                     "Positions of a span: a query reads its own and the one before it exactly as "
+                     "int8. Texts are joined to 16 spans; decoding would have a multiple of 64")
+          .Group(heading)
+          .Range(1, 4096)
+          .TypeName("N")
+          .ShowDefault()};
+}
+
 }  // namespace
 
 void AddCalibrateCommand(Command app) {
@@ -361,7 +406,8 @@ void AddCalibrateCommand(Command app) {
                      "--measure-prompts; for synthetic twins")
           .Range(1, 1 << 30)
           .TypeName("N");
-  command.AddFlag("--chat", options->chat, "Send each prompt as a user's message");
+  const Option chat =
+      command.AddFlag("--chat", options->chat, "Send each prompt as a user's message");
   add("--positions", run.positions, "Positions to look at, prompts and answers together")
       .Range(2, 1 << 24)
       .TypeName("N");
@@ -401,14 +447,24 @@ void AddCalibrateCommand(Command app) {
                     "Folder for the calibration, its page and the step costs, where decoding does "
                     "not look for them; default: beside the model, else the cache");
   command.AddFlag("--force", options->force, "Keep what was found even where the machine was busy");
-  command.AddFlag("--reset", options->reset,
-                  "Remove the model's calibration and step costs instead; --prompts is not needed");
+  const Option reset = command.AddFlag(
+      "--reset", options->reset,
+      "Remove the model's calibration and step costs instead; --prompts is not needed");
   command.AddFlag("--json", options->json, "Print the calibration as JSON");
+  const std::vector<Option> of_keys = AddKeyOptions(command, *options);
   options->model.AddTo(command);
   command.SetFooter(
       "\nExample:\n  loopspec calibrate -m models/raven-demo --chat --prompts "
       "models/heldout_problems.jsonl --positions 2048");
+  const std::vector<Option> not_of_keys = {made, chat, reset};
   command.SetAction([=] {
+    for (const Option& option : options->keys ? not_of_keys : of_keys) {
+      if (option.Count() > 0 && options->keys)
+        Fail("{} does not go with --keys, which measures keys alone and stores nothing",
+             option.Name());
+      if (option.Count() > 0) Fail("{} goes with --keys", option.Name());
+    }
+    if (options->keys) return RunCalibrateKeys(*options);
     if (options->reset) return Reset(*options);
     options->max_tokens_given = max_tokens.Count() > 0;
     if (prompts.Count() + made.Count() != 1)

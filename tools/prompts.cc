@@ -45,4 +45,11 @@ std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
   return prompts;
 }
 
+std::vector<std::string> ReadTexts(const std::string& file) {
+  std::vector<std::string> texts;
+  for (const PromptEntry& entry : ReadPrompts(file, 0))
+    texts.push_back(entry.answer ? entry.prompt + "\n" + *entry.answer : entry.prompt);
+  return texts;
+}
+
 }  // namespace loopspec::tools

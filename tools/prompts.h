@@ -18,4 +18,7 @@ struct PromptEntry {
 // input.
 std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit);
 
+// The same as texts: each prompt, and its answer on the next line where it has one.
+std::vector<std::string> ReadTexts(const std::string& file);
+
 }  // namespace loopspec::tools

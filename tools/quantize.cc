@@ -34,13 +34,6 @@ struct QuantizeOptions {
 
 using Texts = std::vector<std::vector<int32_t>>;
 
-std::vector<std::string> ReadTexts(const std::string& file) {
-  std::vector<std::string> texts;
-  for (const PromptEntry& entry : ReadPrompts(file, 0))
-    texts.push_back(entry.answer ? entry.prompt + "\n" + *entry.answer : entry.prompt);
-  return texts;
-}
-
 // As tokens, cut: each text to 512 tokens, all together to --max-tokens.
 Texts Tokenize(const QuantizeOptions& options, const Model& model, const std::string& name,
                const std::vector<std::string>& texts) {

@@ -506,5 +506,60 @@ TEST(Simulate, PredictsFromRates) {
   ExpectRefusal({"simulate", "--bandwidth", "0"}, {"--bandwidth 0"});
 }
 
+// ---- Keys across loops ----
+
+std::vector<std::string> CalibrateOfKeys(std::vector<std::string> more) {
+  more.insert(more.begin(), {"calibrate", "--keys", "--model", OuroDemo(), "--positions", "96",
+                             "--span", "4", "--plan", "int8*3"});
+  return more;
+}
+
+TEST(CalibrateKeys, ProposesAPlanAndStoresNothing) {
+  const Json found = Call(CalibrateOfKeys({"--json", "--threads", "1"})).json();
+  EXPECT_EQ(found.at("recurrence"), 4);
+  const Json& residuals = found.at("residuals");
+  EXPECT_GE(residuals.at("positions"), 64);
+  ASSERT_EQ(residuals.at("keys").size(), 3u);
+  ASSERT_EQ(residuals.at("values")[2].size(), 6u);
+  // Loops come nearer to the last one.
+  for (size_t layer = 0; layer < 6; ++layer)
+    EXPECT_GT(residuals.at("keys")[0][layer], residuals.at("keys")[2][layer]);
+  const int64_t bf16 = found.at("bytes_per_token_bf16").get<int64_t>();
+  EXPECT_EQ(bf16, Call({"inspect", "--model", OuroDemo(), "--json"})
+                      .json()
+                      .at("kv_bytes_per_token_bf16")
+                      .get<int64_t>());
+  // A plan that is int8 everywhere is int8.
+  bool compared = false;
+  for (const Json& plan : found.at("plans")) {
+    EXPECT_LE(plan.at("bytes_per_token"), found.at("int8").at("bytes_per_token"));
+    if (plan.at("plan") != "int8") continue;
+    compared = true;
+    EXPECT_EQ(plan.at("total_variation"), found.at("int8").at("total_variation"));
+    EXPECT_EQ(plan.at("total_variation_from_int8"), 0.0);
+  }
+  EXPECT_TRUE(compared);
+  // The same again with other threads.
+  Json again = Call(CalibrateOfKeys({"--json", "--threads", "2"})).json();
+  for (const char* each_run : {"command", "date"}) again[each_run] = found.at(each_run);
+  EXPECT_EQ(again, found);
+  EXPECT_FALSE(fs::exists(fs::path(OuroDemo()) / "loopspec-calibration.json"));
+  const std::string text = Call(CalibrateOfKeys({})).out;
+  for (const char* words : {"K, layer 6", "proposed: ", "not built yet", "spans of less than 64"})
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+}
+
+TEST(CalibrateKeys, RefusesWhatItCannotMeasure) {
+  ExpectRefusal(CalibrateOfKeys({"--recurrence", "1"}), {"R = 1", "no loops"});
+  ExpectRefusal(CalibrateOfKeys({"--device", "cuda"}), {"on the CPU", "cuda"});
+  ExpectRefusal(CalibrateOfKeys({"--compute", "bf16"}), {"float32", "bf16"});
+  ExpectRefusal(CalibrateOfKeys({"--kv-type", "int8"}), {"--kv-type", "int8"});
+  ExpectRefusal(CalibrateOfKeys({"--plan", "int4"}), {"int4 is no form", "1 to 3"});
+  ExpectRefusal(CalibrateOfKeys({"--reset"}), {"--reset", "--keys"});
+  ExpectRefusal(CalibrateOfKeys({"--chat"}), {"--chat", "--keys"});
+  ExpectRefusal(CalibrateOfKeys({"--span", "64"}), {"no text of more than 128 tokens"});
+  ExpectRefusal({"calibrate", "--model", OuroDemo(), "--span", "8"}, {"--span", "--keys"});
+}
+
 }  // namespace
 }  // namespace loopspec::test
