@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Everything at once: well-behaved clients of three keys beside the abuses of abuse.py, clients that hang up or are killed, keys and logs
-that change, a full disk under the log and preemption, on `loopspec serve` with a demo model.
+"""Everything at once: well-behaved clients of three keys beside the abuses of abuse.py and bad_clients.py, clients that hang up or are killed,
+keys and logs that change, a full disk under the log and preemption, on `loopspec serve` with a demo model.
 
   siege.py --server BINARY --model FOLDER [--seconds S] [--quiet S]
 
-First the same clients alone, for what they are compared with. Then, minute by minute: tokens of each key, the slowest first tokens, memory.
-At the end: no answer was wrong, no key had less than 80 % of what is due to its weight in any minute, memory is within 20 % of the first
-minute's, and the 99th percentile of first tokens within twice that of the quiet server.
+First, and at the end again, the same clients alone, for what they are compared with: what else the machine does may change meanwhile. Between,
+minute by minute: tokens of each key, the slowest first tokens, memory; and how long /health and /metrics took. At the end: no answer was wrong, no
+key had less than 80 % of what is due to its weight in any minute, memory is within 20 % of the first minute's, and the 99th percentile of first
+tokens within twice that of the quiet server.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import threading
 import time
 
 import abuse
+import bad_clients
 import soak
 from bad_clients import check, post, resident_mb, speak_as
 from real_server import RealServer
@@ -30,6 +32,7 @@ KEYS = {"first": 1, "second": 1, "third": 2}  # with their weights
 CLIENTS = 6  # of each key
 PROMPTS = soak.PROMPTS
 TOKENS = 48
+SCENES = (*abuse.SCENES, bad_clients.broken_bodies, bad_clients.large_prompts, bad_clients.half_closed, bad_clients.idle_connections)
 MINUTE = 60.0
 KILLED = """
 import http.client, json, sys
@@ -42,8 +45,8 @@ while answer.read(100):
 """
 
 
-def ask(port, key, prompt):
-    """The text of a streamed answer, and when its tokens came."""
+def ask(port, key, prompt, came=lambda text: None):
+    """The text of a streamed answer, and when its pieces came; `came` is told each."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "stream": True}
     start = time.monotonic()
@@ -60,6 +63,7 @@ def ask(port, key, prompt):
             check("error" not in event, event)
             for choice in event["choices"]:
                 text += choice["text"]
+                came(choice["text"])
             times.append(time.monotonic() - start)
     connection.close()
     return 200, text, times
@@ -80,8 +84,14 @@ class Good:
         numbers = random.Random(seed)
         while not self.ending.is_set():
             prompt = numbers.choice(PROMPTS)
+
+            def came(text, prompt=prompt):
+                # As it comes: on a slow machine a minute has few whole answers. An answer's bytes count alike, whatever its tokens are.
+                with self.lock:
+                    self.tokens[key] += TOKENS * len(text) / len(self.expected[prompt])
+
             try:
-                status, text, times = ask(self.server.port, key, prompt)
+                status, text, times = ask(self.server.port, key, prompt, came)
             except Exception as error:  # noqa: BLE001: told by the main thread
                 with self.lock:
                     self.wrong.append(repr(error))
@@ -93,7 +103,6 @@ class Good:
                     self.wrong.append((status, text))
                 else:
                     self.answers += 1
-                    self.tokens[key] += TOKENS
                     self.first.append(times[0])
             if status != 200:
                 time.sleep(0.2)
@@ -117,7 +126,7 @@ def percentile(values, part):
 def abuses(server, ending, counts):
     numbers = random.Random(5)
     while not ending.is_set():
-        scene = numbers.choice(abuse.SCENES)
+        scene = numbers.choice(SCENES)
         counts[scene.__name__] = counts.get(scene.__name__, 0) + 1
         try:
             scene(server)
@@ -202,14 +211,21 @@ def main():
             ending, counts = threading.Event(), {}
             others = [threading.Thread(target=abuses, args=(server, ending, counts)), threading.Thread(target=kills, args=(server, ending, counts)),
                       threading.Thread(target=changes, args=(server, folder, ending, counts))]
+            probe = abuse.Probe(server)
             for thread in others:
                 thread.start()
             rows = minutes(good, server, options.seconds)
             ending.set()
             for thread in others:
                 thread.join()
+            probed = probe.end()
+            good.look()
+            print("alone again:", flush=True)
+            quiet += minutes(good, server, options.quiet)
             good.end()
             print(f"{good.answers} answers as expected, {good.later} told to come back later, beside {counts}")
+            print(f"/health and /metrics {probed['asked']} times: median {1e3 * probed['median']:.1f} ms, p99.9 {1e3 * probed['rare']:.1f} ms, worst "
+                  f"{1e3 * probed['worst']:.1f} ms; a sleeper was late by {1e3 * probed['rarely late']:.1f} ms at p99.9, {1e3 * probed['late']:.1f} ms at worst")
             least = min(part for row in rows if row["whole"] for part in row["due"].values())
             before = percentile(sorted(value for row in quiet for value in row["first"]), 0.99)
             after = percentile(sorted(value for row in rows for value in row["first"]), 0.99)
