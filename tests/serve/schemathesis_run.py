@@ -26,7 +26,8 @@ def main():
     command = [
         pathlib.Path(options.venv).resolve() / "bin" / "schemathesis", "run", "--phases", "examples,coverage,fuzzing",
         "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-        "--max-examples", str(options.examples), "--request-timeout", "300", "--seed", "1", "--generation-database", "none", "--no-color"]
+        "--max-examples", str(options.examples), "--request-timeout", "300", "--seed", "1", "--generation-database", "none", "--no-color",
+        "--suppress-health-check", "too_slow"]  # how long it takes to make up requests depends on the machine
     # Short answers: what is tested is what may be asked.
     start = (lambda: RealServer(options.server, options.model, "--max-tokens", 8)) if options.model else (lambda: FakeServer(options.server))
     with start() as server:
