@@ -9,6 +9,8 @@ The whole conversation is sent with every request; the server finds what it has 
 
 import argparse
 import json
+import sys
+import urllib.error
 import urllib.request
 
 TOOL = {
@@ -73,7 +75,13 @@ def main():
     parser.add_argument("--turns", type=int, default=8, help="requests at most")
     parser.add_argument("--max-tokens", type=int, default=4000, help="of one answer")
     parser.add_argument("--must-call", action="store_true", help="the first answer calls the tool")
-    print(run(parser.parse_args()))
+    options = parser.parse_args()
+    try:
+        print(run(options))
+    except urllib.error.HTTPError as error:  # the server says why
+        sys.exit(f"{options.url} refuses: {json.load(error)['error']['message']}")
+    except OSError as error:
+        sys.exit(f"{options.url} does not answer ({error}): start it with `loopspec serve`, or name another with --url.")
 
 
 if __name__ == "__main__":
