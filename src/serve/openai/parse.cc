@@ -15,14 +15,14 @@ Value ParseObject(std::string_view body,
                   Value (*parse)(std::string_view text, std::string_view what)) {
   Value json;
   try {
-    json = parse(body, "the request's body");
+    json = parse(body, "The body");
   } catch (const Error& error) {
     // The library quotes what it read last, which may be a prompt.
     std::string message = error.what();
     if (const size_t quote = message.find("; last read: "); quote != message.npos) {
       message = message.substr(0, quote) + ")";
     }
-    Refuse("", "{}", message);
+    Refuse("", "{}.", message);
   }
   if (!json.is_object()) Refuse("", "The body is {}, expected a JSON object.", Shown(json));
   return json;

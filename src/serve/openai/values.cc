@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "serve/openai/chat_form.h"
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
 #include "serve/openai/known_fields.h"
@@ -19,26 +20,41 @@ namespace {
 constexpr size_t kMaxDepths = 16;
 constexpr size_t kMaxTemplateBytes = 64 << 10;
 
-std::string TextOfParts(const Json& parts, const std::string& path) {
+// What a part that is no text is called in the prompt; empty for all others.
+std::string_view MediumOf(std::string_view type) {
+  if (type == "image_url") return "image";
+  if (type == "input_audio") return "audio";
+  if (type == "video_url") return "video";
+  return type == "file" ? type : "";
+}
+
+// An image or the like that is being asked about now is refused (`refuse`). One that was talked
+// about before is not, since clients send their whole history.
+std::string TextOfParts(const Json& parts, const std::string& path, bool refuse,
+                        const WireLimits& limits, IgnoredFields& ignored) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Json& part = parts[i];
     const std::string where = ElementOf(path, i);
     CheckIsObject(part, where);
-    const auto type = part.find("type");
-    if (type == part.end() || *type != "text") {
-      Refuse(where, "{} has type {}; only text is supported.", where,
-             type == part.end() ? "none" : Shown(*type));
+    if (!part.contains("type")) Refuse(where + ".type", "{} has no type.", where);
+    const std::string type = ReadString(part["type"], where + ".type");
+    if (type == "text" || type == "refusal") {
+      const auto content = part.find(type);
+      if (content == part.end()) Refuse(where, "{} has no {}.", where, type);
+      text += ReadString(*content, where + "." + type);
+    } else if (const std::string_view medium = MediumOf(type); !medium.empty()) {
+      if (refuse) Refuse(where, "{} has type {}; this model reads text only.", where, type);
+      text += LeftOut(medium);
+    } else {
+      UnknownType(where, type, limits, ignored);
     }
-    const auto content = part.find("text");
-    if (content == part.end()) Refuse(where, "{} has no text.", where);
-    text += ReadString(*content, where + ".text");
   }
   return text;
 }
 
-OrderedJson ReadMessage(const Json& message, const std::string& path, const WireLimits& limits,
-                        IgnoredFields& ignored) {
+OrderedJson ReadMessage(const Json& message, const std::string& path, bool last,
+                        const WireLimits& limits, IgnoredFields& ignored) {
   CheckIsObject(message, path);
   OrderedJson out;
   const auto role = message.find("role");
@@ -53,7 +69,10 @@ OrderedJson ReadMessage(const Json& message, const std::string& path, const Wire
     const std::string where = path + "." + key;
     if (key == "role" || value.is_null()) continue;
     if (key == "content") {
-      out["content"] = value.is_array() ? TextOfParts(value, where) : ReadString(value, where);
+      // What a tool gave back nobody asks about in so many words.
+      out["content"] = value.is_array()
+                           ? TextOfParts(value, where, last && name != "tool", limits, ignored)
+                           : ReadString(value, where);
       has_content = true;
     } else if (key == "name" || key == "reasoning_content") {
       out[key] = ReadString(value, where);
@@ -238,7 +257,9 @@ OrderedJson ReadMessages(const Json& value, const std::string& path, const WireL
   if (value.empty()) Refuse(path, "{} is an empty list.", path);
   OrderedJson messages = OrderedJson::array();
   for (const Json& message : value) {
-    messages.push_back(ReadMessage(message, ElementOf(path, messages.size()), limits, ignored));
+    const bool last = messages.size() + 1 == value.size();
+    messages.push_back(
+        ReadMessage(message, ElementOf(path, messages.size()), last, limits, ignored));
   }
   return messages;
 }

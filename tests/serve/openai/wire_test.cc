@@ -117,6 +117,23 @@ TEST(WireParse, ReadsConversations) {
   EXPECT_EQ(ChatRequest(R"(,"logprobs":false)").asked.logprobs, std::nullopt);
 }
 
+// Clients send whole histories: what was no text is refused only where it is asked about now.
+TEST(WireParse, ReadsPartsThatAreNoText) {
+  const CompletionRequest r = Parser().Completion(kChat, R"({"messages":[
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{}}]},
+      {"role":"assistant","content":[{"type":"refusal","refusal":"No."}]},
+      {"role":"user","content":[{"type":"input_audio"},{"type":"hologram"},
+                                {"type":"text","text":"b"}]},
+      {"role":"user","content":[]},
+      {"role":"tool","tool_call_id":"c","content":[{"type":"file"}]}]})");
+  EXPECT_EQ(r.messages[0]["content"], "a[image left out: this model reads text only]");
+  EXPECT_EQ(r.messages[1]["content"], "No.");
+  EXPECT_EQ(r.messages[2]["content"], "[audio left out: this model reads text only]b");
+  EXPECT_EQ(r.messages[3]["content"], "");
+  EXPECT_EQ(r.messages[4]["content"], "[file left out: this model reads text only]");
+  EXPECT_EQ(r.ignored.names(), std::vector<std::string>{"messages[].content[].hologram"});
+}
+
 TEST(WireParse, ReadsTools) {
   const CompletionRequest r = Parser().Completion(kChat, R"({"messages":[
       {"role":"user","content":"x"},
@@ -291,6 +308,9 @@ TEST(WireParse, NamesTheFieldAtFault) {
        "reasoning_effort"},
       {R"("messages":[{"role":"user","content":[{"type":"image_url"}]}])",
        "messages[0].content[0]"},
+      {R"("messages":[{"role":"user","content":["x"]}])", "messages[0].content[0]"},
+      {R"("messages":[{"role":"user","content":[{"text":"x"}]}])", "messages[0].content[0].type"},
+      {R"("messages":[{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0]"},
       {R"("messages":[{"role":"user","content":1}])", "messages[0].content"},
       {R"("messages":[{"role":"assistant","content":"","tool_calls":[1]}])",
        "messages[0].tool_calls[0]"},
