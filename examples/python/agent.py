@@ -81,7 +81,7 @@ def main():
     except urllib.error.HTTPError as error:  # the server says why
         sys.exit(f"{options.url} refuses: {json.load(error)['error']['message']}")
     except OSError as error:
-        sys.exit(f"{options.url} does not answer ({error}): start it with `loopspec serve`, or name another with --url.")
+        sys.exit(f"{options.url} does not answer ({getattr(error, 'reason', error)}): start it with `loopspec serve`, or name another with --url.")
 
 
 if __name__ == "__main__":
