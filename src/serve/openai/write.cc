@@ -103,15 +103,15 @@ OrderedJson Details(const ChoicePart& part) {
 
 // Only what means something for the kind of event.
 OrderedJson StepJson(const TraceEvent& step, const TokenPieces& pieces) {
-  using Kind = TraceEvent::Kind;
+  using StepKind = TraceEvent::Kind;
   OrderedJson json = {{"kind", NameOf(step.kind)}, {"step", step.step}, {"branch", step.branch}};
-  if (step.kind == Kind::kAdvance) {
+  if (step.kind == StepKind::kAdvance) {
     json["depth"] = step.depth;
     json["recurrences"] = step.proposal;
     return json;
   }
-  if (step.kind == Kind::kPrune) return json;
-  if (step.kind == Kind::kSpawn) json["parent"] = step.parent;
+  if (step.kind == StepKind::kPrune) return json;
+  if (step.kind == StepKind::kSpawn) json["parent"] = step.parent;
   json["position"] = step.position;
   json["proposal"] = step.proposal;
   if (step.token < 0) return json;
