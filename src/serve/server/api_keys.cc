@@ -13,10 +13,6 @@
 namespace loopspec::serve {
 namespace {
 
-bool IsWhite(char c) {
-  return c == ' ' || c == '\t' || c == '\r';
-}
-
 // Looks at every byte of `given` whatever `key` is. `volatile` keeps the compiler from leaving
 // early.
 bool SameKey(std::string_view key, std::string_view given) {
