@@ -22,8 +22,10 @@ void AddTraceCommand(Command app) {
   const Command command = app.AddCommand("trace", "Draw a timeline written by generate --trace");
   command.AddOption("FILE", options->input, "The trace, a JSON file; - is standard input")
       .Required();
-  command.AddOption("--svg", options->svg,
-                    "Picture to write; - is standard output; default: text, for the terminal");
+  command
+      .AddOption("--svg,-o", options->svg,
+                 "Picture to write; - is standard output; default: text, for the terminal")
+      .Alias("--output");
   command.AddOption("--from", options->begin, "First recurrence to draw")
       .Range(0, int64_t{1} << 40)
       .ShowDefault();

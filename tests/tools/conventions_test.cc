@@ -488,6 +488,12 @@ TEST(Conventions, TraceDrawsInTheTerminal) {
   EXPECT_EQ(drawn.code, 0) << drawn.err;
   EXPECT_TRUE(Has(drawn.out, "\" time\" |1234  then \",\"")) << drawn.out;
   EXPECT_FALSE(Has(drawn.out, "\033")) << "no escapes where there is no terminal";
+  // A picture goes where every other command's output goes.
+  for (const char* option : {"--svg", "-o", "--output"}) {
+    const std::string picture = scratch / (std::string(option) + ".svg");
+    EXPECT_EQ(Call({"trace", trace, option, picture}).code, 0) << option;
+    EXPECT_TRUE(Slurp(picture).starts_with("<svg")) << option;
+  }
 }
 
 // ---- the same words for the same things

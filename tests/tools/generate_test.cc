@@ -698,12 +698,14 @@ TEST(Grammar, HoldsForTheText) {
       << answer;
   const std::string schema = R"({"type": "object", "properties": {"n": {"enum": [1, 2]}},
                                  "required": ["n"], "additionalProperties": false})";
-  for (const auto& [option, input] : {std::pair{write("schema.json", schema), std::string()},
-                                      std::pair{std::string("-"), schema}}) {
+  for (const auto& [option, input] :
+       {std::pair{write("schema.json", schema), std::string()}, std::pair{std::string("-"), schema},
+        std::pair{schema, std::string()}}) {
     const Json json = Json::parse(generate({"--json-schema", option}, input));
     EXPECT_TRUE(json == Json({{"n", 1}}) || json == Json({{"n", 2}})) << json;
   }
   EXPECT_EQ(generate({"--grammar", write("list.gbnf", "root ::= \"x\" \"y\"\n")}), "xy\n");
+  EXPECT_EQ(generate({"--grammar", "root ::= \"y\" \"x\""}), "yx\n");
 
   const auto refused = [&](const std::vector<std::string>& more,
                            const std::vector<std::string>& words) {
@@ -717,6 +719,7 @@ TEST(Grammar, HoldsForTheText) {
   refused({"--json-schema", write("hard.json", R"({"type": "object", "minProperties": 3})")},
           {"minProperties"});
   refused({"--json-schema", "nowhere.json"}, {"nowhere.json"});
+  refused({"--json-schema", R"({"type": "objec"})"}, {"objec"});
 }
 
 }  // namespace
