@@ -192,19 +192,18 @@ void AddRow(const CalibrationReport& report, const Prediction& p, HtmlTable& tab
     gate += (gate.empty() ? "" : " / ") + fmt::format("{:.1f}", 100 * share);
   const double plain = report.measured.empty() ? 0.0 : report.measured.front().median();
   std::vector<HtmlCell>& row = table.rows.emplace_back();
-  row = {DepthsText(p.depths),
-         accepted,
-         gate,
-         fmt::format("{:.2f}", p.simulation.tokens_per_pass),
-         fmt::format("{:.1f}", p.simulation.rows),
-         fmt::format("{:.1f}", p.tokens_per_second),
-         fmt::format("{:.2f}x", p.speedup),
-         p.bound_share > 0 ? ShareAsPercent(p.bound_share) : ""};
+  row = {DepthsText(p.depths)};
   if (!report.measured.empty()) {
-    row.push_back(m != nullptr ? fmt::format("{:.1f}", m->median()) : "");
-    row.push_back(m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "");
-    row.push_back(m != nullptr && m->floor_share > 0 ? ShareAsPercent(m->floor_share) : "");
+    row.emplace_back(m != nullptr && plain > 0 ? fmt::format("{:.2f}x", m->median() / plain) : "");
+    row.emplace_back(m != nullptr ? fmt::format("{:.1f}", m->median()) : "");
   }
+  row.insert(row.end(),
+             {fmt::format("{:.2f}x", p.speedup), fmt::format("{:.1f}", p.tokens_per_second),
+              accepted, gate, fmt::format("{:.2f}", p.simulation.tokens_per_pass),
+              fmt::format("{:.1f}", p.simulation.rows),
+              p.bound_share > 0 ? ShareAsPercent(p.bound_share) : ""});
+  if (!report.measured.empty())
+    row.emplace_back(m != nullptr && m->floor_share > 0 ? ShareAsPercent(m->floor_share) : "");
   table.strong.push_back(p.depths == report.chosen_depths);
 }
 
@@ -215,12 +214,16 @@ HtmlTable PredictionTable(const CalibrationReport& report) {
                         "of the memory bound."
                       : "Predicted and then measured: tokens per second, over autoregressive "
                         "decoding, and the share of the memory bound.";
-  table.columns = {{"depths", false},   {"accepted, %"},    {"gate open, %"},
-                   {"tokens per pass"}, {"rows of a step"}, {"predicted tokens/s"},
-                   {"speedup"},         {"memory bound"}};
-  if (!report.measured.empty())
-    for (const char* name : {"measured tokens/s", "speedup", "memory bound"})
+  // Speedups first: they are what a phone shows.
+  const bool measured = !report.measured.empty();
+  table.columns = {{"depths", false}};
+  if (measured)
+    for (const char* name : {"measured speedup", "measured tokens/s"})
       table.columns.push_back({name});
+  for (const char* name : {"predicted speedup", "predicted tokens/s", "accepted, %", "gate open, %",
+                           "tokens per pass", "rows of a step", "memory bound"})
+    table.columns.push_back({name});
+  if (measured) table.columns.push_back({"memory bound, measured"});
   return table;
 }
 
@@ -228,12 +231,12 @@ void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
   page.AddHeading(fmt::format("Which depths are fastest here for {} decoding",
                               report.view == RatesView::kGreedy ? "greedy" : "sampled"));
   page.AddParagraph(fmt::format(
-      "{} on {} ({}{}), {}; {} texts, {} generated positions, {} positions of context on average. "
+      "{} on {} ({}{}), {}; {} text{}, {} generated positions, {} positions of context on average. "
       "Prompts: {}. {}, loopspec {}.",
       report.model, report.chip, report.device,
       report.threads > 0 ? fmt::format(", {} threads", report.threads) : "", report.compute,
-      report.texts, report.profile.generated.positions, report.request.context, report.prompts,
-      report.date, report.version));
+      report.texts, report.texts == 1 ? "" : "s", report.profile.generated.positions,
+      report.request.context, report.prompts, report.date, report.version));
   const MeasuredSpeed* measured = report.FindMeasured(report.chosen_depths);
   page.AddParagraph(fmt::format(
       "Chosen: {}, {}.", DepthsText(report.chosen_depths),
@@ -275,7 +278,7 @@ void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
 }  // namespace
 
 std::string CalibrationPage(std::span<const CalibrationReport> reports) {
-  HtmlPage page("Calibration of " + reports[0].model);
+  HtmlPage page("Calibration of " + NameInTitle(reports[0].model));
   page.AddParagraph(
       "Tokens per second: every token, over the time from the read prompt to the last one.");
   for (const CalibrationReport& report : reports) {

@@ -124,7 +124,8 @@ PredictionQuality Judge(const CalibrationReport& report) {
     if (m.depths == report.chosen_depths) chosen = m.median();
   }
   quality.compared = static_cast<int>(predicted.size());
-  quality.rank_correlation = RankCorrelation(predicted, measured);
+  // Of two sets the order is right or wrong, and says nothing more.
+  if (quality.compared > 2) quality.rank_correlation = RankCorrelation(predicted, measured);
   quality.chosen_over_best = best > 0 ? chosen / best : 0;
   return quality;
 }

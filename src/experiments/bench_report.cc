@@ -379,7 +379,7 @@ std::string BenchTable(const BenchResult& result) {
 }
 
 std::string BenchHtml(const BenchResult& result) {
-  HtmlPage page(fmt::format("Decoding {} by several specs", result.model));
+  HtmlPage page(fmt::format("Decoding {} by several specs", NameInTitle(result.model)));
   page.AddParagraph(Heading(result));
   AddSource(result, page);
   if (result.specs.empty()) return page.Text();

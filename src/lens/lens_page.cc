@@ -15,6 +15,7 @@ namespace {
 constexpr int kCell = 26;  // height of a cell
 constexpr int kWide = 76;  // its width: a token has room in it
 constexpr int kLeft = 84, kTop = 34, kLabels = 44;
+constexpr int kTitle = 520;             // least width of a map: its title is seen whole
 constexpr size_t kLetters = 9;          // of a token, before it is cut
 constexpr size_t kPositionsOfMap = 14;  // of one map; a longer text has several
 
@@ -64,7 +65,7 @@ std::string CellNote(const Lens& lens, size_t t, size_t d, const TokenText& text
 // depth's, orange where it is not; the surer the stronger. A ring marks where a position settled.
 std::string MapSvg(const Lens& lens, size_t first, size_t last, const TokenText& text_of) {
   const auto columns = static_cast<int>(last - first), rows = static_cast<int>(lens.depths.size());
-  const int width = std::max(kLeft + columns * kWide + 12, 420),
+  const int width = std::max(kLeft + columns * kWide + 12, kTitle),
             height = kTop + rows * kCell + kLabels;
   std::string svg = fmt::format(
       "<div style=\"overflow-x:auto\"><svg role=\"img\" aria-label=\"Choices by position and "
@@ -117,7 +118,7 @@ std::string MapSvg(const Lens& lens, size_t first, size_t last, const TokenText&
 
 std::string LensPage(const Lens& lens, const TokenText& text_of, const std::string& model) {
   const size_t positions = lens.tokens.size(), depths = lens.depths.size();
-  HtmlPage page(fmt::format("What {} thinks, depth by depth", model));
+  HtmlPage page(fmt::format("What {} thinks, depth by depth", NameInTitle(model)));
   std::vector<double> settled(depths, 0), agreed(depths, 0), entropy(depths, 0),
       divergence(depths, 0);
   for (size_t t = 0; t < positions; ++t) {

@@ -31,7 +31,7 @@ p, .note { max-width: 84rem; overflow-wrap: break-word; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 figure { margin: 1rem 0; padding: .8rem; background: var(--card); border: 1px solid var(--rule);
   border-radius: 10px; flex: 1 1 26rem; min-width: 0; }
-.row > figure { max-width: 56rem; }
+.row > figure { max-width: 56rem; } main > figure > svg { max-width: 48rem; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; }
 svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; margin: 1rem 0; background: var(--card); border: 1px solid var(--rule);
@@ -42,6 +42,7 @@ caption span { display: block; position: sticky; left: .8rem; max-width: min(100
 th, td { padding: .3rem .5rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--rule); }
 thead th { border-top: 0; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .n { text-align: right; }
+td.long:not(:first-child) { white-space: normal; min-width: 11rem; }
 td small { display: block; font-size: .78rem; font-weight: 400; color: var(--soft); }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--card); }
 tr.strong td:first-child { background: var(--strong); }
@@ -60,13 +61,13 @@ svg .dot { stroke: var(--card); stroke-width: 1; }
   main { padding-inline: .7rem; } figure { flex-basis: 100%; padding: .4rem; }
   svg text { font-size: 16px; } svg .title { font-size: 18px; }
   th, td { padding-inline: .35rem; }
-  td:not(.n):not(:first-child) { white-space: normal; }
 }
 @media print { figure, .scroll { break-inside: avoid; } }
 )";
 
 std::string Cell(const HtmlCell& cell, bool number) {
-  std::string kinds = number ? "n" : "";
+  constexpr size_t kOneLine = 30;  // longer ones are sentences, which wrap
+  std::string kinds = number ? "n" : cell.text.size() > kOneLine ? "long" : "";
   if (cell.best) kinds += kinds.empty() ? "best" : " best";
   if (cell.faint) kinds += kinds.empty() ? "faint" : " faint";
   std::string out = kinds.empty() ? "<td>" : fmt::format("<td class=\"{}\">", kinds);
@@ -85,6 +86,11 @@ std::string SeriesRules() {
 }
 
 }  // namespace
+
+std::string NameInTitle(std::string_view model) {
+  while (model.size() > 1 && model.ends_with('/')) model.remove_suffix(1);
+  return std::string(model.substr(model.size() > 1 ? model.rfind('/') + 1 : 0));
+}
 
 HtmlPage::HtmlPage(std::string title) : title_(std::move(title)) {}
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct HtmlTable {
   std::vector<bool> strong;                 // rows that stand out; may be shorter than rows
   std::string caption;
 };
+
+// A model as a title has it: of a path, which may be long, the folder alone.
+std::string NameInTitle(std::string_view model);
 
 // Parts appear in the order in which they are added. All text is escaped; only AddFigure takes
 // markup, as PlotSvg and BarSvg make it.

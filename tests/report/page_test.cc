@@ -137,6 +137,27 @@ TEST(Pages, CellsShowTheBestAndWhatIsTooLittle) {
   EXPECT_NE(text.find("svg text { font-size: 16px; }"), std::string::npos);
 }
 
+// Sentences in a table wrap at every width; figures and names stay in one line.
+TEST(Pages, LongCellsWrap) {
+  HtmlPage page("p");
+  const std::string chip = "A processor of that name, 16 threads";
+  page.AddTable({{{"name", false}, {"chip", false}, {"n"}}, {{"x", chip, "1"}}, {}, ""});
+  const std::string text = page.Text();
+  EXPECT_NE(text.find("<td>x</td><td class=\"long\">" + chip + "</td><td class=\"n\">1</td>"),
+            std::string::npos);
+  EXPECT_NE(text.find("td.long:not(:first-child) { white-space: normal; min-width: 11rem; }"),
+            std::string::npos);
+}
+
+TEST(Pages, TitlesNameTheModelAndNotItsPath) {
+  EXPECT_EQ(NameInTitle("/srv/models/ouro-demo"), "ouro-demo");
+  EXPECT_EQ(NameInTitle("models/ouro-demo//"), "ouro-demo");
+  EXPECT_EQ(NameInTitle("ouro-demo"), "ouro-demo");
+  EXPECT_EQ(NameInTitle("ByteDance/Ouro-1.4B@main"), "Ouro-1.4B@main");
+  EXPECT_EQ(NameInTitle("/"), "/");
+  EXPECT_EQ(NameInTitle(""), "");
+}
+
 TEST(Pages, StandAloneAndEscapeText) {
   HtmlPage page("a <b> & \"c\"");
   page.AddHeading("<script>");

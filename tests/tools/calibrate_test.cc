@@ -387,6 +387,9 @@ TEST(Calibrate, ChoosesForGreedyAndForSampledText) {
     EXPECT_EQ(entry.at("measured")[0].at("depths"), Json::array());
   }
   const std::string page = Slurp(scratch / "out/loopspec-calibration.html");
+  // What was measured comes first, so that a phone shows it.
+  EXPECT_NE(page.find(">depths</th><th scope=\"col\" class=\"n\">measured speedup</th>"),
+            std::string::npos);
   for (const char* part : {"for greedy decoding", "for sampled decoding", "bound of Theorem 1",
                            "Run by: loopspec calibrate", "largest ratio"})
     EXPECT_NE(page.find(part), std::string::npos) << part;

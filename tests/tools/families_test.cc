@@ -385,6 +385,7 @@ TEST(LensCommand, JsonAddsUpAndThePageStandsAlone) {
   const std::string html = Slurp(page);
   EXPECT_NE(html.find("<svg"), std::string::npos);
   EXPECT_NE(html.find("What would come next, after each depth"), std::string::npos);
+  EXPECT_NE(html.find("<h1>What ouro-demo thinks, depth by depth</h1>"), std::string::npos);
   // The likeliest token stands in its cell.
   EXPECT_NE(html.find("class=\"choice\""), std::string::npos);
   EXPECT_NE(html.find(">·upon</text>"), std::string::npos);
@@ -395,6 +396,13 @@ TEST(LensCommand, JsonAddsUpAndThePageStandsAlone) {
   EXPECT_TRUE(npz.starts_with("PK\x03\x04"));
   for (const char* name : {"tokens.npy", "top_tokens.npy", "kl_bits.npy", "exit_lambda.npy"})
     EXPECT_NE(npz.find(name), std::string::npos) << name;
+}
+
+TEST(LensCommand, AShortTextHasRoomForItsTitle) {
+  const Scratch scratch;
+  const std::string page = scratch / "lens.html";
+  ASSERT_EQ(Call({"logits", "--model", OuroDemo(), "--prompt", "Once", "--lens", page}).code, 0);
+  EXPECT_NE(Slurp(page).find("viewBox=\"0 0 520 "), std::string::npos);
 }
 
 TEST(LensCommand, ExitGateOfOuroAlone) {
