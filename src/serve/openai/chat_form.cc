@@ -5,6 +5,7 @@
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
 #include "serve/openai/members.h"
+#include "serve/openai/tool_fields.h"
 #include "serve/openai/values.h"
 
 namespace loopspec::serve {
@@ -81,6 +82,7 @@ OrderedJson ChatTools(const OrderedJson& value, const std::string& path, const T
     }
     const std::string name = TextMember(tool, "name", where);
     if (name.empty()) Refuse(where + ".name", "{} has no name.", where);
+    CheckToolName(name, where + ".name");
     const OrderedJson& schema = Member(tool, words.schema);
     if (words.needs_schema || !schema.is_null()) CheckIsObject(schema, where + "." + words.schema);
     static const OrderedJson absent;

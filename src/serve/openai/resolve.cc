@@ -221,14 +221,15 @@ std::string PromptText(const PromptInput& prompt, const Engine& engine) {
 std::vector<int32_t> Conversation(const CompletionRequest& request, const CallContext& context,
                                   const OrderedJson& arguments, std::string& text) {
   try {
-    return Limited("messages", context, [&](const EncodeLimits& limits) {
+    return Limited(request.messages_field, context, [&](const EncodeLimits& limits) {
       return context.engine->EncodeChat(ChatJson{request.messages, arguments}, &text, limits);
     });
   } catch (const Error& error) {
     ApiError refused;
     refused.message = fmt::format("{}.", error.what());
-    refused.param = "messages";
-    refused.log = "The chat template refuses messages.";  // its words may quote them
+    refused.param = request.messages_field;
+    refused.log = fmt::format("The chat template refuses {}.",
+                              request.messages_field);  // its words may quote them
     throw ApiException(std::move(refused));
   }
 }
@@ -271,7 +272,7 @@ TextCall Resolve(const CompletionRequest& request, const CallContext& context,
     setup.split.may_open_reasoning = MayOpenThink(facts.chat_template.value_or(""), rendered);
   }
   const size_t prompts = chat ? 1 : request.prompts.size();
-  const char* name = chat ? "messages" : "prompt";
+  const std::string name = chat ? request.messages_field : "prompt";
   if (const auto answers = static_cast<int64_t>(prompts) * request.asked.choices;
       answers > facts.max_queued) {
     Refuse(prompts > 1 ? name : "n", "{} prompts and n = {} make {} answers, the queue holds {}.",

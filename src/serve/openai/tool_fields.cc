@@ -21,20 +21,6 @@ void CheckIsToolList(const Json& value, const std::string& path) {
     Refuse(path, "{} has {} tools, expected at most {}.", path, value.size(), kMostTools);
 }
 
-// A name that every form of calls can write.
-void CheckName(const OrderedJson& name, const std::string& path) {
-  const auto fits = [](const std::string& text) {
-    return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             std::string_view("_-.:/").find(c) != std::string_view::npos;
-    });
-  };
-  if (!name.is_string() || !fits(name.get_ref<const std::string&>())) {
-    Refuse(path, "{} is {}, expected 1 to {} letters, digits and _-.:/ alone.", path,
-           Shown(Json(name)), kLongestName);
-  }
-}
-
 // The name in {"type": "function", "function": {"name": ...}}, or in {"type": "function", "name":
 // ...}, as OpenAI's newer API has it.
 std::string ReadNamed(const Json& value, const std::string& path) {
@@ -137,6 +123,19 @@ void AddToolFields(std::vector<Field<TokenizeRequest>>& fields) {
                     }});
 }
 
+void CheckToolName(const OrderedJson& name, const std::string& path) {
+  const auto fits = [](const std::string& text) {
+    return !text.empty() && text.size() <= kLongestName && std::ranges::all_of(text, [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             std::string_view("_-.:/").find(c) != std::string_view::npos;
+    });
+  };
+  if (!name.is_string() || !fits(name.get_ref<const std::string&>())) {
+    Refuse(path, "{} is {}, expected 1 to {} letters, digits and _-.:/ alone.", path,
+           Shown(Json(name)), kLongestName);
+  }
+}
+
 OrderedJson OrderedTools(std::string_view body) {
   return ParseOrderedJson(body, "the request's body").at("tools");
 }
@@ -152,7 +151,7 @@ std::vector<Tool> ToolsToCall(const ToolUse& use) {
     const OrderedJson function = given.value("function", OrderedJson());
     CheckIsObject(function, path + ".function");
     const OrderedJson name = function.value("name", OrderedJson());
-    CheckName(name, path + ".function.name");
+    CheckToolName(name, path + ".function.name");
     Tool tool{name.get<std::string>(), function.value("parameters", OrderedJson())};
     const OrderedJson strict = function.value("strict", OrderedJson());
     if (!strict.is_null()) tool.strict = ReadBool(Json(strict), path + ".function.strict");

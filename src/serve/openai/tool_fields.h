@@ -15,6 +15,9 @@ void AddToolFields(std::vector<CompletionField>& fields);
 // `tools` of a conversation that is only counted.
 void AddToolFields(std::vector<Field<TokenizeRequest>>& fields);
 
+// A name that every form of calls can write, else throws ApiException that names `path`.
+void CheckToolName(const OrderedJson& name, const std::string& path);
+
 // The list of tools with the members of their schemas in the body's order.
 OrderedJson OrderedTools(std::string_view body);
 

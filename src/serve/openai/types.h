@@ -88,9 +88,10 @@ struct CompletionRequest {
   std::string schema_at;      // where in the body its schema is, in the order of its properties
   bool likeliest = false;     // top_p 0, which is OpenAI's for greedy
 
-  std::vector<PromptInput> prompts;  // completions and generate: at least one
-  bool batch = false;                // they came as a list
-  OrderedJson messages;              // chat: a list of {role, content, ...} for the template
+  std::vector<PromptInput> prompts;         // completions and generate: at least one
+  bool batch = false;                       // they came as a list
+  OrderedJson messages;                     // chat: a list of {role, content, ...} for the template
+  std::string messages_field = "messages";  // of the body, which refusals name
   OrderedJson template_arguments = OrderedJson::object();
   ToolUse tools;                 // chat
   std::string reasoning_effort;  // chat: how much the template is asked to let the model think

@@ -208,6 +208,7 @@ ResponsesRequest ResponsesParser::Read(std::string_view body) const {
   request.echo = EchoDefaults();
   CompletionRequest& chat = request.chat;
   chat.endpoint = kChat;
+  chat.messages_field = "input";
   chat.clamp_max_tokens = true;
   chat.reasoning = ReasoningFormat::kReasoningContent;
   ReadOrderedFields(json, kResponses, fields_, limits_, request);

@@ -133,6 +133,13 @@ TEST(ResponsesParse, ImagesAndUnknownItems) {
             (std::vector<std::string>{"novel", "input[].web_search_call"}));
 }
 
+// By the place that it has in the body, also behind tools that are left out.
+TEST(ResponsesParse, NamesOfTools) {
+  EXPECT_TRUE(ResponseRefusal(WithInput(R"("tools":[{"type":"web_search"},
+                                            {"type":"function","name":"two words"}])"))
+                  .starts_with("tools[1].name: tools[1].name is \"two words\", expected"));
+}
+
 TEST(ResponsesParse, OtherFields) {
   const ResponsesRequest request = ReadResponse(WithInput(
       R"("model":"gpt-x","max_output_tokens":32000,"temperature":0.5,"top_p":0.9,"stream":true,
