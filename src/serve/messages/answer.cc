@@ -97,7 +97,7 @@ OrderedJson MessagesAnswer::BlockJson(size_t index, bool whole) const {
 std::string MessagesAnswer::StopReasonName() const {
   if (cut()) return "max_tokens";
   if (end()->stop_string) return "stop_sequence";
-  return calls() ? "tool_use" : "end_turn";
+  return calls() && !call_cut() ? "tool_use" : "end_turn";
 }
 
 OrderedJson MessagesAnswer::StopSequence() const {

@@ -77,6 +77,8 @@ void CompletionAnswer::AddEnd(size_t prompt, const Token& last, Statistics stati
   if (statistics.stop_token && std::find(form_.own_ends.begin(), form_.own_ends.end(),
                                          *statistics.stop_token) != form_.own_ends.end())
     statistics.stop_token.reset();
+  // A stop string may stand in a call's arguments.
+  choice.part.call_cut = choice.part.called && !Json::accept(choice.arguments);
   choice.part.finish = std::move(statistics);
   last_token_ = last.time;
   --unfinished_;
@@ -106,7 +108,11 @@ void CompletionAnswer::AddPart(ChoicePart& part, const AnswerPart& told) const {
 void CompletionAnswer::AddText(Choice& choice, const std::string& text, bool last) {
   ChoicePart& part = choice.part;
   const auto add = [&](const std::vector<AnswerPart>& parts) {
-    for (const AnswerPart& told : parts) AddPart(part, told);
+    for (const AnswerPart& told : parts) {
+      if (told.kind == AnswerPart::Kind::kCall) choice.arguments.clear();
+      if (told.kind == AnswerPart::Kind::kArguments) choice.arguments += told.text;
+      AddPart(part, told);
+    }
   };
   add(choice.splitter.Push(text));
   if (last) add(choice.splitter.Finish());

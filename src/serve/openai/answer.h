@@ -49,8 +49,9 @@ class CompletionAnswer final : public AnswerWriter {
     explicit Choice(const AnswerSplitter::Options& split) : splitter(split) {}
     ChoicePart part;
     AnswerSplitter splitter;
-    size_t offset = 0;  // characters in tokens that were written
-    int64_t told = 0;   // tokens when the last event left
+    std::string arguments;  // of the last call, so far
+    size_t offset = 0;      // characters in tokens that were written
+    int64_t told = 0;       // tokens when the last event left
     int64_t tokens = 0;
     bool touched = false;
   };

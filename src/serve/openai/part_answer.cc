@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json.h"
+
 namespace loopspec::serve {
 
 PartAnswer::PartAnswer(AnswerSetup setup) : setup_(std::move(setup)), splitter_(setup_.split) {}
@@ -72,6 +74,11 @@ bool PartAnswer::calls() const {
 
 bool PartAnswer::cut() const {
   return end_ && end_->finish_reason == FinishReason::kLength;
+}
+
+bool PartAnswer::call_cut() const {
+  return end_ && blocks_.back().kind == AnswerPart::Kind::kCall &&
+         !Json::accept(blocks_.back().text);
 }
 
 Usage PartAnswer::usage() const {

@@ -43,9 +43,10 @@ class PartAnswer : public AnswerWriter {
   const AnswerSetup& setup() const { return setup_; }
   const std::vector<AnswerBlock>& blocks() const { return blocks_; }
   const std::optional<Statistics>& end() const { return end_; }
-  bool calls() const;   // whether a tool is called
-  bool cut() const;     // whether the answer ended before it was complete
-  Usage usage() const;  // so far
+  bool calls() const;     // whether a tool is called
+  bool cut() const;       // whether the answer ended before it was complete
+  bool call_cut() const;  // whether it ended, for whatever reason, in the arguments of a call
+  Usage usage() const;    // so far
   int64_t reasoning_tokens() const { return reasoning_tokens_; }  // with the mark that ends it
 
  private:

@@ -134,8 +134,8 @@ OrderedJson StopReason(const Statistics& finish) {
 }
 
 void AddFinish(const ChoicePart& part, OrderedJson& choice) {
-  const bool calls =
-      part.finish && part.finish->finish_reason == FinishReason::kStop && part.called;
+  const bool calls = part.finish && part.finish->finish_reason == FinishReason::kStop &&
+                     part.called && !part.call_cut;
   choice["finish_reason"] = calls         ? OrderedJson("tool_calls")
                             : part.finish ? OrderedJson(NameOf(part.finish->finish_reason))
                                           : OrderedJson(nullptr);

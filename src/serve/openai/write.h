@@ -55,6 +55,7 @@ struct ChoicePart {
   std::string reasoning;  // only where it was asked for apart
   std::vector<CallPart> calls;
   bool called = false;            // there was a call, in this part or before
+  bool call_cut = false;          // the last of them, by the end of the answer
   std::vector<Token> tokens;      // for log-probabilities and details
   std::vector<TraceEvent> steps;  // of the branches, where asked for
   size_t text_offset = 0;         // characters of the choice before `tokens`

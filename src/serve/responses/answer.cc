@@ -80,7 +80,7 @@ OrderedJson ResponsesAnswer::Items() const {
 }
 
 const char* ResponsesAnswer::ItemStatus(size_t block) const {
-  return cut() && block + 1 == blocks().size() ? "incomplete" : "completed";
+  return (cut() || call_cut()) && block + 1 == blocks().size() ? "incomplete" : "completed";
 }
 
 std::string ResponsesAnswer::ItemId(size_t block) const {

@@ -90,6 +90,49 @@ TEST_F(AgentApisTest, StreamsAreWhatTheWholeAnswerIs) {
   EXPECT_GT(response["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
 }
 
+// A stop string or a stop token in the arguments of a call ends the answer, but makes no call.
+TEST_F(AgentApisTest, CallsThatAreStoppedAreNotComplete) {
+  ScriptedOptions engine;
+  engine.answer = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2}}\n</tool_call>";
+  engine.endless = false;
+  Start(engine);
+  const Json schema = {{"type", "object"},
+                       {"properties", {{"a", {{"type", "integer"}, {"maximum", 9}}}}},
+                       {"required", {"a"}}};
+  const Json tool = {{"type", "function"}, {"function", {{"name", "add"}, {"parameters", schema}}}};
+  Json chat = {{"messages", kHello}, {"tools", Json::array({tool})}, {"max_tokens", 500}};
+  const auto choice = [&] {
+    return Post(server_->port(), "/v1/chat/completions", chat).json()["choices"][0];
+  };
+  EXPECT_EQ(choice()["finish_reason"], "tool_calls");
+  chat["stop"] = "</tool_call>";  // behind them
+  EXPECT_EQ(choice()["finish_reason"], "tool_calls");
+  chat["stop"] = "}";
+  const Json stopped = choice();
+  EXPECT_EQ(stopped["finish_reason"], "stop");
+  EXPECT_EQ(stopped["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": 2");
+
+  // The token of the closing brace, which the scripted tokenizer has as a byte.
+  const Json ids =
+      Post(server_->port(), "/tokenize", {{"prompt", "}"}, {"add_special_tokens", false}})
+          .json()["tokens"];
+  ASSERT_EQ(ids.size(), 1u);
+  const Json message =
+      Messages({{"max_tokens", 500},
+                {"stop_token_ids", ids},
+                {"tools", Json::array({{{"name", "add"}, {"input_schema", schema}}})}})
+          .json();
+  EXPECT_EQ(message["content"][0]["name"], "add") << message;
+  EXPECT_EQ(message["stop_reason"], "end_turn");
+  const Json response =
+      Respond({{"stop_token_ids", ids},
+               {"tools",
+                Json::array({{{"type", "function"}, {"name", "add"}, {"parameters", schema}}})}})
+          .json();
+  EXPECT_EQ(response["output"][0]["type"], "function_call") << response;
+  EXPECT_EQ(response["output"][0]["status"], "incomplete");
+}
+
 TEST_F(AgentApisTest, CallsComeAsTheApisHaveThem) {
   ScriptedOptions engine;
   engine.answer =
@@ -227,6 +270,7 @@ TEST_F(AgentApisTest, ErrorsHaveTheFormOfTheirApi) {
   EXPECT_EQ(Respond({{"temperature", "hot"}}).param(), "temperature");
   EXPECT_EQ(Get(server_->port(), "/v1/messages").json()["type"], "error");
   EXPECT_EQ(Respond({{"previous_response_id", "resp_1"}}).param(), "previous_response_id");
+  EXPECT_EQ(Respond({{"input", std::string(100'000, 'a')}}).param(), "input");
   const Answer ignored = Messages({{"novel", 1}});
   EXPECT_EQ(ignored.Header("X-Loopspec-Ignored"), "novel");
   service_->BeginDrain();
