@@ -1,6 +1,8 @@
 // VPDPBUSD (x86 AVX512-VNNI): 16 outputs, each the sum of four products of an unsigned code and a
 // signed digit. Codes of 16 outputs and four inputs are one vector; a row's four digits are
-// broadcast to all outputs.
+// broadcast to all outputs. A tile is two such blocks by four rows: a broadcast is an instruction
+// of its own, so it must serve more than one product. With more than eight rows 4-bit codes first
+// become a panel of bytes in the first cache, which all rows then use.
 #include "backends/cpu/matmul_quantized.h"
 
 #if defined(__x86_64__) && defined(__AVX512VNNI__)
@@ -8,14 +10,26 @@
 
 #include "backends/cpu/quantized_row.h"
 
+// The compiler must see every index of a tile's arrays as a number, or it keeps them in memory.
+#if defined(__clang__)
+#define LOOPSPEC_UNROLL _Pragma("unroll")
+#else
+#define LOOPSPEC_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 namespace loopspec::cpu {
 namespace {
 
 struct VnniDigits : IntegerAndFloatDigits<VnniDigits> {};
 using VnniRow = QuantizedRow<VnniDigits>;
 
-constexpr int kMaxRows = 8;       // at a time
-constexpr int64_t kAhead = 2048;  // bytes of codes fetched early
+constexpr int kTileRows = 4;         // rows of a tile
+constexpr int kTileBlocks = 2;       // blocks of 16 outputs of a tile
+constexpr int kSlab = 64;            // rows whose outputs are kept at a time
+constexpr int64_t kStarts = 16384;   // groups of a slab's rows
+constexpr int64_t kChunk = 512;      // inputs whose codes stay in the first cache for all rows
+constexpr int64_t kAhead = 2048;     // bytes of codes fetched early
+constexpr int64_t kBlockBytes = 64;  // of 16 outputs and four inputs, a byte each
 
 inline __m512i Broadcast(const std::byte* at) {
   int32_t four;
@@ -30,136 +44,282 @@ inline __m512 LoadScales(const std::byte* table, DType type, int64_t g) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-// 16 outputs of kRows rows. kSplit: sums of a digit that are filled in turn, so that a lone row's
-// products need not wait for each other.
-template <int kBits, int kRows, int kSplit>
-void VnniBlock(const QuantizedMatrix& m, int64_t block, const MatMulCall& call, int first_row,
-               __m512 (&out)[kRows]) {
-  const std::byte* codes = m.codes + block * m.block_bytes();
-  const std::byte* scales = m.scales + block * m.table_bytes();
-  const std::byte* biases = m.biases == nullptr ? nullptr : m.biases + block * m.table_bytes();
-  const std::byte* digits[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    digits[r] = VnniRow(call.packed, first_row + r, m.in).digits;
-    out[r] = _mm512_setzero_ps();
-  }
-  const int64_t groups = m.groups(), padded = m.padded;
-  const __m512 shift = _mm512_set1_ps(256.0f);
-  const __m512i low = _mm512_set1_epi8(15);
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = g * m.group, end = begin + m.group;
-    __m512i hi[kRows][kSplit], lo[kRows][kSplit];
-    for (int r = 0; r < kRows; ++r) {
-      const VnniRow row(call.packed, first_row + r, m.in);
-      for (int s = 0; s < kSplit; ++s) hi[r][s] = lo[r][s] = _mm512_setzero_si512();
-      hi[r][0] = _mm512_set1_epi32(-m.shift * row.HiSum(begin, end));
-      lo[r][0] = _mm512_set1_epi32(-m.shift * row.LoSum(begin, end));
-    }
-    // Eight inputs: two vectors of codes, or one of two halves.
-    const auto step = [&](int64_t k, int s) {
-      __m512i w0, w1;
-      if constexpr (kBits == 8) {
-        w0 = _mm512_loadu_si512(codes);
-        w1 = _mm512_loadu_si512(codes + 64);
-        _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead, _MM_HINT_T0);
-        _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + 64, _MM_HINT_T0);
-        codes += 128;
-      } else {
-        const __m512i both = _mm512_loadu_si512(codes);
-        w0 = _mm512_and_si512(both, low);
-        w1 = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-        _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead, _MM_HINT_T0);
-        codes += 64;
-      }
-      for (int r = 0; r < kRows; ++r) {
-        hi[r][s] = _mm512_dpbusd_epi32(hi[r][s], w0, Broadcast(digits[r] + k));
-        lo[r][s] = _mm512_dpbusd_epi32(lo[r][s], w0, Broadcast(digits[r] + padded + k));
-        hi[r][s] = _mm512_dpbusd_epi32(hi[r][s], w1, Broadcast(digits[r] + k + 4));
-        lo[r][s] = _mm512_dpbusd_epi32(lo[r][s], w1, Broadcast(digits[r] + padded + k + 4));
-      }
-    };
-    for (int64_t k = begin; k < end; k += 16) {
-      step(k, 0);
-      step(k + 8, kSplit - 1);
-    }
-    const __m512 scale = LoadScales(scales, m.scale_type, g);
-    for (int r = 0; r < kRows; ++r) {
-      __m512i h = hi[r][0], l = lo[r][0];
-      for (int s = 1; s < kSplit; ++s) {
-        h = _mm512_add_epi32(h, hi[r][s]);
-        l = _mm512_add_epi32(l, lo[r][s]);
-      }
-      const __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(h), shift, _mm512_cvtepi32_ps(l));
-      out[r] = _mm512_fmadd_ps(scale, t, out[r]);
-    }
-    if (biases != nullptr) {
-      const __m512 bias = LoadScales(biases, m.scale_type, g);
-      for (int r = 0; r < kRows; ++r) {
-        const float sum = VnniRow(call.packed, first_row + r, m.in).Sum(begin, end);
-        out[r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(sum), out[r]);
-      }
-    }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    out[r] =
-        _mm512_mul_ps(out[r], _mm512_set1_ps(VnniRow(call.packed, first_row + r, m.in).scale()));
-  }
-}
+// What the sums of a group begin with, because codes are stored less their shift.
+struct GroupStart {
+  int32_t hi, lo;
+};
 
-template <int kBits, int kRows>
-void VnniRows(const MatMulCall& call, int64_t block, int lane, int lanes, int64_t to,
-              int first_row) {
-  constexpr int kSplit = kRows <= 4 ? 2 : 1;
-  __m512 out[kRows];
-  VnniBlock<kBits, kRows, kSplit>(*call.quantized, block, call, first_row, out);
-  for (int r = 0; r < kRows; ++r) {
-    float* at = call.out + (first_row + r) * call.out_stride + to;
-    if (lanes == kQuantOutputs) {
-      _mm512_storeu_ps(at, out[r]);
-    } else {
-      float values[kQuantOutputs];
-      _mm512_storeu_ps(values, out[r]);
-      std::copy_n(values + lane, lanes, at);
-    }
-  }
-}
+// The outputs of up to kTileBlocks blocks and a slab of rows.
+struct VnniTask {
+  const QuantizedMatrix& m;
+  int64_t block;
+  const std::byte* packed;
+  int first;
+  const GroupStart* starts;  // [rows of the slab][groups]
+  float (*out)[kTileBlocks * kQuantOutputs];
+  int32_t (*sums)[2][kTileBlocks * kQuantOutputs];  // of hi and lo, where there is one group
 
+  VnniRow Row(int row) const { return {packed, first + row, m.in}; }
+  const std::byte* Codes(int b, int64_t k) const {
+    return m.codes + (block + b) * m.block_bytes() + k * kQuantOutputs * m.bits / 8;
+  }
+  const std::byte* Scales(int b) const { return m.scales + (block + b) * m.table_bytes(); }
+  const std::byte* Biases(int b) const {
+    return m.biases == nullptr ? nullptr : m.biases + (block + b) * m.table_bytes();
+  }
+};
+
+enum class Kind {
+  kNibbles32,  // 4-bit codes less 8 in groups of 32, no biases: a group's sum of hi fits 16 bits
+  kGroups,     // any others
+  kWhole,      // one group: sums are kept from chunk to chunk
+};
+
+// Inputs [begin, end) of a tile's blocks.
+struct Chunk {
+  int64_t begin, end;
+  const std::byte* codes[kTileBlocks];
+  const std::byte* fetch[kTileBlocks];  // what will be read next
+  int64_t fetch_step;                   // bytes of it for every eight inputs of a tile
+};
+
+// Eight inputs of a block: two vectors of codes.
 template <int kBits>
-void VnniMultiply(const MatMulCall& call) {
-  ForBlocks<VnniDigits>(call, [&](int64_t block, int lane, int lanes, int64_t to) {
-    for (int row = 0; row < call.rows; row += kMaxRows) {
-      switch (std::min(call.rows - row, kMaxRows)) {
-        case 1:
-          VnniRows<kBits, 1>(call, block, lane, lanes, to, row);
-          break;
-        case 2:
-          VnniRows<kBits, 2>(call, block, lane, lanes, to, row);
-          break;
-        case 3:
-          VnniRows<kBits, 3>(call, block, lane, lanes, to, row);
-          break;
-        case 4:
-          VnniRows<kBits, 4>(call, block, lane, lanes, to, row);
-          break;
-        case 5:
-          VnniRows<kBits, 5>(call, block, lane, lanes, to, row);
-          break;
-        case 6:
-          VnniRows<kBits, 6>(call, block, lane, lanes, to, row);
-          break;
-        case 7:
-          VnniRows<kBits, 7>(call, block, lane, lanes, to, row);
-          break;
-        default:
-          VnniRows<kBits, 8>(call, block, lane, lanes, to, row);
-          break;
+inline void LoadCodes(const std::byte* codes, __m512i& w0, __m512i& w1) {
+  if constexpr (kBits == 8) {
+    w0 = _mm512_loadu_si512(codes);
+    w1 = _mm512_loadu_si512(codes + kBlockBytes);
+  } else {
+    const __m512i both = _mm512_loadu_si512(codes), low = _mm512_set1_epi8(15);
+    w0 = _mm512_and_si512(both, low);
+    w1 = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+  }
+}
+
+inline void Fetch(const std::byte* at) {
+  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+}
+
+// Adds the inputs of a chunk, whole groups or a part of the only one, to the outputs of kBlocks
+// blocks and kRows rows. kStored: bits of a code at `codes`, eight in a panel; kBits: in the
+// matrix. Meanwhile the tile fetches its share of what will be read next, from `fetch_at` on. A
+// function of its own: inlined, it has too few registers.
+template <int kBits, int kStored, Kind kKind, int kRows, int kBlocks>
+[[gnu::noinline]] void VnniTile(const VnniTask& task, const Chunk& chunk, int64_t fetch_at,
+                                int first_row) {
+  const int64_t begin = chunk.begin, end = chunk.end;
+  const QuantizedMatrix& m = task.m;
+  const int64_t group = kKind == Kind::kNibbles32 ? 32
+                        : kKind == Kind::kWhole   ? end - begin
+                                                  : m.group;
+  const int64_t stride = VnniRow::Bytes(m.in), padded = m.padded, groups = m.groups();
+  const std::byte* x = task.Row(first_row).digits + begin;
+  const std::byte *w[kBlocks], *fetch[kBlocks], *scales[kBlocks], *biases[kBlocks];
+  const DType type = m.scale_type;
+  const bool has_biases = kKind != Kind::kNibbles32 && m.biases != nullptr;
+  __m512 out[kRows][kBlocks];
+  LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+    w[b] = chunk.codes[b];
+    fetch[b] = chunk.fetch[b] + fetch_at;
+    scales[b] = task.Scales(b);
+    biases[b] = task.Biases(b);
+    LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+      out[r][b] = _mm512_loadu_ps(task.out[first_row + r] + b * kQuantOutputs);
+    }
+  }
+  const __m512i shift = _mm512_set1_epi32(256);
+  const GroupStart* starts = task.starts + first_row * groups;
+  for (int64_t k = begin, g = begin / m.group; k < end; k += group, ++g) {
+    __m512i hi[kRows][kBlocks], lo[kRows][kBlocks];
+    LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+      LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+        hi[r][b] = _mm512_set1_epi32(starts[r * groups + g].hi);
+        lo[r][b] = _mm512_set1_epi32(starts[r * groups + g].lo);
       }
     }
-  });
+    if (kKind == Kind::kWhole && begin > 0) {
+      LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+        LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+          hi[r][b] = _mm512_loadu_si512(task.sums[first_row + r][0] + b * kQuantOutputs);
+          lo[r][b] = _mm512_loadu_si512(task.sums[first_row + r][1] + b * kQuantOutputs);
+        }
+      }
+    }
+    int64_t i = 0;
+    do {  // groups are multiples of 16 inputs
+      __m512i w0[kBlocks], w1[kBlocks];
+      LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+        LoadCodes<kStored>(w[b], w0[b], w1[b]);
+        Fetch(fetch[b]);
+        if constexpr (kBits == 8) Fetch(fetch[b] + 64);
+        fetch[b] += chunk.fetch_step;
+        w[b] += kBlockBytes * kStored / 4;
+      }
+      LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+        const std::byte* digits = x + r * stride;
+        const __m512i h0 = Broadcast(digits), l0 = Broadcast(digits + padded);
+        LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+          hi[r][b] = _mm512_dpbusd_epi32(hi[r][b], w0[b], h0);
+          lo[r][b] = _mm512_dpbusd_epi32(lo[r][b], w0[b], l0);
+        }
+        const __m512i h1 = Broadcast(digits + 4), l1 = Broadcast(digits + padded + 4);
+        LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+          hi[r][b] = _mm512_dpbusd_epi32(hi[r][b], w1[b], h1);
+          lo[r][b] = _mm512_dpbusd_epi32(lo[r][b], w1[b], l1);
+        }
+      }
+      x += 8;
+    } while ((i += 8) < group);
+    if (kKind == Kind::kWhole && end < m.padded) {
+      LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+        LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+          _mm512_storeu_si512(task.sums[first_row + r][0] + b * kQuantOutputs, hi[r][b]);
+          _mm512_storeu_si512(task.sums[first_row + r][1] + b * kQuantOutputs, lo[r][b]);
+        }
+      }
+      return;
+    }
+    LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      const __m512 scale = LoadScales(scales[b], type, g);
+      LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+        __m512 t;
+        if constexpr (kKind == Kind::kNibbles32) {
+          // The low halves of hi times 256, plus lo: below 2^24, so the float is exact too.
+          t = _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(lo[r][b], hi[r][b], shift));
+        } else {
+          t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(hi[r][b]), _mm512_set1_ps(256.0f),
+                              _mm512_cvtepi32_ps(lo[r][b]));
+        }
+        out[r][b] = _mm512_fmadd_ps(scale, t, out[r][b]);
+      }
+      if (!has_biases) continue;
+      const __m512 bias = LoadScales(biases[b], type, g);
+      LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+        const float sum = task.Row(first_row + r).Sum(g * m.group, (g + 1) * m.group);
+        out[r][b] = _mm512_fmadd_ps(bias, _mm512_set1_ps(sum), out[r][b]);
+      }
+    }
+  }
+  LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
+    LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      _mm512_storeu_ps(task.out[first_row + r] + b * kQuantOutputs, out[r][b]);
+    }
+  }
+}
+
+// A chunk of all rows.
+template <int kBits, int kStored, Kind kKind, int kBlocks>
+void VnniTiles(const VnniTask& task, const Chunk& chunk, int rows) {
+  int64_t fetch_at = 0;
+  for (int row = 0; row < rows;) {  // tiles of rows, as even as can be
+    const int tiles = (rows - row + kTileRows - 1) / kTileRows;
+    const int some = (rows - row + tiles - 1) / tiles;
+    const auto tile = [&]<int kRows>() {
+      VnniTile<kBits, kStored, kKind, kRows, kBlocks>(task, chunk, fetch_at, row);
+    };
+    switch (some) {
+      case 1:
+        tile.template operator()<1>();
+        break;
+      case 2:
+        tile.template operator()<2>();
+        break;
+      case 3:
+        tile.template operator()<3>();
+        break;
+      default:
+        tile.template operator()<4>();
+        break;
+    }
+    row += some;
+    fetch_at += (chunk.end - chunk.begin) / 8 * chunk.fetch_step;
+  }
+}
+
+// Codes of `inputs` inputs, a byte each.
+void Widen(const std::byte* codes, int64_t inputs, std::byte* panel) {
+  for (int64_t i = 0; i < inputs; i += 8, codes += kBlockBytes, panel += 2 * kBlockBytes) {
+    __m512i w0, w1;
+    LoadCodes<4>(codes, w0, w1);
+    _mm512_store_si512(panel, w0);
+    _mm512_store_si512(panel + kBlockBytes, w1);
+  }
+}
+
+template <int kBits, Kind kKind, int kBlocks>
+void VnniSlab(const VnniTask& task, int rows) {
+  const QuantizedMatrix& m = task.m;
+  alignas(64) std::byte panel[kBits == 4 ? kBlocks : 1][kChunk * kQuantOutputs];
+  int64_t inputs =
+      kKind == Kind::kWhole ? kChunk : std::max(kChunk / m.group, int64_t{1}) * m.group;
+  if (rows <= kTileRows) inputs = m.padded;
+  const bool widen = kBits == 4 && rows > 2 * kTileRows && inputs <= kChunk;
+  const int tiles = (rows + kTileRows - 1) / kTileRows;
+  Chunk chunk;
+  chunk.fetch_step = kBlockBytes * kBits / 4 / tiles;
+  for (int64_t k = 0; k < m.padded; k += inputs) {
+    chunk.begin = k;
+    chunk.end = std::min(m.padded, k + inputs);
+    for (int b = 0; b < kBlocks; ++b) {
+      const std::byte* codes = task.Codes(b, k);
+      chunk.codes[b] = widen ? panel[b] : codes;
+      if (widen) Widen(codes, chunk.end - k, panel[b]);
+      chunk.fetch[b] = tiles == 1             ? codes + kAhead
+                       : chunk.end < m.padded ? task.Codes(b, chunk.end)
+                                              : task.Codes(b + kBlocks, 0);
+    }
+    if (widen) {
+      VnniTiles<kBits, 8, kKind, kBlocks>(task, chunk, rows);
+    } else {
+      VnniTiles<kBits, kBits, kKind, kBlocks>(task, chunk, rows);
+    }
+  }
+}
+
+template <int kBits, Kind kKind>
+void VnniMultiply(const MatMulCall& call) {
+  const QuantizedMatrix& m = *call.quantized;
+  const int64_t groups = m.groups(), last = call.first + call.count;
+  const int slab = static_cast<int>(std::min<int64_t>(kSlab, kStarts / groups));
+  GroupStart starts[kStarts];
+  for (int first = 0; first < call.rows; first += slab) {
+    const int rows = std::min(slab, call.rows - first);
+    for (int r = 0; r < rows; ++r) {
+      const VnniRow row(call.packed, first + r, m.in);
+      for (int64_t g = 0; g < groups; ++g) {
+        const int64_t begin = g * m.group, end = begin + m.group;
+        starts[r * groups + g] = {-m.shift * row.HiSum(begin, end),
+                                  -m.shift * row.LoSum(begin, end)};
+      }
+    }
+    for (int64_t block = call.first / kQuantOutputs; block * kQuantOutputs < last;) {
+      const bool both = (block + 1) * kQuantOutputs < last;
+      float out[kSlab][kTileBlocks * kQuantOutputs];
+      for (int r = 0; r < rows; ++r) std::fill_n(out[r], kTileBlocks * kQuantOutputs, 0.0f);
+      int32_t sums[kSlab][2][kTileBlocks * kQuantOutputs];
+      const VnniTask task{m, block, call.packed, first, starts, out, sums};
+      both ? VnniSlab<kBits, kKind, 2>(task, rows) : VnniSlab<kBits, kKind, 1>(task, rows);
+      const int64_t begin = block * kQuantOutputs;
+      block += both ? 2 : 1;
+      const int64_t from = std::max(call.first, begin);
+      const int64_t until = std::min(last, block * kQuantOutputs);
+      for (int r = 0; r < rows; ++r) {
+        const float scale = task.Row(r).scale();
+        float* at = call.out + (first + r) * call.out_stride + from - call.first;
+        for (int64_t i = 0; i < until - from; ++i) at[i] = out[r][from - begin + i] * scale;
+      }
+    }
+  }
 }
 
 void Multiply(const MatMulCall& call) {
-  call.quantized->bits == 4 ? VnniMultiply<4>(call) : VnniMultiply<8>(call);
+  const QuantizedMatrix& m = *call.quantized;
+  const bool whole = m.groups() == 1;
+  if (m.bits == 8)
+    return whole ? VnniMultiply<8, Kind::kWhole>(call) : VnniMultiply<8, Kind::kGroups>(call);
+  if (m.group == 32 && m.shift == 8 && m.biases == nullptr)
+    return VnniMultiply<4, Kind::kNibbles32>(call);
+  whole ? VnniMultiply<4, Kind::kWhole>(call) : VnniMultiply<4, Kind::kGroups>(call);
 }
 
 const QuantizedKernel kVnni = {{.name = "AVX512-VNNI",
