@@ -4,6 +4,7 @@
 
 #include "base/escape_json.h"
 #include "base/utf8.h"
+#include "grammar/character_table.h"
 
 namespace loopspec::grammar {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 constexpr char32_t kLast = 0x10FFFF;
 constexpr char32_t kFirstSurrogate = 0xD800;
 constexpr char32_t kLastSurrogate = 0xDFFF;
+// A set with more ranges is a table: an expression with so many choices is slow to follow.
+constexpr size_t kManyRanges = 16;
 
 // Numbers from low to high as `digits` digits of base 2^bits, the most significant first. `digit`
 // makes the node of a range of values of one digit, told how many digits follow.
@@ -94,11 +97,35 @@ Node EscapeRange(Regular& regular, char32_t low, char32_t high) {
   return regular.Or(std::move(choices));
 }
 
+// The table of a set, made once.
+Node TableNode(Regular& regular, const CharacterSet& set, Writing writing) {
+  std::vector<uint32_t> key{static_cast<uint32_t>(writing)};
+  for (const auto& [low, high] : set.ranges()) {
+    key.push_back(low);
+    key.push_back(high);
+  }
+  const Node kept = regular.FindKept(key);
+  if (kept != kNothing) return kept;
+  const Node made = regular.FromTable(CharacterTable(set, writing));
+  regular.Keep(std::move(key), made);
+  return made;
+}
+
 }  // namespace
 
 CharacterSet::CharacterSet(std::initializer_list<std::pair<char32_t, char32_t>> ranges)
     : ranges_(ranges) {
   Normalize();
+}
+
+CharacterSet::CharacterSet(std::vector<std::pair<char32_t, char32_t>> ranges)
+    : ranges_(std::move(ranges)) {
+  Normalize();
+}
+
+bool CharacterSet::Has(char32_t c) const {
+  return std::ranges::any_of(
+      ranges_, [&](const auto& range) { return range.first <= c && c <= range.second; });
 }
 
 void CharacterSet::Normalize() {
@@ -170,27 +197,29 @@ CharacterSet CharacterSet::FoldCase() const {
   return result;
 }
 
+const CharacterSet& PlainInJson() {
+  static const CharacterSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLast}};
+  return plain;
+}
+
 Node CharacterNode(Regular& regular, const CharacterSet& set, Writing writing) {
+  if (set.ranges().size() > kManyRanges) {
+    const Node node = TableNode(regular, set, writing);
+    if (writing == Writing::kJsonString) regular.MarkCharacter(node);
+    return node;
+  }
   std::vector<Node> choices;
   if (writing == Writing::kUtf8) {
     for (const auto& [low, high] : set.ranges()) choices.push_back(Utf8Range(regular, low, high));
     return regular.Or(std::move(choices));
   }
-  static const CharacterSet kAsItIs{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLast}};
-  const CharacterSet as_it_is = set.Intersect(kAsItIs);
+  const CharacterSet as_it_is = set.Intersect(PlainInJson());
   for (const auto& [low, high] : as_it_is.ranges()) {
     choices.push_back(Utf8Range(regular, low, high));
   }
-  static constexpr std::pair<char32_t, char> kShort[] = {{'"', '"'},  {'\\', '\\'}, {'/', '/'},
-                                                         {'\b', 'b'}, {'\f', 'f'},  {'\n', 'n'},
-                                                         {'\r', 'r'}, {'\t', 't'}};
-  for (const auto& [low, high] : set.ranges()) {
-    choices.push_back(EscapeRange(regular, low, high));
-    for (const auto& [value, letter] : kShort) {
-      if (low <= value && value <= high) {
-        choices.push_back(regular.Text(std::string{'\\', letter}));
-      }
-    }
+  for (const auto& [low, high] : set.ranges()) choices.push_back(EscapeRange(regular, low, high));
+  for (const ShortEscape& escape : kShortEscapes) {
+    if (set.Has(escape.value)) choices.push_back(regular.Text(std::string{'\\', escape.letter}));
   }
   const Node node = regular.Or(std::move(choices));
   regular.MarkCharacter(node);

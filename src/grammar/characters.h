@@ -17,6 +17,7 @@ class CharacterSet {
  public:
   CharacterSet() = default;
   CharacterSet(std::initializer_list<std::pair<char32_t, char32_t>> ranges);
+  explicit CharacterSet(std::vector<std::pair<char32_t, char32_t>> ranges);
   static CharacterSet All() { return {{0, 0x10FFFF}}; }
 
   void Add(char32_t low, char32_t high);
@@ -25,6 +26,7 @@ class CharacterSet {
   CharacterSet Intersect(const CharacterSet& other) const;
   // ASCII letters in both cases.
   CharacterSet FoldCase() const;
+  bool Has(char32_t c) const;
   const std::vector<std::pair<char32_t, char32_t>>& ranges() const { return ranges_; }
 
  private:
@@ -37,6 +39,17 @@ enum class Writing {
   // Within the quotes of a JSON string: as it is where JSON allows it, or as any of its escapes.
   kJsonString,
 };
+
+// Characters that stand for themselves within a JSON string.
+const CharacterSet& PlainInJson();
+// Those that a JSON string may also write as a backslash and a letter.
+struct ShortEscape {
+  char32_t value;
+  char letter;
+};
+inline constexpr ShortEscape kShortEscapes[] = {{'"', '"'},  {'\\', '\\'}, {'/', '/'},
+                                                {'\b', 'b'}, {'\f', 'f'},  {'\n', 'n'},
+                                                {'\r', 'r'}, {'\t', 't'}};
 
 // One character of the set.
 Node CharacterNode(Regular& regular, const CharacterSet& set, Writing writing);

@@ -14,9 +14,9 @@ enum class Anchoring {
   kSearch,  // it is found somewhere in the text, as `pattern` in JSON Schema
 };
 
-// Throws Error naming what is wrong or cannot be enforced: backreferences, Unicode properties,
-// lookahead whose end is not the pattern's, lookbehind and word boundaries within groups that do
-// not stand at the pattern's edges.
+// Throws Error naming what is wrong or cannot be enforced: backreferences, Unicode
+// properties other than general categories and a few, lookahead whose end is not the pattern's,
+// lookbehind and word boundaries within groups that do not stand at the pattern's edges.
 Node ParsePattern(Regular& regular, std::string_view pattern, Writing writing, Anchoring anchoring);
 
 }  // namespace loopspec::grammar

@@ -8,6 +8,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -136,6 +137,15 @@ class Regular {
     return found == kept_.end() ? kNothing : found->second;
   }
   void Keep(uint64_t key, Node node) { kept_.emplace(key, node); }
+  // The same by a list.
+  Node FindKept(const std::vector<uint32_t>& key) const {
+    const auto found = kept_lists_.find(key);
+    return found == kept_lists_.end() ? kNothing : found->second;
+  }
+  void Keep(std::vector<uint32_t> key, Node node) {
+    Spend(key.size() * sizeof(uint32_t) + 64);
+    kept_lists_.emplace(std::move(key), node);
+  }
 
   // Bytes of memory that the expressions take, about.
   size_t memory() const { return memory_; }
@@ -189,6 +199,7 @@ class Regular {
   std::unordered_map<ByteSet, uint32_t> set_numbers_;
   std::unordered_multimap<uint64_t, Node> known_;
   std::unordered_map<uint64_t, Node> kept_;
+  std::map<std::vector<uint32_t>, Node> kept_lists_;
 
   // Bytes that no set and no table tells apart are one class; rows of the transition table have one
   // entry for each class.

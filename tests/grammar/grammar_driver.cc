@@ -2,7 +2,10 @@
 // and each line of standard output says what became of it: {"error": ...}, or for each text whether
 // it is valid. Options of a line: "strict", "any_order", "compact" (no white space); "samples": so
 // many random texts from the grammar; "masks": lists of token ids, and for each of their beginnings
-// the mask that follows it, as hexadecimal bytes.
+// the mask that follows it, as hexadecimal bytes. A line {"unicode_version": true} asks for that of
+// the Unicode properties in patterns.
+#include <utf8proc.h>
+
 #include <cstdio>
 #include <iostream>
 #include <random>
@@ -71,6 +74,11 @@ int main() {
     Json answer;
     try {
       const OrderedJson input = ParseOrderedJson(line, "a line");
+      if (input.value("unicode_version", false)) {
+        std::cout << Json{{"unicode_version", utf8proc_unicode_version()}}.dump() << "\n"
+                  << std::flush;
+        continue;
+      }
       SchemaOptions options;
       options.strict = input.value("strict", true);
       options.order =

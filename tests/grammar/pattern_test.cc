@@ -24,6 +24,10 @@ bool Found(const std::string& pattern, const std::string& text) {
   return regular.Matches(node, text);
 }
 
+bool AllOf(const std::string& text, const char* letters) {
+  return text.find_first_not_of(letters) == std::string::npos;
+}
+
 std::string ErrorOf(const std::string& pattern) {
   try {
     Grammar::FromRegex(pattern, nullptr);
@@ -65,6 +69,13 @@ TEST(GrammarPattern, WholeTexts) {
       {"[+--]+", {"+,-"}, {"."}},
       {"[a\\-z]+", {"a-z"}, {"b"}},
       {"[\\d-x]+", {"1-x"}, {"y"}},
+      // Half a pair of surrogates is no character.
+      {"[\\ud800\\udbff-\\udc00\\udfffa]+", {"a", "aa"}, {"\xF0\x90\x80\x80", "\xEE\x80\x80"}},
+      {"a|\\ud83d|\\ud83d\\u0041|\\ud83d\\u{41}", {"a"}, {"", "A", "\xEF\xBF\xBD"}},
+      {"((?![b-d])[a-f]){2}", {"aa", "ef"}, {"ab", "da", "a"}},
+      {"(?!a)(?![b-d])[a-f]{2,3}g|(?=b)[ab]+h",
+       {"eag", "fabg", "bah", "bh"},
+       {"aeg", "deg", "eg", "ah", "h"}},
   };
   for (const Row& row : rows) {
     for (const auto& text : row.yes) EXPECT_TRUE(Whole(row.pattern, text)) << row.pattern << text;
@@ -85,6 +96,44 @@ TEST(GrammarPattern, SearchWithAnchorsAnywhereAtTheEdges) {
     const std::regex oracle(pattern);
     for (const std::string& text : texts) {
       EXPECT_EQ(Found(pattern, text), std::regex_search(text, oracle)) << pattern << " " << text;
+    }
+  }
+}
+
+// Lookahead that asks where the text starts, against what Python's `re` finds.
+TEST(GrammarPattern, TheStartWithinLookahead) {
+  struct Row {
+    std::string pattern;
+    bool (*finds)(const std::string& text);
+  };
+  const Row rows[] = {
+      // At the start only where not all are a's, later anywhere.
+      {"(?!^a+$)[ab]",
+       [](const std::string& t) {
+         return (t.find_first_of("ab") != std::string::npos && !(AllOf(t, "a") && !t.empty())) ||
+                t.find_first_of("ab", 1) != std::string::npos;
+       }},
+      {"(?!^ab)a",
+       [](const std::string& t) { return t.find('a', t.starts_with("ab")) < t.size(); }},
+      {"(?=^a)..", [](const std::string& t) { return t.starts_with('a') && t.size() > 1; }},
+      {"(?=^b|c)[bc]$", [](const std::string& t) { return t == "b" || t.ends_with('c'); }},
+      {"(^(?!bb))(^[ab]+$)",
+       [](const std::string& t) { return !t.empty() && AllOf(t, "ab") && !t.starts_with("bb"); }},
+      {"(?!b)^a", [](const std::string& t) { return t.starts_with('a'); }},
+      {"(?!a)^(?!b)",
+       [](const std::string& t) { return !t.starts_with('a') && !t.starts_with('b'); }},
+      {"^(?!^a)b|(?!^b)ca",
+       [](const std::string& t) {
+         return t.starts_with('b') || t.find("ca") != std::string::npos;
+       }},
+  };
+  std::vector<std::string> texts{""};
+  for (size_t i = 0; i < texts.size() && texts[i].size() < 4; ++i) {
+    for (const char c : {'a', 'b', 'c'}) texts.push_back(texts[i] + c);
+  }
+  for (const Row& row : rows) {
+    for (const std::string& text : texts) {
+      EXPECT_EQ(Found(row.pattern, text), row.finds(text)) << row.pattern << " " << text;
     }
   }
 }
@@ -129,8 +178,11 @@ TEST(GrammarPattern, WhatCannotBeEnforcedIsNamed) {
   EXPECT_NE(ErrorOf("(a)\\1").find("backreference"), std::string::npos);
   EXPECT_NE(ErrorOf("^a\\b.*\\bz$").find("word boundary"), std::string::npos);
   EXPECT_NE(ErrorOf("(a\\b)+b").find("repeated group"), std::string::npos);
-  EXPECT_NE(ErrorOf("c((?<=a)b)").find("lookbehind"), std::string::npos);
-  EXPECT_NE(ErrorOf("\\p{L}").find("Unicode property"), std::string::npos);
+  EXPECT_NE(ErrorOf("c((?<=a)b|d)").find("lookbehind"), std::string::npos);
+  for (const char* property : {"\\p{Script=Greek}", "\\p{Alphabetic}", "\\p{letter}", "\\P{IsL}",
+                               "[\\p{}]", "\\pL", "\\p{L", "\\p", "(?i)\\p{Lu}"}) {
+    EXPECT_NE(ErrorOf(property).find("Unicode property"), std::string::npos) << property;
+  }
   EXPECT_NE(ErrorOf("(a(?!b))+c").find("repeated group"), std::string::npos);
   EXPECT_NE(ErrorOf("a^b").find("^"), std::string::npos);
   EXPECT_NE(ErrorOf("(").find("without an end"), std::string::npos);
