@@ -23,10 +23,12 @@ namespace {
 struct VnniDigits : IntegerAndFloatDigits<VnniDigits> {};
 using VnniRow = QuantizedRow<VnniDigits>;
 
-constexpr int kTileRows = 4;         // rows of a tile
-constexpr int kTileBlocks = 2;       // blocks of 16 outputs of a tile
-constexpr int kSlab = 64;            // rows whose outputs are kept at a time
-constexpr int64_t kStarts = 16384;   // groups of a slab's rows
+constexpr int kTileRows = 4;        // rows of a tile
+constexpr int kWideTileRows = 8;    // of one block, where codes are read but once
+constexpr int kTileBlocks = 2;      // blocks of 16 outputs of a tile
+constexpr int kSlab = 64;           // rows whose outputs are kept at a time
+constexpr int64_t kStarts = 16384;  // groups of a slab's rows
+static_assert(kStarts >= kQuantMaxInputs / kQuantSumStep);
 constexpr int64_t kChunk = 512;      // inputs whose codes stay in the first cache for all rows
 constexpr int64_t kAhead = 2048;     // bytes of codes fetched early
 constexpr int64_t kBlockBytes = 64;  // of 16 outputs and four inputs, a byte each
@@ -207,12 +209,19 @@ template <int kBits, int kStored, Kind kKind, int kRows, int kBlocks>
   }
 }
 
-// A chunk of all rows.
-template <int kBits, int kStored, Kind kKind, int kBlocks>
+// Five to eight rows of int8 with a scale per output wait for codes more than for products: one
+// pass over them, a block at a time, is quicker than two passes over two blocks.
+template <int kBits, Kind kKind>
+bool OnePass(int rows) {
+  return kBits == 8 && kKind == Kind::kWhole && rows > kTileRows && rows <= kWideTileRows;
+}
+
+// A chunk of all rows, in tiles of up to kMostRows.
+template <int kBits, int kStored, Kind kKind, int kBlocks, int kMostRows>
 void VnniTiles(const VnniTask& task, const Chunk& chunk, int rows) {
   int64_t fetch_at = 0;
   for (int row = 0; row < rows;) {  // tiles of rows, as even as can be
-    const int tiles = (rows - row + kTileRows - 1) / kTileRows;
+    const int tiles = (rows - row + kMostRows - 1) / kMostRows;
     const int some = (rows - row + tiles - 1) / tiles;
     const auto tile = [&]<int kRows>() {
       VnniTile<kBits, kStored, kKind, kRows, kBlocks>(task, chunk, fetch_at, row);
@@ -227,9 +236,16 @@ void VnniTiles(const VnniTask& task, const Chunk& chunk, int rows) {
       case 3:
         tile.template operator()<3>();
         break;
-      default:
+      case 4:
         tile.template operator()<4>();
         break;
+      default:
+        if constexpr (kMostRows == kWideTileRows) {
+          if (some == 5) tile.template operator()<5>();
+          if (some == 6) tile.template operator()<6>();
+          if (some == 7) tile.template operator()<7>();
+          if (some == 8) tile.template operator()<8>();
+        }
     }
     row += some;
     fetch_at += (chunk.end - chunk.begin) / 8 * chunk.fetch_step;
@@ -246,15 +262,15 @@ void Widen(const std::byte* codes, int64_t inputs, std::byte* panel) {
   }
 }
 
-template <int kBits, Kind kKind, int kBlocks>
+template <int kBits, Kind kKind, int kBlocks, int kMostRows>
 void VnniSlab(const VnniTask& task, int rows) {
   const QuantizedMatrix& m = task.m;
   alignas(64) std::byte panel[kBits == 4 ? kBlocks : 1][kChunk * kQuantOutputs];
   int64_t inputs =
       kKind == Kind::kWhole ? kChunk : std::max(kChunk / m.group, int64_t{1}) * m.group;
-  if (rows <= kTileRows) inputs = m.padded;
+  if (rows <= kMostRows) inputs = m.padded;
   const bool widen = kBits == 4 && rows > 2 * kTileRows && inputs <= kChunk;
-  const int tiles = (rows + kTileRows - 1) / kTileRows;
+  const int tiles = (rows + kMostRows - 1) / kMostRows;
   Chunk chunk;
   chunk.fetch_step = kBlockBytes * kBits / 4 / tiles;
   for (int64_t k = 0; k < m.padded; k += inputs) {
@@ -269,9 +285,9 @@ void VnniSlab(const VnniTask& task, int rows) {
                                               : task.Codes(b + kBlocks, 0);
     }
     if (widen) {
-      VnniTiles<kBits, 8, kKind, kBlocks>(task, chunk, rows);
+      VnniTiles<kBits, 8, kKind, kBlocks, kMostRows>(task, chunk, rows);
     } else {
-      VnniTiles<kBits, kBits, kKind, kBlocks>(task, chunk, rows);
+      VnniTiles<kBits, kBits, kKind, kBlocks, kMostRows>(task, chunk, rows);
     }
   }
 }
@@ -293,12 +309,19 @@ void VnniMultiply(const MatMulCall& call) {
       }
     }
     for (int64_t block = call.first / kQuantOutputs; block * kQuantOutputs < last;) {
-      const bool both = (block + 1) * kQuantOutputs < last;
+      const bool one_pass = OnePass<kBits, kKind>(rows);
+      const bool both = !one_pass && (block + 1) * kQuantOutputs < last;
       float out[kSlab][kTileBlocks * kQuantOutputs];
       for (int r = 0; r < rows; ++r) std::fill_n(out[r], kTileBlocks * kQuantOutputs, 0.0f);
       int32_t sums[kSlab][2][kTileBlocks * kQuantOutputs];
       const VnniTask task{m, block, call.packed, first, starts, out, sums};
-      both ? VnniSlab<kBits, kKind, 2>(task, rows) : VnniSlab<kBits, kKind, 1>(task, rows);
+      if (one_pass) {
+        VnniSlab<kBits, kKind, 1, kWideTileRows>(task, rows);
+      } else if (both) {
+        VnniSlab<kBits, kKind, 2, kTileRows>(task, rows);
+      } else {
+        VnniSlab<kBits, kKind, 1, kTileRows>(task, rows);
+      }
       const int64_t begin = block * kQuantOutputs;
       block += both ? 2 : 1;
       const int64_t from = std::max(call.first, begin);
