@@ -560,7 +560,8 @@ TEST(CalibrateKeys, RefusesWhatItCannotMeasure) {
   ExpectRefusal(CalibrateOfKeys({"--plan", "int4"}), {"int4 is no form", "1 to 3"});
   ExpectRefusal(CalibrateOfKeys({"--reset"}), {"--reset", "--keys"});
   ExpectRefusal(CalibrateOfKeys({"--chat"}), {"--chat", "--keys"});
-  ExpectRefusal(CalibrateOfKeys({"--span", "64"}), {"no text of more than 128 tokens"});
+  ExpectRefusal({"calibrate", "--keys", "--model", OuroDemo(), "--positions", "96", "--span", "64"},
+                {"no text of more than 128 tokens"});
   ExpectRefusal({"calibrate", "--model", OuroDemo(), "--span", "8"}, {"--span", "--keys"});
 }
 
