@@ -46,6 +46,7 @@ NOT_RUN = {
     "scripts/fuzz.sh": "takes hours",
     "scripts/gpu-check.py": "needs a GPU",
     "scripts/gpu-neighbours.py": "needs a GPU",
+    "scripts/first-token.py": "takes minutes, with a server of a release build in the clone",
     "scripts/fetch-benchmarks.py": "downloads",
     "scripts/make-release.sh": "builds and makes packages",
     "apt": "installs",
@@ -56,6 +57,7 @@ NOT_RUN = {
     "loopspec experiment run": "takes minutes; the tests of the tools run experiments",
     "loopspec synth": "writes gigabytes; the tests of the tools write small ones",
     "loopspec pull": "downloads; tests/hub does from a Hub of its own",
+    "python3 bench/cuda/prefill_peer.py": "needs a GPU and PyTorch",
     "python3 bench/peers/llama_cpp.py": "writes gigabytes and needs packages from PyPI",
     "man": "shows a page",
 }

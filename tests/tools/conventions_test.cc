@@ -72,7 +72,7 @@ TEST(Conventions, HelpHasOneLayout) {
             "the paper's figures\n");
   const std::string trace = Call({"trace", "--help"}).out;
   EXPECT_TRUE(Has(trace, "\nUsage: loopspec trace [OPTIONS] FILE\n\nPositionals:\n")) << trace;
-  EXPECT_TRUE(Has(trace, "\n  --svg TEXT                      Picture")) << trace;
+  EXPECT_TRUE(Has(trace, "\n  -o,--svg TEXT                   Picture")) << trace;
   const std::string run = Call({"experiment", "run", "--help"}).out;
   EXPECT_TRUE(Has(run, "Usage: loopspec experiment run [OPTIONS] NAME...\n")) << run;
   EXPECT_TRUE(Has(run, "\n  -n,--max-tokens N [0]           Maximum")) << run;
