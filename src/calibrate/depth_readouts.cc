@@ -116,15 +116,23 @@ class Part {
   std::vector<float> logits_;     // [position, readout, token]
 };
 
-}  // namespace
-
-double TotalVariation(std::span<const double> p, std::span<const double> q) {
+template <typename Number>
+double HalfOfDifferences(std::span<const Number> p, std::span<const Number> q) {
   LOOPSPEC_CHECK(p.size() == q.size());
   const SerialTeam serial;
   return serial.Sum(static_cast<int>(p.size()), [&](int i) {
     const auto at = static_cast<size_t>(i);
-    return std::fabs(p[at] - q[at]);
+    return std::fabs(static_cast<double>(p[at]) - static_cast<double>(q[at]));
   }) / 2;
+}
+
+}  // namespace
+
+double TotalVariation(std::span<const double> p, std::span<const double> q) {
+  return HalfOfDifferences(p, q);
+}
+double TotalVariation(std::span<const float> p, std::span<const float> q) {
+  return HalfOfDifferences(p, q);
 }
 
 void ReadOutText(Backend& backend, ThreadPool& team, std::span<const int32_t> tokens, size_t first,

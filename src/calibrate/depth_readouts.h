@@ -38,5 +38,6 @@ void ReadOutText(Backend& backend, ThreadPool& team, std::span<const int32_t> to
 
 // Half the sum of absolute differences.
 double TotalVariation(std::span<const double> p, std::span<const double> q);
+double TotalVariation(std::span<const float> p, std::span<const float> q);
 
 }  // namespace loopspec

@@ -3,61 +3,59 @@
 #include <algorithm>
 #include <cmath>
 
+#include "calibrate/depth_readouts.h"
+#include "sampling/filters.h"
+
 namespace loopspec {
 namespace {
 
 constexpr double kMostError = 1.3;  // of a plan and int8 together, in errors of int8 alone
 
-void Softmax(std::span<const float> logits, float* p) {
-  const double top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0;
-  for (size_t v = 0; v < logits.size(); ++v) {
-    const double weight = std::exp(static_cast<double>(logits[v]) - top);
-    p[v] = static_cast<float>(weight);
-    sum += weight;
-  }
-  for (size_t v = 0; v < logits.size(); ++v)
-    p[v] = static_cast<float>(static_cast<double>(p[v]) / sum);
+// The model's own distribution.
+SamplingParams Unfiltered() {
+  SamplingParams params;
+  params.temperature = 1;
+  return params;
 }
 
 // What was said after each position of a text.
 struct Said {
-  std::vector<float> p;                     // [position][vocab]: at the last depth
-  std::vector<std::vector<size_t>> choice;  // [readout][position]: the likeliest token
+  std::vector<float> p;                  // [position][vocab]: at the last depth
+  std::vector<std::vector<int>> choice;  // [readout][position]: the likeliest token
+  SamplingParams unfiltered = Unfiltered();
+  FilterScratch scratch;
 
   Said(size_t readouts, size_t positions, size_t vocab)
-      : p(positions * vocab), choice(readouts, std::vector<size_t>(positions)) {}
+      : p(positions * vocab), choice(readouts, std::vector<int>(positions)) {}
 
   LogitsSink Sink() {
     return [this](int32_t position, int32_t readout, std::span<const float> logits) {
       const auto at = static_cast<size_t>(position), r = static_cast<size_t>(readout);
-      choice[r][at] =
-          static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-      if (r + 1 == choice.size()) Softmax(logits, p.data() + at * logits.size());
+      choice[r][at] = ArgMax(logits);
+      if (r + 1 < choice.size()) return;
+      const std::span<float> after(p.data() + at * logits.size(), logits.size());
+      std::copy(logits.begin(), logits.end(), after.begin());
+      FilteredSoftmax(unfiltered, after, scratch);
     };
   }
+  std::span<const float> After(size_t position) const {
+    const size_t vocab = p.size() / choice.back().size();
+    return {p.data() + position * vocab, vocab};
+  }
 };
-
-double Distance(const float* p, const float* q, size_t vocab) {
-  double sum = 0;
-  for (size_t v = 0; v < vocab; ++v)
-    sum += std::fabs(static_cast<double>(p[v]) - static_cast<double>(q[v]));
-  return sum / 2;
-}
 
 // Sums over positions, of which perplexity and gamma are made.
 struct Sums {
   double loss = 0, depth = 0;
 
   void Add(const Said& said, std::span<const int32_t> text, std::span<const int> depths) {
-    const size_t vocab = said.p.size() / text.size();
     for (size_t i = 0; i < text.size(); ++i) {
       size_t d = 0;
       while (said.choice[d][i] != said.choice.back()[i]) ++d;
       depth += depths[d];
       if (i + 1 == text.size()) continue;
       const auto next = static_cast<size_t>(text[i + 1]);
-      loss -= std::log(std::max(static_cast<double>(said.p[i * vocab + next]), 1e-300));
+      loss -= std::log(std::max(static_cast<double>(said.After(i)[next]), 1e-300));
     }
   }
 };
@@ -88,8 +86,8 @@ KeyJudgement JudgePlans(KeyReader& reader, const TokenTexts& texts,
     const auto judge = [&](JudgedKeys& judged, Sums& sums, const Said& by) {
       for (size_t i = 0; i < text.size(); ++i) {
         judged.agreed += by.choice.back()[i] == exact.choice.back()[i];
-        judged.distance += Distance(&by.p[i * vocab], &exact.p[i * vocab], vocab);
-        judged.added += Distance(&by.p[i * vocab], &plain.p[i * vocab], vocab);
+        judged.distance += TotalVariation(by.After(i), exact.After(i));
+        judged.added += TotalVariation(by.After(i), plain.After(i));
       }
       sums.Add(by, text, depths);
       note();
