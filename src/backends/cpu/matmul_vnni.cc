@@ -104,9 +104,10 @@ inline void Fetch(const std::byte* at) {
 
 // Adds the inputs of a chunk, whole groups or a part of the only one, to the outputs of kBlocks
 // blocks and kRows rows. kStored: bits of a code at `codes`, eight in a panel; kBits: in the
-// matrix. Meanwhile the tile fetches its share of what will be read next, from `fetch_at` on. A
-// function of its own: inlined, it has too few registers.
-template <int kBits, int kStored, Kind kKind, int kRows, int kBlocks>
+// matrix. Meanwhile the tile fetches its share of the codes that will be read next, from `fetch_at`
+// on, and with kFetchScales the scales of the blocks after its own: with several tiles of rows they
+// are not what is waited for. A function of its own: inlined, it has too few registers.
+template <int kBits, int kStored, Kind kKind, int kRows, int kBlocks, bool kFetchScales>
 [[gnu::noinline]] void VnniTile(const VnniTask& task, const Chunk& chunk, int64_t fetch_at,
                                 int first_row) {
   const int64_t begin = chunk.begin, end = chunk.end;
@@ -118,6 +119,8 @@ template <int kBits, int kStored, Kind kKind, int kRows, int kBlocks>
   const std::byte* x = task.Row(first_row).digits + begin;
   const std::byte *w[kBlocks], *fetch[kBlocks], *scales[kBlocks], *biases[kBlocks];
   const DType type = m.scale_type;
+  const int64_t scale_bytes = kQuantOutputs * static_cast<int64_t>(SizeOf(type));
+  const int64_t next_scales = kBlocks * m.table_bytes();  // from a scale to that of the next tile
   const bool has_biases = kKind != Kind::kNibbles32 && m.biases != nullptr;
   __m512 out[kRows][kBlocks];
   LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
@@ -182,6 +185,7 @@ template <int kBits, int kStored, Kind kKind, int kRows, int kBlocks>
       return;
     }
     LOOPSPEC_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      if constexpr (kFetchScales) Fetch(scales[b] + next_scales + g * scale_bytes);
       const __m512 scale = LoadScales(scales[b], type, g);
       LOOPSPEC_UNROLL for (int r = 0; r < kRows; ++r) {
         __m512 t;
@@ -217,14 +221,14 @@ bool OnePass(int rows) {
 }
 
 // A chunk of all rows, in tiles of up to kMostRows.
-template <int kBits, int kStored, Kind kKind, int kBlocks, int kMostRows>
+template <int kBits, int kStored, Kind kKind, int kBlocks, int kMostRows, bool kFetchScales>
 void VnniTiles(const VnniTask& task, const Chunk& chunk, int rows) {
   int64_t fetch_at = 0;
   for (int row = 0; row < rows;) {  // tiles of rows, as even as can be
     const int tiles = (rows - row + kMostRows - 1) / kMostRows;
     const int some = (rows - row + tiles - 1) / tiles;
     const auto tile = [&]<int kRows>() {
-      VnniTile<kBits, kStored, kKind, kRows, kBlocks>(task, chunk, fetch_at, row);
+      VnniTile<kBits, kStored, kKind, kRows, kBlocks, kFetchScales>(task, chunk, fetch_at, row);
     };
     switch (some) {
       case 1:
@@ -268,26 +272,33 @@ void VnniSlab(const VnniTask& task, int rows) {
   alignas(64) std::byte panel[kBits == 4 ? kBlocks : 1][kChunk * kQuantOutputs];
   int64_t inputs =
       kKind == Kind::kWhole ? kChunk : std::max(kChunk / m.group, int64_t{1}) * m.group;
-  if (rows <= kMostRows) inputs = m.padded;
+  // A single tile of rows fetches kAhead bytes ahead. With groups it does its last inputs, whose
+  // codes are as many bytes, by themselves, and fetches the beginning of the next blocks meanwhile.
+  int64_t tail = kAhead * 8 / (kQuantOutputs * kBits);
+  tail = (tail + m.group - 1) / m.group * m.group;
+  const bool has_tail = kKind != Kind::kWhole && tail < m.padded;
   const bool widen = kBits == 4 && rows > 2 * kTileRows && inputs <= kChunk;
   const int tiles = (rows + kMostRows - 1) / kMostRows;
   Chunk chunk;
   chunk.fetch_step = kBlockBytes * kBits / 4 / tiles;
-  for (int64_t k = 0; k < m.padded; k += inputs) {
+  for (int64_t k = 0; k < m.padded; k = chunk.end) {
     chunk.begin = k;
     chunk.end = std::min(m.padded, k + inputs);
+    if (tiles == 1) chunk.end = k == 0 && has_tail ? m.padded - tail : m.padded;
     for (int b = 0; b < kBlocks; ++b) {
       const std::byte* codes = task.Codes(b, k);
       chunk.codes[b] = widen ? panel[b] : codes;
       if (widen) Widen(codes, chunk.end - k, panel[b]);
-      chunk.fetch[b] = tiles == 1             ? codes + kAhead
-                       : chunk.end < m.padded ? task.Codes(b, chunk.end)
-                                              : task.Codes(b + kBlocks, 0);
+      chunk.fetch[b] = tiles == 1 && (k == 0 || !has_tail) ? codes + kAhead
+                       : chunk.end < m.padded              ? task.Codes(b, chunk.end)
+                                                           : task.Codes(b + kBlocks, 0);
     }
     if (widen) {
-      VnniTiles<kBits, 8, kKind, kBlocks, kMostRows>(task, chunk, rows);
+      VnniTiles<kBits, 8, kKind, kBlocks, kMostRows, false>(task, chunk, rows);
+    } else if (tiles == 1) {
+      VnniTiles<kBits, kBits, kKind, kBlocks, kMostRows, kKind != Kind::kWhole>(task, chunk, rows);
     } else {
-      VnniTiles<kBits, kBits, kKind, kBlocks, kMostRows>(task, chunk, rows);
+      VnniTiles<kBits, kBits, kKind, kBlocks, kMostRows, false>(task, chunk, rows);
     }
   }
 }
