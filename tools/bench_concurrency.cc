@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -27,6 +29,7 @@ constexpr int kMostRequests = 1024;
 // One run of one way at one number of requests.
 struct Measured {
   double tokens_per_second = 0;
+  int64_t tokens = 0;         // in the steps that are timed
   double rows = 0;            // of a step, on average
   std::vector<double> first;  // seconds from submission to the first token, others running
   std::vector<double> step;   // of scheduling steps without a prompt: seconds ...
@@ -43,12 +46,15 @@ struct Measured {
 
 // All runs of one way at one number of requests.
 struct Line {
-  std::vector<double> rates, rows, first, step, chunk;
+  std::vector<double> rates, rows, first, step, chunk;  // rates, rows: one of each repeat
+  int64_t tokens = 0, texts = 0;
   double gap = 0;
   bool equal = true;  // to the texts of the baseline
 
   void Add(const Measured& run) {
     rates.push_back(run.tokens_per_second);
+    tokens += run.tokens;
+    texts += std::ssize(run.texts);
     rows.push_back(run.rows);
     first.insert(first.end(), run.first.begin(), run.first.end());
     step.insert(step.end(), run.step.begin(), run.step.end());
@@ -56,6 +62,23 @@ struct Line {
     gap = std::max(gap, run.gap());
   }
 };
+
+// How many times as fast as the baseline: the ratio of the medians, and the least and the most of a
+// repeat's own ratio. Nothing where a run has no step that is timed.
+struct Speedup {
+  double median = 0, least = 0, most = 0;
+};
+std::optional<Speedup> SpeedupOf(const Line& line, const Line& baseline) {
+  const size_t repeats = std::min(line.rates.size(), baseline.rates.size());
+  std::vector<double> ratios;
+  for (size_t i = 0; i < repeats; ++i) {
+    if (!(line.rates[i] > 0) || !(baseline.rates[i] > 0)) return std::nullopt;
+    ratios.push_back(line.rates[i] / baseline.rates[i]);
+  }
+  if (ratios.empty()) return std::nullopt;
+  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+  return Speedup{Median(line.rates) / Median(baseline.rates), *least, *most};
+}
 
 // Requests that are submitted in all: enough that each of the n is replaced.
 int64_t Total(const ConcurrencyBench& bench, int n) {
@@ -108,6 +131,7 @@ class Clients {
     Collect(out);
     if (counted > 0) {
       out.tokens_per_second = tokens / counted;
+      out.tokens = std::llround(tokens);
       out.rows = rows / static_cast<double>(std::max<size_t>(1, out.step.size()));
     }
     return out;
@@ -152,41 +176,51 @@ class Clients {
 
 OrderedJson ToJson(int n, const DecodeSpec& spec, const Line& line, const Line& baseline,
                    bool comparable) {
-  OrderedJson out = {{"requests", n},
-                     {"decode", spec.name},
-                     {"tokens_per_second",
-                      {{"median", Median(line.rates)},
-                       {"min", *std::min_element(line.rates.begin(), line.rates.end())},
-                       {"max", *std::max_element(line.rates.begin(), line.rates.end())}}},
-                     {"speedup", Median(baseline.rates) > 0
-                                     ? OrderedJson(Median(line.rates) / Median(baseline.rates))
-                                     : OrderedJson()},
-                     {"rows_mean", Median(line.rows)},
-                     {"first_token_seconds", Median(line.first)},
-                     {"step_seconds", Median(line.step)},
-                     {"step_with_chunk_seconds", Median(line.chunk)},
-                     {"longest_gap_seconds", line.gap}};
+  const std::optional<Speedup> speedup = SpeedupOf(line, baseline);
+  OrderedJson out = {
+      {"requests", n},
+      {"decode", spec.name},
+      {"repeats", line.rates.size()},
+      {"texts", line.texts},
+      {"tokens", line.tokens},
+      {"tokens_per_second",
+       {{"median", Median(line.rates)},
+        {"min", *std::min_element(line.rates.begin(), line.rates.end())},
+        {"max", *std::max_element(line.rates.begin(), line.rates.end())}}},
+      {"speedup", speedup ? OrderedJson(speedup->median) : OrderedJson()},
+      {"speedup_range",
+       speedup ? OrderedJson{{"min", speedup->least}, {"max", speedup->most}} : OrderedJson()},
+      {"rows_mean", Median(line.rows)},
+      {"first_token_seconds", Median(line.first)},
+      {"step_seconds", Median(line.step)},
+      {"step_with_chunk_seconds", Median(line.chunk)},
+      {"longest_gap_seconds", line.gap}};
   if (comparable) out["equal"] = line.equal;
   return out;
 }
 
+constexpr const char* kRow =
+    "{:>8}  {:<18}{:>10}{:>18}{:>9}{:>13}{:>7}{:>8}{:>7}{:>10}{:>9}{:>11}{:>9}{:>7}\n";
+
 void PrintHeading(bool comparable) {
-  fmt::print("{:>8}  {:<18}{:>10}{:>18}{:>9}{:>7}{:>12}{:>10}{:>12}{:>10}{:>7}\n", "requests",
-             "decode", "tokens/s", "(min-max)", "speedup", "rows", "first ms", "step ms",
-             "+ chunk ms", "gap ms", comparable ? "equal" : "");
+  fmt::print(kRow, "requests", "decode", "tokens/s", "(min-max)", "speedup", "(min-max)", "texts",
+             "tokens", "rows", "first ms", "step ms", "+ chunk ms", "gap ms",
+             comparable ? "equal" : "");
 }
 
 void PrintLine(int n, const DecodeSpec& spec, const Line& line, const Line& baseline,
                bool comparable) {
-  // Where the answers are so short that the first have ended before the last have begun.
-  const bool counted = Median(line.rates) > 0 && Median(baseline.rates) > 0;
+  // None where the answers are so short that the first have ended before the last have begun.
+  const std::optional<Speedup> speedup = SpeedupOf(line, baseline);
   const auto [least, most] = std::minmax_element(line.rates.begin(), line.rates.end());
-  fmt::print("{:>8}  {:<18}{:>10}{:>18}{:>9}{:>7}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>7}\n", n,
-             spec.name, counted ? fmt::format("{:.1f}", Median(line.rates)) : "-",
-             counted ? fmt::format("({:.1f}-{:.1f})", *least, *most) : "-n is too small",
-             counted ? fmt::format("{:.2f}x", Median(line.rates) / Median(baseline.rates)) : "-",
-             counted ? fmt::format("{:.1f}", Median(line.rows)) : "-", 1e3 * Median(line.first),
-             1e3 * Median(line.step), 1e3 * Median(line.chunk), 1e3 * line.gap,
+  fmt::print(kRow, n, spec.name, speedup ? fmt::format("{:.1f}", Median(line.rates)) : "-",
+             speedup ? fmt::format("({:.1f}-{:.1f})", *least, *most) : "-n is too small",
+             speedup ? fmt::format("{:.2f}x", speedup->median) : "-",
+             speedup ? fmt::format("({:.2f}-{:.2f})", speedup->least, speedup->most) : "",
+             line.texts, line.tokens, speedup ? fmt::format("{:.1f}", Median(line.rows)) : "-",
+             fmt::format("{:.2f}", 1e3 * Median(line.first)),
+             fmt::format("{:.2f}", 1e3 * Median(line.step)),
+             fmt::format("{:.2f}", 1e3 * Median(line.chunk)), fmt::format("{:.2f}", 1e3 * line.gap),
              comparable ? (line.equal ? "yes" : "NO") : "");
 }
 
@@ -245,7 +279,11 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
           "TIMING SIMULATION: verification outcomes are drawn at given rates, not decided by the "
           "model\n");
     }
-    fmt::print("{} on {}, {} repeats, medians\n", bench.model, backend.device(), bench.repeat);
+    fmt::print(
+        "{} on {}, medians of {} repeats\n"
+        "texts and tokens are of all repeats; a repeat's speedup is over the same repeat of the "
+        "first spec\n",
+        bench.model, backend.device(), bench.repeat);
     PrintHeading(comparable);
   }
   ProgressLine progress(0.5);

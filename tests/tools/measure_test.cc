@@ -103,6 +103,31 @@ TEST(BenchConcurrency, SaysWhereAnswersAreTooShort) {
   EXPECT_EQ(run.out.find("nan"), std::string::npos) << run.out;
 }
 
+// A figure without the number of its texts and its spread says nothing.
+TEST(BenchConcurrency, SaysHowManyTextsAndHowFarApart) {
+  const std::vector<std::string> bench = {
+      "bench", "--model",  OuroDemo(),    "--threads",     "1", "--prompt-tokens", "8", "-n",
+      "16",    "--repeat", "2",           "--concurrency", "2", "--limit",         "4", "--decode",
+      "ar",    "--decode", "loopspec:1,2"};
+  const Json json = Call(With(bench, {"--json"})).json();
+  const Json& baseline = json.at("results")[0];
+  const Json& ours = json.at("results")[1];
+  for (const Json& line : {baseline, ours}) {
+    EXPECT_EQ(line.at("repeats"), 2) << line;
+    EXPECT_EQ(line.at("texts"), 8) << line;  // four prompts, twice
+    EXPECT_GT(line.at("tokens"), 0) << line;
+    EXPECT_LE(line.at("tokens"), 8 * 16) << line;
+    EXPECT_GT(line.at("tokens_per_second").at("min"), 0.0) << line;
+    EXPECT_GT(line.at("speedup_range").at("min"), 0.0) << line;
+    EXPECT_LE(line.at("speedup_range").at("min"), line.at("speedup_range").at("max")) << line;
+  }
+  EXPECT_EQ(baseline.at("speedup"), 1.0);
+  EXPECT_EQ(baseline.at("speedup_range"), (Json{{"min", 1.0}, {"max", 1.0}}));
+  const RunResult table = Call(bench);
+  EXPECT_NE(table.out.find("medians of 2 repeats"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("1.00x  (1.00-1.00)      8"), std::string::npos) << table.out;
+}
+
 TEST(BenchTask, WritesEveryForm) {
   const Scratch scratch;
   const RunResult run = Call({"bench",
