@@ -130,6 +130,10 @@ std::vector<std::string> Remarks(const BenchResult& result, const BenchSpec& spe
         fmt::format("{} branches were alive at once, as many as there are cells: the least likely "
                     "were dropped, which costs tokens per pass (--cells)",
                     result.cells));
+  if (spec.name.find("/paper") != std::string::npos)
+    lines.push_back(
+        "begins no branch beyond the end of a text, where Algorithm 1 as printed goes on: short "
+        "texts have fewer rows");
   if (f.gate)
     lines.push_back(
         fmt::format("gate open at {:.2f} % of {} readouts", 100 * *f.gate, s.gate_evaluated));

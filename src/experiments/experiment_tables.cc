@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "decode/depths.h"
 #include "experiments/experiment_run.h"
+#include "loopspec/engine.h"
 #include "report/plot.h"
 
 namespace loopspec::experiments {
@@ -331,6 +333,42 @@ std::string TaskTitle(const std::string& task) {
   return found == titles.end() ? task : found->second;
 }
 
+namespace {
+
+// Where rows of the paper's schedule differ from Algorithm 1 as it is printed.
+void AddPaperScheduleNotes(const std::vector<ExperimentResult>& results, HtmlPage& page) {
+  // Of an engine that experiments run on, which takes no other number.
+  const int cells = EngineOptions().cells;
+  bool any = false;
+  std::set<std::string> crowded;
+  for (const ExperimentResult& result : results) {
+    for (const ExperimentDecode& decode : Compared(result)) {
+      if (decode.schedule != DecodeSchedule::kPaper) continue;
+      for (const auto& [group, runs] : result.runs) {
+        const auto totals = runs.find(SpecName(decode));
+        if (totals == runs.end()) continue;
+        any = true;
+        if (totals->second.statistics.rows_peak >= cells)
+          crowded.insert(fmt::format("{}, {} ({})", result.label, RowName(decode), group));
+      }
+    }
+  }
+  if (any)
+    page.AddNote(
+        "The paper's schedule differs from the printed algorithm in one way, which changes no "
+        "text: it "
+        "begins no branch beyond the last token that is asked for, nor after a token that ends the "
+        "text. Short texts have fewer rows for it.");
+  if (!crowded.empty())
+    page.AddNote(fmt::format(
+        "{} branches were alive at once, as many as there is room for, and the least likely were "
+        "dropped, so that tokens per pass are lower than the paper's schedule gives: {}. loopspec "
+        "bench --cells 1024 has room for more.",
+        cells, fmt::join(crowded, "; ")));
+}
+
+}  // namespace
+
 void AddExperiment(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   const Experiment& experiment = results[0].experiment;
   page.AddHeading(experiment.title);
@@ -361,6 +399,7 @@ void AddExperiment(const std::vector<ExperimentResult>& results, HtmlPage& page)
   AddEquality(results, page);
   AddMemory(results, page);
   AddSpeedDetails(results, page);
+  AddPaperScheduleNotes(results, page);
   if (experiment.paper.empty() && results[0].paper) AddPaperFigures(*results[0].paper, page);
   page.AddParagraph(fmt::format("Experiment {}: {}.", experiment.name, experiment.source));
 }

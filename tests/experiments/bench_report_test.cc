@@ -95,6 +95,17 @@ TEST(BenchFigures, DroppedBranchesAreTold) {
             std::string::npos);
 }
 
+// What a row of the paper's schedule leaves out is told beside that row alone.
+TEST(BenchFigures, ThePapersScheduleIsNotQuiteThePrintedOne) {
+  const std::string note = "begins no branch beyond the end of a text";
+  BenchResult result = Sample();
+  EXPECT_EQ(BenchTable(result).find(note), std::string::npos);
+  result.specs[1].name += "/paper";
+  const std::string table = BenchTable(result);
+  ASSERT_NE(table.find(note), std::string::npos);
+  EXPECT_EQ(table.find(note), table.rfind(note));
+}
+
 // A first reader can tell what the sentence says.
 TEST(BenchFigures, TheVerdictNamesItsBaseline) {
   const BenchResult result = Sample();
