@@ -16,7 +16,8 @@ PARTS = {
     "build": "the backend, its tests and its benchmarks (tests/backends/cuda/standalone)",
     "tests": "the GPU tests, and the GPU against the CPU where Highway is installed",
     "bench": "steps at the shapes of the released models; LoopSpec on full-size synthetic twins at assumed acceptance",
-    "peer": "prompts of Nanbeige and Huginn in PyTorch (bench/cuda/prefill_peer.py); only where it is named",
+    "peer": "PyTorch: prompts of Nanbeige and Huginn (bench/cuda/prefill_peer.py), steps of Ouro and Raven "
+            "(bench/peers/torch_step.py); only where it is named",
     "twins": "LoopSpec against autoregressive decoding bit for bit: demo models and twins",
     "table": "what the results folder has, against what is asked",
 }
@@ -168,6 +169,10 @@ class Check:
             self.say(f"peer of prompts, {family}")
             self.run(f"peer of {family}", 200, sys.executable, ROOT / "bench/cuda/prefill_peer.py", family, *lengths,
                      log=self.results / f"peer-prefill-{family}.log")
+        for family, rows in [("ouro", "1,4,64,128"), ("raven", "1,32,64,128")]:
+            self.say(f"peer of steps, {family}")
+            self.run(f"peer of {family}'s steps", 240, sys.executable, ROOT / "bench/peers/torch_step.py", family, "--rows", rows,
+                     log=self.results / f"peer-step-{family}.log")
 
     def part_twins(self):
         self.say("LoopSpec against autoregressive decoding, bit for bit")

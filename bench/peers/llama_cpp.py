@@ -8,7 +8,8 @@ The twin of a released model (random weights, `loopspec synth`) is decoded autor
 paper's rates (--assume-acceptance). A Llama of the same layers, heads and widths is decoded by llama.cpp: by its own llama-bench where
 --llama-bench names one, else through PyPI's xllamacpp, which has llama.cpp inside, by the times that llama.cpp itself reports. A looped model takes R passes
 to a token, so llama.cpp's tokens/s are divided by R; that reads its head R times where ours is read once, 6 % more bytes for
-Ouro-1.4B's shape. Medians over the rounds, with the least and the most.
+Ouro-1.4B's shape. With --prefill N a prompt of N tokens is timed too, in seconds: all R recurrences of ours, R passes of llama.cpp's.
+Medians over the rounds, with the least and the most; ratios are of one round each.
 """
 
 import argparse
@@ -58,6 +59,20 @@ def ours(options, kind):
     return [result["tokens_per_second"]["median"] for result in found["results"]]
 
 
+def our_prompt(options, kind):
+    """Seconds for a prompt: its last token begins the answer, so one more is given."""
+    tokens = ",".join(str(3 + i % 250) for i in range(options.prefill + 1))
+    found = json.loads(run(options.loopspec, "generate", "-m", options.work / kind, "--tokens", tokens, "-n", 1, "--ignore-eos",
+                           "--threads", options.threads, "--device", "cpu", "--json"))
+    return found["stats"]["prefill_seconds"]
+
+
+def prompt_by_llama_bench(options, file):
+    """Seconds for one pass over a prompt."""
+    [row] = json.loads(run(options.llama_bench, "-m", file, "-t", options.threads, "-p", options.prefill, "-n", 0, "-r", 1, "-ngl", 0, "-o", "json"))
+    return options.prefill / row["avg_ts"]
+
+
 def by_llama_bench(options, file):
     """Tokens/s of one pass each, after a prompt of the same length."""
     rows = json.loads(run(options.llama_bench, "-m", file, "-t", options.threads, "-p", 0, "-n", options.tokens, "-d", options.prompt, "-r", 1, "-ngl", 0, "-o", "json"))
@@ -65,8 +80,8 @@ def by_llama_bench(options, file):
     return row["avg_ts"]
 
 
-def by_xllamacpp(options, file):
-    """The same by the times in llama.cpp's answer; a process of its own, so that nothing of it is left for the next."""
+def xllamacpp_times(options, file, prompt, tokens):
+    """The times in llama.cpp's answer; a process of its own, so that nothing of it is left for the next."""
     code = """
 import json, sys
 import xllamacpp
@@ -84,16 +99,28 @@ answer = server.handle_completions({"prompt": ids, "max_tokens": tokens, "n_pred
 answer = answer if isinstance(answer, dict) else json.loads(answer)
 print("TIMES", json.dumps(answer["timings"]))
 """
-    said = run(sys.executable, "-c", code, file, options.threads, options.prompt, options.tokens)
+    said = run(sys.executable, "-c", code, file, options.threads, prompt, tokens)
     [line] = [line for line in said.splitlines() if line.startswith("TIMES")]
     times = json.loads(line[5:])
-    if times["predicted_n"] != options.tokens:
-        raise SystemExit(f"llama.cpp wrote {times['predicted_n']} tokens, expected {options.tokens}")
-    return times["predicted_per_second"]
+    if (times["prompt_n"], times["predicted_n"]) != (prompt, tokens):
+        raise SystemExit(f"llama.cpp read {times['prompt_n']} and wrote {times['predicted_n']} tokens, expected {prompt} and {tokens}")
+    return times
+
+
+def by_xllamacpp(options, file):
+    return xllamacpp_times(options, file, options.prompt, options.tokens)["predicted_per_second"]
+
+
+def prompt_by_xllamacpp(options, file):
+    return xllamacpp_times(options, file, options.prefill, 1)["prompt_ms"] / 1e3
 
 
 def cell(values):
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def ratio(over, under):
+    return cell([a / b for a, b in zip(over, under)])
 
 
 def main():
@@ -106,7 +133,8 @@ def main():
     parser.add_argument("--depths", default="1,2")
     parser.add_argument("--kinds", default="int8,int4", help="of int8, int4 and bf16")
     parser.add_argument("--prompt", type=int, default=32, help="tokens before those that are timed")
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64, help="0: prompts alone")
+    parser.add_argument("--prefill", type=int, default=0, help="a prompt of so many tokens is timed too")
     parser.add_argument("--rounds", type=int, default=5)
     for name in ("layers", "width", "vocab"):
         parser.add_argument(f"--{name}", type=int, help="smaller than the model, for a trial")
@@ -114,17 +142,33 @@ def main():
     kinds = options.kinds.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise SystemExit(f"--kinds has {unknown[0]}, expected {', '.join(KINDS)}")
+    if not options.tokens and not options.prefill:
+        raise SystemExit("--tokens 0 without --prefill: nothing to time")
     passes = prepare(options, kinds)
-    peer = by_llama_bench if options.llama_bench else by_xllamacpp
+    by_bench = options.llama_bench is not None
     rates = {kind: ([], [], []) for kind in kinds}
+    prompts = {kind: ([], []) for kind in kinds}
     for _ in range(options.rounds):
         for kind in kinds:
-            for values, rate in zip(rates[kind], [*ours(options, kind), peer(options, options.work / f"llama-{KINDS[kind]}.gguf") / passes]):
-                values.append(rate)
-    print(f"{options.like}, {options.threads} threads, {options.tokens} tokens after {options.prompt}, {options.rounds} rounds in turn; tokens/s: median (least to most)")
-    print(f"| | autoregressive | LoopSpec ({options.depths}), drafts accepted at the paper's rates | llama.cpp, {passes} passes to a token |\n|---|---|---|---|")
-    for kind, (plain, drafts, theirs) in rates.items():
-        print(f"| {kind}, {KINDS[kind]} | {cell(plain)} | {cell(drafts)} | {cell(theirs)} |")
+            file = options.work / f"llama-{KINDS[kind]}.gguf"
+            if options.tokens:
+                theirs = (by_llama_bench if by_bench else by_xllamacpp)(options, file)
+                for values, rate in zip(rates[kind], [*ours(options, kind), theirs / passes]):
+                    values.append(rate)
+            if options.prefill:
+                theirs = (prompt_by_llama_bench if by_bench else prompt_by_xllamacpp)(options, file)
+                for values, seconds in zip(prompts[kind], [our_prompt(options, kind), theirs * passes]):
+                    values.append(seconds)
+    print(f"{options.like}, {options.threads} threads, {options.rounds} rounds in turn: median (least to most)")
+    if options.tokens:
+        print(f"{options.tokens} tokens after {options.prompt}, tokens/s; drafts accepted at the paper's rates; llama.cpp: {passes} passes to a token")
+        print(f"| | autoregressive | LoopSpec ({options.depths}) | LoopSpec over autoregressive | llama.cpp | autoregressive over llama.cpp |\n|---|---|---|---|---|---|")
+        for kind, (plain, drafts, theirs) in rates.items():
+            print(f"| {kind}, {KINDS[kind]} | {cell(plain)} | {cell(drafts)} | {ratio(drafts, plain)} | {cell(theirs)} | {ratio(plain, theirs)} |")
+    if options.prefill:
+        print(f"a prompt of {options.prefill} tokens, s; llama.cpp: {passes} passes\n| | loopspec | llama.cpp | as fast as llama.cpp |\n|---|---|---|---|")
+        for kind, (mine, theirs) in prompts.items():
+            print(f"| {kind}, {KINDS[kind]} | {cell(mine)} | {cell(theirs)} | {ratio(theirs, mine)} |")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ NOT_RUN = {
     "loopspec synth": "writes gigabytes; the tests of the tools write small ones",
     "loopspec pull": "downloads; tests/hub does from a Hub of its own",
     "python3 bench/cuda/prefill_peer.py": "needs a GPU and PyTorch",
+    "python3 bench/peers/torch_step.py": "needs PyTorch, and a GPU unless it is told otherwise",
     "python3 bench/peers/llama_cpp.py": "writes gigabytes and needs packages from PyPI",
     "man": "shows a page",
 }
