@@ -72,7 +72,8 @@ enum class RowOutput : int32_t { kNone, kNormed, kAdapter };
 enum class OpFlag : int32_t {
   kRope = 1,               // also fills the row's rotary table
   kFinishPrelude = 2,      // e = x, x = initial state
-  kReplicate = 4,          // for a single row every CTA may do it itself and keep the result
+  kReplicate = 4,          // for a single row every CTA may do it itself and keep the result, a
+                           // normed input of the matrix that follows
   kSend = 8,               // small batches may send its results through the low-latency exchange
   kWritesKeys = 16,        // its results include keys and values, which attention reads from cells
   kChunks = 32,            // shares have several chunks of k in larger batches,

@@ -250,6 +250,18 @@ class WideInputWriter {
   int ld_, row_stride_, row_;
 };
 
+// The same by a CTA for itself, where no element pads the row. In few instructions: the CTA's
+// product waits.
+template <typename Row>
+__device__ __forceinline__ void StoreLocalInputs(Row& x) {
+  static_assert(Row::kWhole);
+  x.ForEach(0, [&](float4& v, int i) {
+    auto* to = reinterpret_cast<uint32_t*>(LocalInputs() + InputPlace(i));
+    to[0] = PackBF16(v.x, v.y);
+    to[(InputPlace(2) - InputPlace(0)) / 2] = PackBF16(v.z, v.w);
+  });
+}
+
 template <typename Writer, typename Row>
 __device__ __forceinline__ void StoreInputs(const DecodeParams& p, const Op& op, const RowAt& at,
                                             Row& x) {
@@ -296,9 +308,9 @@ __device__ __forceinline__ void ReceiveSums(const DecodeParams& p, const RowAt& 
 }
 
 // How a row operation runs. kSums: the operation is known to take a matrix's sums, and nothing else
-// is compiled. kExact: the row has kHidden elements. kSumsAtOnce: partial sums that are loaded at
-// once; kWeightsFirst: after the norms' weights, which wide rows leave no registers for in the
-// persistent kernel. Writer: of the next matrix's input.
+// is compiled. kExact: the row has kHidden elements; with kSums every CTA does it for itself.
+// kSumsAtOnce: partial sums that are loaded at once; kWeightsFirst: after the norms' weights, which
+// wide rows leave no registers for in the persistent kernel. Writer: of the next matrix's input.
 template <int kHiddenSize, bool kSumsAlone, bool kExactSize = false>
 struct PersistentRows {
   static constexpr int kHidden = kHiddenSize;
@@ -340,6 +352,8 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     pre.LoadWeights(h, op.pre_norm);
   };
   if constexpr (How::kWeightsFirst) load_weights();
+  float* to_stream = nullptr;
+  if constexpr (kSums && kExact) to_stream = at.Stream(p, true);
   if constexpr (kSums) wait();
   if (op.source == RowSource::kAdd) {
     const float* stream = at.Stream(p, at.Is(RunFlag::kLocalStream));
@@ -401,6 +415,16 @@ __device__ __forceinline__ void RowOp(const DecodeParams& p, const Op& op, const
     }
   }
   if (op.loop_norm != nullptr) Normalise(x, p, loop, scratch + kWarps);
+  if constexpr (kSums && kExact) {
+    // The CTA's next product waits for its inputs, which are normed (kReplicate), and nobody for
+    // the stream.
+    RowRegisters<kHidden, kExact> stream = x;
+    if (op.output == RowOutput::kNormed && op.pre_norm != nullptr)
+      Normalise(x, p, pre, scratch + 2 * kWarps);
+    StoreLocalInputs(x);
+    stream.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(to_stream + i) = v; });
+    return;
+  }
   if (op.source != RowSource::kState && op.source != RowSource::kInject) {
     float* stream = at.Stream(p, at.Is(RunFlag::kReplicated));
     x.ForEach(h, [&](float4& v, int i) { *reinterpret_cast<float4*>(stream + i) = v; });
