@@ -61,6 +61,7 @@ struct Transfer {
   Sink* sink;
   const std::function<bool()>* cancelled;
   bool begun = false;
+  bool too_long = false;  // more than kMostBody bytes for no sink
   std::exception_ptr thrown;
 
   bool Succeeds() const { return answer->status >= 200 && answer->status < 300; }
@@ -103,6 +104,7 @@ size_t OnBody(char* data, size_t, size_t size, void* context) {
     } else if (transfer.answer->body.size() + size <= kMostBody) {
       transfer.answer->body.append(data, size);
     } else {
+      transfer.too_long = true;
       return 0;  // which ends the transfer
     }
     return size;
@@ -178,7 +180,7 @@ Http::~Http() = default;
 
 Answer Http::State::Once(const std::string& url, bool with_token, int64_t from, Sink* sink) {
   Answer answer;
-  Transfer transfer = {&answer, sink, &cancelled, false, nullptr};
+  Transfer transfer = {&answer, sink, &cancelled, false, false, nullptr};
   // What is stored is what was checksummed: no compression on the way.
   curl_slist* headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
   if (with_token) headers = curl_slist_append(headers, ("Authorization: Bearer " + token).c_str());
@@ -195,7 +197,10 @@ Answer Http::State::Once(const std::string& url, bool with_token, int64_t from, 
   curl_slist_free_all(headers);
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   answer.cancelled = code == CURLE_ABORTED_BY_CALLBACK;
-  if (code != CURLE_OK && !answer.cancelled) {
+  if (transfer.too_long) {
+    answer.trouble = fmt::format("the answer has no end within {} MB", kMostBody >> 20);
+    answer.final = true;
+  } else if (code != CURLE_OK && !answer.cancelled) {
     answer.trouble = message[0] != '\0' ? message.data() : curl_easy_strerror(code);
     answer.final = HappensAgain(code);
   } else if (code == CURLE_OK && sink != nullptr && transfer.Succeeds()) {

@@ -175,7 +175,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             revision = urllib.parse.unquote(parts.path.strip("/").split("/", 5)[5]) if len(words) > 5 else "main"
             fault = fake.take_fault(f"api:{name}")
             if fault:
-                return self.plain(*fault.value)
+                return self.endless() if fault.kind == "endless" else self.plain(*fault.value)
             repository = fake.revisions.get((name, revision))
             if repository is None:
                 known = any(key[0] == name for key in fake.revisions)
@@ -215,6 +215,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def json(self, value):
         self.plain(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
+    def endless(self):
+        """An answer of 200 that goes on until nobody reads it."""
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        while not self.server.fake.closing.is_set():
+            self.wfile.write(b"x" * self.server.fake.chunk)
+            self.record.sent += self.server.fake.chunk
+
     def body(self, repository, file):
         fake = self.server.fake
         data = repository.files[file]
@@ -222,6 +232,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind = fault.kind if fault else ""
         if kind == "status":
             return self.plain(*fault.value)
+        if kind == "endless":
+            return self.endless()
+        if kind == "changed":  # another file of the same size
+            data = bytes(byte ^ 0xFF for byte in data)
         if kind == "redirect":
             return self.plain(302, {"Location": fault.value})
         if kind == "corrupt":

@@ -256,6 +256,27 @@ class BrokenConnections(HubCase):
         self.hub.fail(self.SHARD, "long, length not said", 10, times=100)
         self.refuses([self.SHARD, "more than the 400000 bytes"], "pull", MODEL)
 
+    def test_files_and_listings_without_an_end(self):
+        self.hub.fail(self.SHARD, "endless", times=100)
+        self.refuses([self.SHARD, "more than the 400000 bytes"], "pull", MODEL)
+        self.assertEqual(len(self.hub.bodies(self.SHARD)), 1)
+        self.hub.faults.clear()
+        self.hub.forget()
+        self.hub.fail("api:" + MODEL, "endless", times=100)
+        self.refuses([MODEL, "the answer has no end within 64 MB"], "pull", MODEL)
+        self.assertEqual(len(self.hub.requests), 1)
+
+    def test_a_file_that_changes_while_it_comes(self):
+        self.hub.fail(self.SHARD, "break", 100_000)
+        self.hub.fail(self.SHARD, "changed")
+        self.pulls(MODEL)
+        self.complete()
+        self.user.run("rm", MODEL, "--yes")
+        self.hub.fail(self.SHARD, "break", 100_000)
+        self.hub.fail(self.SHARD, "changed", times=100)
+        self.refuses([self.SHARD, "checksum " + self.repository.etag(self.SHARD)], "pull", MODEL)
+        check_sound(self.user.cache)
+
     def test_fewer_bytes_than_listed(self):
         self.hub.fail(self.SHARD, "short", 300_000, times=100)
         self.refuses([self.SHARD, "offers 300000 bytes", "says 400000"], "pull", MODEL)
