@@ -1,8 +1,10 @@
-// loopspec list: the models of the Hugging Face cache.
+// loopspec list: the models that are here, installed or in the Hugging Face cache.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/printable.h"
+#include "engine/load/model_path.h"
 #include "hub/cached_models.h"
 #include "model/model_spec.h"
 #include "tools/commands.h"
@@ -20,13 +23,24 @@ namespace loopspec::tools {
 namespace {
 
 // The family of a model that this engine runs; nothing for others.
-std::string FamilyOf(const hub::CachedSnapshot& snapshot) {
-  if (!snapshot.complete) return "";
+std::string FamilyIn(const std::filesystem::path& folder) {
   try {
-    return ReadModelSpec(snapshot.folder).family;
+    return ReadModelSpec(folder).family;
   } catch (const Error&) {
     return "";
   }
+}
+std::string FamilyOf(const hub::CachedSnapshot& snapshot) {
+  return snapshot.complete ? FamilyIn(snapshot.folder) : "";
+}
+
+uintmax_t FolderBytes(const std::filesystem::path& folder) {
+  uintmax_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.is_regular_file(error)) bytes += entry.file_size(error);
+  }
+  return bytes;
 }
 
 void PrintJson(const std::vector<hub::CachedModel>& models) {
@@ -57,6 +71,11 @@ void PrintTable(const std::vector<hub::CachedModel>& models, bool all) {
     std::string name, revision, commit, size, family;
   };
   std::vector<Row> rows = {{"model", "revision", "commit", "size", "family"}};
+  for (const std::string& name : InstalledModels()) {
+    const std::filesystem::path folder = FindInstalledModel(name);
+    rows.push_back({Printable(name), "installed", "-",
+                    HumanBytes(static_cast<double>(FolderBytes(folder))), FamilyIn(folder)});
+  }
   int others = 0;
   for (const hub::CachedModel& model : models) {
     const std::string name = Printable(model.name);
@@ -85,7 +104,8 @@ void PrintTable(const std::vector<hub::CachedModel>& models, bool all) {
       fmt::print("{:<{}}  {:<{}}  {:<10}  {:>9}  {}\n", row.name, name, row.revision, revision,
                  row.commit, row.size, row.family);
   } else {
-    fmt::print(stderr, "no models of ours in {}\n", hub::CacheFolder().string());
+    fmt::print(stderr, "no models that loopspec runs in {} (loopspec pull ORG/NAME gets one)\n",
+               hub::CacheFolder().string());
   }
   if (others > 0)
     fmt::print(stderr, "and {} that loopspec does not run (loopspec list --all)\n", others);
@@ -95,7 +115,9 @@ void PrintTable(const std::vector<hub::CachedModel>& models, bool all) {
 
 void AddListCommand(Command app) {
   const Command command =
-      app.AddCommand("list", "List the models in the Hugging Face cache that can be run")
+      app.AddCommand(
+             "list",
+             "List the models that are here: installed ones and those of the Hugging Face cache")
           .Alias("ls");
   auto all = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -100,6 +101,18 @@ fs::path FindInstalledModel(const std::string& name) {
       return fs::weakly_canonical(folder / name, error);
   }
   return {};
+}
+
+std::vector<std::string> InstalledModels() {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const fs::path& folder : InstalledFolders()) {
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      const std::string name = entry.path().filename().string();
+      if (!FindInstalledModel(name).empty()) names.insert(name);
+    }
+  }
+  return {names.begin(), names.end()};
 }
 
 void SetModelFetcher(ModelFetcher fetcher) {

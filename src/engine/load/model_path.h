@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace loopspec {
 
@@ -15,6 +16,9 @@ inline constexpr const char* kDemoModel = "ouro-demo";
 // (../share/loopspec/models), beside the Python module (loopspec_demo), or in loopspec/models of
 // the user's and the system's data folders (XDG_DATA_HOME, XDG_DATA_DIRS). Empty: there is none.
 std::filesystem::path FindInstalledModel(const std::string& name);
+
+// The names of all that are installed so, sorted.
+std::vector<std::string> InstalledModels();
 
 // The folder, or the GGUF file, for --model. Throws Error with the download command when a name is
 // not in the cache.
