@@ -43,7 +43,7 @@ def _close_all() -> None:
     for engine in list(_live):
         if engine._pid == os.getpid():
             engine.close()
-    _core.finish_loading()
+    _core.finish_given_up()
     _core.finish_calls()
 
 

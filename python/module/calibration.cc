@@ -7,9 +7,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <chrono>
-#include <exception>
+#include <atomic>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -27,7 +28,9 @@
 #include "engine/session.h"
 #include "engine_handle.h"
 #include "fields/sampling_fields.h"
+#include "given_up.h"
 #include "in_call.h"
+#include "loopspec/engine.h"
 #include "signals.h"
 
 namespace loopspec::python {
@@ -82,7 +85,7 @@ struct Asked {
   CalibrationOptions run;
 };
 
-CalibrationReport NewReport(const Asked& asked, const EngineHandle& engine, const Backend& backend,
+CalibrationReport NewReport(const Asked& asked, const Engine& engine, const Backend& backend,
                             RatesView view) {
   CalibrationReport report;
   report.model = engine.facts().name;
@@ -100,55 +103,49 @@ CalibrationReport NewReport(const Asked& asked, const EngineHandle& engine, cons
   return report;
 }
 
-// Tells Python, and keeps what it raised until the work has come to an end by itself.
-class Reporter {
+// How far the work is: written by its thread, told to Python by the one that waits.
+class Told {
  public:
-  explicit Reporter(nb::object progress) : progress_(std::move(progress)) {}
-
-  bool Stopped() {
-    if (raised_) return true;
-    if (Clock::now() - looked_ < kSlice) return false;
-    looked_ = Clock::now();
-    Keep([] { CheckSignals(); });
-    return raised_ != nullptr;
-  }
+  void Stop() { stopped_ = true; }
+  bool stopped() const { return stopped_; }
   void Tell(const char* what, int64_t done, int64_t total, const char* unit) {
-    if (progress_.is_none() || raised_ || (done < total && Clock::now() - told_ < kSlice)) return;
-    told_ = Clock::now();
-    Keep([&] {
-      const nb::gil_scoped_acquire lock;
-      progress_(what, done, total, unit);
-    });
+    const std::lock_guard lock(mutex_);
+    last_ = {what, done, total, unit};
+    fresh_ = true;
   }
-  void Rethrow() const {
-    if (raised_) std::rethrow_exception(raised_);
+  // With Python's lock away.
+  void Show(const nb::object& progress) {
+    Last last;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(fresh_, false)) return;
+      last = last_;
+    }
+    const nb::gil_scoped_acquire lock;
+    if (!progress.is_none()) progress(last.what, last.done, last.total, last.unit);
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  template <typename F>
-  void Keep(F part) {
-    try {
-      part();
-    } catch (...) {
-      raised_ = std::current_exception();
-    }
-  }
+  struct Last {
+    const char* what = "";
+    int64_t done = 0, total = 0;
+    const char* unit = "";
+  };
 
-  nb::object progress_;
-  Clock::time_point looked_ = Clock::now(), told_ = {};
-  std::exception_ptr raised_;
+  std::atomic<bool> stopped_{false};
+  std::mutex mutex_;
+  Last last_;
+  bool fresh_ = false;
 };
 
-std::unique_ptr<CalibrationResult> Calibrate(const EngineHandle& handle, Asked asked,
-                                             Reporter& reporter) {
-  const std::shared_ptr<Engine> engine = handle.Get();
+std::unique_ptr<CalibrationResult> Calibrate(const std::shared_ptr<Engine>& engine, Asked asked,
+                                             Told& told) {
   auto result = std::make_unique<CalibrationResult>();
   result->loaded = engine->session().shared_loaded();
   const Model& model = result->loaded->model();
   const int recurrence = model.spec.recurrence;
   CalibrationOptions& run = asked.run;
-  if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", handle.facts().name);
+  if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", engine->facts().name);
   CheckSamplingParams(run.sampling, model.spec.vocab);
   if (run.sampling.greedy())
     Fail("temperature is {}: the sampled view needs one above 0; the greedy view is always there",
@@ -175,13 +172,13 @@ std::unique_ptr<CalibrationResult> Calibrate(const EngineHandle& handle, Asked a
   run.sampled_depths = chosen.sampled_depths;
   run.threads = options.threads;
   CalibrationHooks hooks;
-  hooks.interrupted = [&] { return reporter.Stopped(); };
+  hooks.interrupted = [&] { return told.stopped(); };
   hooks.progress = [&](const char* what, int64_t done, int64_t total, const char* unit) {
-    reporter.Tell(what, done, total, unit);
+    told.Tell(what, done, total, unit);
   };
   for (const std::string& view : asked.views) {
     result->reports.push_back(
-        NewReport(asked, handle, *result->backend,
+        NewReport(asked, *engine, *result->backend,
                   view == "greedy" ? RatesView::kGreedy : RatesView::kSampled));
     RunCalibration(run, result->loaded, prompts, result->backend, hooks, result->reports.back());
   }
@@ -209,17 +206,21 @@ std::unique_ptr<CalibrationResult> Run(
   asked.run.repeat = repeat;
   asked.run.seed = seed;
   const InCall call;
-  Reporter reporter(std::move(progress));
-  std::unique_ptr<CalibrationResult> result;
+  const auto told = std::make_shared<Told>();
+  const nb::gil_scoped_release without;
   try {
-    const nb::gil_scoped_release without;
-    result = Calibrate(engine, std::move(asked), reporter);
-  } catch (const std::runtime_error&) {
-    reporter.Rethrow();  // why it was interrupted
+    return Await(std::async(std::launch::async,
+                            [engine = engine.Get(), asked = std::move(asked), told]() mutable {
+                              return Calibrate(engine, std::move(asked), *told);
+                            }),
+                 [&] {
+                   CheckSignals();
+                   told->Show(progress);
+                 });
+  } catch (...) {
+    told->Stop();  // what is given up ends soon
     throw;
   }
-  reporter.Rethrow();
-  return result;
 }
 
 }  // namespace

@@ -10,32 +10,16 @@
 
 #include "base/error.h"
 #include "errors.h"
+#include "given_up.h"
 #include "signals.h"
 
 namespace loopspec::python {
 namespace {
 
-// Loads that somebody did not wait for.
-struct Abandoned {
-  std::mutex mutex;
-  std::vector<std::future<std::unique_ptr<Engine>>> loads;
-};
-Abandoned& TheAbandoned() {
-  static Abandoned abandoned;
-  return abandoned;
-}
-
 std::unique_ptr<Engine> Load(const EngineOptions& options) {
-  auto loading =
-      std::async(std::launch::async, [options] { return std::make_unique<Engine>(options); });
-  try {
-    while (loading.wait_for(kSlice) != std::future_status::ready) CheckSignals();
-  } catch (...) {  // the future would wait where it goes away
-    const std::lock_guard lock(TheAbandoned().mutex);
-    TheAbandoned().loads.push_back(std::move(loading));
-    throw;
-  }
-  return loading.get();
+  return Await(
+      std::async(std::launch::async, [options] { return std::make_unique<Engine>(options); }),
+      CheckSignals);
 }
 
 // Which of many streams have something to read. Their OnReady calls Ring.
@@ -148,15 +132,6 @@ class ManyRequests {
 };
 
 }  // namespace
-
-void FinishLoading() {
-  std::vector<std::future<std::unique_ptr<Engine>>> loads;
-  {
-    const std::lock_guard lock(TheAbandoned().mutex);
-    loads.swap(TheAbandoned().loads);
-  }
-  for (auto& load : loads) load.wait();
-}
 
 EngineHandle::EngineHandle(const EngineOptions& options)
     : engine_(Load(options)), facts_(engine_->facts()) {}

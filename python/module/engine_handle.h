@@ -17,7 +17,7 @@ namespace loopspec::python {
 class EngineHandle {
  public:
   // Loads, while Python's lock is away. Ctrl-C ends the wait at once; what was being loaded is
-  // dropped when it is there (FinishLoading).
+  // dropped when it is there.
   explicit EngineHandle(const EngineOptions& options);
   ~EngineHandle();
   EngineHandle(const EngineHandle&) = delete;
@@ -53,8 +53,5 @@ class EngineHandle {
   std::shared_ptr<Engine> engine_;  // null: closed
   ModelFacts facts_;                // outlives it
 };
-
-// Waits for loads that were given up, so that no thread of theirs outlives the program.
-void FinishLoading();
 
 }  // namespace loopspec::python

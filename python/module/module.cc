@@ -23,6 +23,7 @@
 #include "fields/grammar_fields.h"
 #include "fields/request_fields.h"
 #include "fields/sampling_fields.h"
+#include "given_up.h"
 #include "in_call.h"
 #include "signals.h"
 #include "stream_handle.h"
@@ -431,7 +432,7 @@ NB_MODULE(_core, module) {
   BindLogits(module);
   BindCalibration(module);
   BindPull(module);
-  module.def("finish_loading", &FinishLoading, Without());
+  module.def("finish_given_up", &FinishGivenUp, Without());
   module.def("finish_calls", &FinishCalls, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -176,6 +176,33 @@ class Signals(unittest.TestCase):
                 self.assertLess(took, 5)
                 print(f"Ctrl-C in {name}: {1000 * took:.0f} ms")
 
+    def test_a_calibration_is_given_up_in_the_middle_of_a_measurement(self):
+        """What it is at ends by itself: nobody waits for it."""
+        program = f"""
+import os, loopspec
+engine = loopspec.Engine({OURO!r}, threads=1)
+def threads():
+    return len(os.listdir("/proc/self/task"))
+before = threads()
+print("ready", flush=True)
+try:
+    engine.calibrate(["Once upon a time"], save=False, use_tqdm=False)
+except KeyboardInterrupt:
+    print("still at it" if threads() > before else "it was waited for", flush=True)
+print(engine.generate("Tom had a cat", max_tokens=5).text, flush=True)
+"""
+        text = engine().generate("Tom had a cat", max_tokens=5).text
+        for attempt in range(5):  # a process that gets no time for a while may find it at its end
+            with python(program) as process:
+                self.assertEqual(process.stdout.readline(), "ready\n")
+                time.sleep(0.05)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=120)
+            self.assertEqual((process.returncode, out.splitlines()[1:]), (0, text.splitlines()), err)
+            if out.startswith("still at it"):
+                return
+        self.fail(out)
+
     def test_a_handler_of_ones_own(self):
         program = LONG + """
 class Stop(Exception): pass
