@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from . import _core
 from ._outputs import Calibration, RequestOutput, Token, Trace, output_of
-from ._params import SamplingParams, integer, integers, json_text, one_of, text
+from ._params import SamplingParams, flag, integer, integers, json_text, one_of, text
 
 if TYPE_CHECKING:
     import numpy
@@ -83,14 +83,14 @@ def _is_message(value: object) -> bool:
     return isinstance(value, Mapping) and "role" in value
 
 
-def _is_one(prompts: object) -> bool:
+def _is_one(prompts: object, name: str = "prompts") -> bool:
     """Whether this is one prompt, and no list of them."""
     if isinstance(prompts, (str, Mapping)):
         return True
     if hasattr(prompts, "tolist"):  # an array: of ids, or of rows of ids
         return getattr(prompts, "ndim", 1) == 1
     if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
-        raise TypeError(f"prompts is a {type(prompts).__name__}, expected text, ids, messages, or a list of these")
+        raise TypeError(f"{name} is a {type(prompts).__name__}, expected text, ids, messages, or a list of these")
     if not prompts:
         return False
     first = prompts[0]
@@ -309,7 +309,7 @@ class Engine:
                 recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
                 recurrences=integers("recurrences", recurrences), config=overrides,
                 state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),
-                trust_special_tokens=bool(trust_special_tokens), calibration=bool(calibration),
+                trust_special_tokens=flag("trust_special_tokens", trust_special_tokens), calibration=flag("calibration", calibration),
                 kv_memory=0 if _share("kv_memory", kv_memory) else _bytes("kv_memory", kv_memory), kv_share=_share("kv_memory", kv_memory),
                 kv_positions=0 if kv_positions is None else integer("kv_positions", kv_positions, 1, 2**62),
                 cache_bytes=-1 if cache_memory is None else 0 if cache_memory == 0 else _bytes("cache_memory", cache_memory),
@@ -485,7 +485,7 @@ class Engine:
                 return value
             raise TypeError(f"messages is {value!r}, expected a list such as [{{'role': 'user', 'content': 'Hello'}}]")
 
-        if _is_one(messages):
+        if _is_one(messages, "messages"):
             return self.generate(conversation(messages), params, use_tqdm=use_tqdm, **kw)
         return self.generate([conversation(value) for value in messages], params, use_tqdm=use_tqdm, **kw)
 
@@ -512,7 +512,12 @@ class Engine:
         if params is None or isinstance(params, SamplingParams):
             given = [params or SamplingParams()] * len(prompts)
         else:
+            if isinstance(params, (str, bytes, Mapping)) or not isinstance(params, Iterable):
+                raise TypeError(f"params is {params!r}, expected SamplingParams(...), or a list of them")
             given = list(params)
+            for index, entry in enumerate(given):
+                if not isinstance(entry, SamplingParams):
+                    raise TypeError(f"params[{index}] is {entry!r}, expected SamplingParams(...)")
             if len(given) != len(prompts):
                 raise ValueError(f"params has {len(given)} entries, expected one for each of {len(prompts)} prompts")
         if kw:  # the same for most
@@ -580,15 +585,19 @@ class Engine:
 
     def decode(self, ids: Sequence[int] | int, *, skip_special_tokens: bool = True) -> str:
         """Token ids as text."""
-        listed = integers("ids", [ids] if isinstance(ids, int) else ids)
+        return self._core.decode(self._tokens([ids] if isinstance(ids, int) else ids), flag("skip_special_tokens", skip_special_tokens))
+
+    def _tokens(self, ids: object) -> list[int]:
+        """Ids of the model's tokens."""
+        listed = integers("ids", ids)
         for index, value in enumerate(listed):
             if not 0 <= value < self.vocab_size:
                 raise ValueError(f"ids[{index}] is {value}, expected 0 to {self.vocab_size - 1}, the model's tokens")
-        return self._core.decode(listed, skip_special_tokens)
+        return listed
 
     def token_bytes(self, id: int) -> bytes:
         """A token's own bytes, perhaps half a character."""
-        return self._core.piece(integer("id", id, 0))
+        return self._core.piece(integer("id", id, 0, self.vocab_size - 1))
 
     @overload
     def apply_chat_template(self, messages: Sequence[Message], *, tokenize: bool) -> list[int]: ...
@@ -607,7 +616,7 @@ class Engine:
             raise TypeError(f"messages is {messages!r}, expected a list such as [{{'role': 'user', 'content': 'Hello'}}]")
         if tools is not None:
             variables["tools"] = list(tools)
-        variables["add_generation_prompt"] = bool(add_generation_prompt)
+        variables["add_generation_prompt"] = flag("add_generation_prompt", add_generation_prompt)
         given = json_text("messages", list(map(dict, messages))), json_text("template variables", variables)
         return self._core.encode_chat(*given) if tokenize else self._core.render(*given)
 
@@ -626,7 +635,7 @@ class Engine:
             import numpy  # noqa: F401  # what the array is made of
         except ImportError:
             raise ImportError("logits are NumPy arrays, and NumPy is not installed: pip install 'loopspec[numpy]'") from None
-        tokens = self.encode(ids) if isinstance(ids, str) else integers("ids", ids)
+        tokens = self.encode(ids) if isinstance(ids, str) else self._tokens(ids)
         if depths is None:
             depths = self.recurrence
         single = isinstance(depths, int)
@@ -668,6 +677,10 @@ class Engine:
         Nothing else should run meanwhile, on this engine or on the machine.
         """
         listed = [prompts] if _is_one(prompts) else list(prompts)
+        if not listed:
+            raise ValueError("prompts is empty, expected a few dozen")
+        if isinstance(views, str):
+            raise TypeError(f"views is {views!r}, expected a list such as ['greedy']")
         params = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
         requests = self._requests(listed, None, {}, False)
         for view in views:
@@ -737,19 +750,26 @@ class LLM(Engine):
 
     def generate(  # type: ignore[override]  # a list for one prompt, too
             self, prompts: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
-            use_tqdm: bool | None = None, **kw: Any) -> list[RequestOutput]:
+            sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, use_tqdm: bool | None = None,
+            **kw: Unpack[ParamFields]) -> list[RequestOutput]:
         """As `Engine.generate`, always a list. `sampling_params` is another name of params."""
-        params = kw.pop("sampling_params", params)
-        outputs = super().generate(prompts, params, use_tqdm=use_tqdm, **kw)
+        outputs = super().generate(prompts, _one_name(params, sampling_params), use_tqdm=use_tqdm, **kw)
         return outputs if isinstance(outputs, list) else [outputs]
 
     def chat(  # type: ignore[override]  # a list for one conversation, too
             self, messages: Any, params: SamplingParams | Sequence[SamplingParams] | None = None, *,
-            use_tqdm: bool | None = None, **kw: Any) -> list[RequestOutput]:
+            sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, use_tqdm: bool | None = None,
+            **kw: Unpack[ChatFields]) -> list[RequestOutput]:
         """As `Engine.chat`, always a list."""
-        params = kw.pop("sampling_params", params)
-        outputs = super().chat(messages, params, use_tqdm=use_tqdm, **kw)
+        outputs = super().chat(messages, _one_name(params, sampling_params), use_tqdm=use_tqdm, **kw)
         return outputs if isinstance(outputs, list) else [outputs]
+
+
+def _one_name(params: SamplingParams | Sequence[SamplingParams] | None,
+              sampling_params: SamplingParams | Sequence[SamplingParams] | None) -> SamplingParams | Sequence[SamplingParams] | None:
+    if params is not None and sampling_params is not None:
+        raise TypeError("params and sampling_params are two names of one argument, expected one of them")
+    return params if sampling_params is None else sampling_params
 
 
 _text = text  # where a parameter has that name

@@ -14,7 +14,7 @@ from . import _core
 __all__ = ["SamplingParams"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypedDict
+    from typing_extensions import TypedDict, Unpack
 
     class ParamFields(TypedDict, total=False):
         """The fields of `SamplingParams` as keyword arguments. tests/python/fields_test.py compares the two."""
@@ -74,6 +74,15 @@ def number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} is {value!r}, expected a number")
     return float(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """The value as a bool: "false" would be true."""
+    if value is True or value is False:
+        return value
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}, expected True or False")
 
 
 def text(name: str, value: object) -> str:
@@ -222,7 +231,7 @@ class SamplingParams:
         one_of("decoding", self.decoding, list(_core.Decoding.__members__))
         one_of("sampler", self.sampler, list(_core.Sampler.__members__))
 
-    def replace(self, **changes: Any) -> SamplingParams:
+    def replace(self, **changes: Unpack[ParamFields]) -> SamplingParams:
         """The same with some fields changed; an unknown name is a TypeError."""
         known = [field.name for field in dataclasses.fields(self)]
         for name in changes:
@@ -254,24 +263,26 @@ class SamplingParams:
         request.seed = self.seed
         request.max_tokens = self.max_tokens
         request.max_thinking_tokens = self.max_thinking_tokens
-        if self.stop:
+        if self.stop is not None:
             if not isinstance(self.stop, (str, Iterable)):
                 raise TypeError(f"stop is {self.stop!r}, expected text, or a list of texts")
             stops = [self.stop] if isinstance(self.stop, str) else list(self.stop)
             request.stop = [text(f"stop[{index}]", value) for index, value in enumerate(stops)]
         if self.stop_token_ids is not None:
             request.stop_tokens = integers("stop_token_ids", self.stop_token_ids)
-        request.ignore_eos = bool(self.ignore_eos)
+        request.ignore_eos = flag("ignore_eos", self.ignore_eos)
         given = [name for name in _core.grammar_fields if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{given[1]} is a second grammar beside {given[0]}, expected one of them")
         for name in given:
             value = getattr(self, name)
             request.set_grammar(name, schema_text(value) if name == "json_schema" else text(name, value))
-        request.show_special = not self.skip_special_tokens
+        request.show_special = not flag("skip_special_tokens", self.skip_special_tokens)
         request.logprobs = self.logprobs
         request.prompt_logprobs = self.prompt_logprobs
-        request.add_special_tokens = bool(self.add_special_tokens)
+        request.add_special_tokens = flag("add_special_tokens", self.add_special_tokens)
+        if self.chat_template_kwargs is not None and not isinstance(self.chat_template_kwargs, Mapping):
+            raise TypeError(f"chat_template_kwargs is {self.chat_template_kwargs!r}, expected a dict such as {{'enable_thinking': False}}")
         request.priority = self.priority
         request.decoding = _core.Decoding[self.decoding]
         if self.depths is not None:

@@ -316,6 +316,7 @@ void RunCalibration(const CalibrationOptions& options,
                     const std::vector<CalibrationPrompt>& prompts,
                     const std::shared_ptr<Backend>& shared_backend, const CalibrationHooks& hooks,
                     CalibrationReport& report) {
+  if (prompts.empty()) Fail("there are no prompts to calibrate by");
   const Model& model = loaded->model();
   Backend& backend = *shared_backend;
   report.sampling = options.sampling;

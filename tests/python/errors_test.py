@@ -61,6 +61,8 @@ class Refusals(unittest.TestCase):
                  ({"max_tokens": 2**40}, ValueError, "^max_tokens is"), ({"n": 0}, ValueError, "^n is 0"),
                  ({"seed": -1}, ValueError, "^seed is -1"), ({"stop_token_ids": [10**6]}, ValueError, "^stop_token_ids is 1000000"),
                  ({"stop": [3]}, TypeError, r"^stop\[0\] is 3"), ({"stop": 5}, TypeError, "^stop is 5, expected text, or a list"),
+                 ({"stop": 0}, TypeError, "^stop is 0"), ({"ignore_eos": "false"}, TypeError, "^ignore_eos is 'false', expected True or False"),
+                 ({"skip_special_tokens": 2}, TypeError, "^skip_special_tokens is 2"), ({"chat_template_kwargs": 5}, TypeError, "^chat_template_kwargs is 5"),
                  ({"max_tokens": "3"}, TypeError, "^max_tokens is '3'"), ({"max_tokns": 3}, TypeError, "'max_tokns': did you mean max_tokens"),
                  ({"logit_bias": {"cat": 1.0}}, TypeError, "^a key of logit_bias is 'cat'"), ({"logit_bias": {1: "x"}}, TypeError, r"^logit_bias\[1\] is 'x'"),
                  ({"top_k": -2}, ValueError, "^top_k is -2"), ({"min_p": 2}, ValueError, "^min_p is 2"), ({"logprobs": 10**6}, ValueError, "^logprobs is"),
@@ -91,6 +93,11 @@ class Refusals(unittest.TestCase):
                     engine().generate(prompt)
         with self.assertRaisesRegex(TypeError, "^messages is"):
             engine().chat([1, 2])
+        with self.assertRaisesRegex(TypeError, "^messages is a int"):
+            engine().chat(5)
+        for params, words in ((5, "^params is 5, expected SamplingParams"), ({"max_tokens": 3}, "^params is {'max_tokens': 3}"), ([5], r"^params\[0\] is 5")):
+            with self.subTest(params=params), self.assertRaisesRegex(TypeError, words):
+                engine().generate("Hello", params)
         with self.assertRaisesRegex(ValueError, "^params has 1 entries, expected one for each of 2"):
             engine().generate(["a", "b"], [SamplingParams()])
 
@@ -101,6 +108,10 @@ class Refusals(unittest.TestCase):
             engine().decode(-1)
         with self.assertRaisesRegex(TypeError, r"^ids\[0\] is 'x'"):
             engine().decode(["x"])
+        with self.assertRaisesRegex(ValueError, "^id is 1000000000, expected 0 to 8191"):
+            engine().token_bytes(10**9)
+        with self.assertRaisesRegex(ValueError, r"^ids\[0\] is 1000000000, expected 0 to 8191"):
+            engine().logits([10**9])
 
     def test_logits_without_numpy(self):
         program = f"""

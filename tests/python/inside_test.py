@@ -74,7 +74,7 @@ class Logits(unittest.TestCase):
         self.assertTrue(numpy.array_equal(array, engine().logits([5, 6, 7])))
 
     def test_refusals(self):
-        for ids, depths, words in (([], None, "^ids is empty"), ([10**6], None, "token 1000000"), ([1], [99], "^depths has 99"),
+        for ids, depths, words in (([], None, "^ids is empty"), ([10**6], None, r"^ids\[0\] is 1000000"), ([1], [99], "^depths has 99"),
                                    ([1], [4, 4], "^depths has 4 twice"), ([1] * 100000, None, "context")):
             with self.subTest(words=words), self.assertRaisesRegex(ValueError, words):
                 engine().logits(ids, depths)
@@ -165,6 +165,10 @@ class Calibrations(unittest.TestCase):
             engine().calibrate(PROMPTS, views=["x"])
         with self.assertRaisesRegex(ValueError, "^temperature is 0"):
             engine().calibrate(PROMPTS, temperature=0)
+        with self.assertRaisesRegex(ValueError, "^prompts is empty"):
+            engine().calibrate([])
+        with self.assertRaisesRegex(TypeError, "^views is 'greedy', expected a list"):
+            engine().calibrate(PROMPTS, views="greedy")
 
 
 class Progress(unittest.TestCase):

@@ -32,6 +32,7 @@ ids: list[int] = engine.encode("Hello")
 shape: tuple[int, ...] = engine.logits(ids).shape
 with loopspec.LLM("model") as llm:
     llm.generate("Hello")
+    outputs: list[loopspec.RequestOutput] = llm.chat("Hello", sampling_params=loopspec.SamplingParams().replace(max_tokens=3))
 
 async def read() -> None:
     async for token in engine.astream("Hello"):
@@ -45,7 +46,9 @@ except loopspec.QueueFull:
 """
 WRONG = ['x: int = engine.generate("Hello").text', 'engine.generate("Hello", max_tokns=3)', 'engine.generate("Hello", max_tokens="3")',
          'engine.generate(["Hello"], top_p="0.9")', 'engine.stream("Hello", temprature=1)', 'x: int = engine.chat("Hello").text',
-         'engine.chat("Hello", max_tokns=3)']
+         'engine.chat("Hello", max_tokns=3)', 'loopspec.LLM("model").generate("Hello", max_tokns=3)',
+         'loopspec.LLM("model").chat("Hello", max_tokens="3")', 'loopspec.SamplingParams(max_tokns=3)',
+         'loopspec.SamplingParams().replace(max_tokns=3)', 'engine.trace("Hello", max_tokns=3)']
 
 
 def main():
