@@ -1,6 +1,7 @@
-"""`loopspec` where pip installed it: `loopspec demo`, and a way to the program.
+"""`loopspec` where pip installed it: `loopspec demo`, a plain `loopspec chat`, and a way to the program.
 
     loopspec demo              the demo model, autoregressive and LoopSpec side by side; `python -m loopspec demo` is the same
+    loopspec chat [MODEL]      a conversation at the terminal or through a pipe, a message on a line
     loopspec ANYTHING          the program's, where it is on the path too (the Debian package, the tarball, a build)
 """
 
@@ -10,7 +11,8 @@ import os
 import sys
 from typing import Any
 
-from ._engine import Engine
+from . import __version__
+from ._engine import Engine, Message
 from ._outputs import Statistics
 
 _PROMPTS = {
@@ -52,12 +54,79 @@ def _show(engine: Engine, title: str, prompt: str) -> None:
     print(f"  {len(texts[0])} tokens, the same text from both: {same}\n", flush=True)
 
 
-def _demo(model: str) -> int:
+def _demo(model: str) -> None:
+    with Engine(model, max_running=1, kv_positions=512, cache_memory=0) as engine:
+        print(f"{engine.model}: {engine.parameters / 1e6:.1f} M parameters, {engine.recurrence} recurrences per token, on {engine.device}\n")
+        for title, prompt in _PROMPTS.items():
+            _show(engine, title, prompt)
+
+
+def _room(engine: Engine, messages: list[Message]) -> int:
+    """Tokens that the context has for an answer."""
+    return engine.context - len(engine.apply_chat_template(messages, tokenize=True))
+
+
+def _make_room(engine: Engine, messages: list[Message]) -> None:
+    """The oldest turns go until a quarter of the context is free for an answer."""
+    while len(messages) > 1 and _room(engine, messages) < engine.context // 4:
+        del messages[:2]
+
+
+def _answer(engine: Engine, messages: list[Message]) -> str:
+    """Writes the answer as it comes; Ctrl-C stops it."""
+    said = ""
     try:
-        with Engine(model, max_running=1, kv_positions=512, cache_memory=0) as engine:
-            print(f"{engine.model}: {engine.parameters / 1e6:.1f} M parameters, {engine.recurrence} recurrences per token, on {engine.device}\n")
-            for title, prompt in _PROMPTS.items():
-                _show(engine, title, prompt)
+        with engine.stream(messages, max_tokens=max(1, _room(engine, messages))) as stream:
+            for token in stream:
+                print(token.text, end="", flush=True)
+                said += token.text
+    except KeyboardInterrupt:
+        pass
+    print(flush=True)
+    return said
+
+
+def _chat(model: str) -> None:
+    terminal = sys.stdin.isatty()
+    if terminal:
+        try:
+            import readline  # noqa: F401  # arrow keys and history for input()
+        except ImportError:
+            pass
+    with Engine(model, max_running=1) as engine:
+        if terminal:
+            print(f"Talk to {engine.model}; Ctrl-C stops an answer, Ctrl-D leaves. (The program's chat has more: /help there.)")
+        messages: list[Message] = []
+        while True:
+            try:
+                line = input("> " if terminal else "").strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if not terminal:
+                    raise
+                print()  # the line is dropped
+                continue
+            if line in ("/quit", "/exit", "/bye"):
+                return
+            if not line:
+                continue
+            messages.append({"role": "user", "content": line})
+            try:
+                _make_room(engine, messages)
+                messages.append({"role": "assistant", "content": _answer(engine, messages)})
+            except ValueError as error:  # such as a message that is longer than the context
+                if not terminal:
+                    raise
+                messages.pop()
+                print(f"loopspec: {error}", file=sys.stderr)
+
+
+def _run(command: str, model: str) -> int:
+    try:
+        {"demo": _demo, "chat": _chat, "run": _chat}[command](model)
+    except BrokenPipeError:  # as after `| head -1`: whoever read has what was wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except (OSError, ValueError) as error:
         print(f"loopspec: {error}", file=sys.stderr)
         return 2
@@ -72,10 +141,13 @@ def main() -> int:
     program = _program()
     if program is not None:
         os.execv(program, [program, *given])
-    if given[:1] == ["demo"] and len(given) <= 2 and not given[-1].startswith("-"):
-        return _demo(given[1] if len(given) == 2 else "ouro-demo")
-    print(f"loopspec: {' '.join(given) or 'no command'}: the Python package alone has `loopspec demo`, and Engine for your own code; all other "
-          "commands come with the program, from the Debian package or the tarball of the same release", file=sys.stderr)
+    if given[:1] in (["demo"], ["chat"], ["run"]) and len(given) <= 2 and not given[-1].startswith("-"):
+        return _run(given[0], given[1] if len(given) == 2 else "ouro-demo")
+    if given == ["--version"]:
+        print(f"loopspec {__version__}, the Python package alone")
+        return 0
+    print(f"loopspec: {' '.join(given) or 'no command'}: the Python package alone has `loopspec demo` and a plain `loopspec chat [MODEL]`, and Engine for "
+          "your own code; all other commands come with the program, from the Debian package or the tarball of the same release", file=sys.stderr)
     return 0 if given[:1] in (["help"], ["--help"], ["-h"]) else 2
 
 
