@@ -60,7 +60,7 @@ int Complain(std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
   std::fflush(stdout);
   std::fprintf(stderr, "loopspec: %s\n", loopspec::Printable(message).c_str());
-  return kBadInput;
+  return Interrupted() ? kInterruptedExit : kBadInput;
 }
 
 // As after `loopspec ... | head -1`: the reader has what it wanted.

@@ -280,6 +280,18 @@ TEST(Calibrate, DecodingGoesByTheFile) {
 #ifdef LOOPSPEC_BUSY_CLOCK
 
 // What a busy machine says is kept and shown as not used, until a second run or --force says so.
+TEST(Calibrate, CtrlCEndsItWithItsExitCode) {
+  const Scratch scratch;
+  RunOptions interrupt;
+  interrupt.interrupt_after = 0.1;
+  const RunResult result =
+      Call({"calibrate", OuroDemo(), "--prompts", scratch.Write("p.txt", "Once upon a time\n"),
+            "--output", scratch / "out"},
+           interrupt);
+  EXPECT_EQ(result.code, 130) << result.err;
+  EXPECT_NE(result.err.find("interrupted: nothing was written"), std::string::npos) << result.err;
+}
+
 TEST(Calibrate, ABusyMachineIsAskedAgain) {
   const Scratch scratch;
   const std::string model = CopyOf(OuroDemo(), scratch);
