@@ -264,6 +264,14 @@ def continues_and_branches(browser):
     check(browser.script("return location.hash") != first, "it is a conversation of its own")
     browser.driver.back()
     browser.wait(lambda: len(browser.all(".answer")) == 2, "the first conversation is whole", 20)
+    # An earlier answer that was cut goes on in a branch: what came after it is not lost.
+    browser.driver.execute_script("arguments[0].click()", browser.all(".continue")[0])
+    browser.wait(lambda: len(browser.all(".answer")) == 1 and len(browser.text(".text")) > len(whole), "more of the first answer")
+    browser.wait_done()
+    check(browser.text(".text").startswith(whole), (browser.text(".text"), whole))
+    check(browser.script("return location.hash") != first, "a conversation of its own again")
+    browser.driver.back()
+    browser.wait(lambda: len(browser.all(".answer")) == 2 and browser.text(".text") == whole, "the first conversation is as it was", 20)
 
 
 def server_limit(options):

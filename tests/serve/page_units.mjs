@@ -3,6 +3,7 @@ import { Branches, describeDrafts } from './page/branches.js';
 import { END_OF_CALL, joinCalls, prettyJson, splitCalls } from './page/calls.js';
 import { answerTokens } from './page/context.js';
 import { branchOf, Conversations, fileName, newConversation, toJson, toMarkdown } from './page/conversations.js';
+import { duration } from './page/dom.js';
 import { safeHref } from './page/inline.js';
 import { parseMarkdown } from './page/markdown.js';
 import { parseMath } from './page/math.js';
@@ -342,6 +343,14 @@ test('syntax: comments, strings, numbers and words', () => {
   equal(shown('if then else', 'klingon'), []);
   equal(shown('constructor __proto__ toString', 'js'), []);
   for (const line of ['"'.repeat(5000), '\\'.repeat(5000), '/*'.repeat(5000), 'a'.repeat(50000)]) highlight(line, 'c');
+});
+
+// ---- Numbers ----
+
+test('dom: a wait is milliseconds, and seconds where it is long', () => {
+  equal(duration(659.4), '659 ms');
+  equal(duration(9_999), '9999 ms');
+  equal(duration(28_128), '28.1 s');
 });
 
 // ---- Branches ----

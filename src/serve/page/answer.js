@@ -1,7 +1,7 @@
 // One answer: its text as it comes, its thinking, its numbers, and the picture of its branches.
 import { Branches } from './branches.js';
 import { END_OF_CALL, joinCalls, prettyJson, splitCalls } from './calls.js';
-import { copyButton, count, element } from './dom.js';
+import { copyButton, count, duration, element } from './dom.js';
 import { ORIGINS, originOf } from './origins.js';
 import { Pipeline } from './pipeline.js';
 import { LiveText } from './render.js';
@@ -221,7 +221,8 @@ export class Answer {
     this.tokensPerPass = this.summary?.tokens_per_pass || (loops > 0 ? this.model.recurrence * tokens / loops : 0);
     this.perPass.textContent = this.tokensPerPass > 0 ? this.tokensPerPass.toFixed(2) : '–';
     this.count.textContent = String(tokens);
-    if (this.first) this.note.textContent = `${Math.round(this.first - this.started)} ms`;
+    if (this.first) this.note.textContent = duration(this.first - this.started);
+    this.note.parentElement.hidden = Boolean(this.restored); // how long it took is not kept
     this.showShare();
   }
 
@@ -276,7 +277,7 @@ export class Answer {
 
   save() {
     return {
-      decode: this.decode, how: this.how, reason: this.reason, depths: this.depths, text: this.text, tokens: this.tokens.save(),
+      decode: this.decode, how: this.how, reason: this.reason, depths: this.depths, text: this.text, tokens: this.tokens.save(), opened: this.opened,
       tokens_per_second: this.tokensPerSecond, tokens_per_pass: this.tokensPerPass,
     };
   }
@@ -284,7 +285,7 @@ export class Answer {
   // An answer as it was kept; without its pipeline, which is not.
   static restore(saved, { model, markdown }) {
     const answer = new Answer({
-      decode: saved.decode === 'ar' ? 'ar' : 'loopspec', model, markdown, watch: false, depths: saved.depths ?? [],
+      decode: saved.decode === 'ar' ? 'ar' : 'loopspec', model, markdown, watch: false, depths: saved.depths ?? [], opened: saved.opened === true,
       tokens: Tokens.load(saved.text, saved.tokens),
     });
     answer.restored = true;

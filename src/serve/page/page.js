@@ -250,7 +250,7 @@ function conclude(turn, answers, inTurn) {
 
 // What both gave, and buttons for what comes next.
 function addFoot(turn, answers, inTurn) {
-  for (const old of document.querySelectorAll('.retry, .make-room, .continue')) old.remove(); // only the last answer can be tried again
+  for (const old of document.querySelectorAll('.retry, .make-room')) old.remove(); // only the last answer can be tried again
   const foot = element('p', 'foot');
   if (answers.length > 1 && answers.every((made) => made.how === 'done')) foot.append(element('span', 'verdict', verdict(answers, inTurn)));
   if (answers.some((made) => made.full)) {
@@ -262,7 +262,7 @@ function addFoot(turn, answers, inTurn) {
   const last = answers[answers.length - 1];
   if (last.how === 'stopped' || (last.how === 'done' && last.reason === 'length' && !last.full)) {
     foot.append(button('quiet continue', 'Continue', () => {
-      if (!page.running && server.ready()) goOn(turn, answers);
+      if (!page.running && server.ready()) goOnFrom(turn, answers);
     }));
   }
   const branch = button('tool branch', 'Branch', () => {
@@ -276,6 +276,14 @@ function addFoot(turn, answers, inTurn) {
     answer();
   }));
   turn.append(foot);
+}
+
+// Goes on with an answer that was stopped or cut: where the conversation has more after it, in a branch, so that nothing is lost.
+function goOnFrom(turn, answers) {
+  const index = Number(turn.dataset.index);
+  if (index === page.conversation.messages.length - 1) return goOn(turn, answers);
+  branchFrom(index);
+  return goOn(document.querySelector(`#log > [data-index="${index}"]`), page.answers.slice(-answers.length));
 }
 
 // Goes on with the last answer, which was stopped or cut.
