@@ -287,8 +287,9 @@ void AddGenerateCommand(Command app) {
     if (given != 1) {
       Fail(
           "generate needs one prompt, found {}: a text after the model, --prompt TEXT, "
-          "--prompt-file FILE (- is standard input) or --tokens 1,2,3",
-          given == 0 ? "none" : fmt::format("{}", given));
+          "--prompt-file FILE (- is standard input) or --tokens 1,2,3{}",
+          given == 0 ? "none" : fmt::format("{}", given),
+          given == 0 ? TextInPlaceOfModel(options->model.model) : "");
     }
     if (positional.Count() > 0 && options->prompt == "-") options->prompt_file = "-";
     needs(system, chat);

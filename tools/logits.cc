@@ -238,8 +238,10 @@ void AddLogitsCommand(Command app) {
       "logits.safetensors\n  loopspec logits -m models/ouro-demo -p \"Once upon a time\" --lens "
       "lens.html");
   command.SetAction([=] {
-    if (tokens.Count() + prompt.Count() + positional.Count() != 1)
-      Fail("logits needs one input: a text after the model, --prompt TEXT or --tokens 1,2,3");
+    const size_t given = tokens.Count() + prompt.Count() + positional.Count();
+    if (given != 1)
+      Fail("logits needs one input: a text after the model, --prompt TEXT or --tokens 1,2,3{}",
+           given == 0 ? TextInPlaceOfModel(options->model.model) : "");
     if (options->output.empty() && options->lens.empty() && !options->exit_gate)
       Fail("logits needs something to write: --output FILE, --lens FILE or --exit-gate");
     RunLogits(*options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -242,6 +243,15 @@ int64_t ParseBytes(const std::string& text, const char* option) {
   if (end == text.c_str() || *end != '\0' || !(value > 0) || value * unit > 1e15)
     Fail("{} {}: expected a size such as 8G", option, text);
   return static_cast<int64_t>(value * unit);
+}
+
+std::string TextInPlaceOfModel(const std::string& model) {
+  std::error_code error;
+  const bool like_name = model.find('/') != std::string::npos && model.find(' ') == model.npos;
+  if (model.empty() || like_name || std::filesystem::exists(model, error) ||
+      !FindInstalledModel(model).empty())
+    return "";
+  return fmt::format("; \"{}\" stands where the model does", model);
 }
 
 }  // namespace loopspec::tools

@@ -86,4 +86,8 @@ double ParseShare(const std::string& text, const char* option);
 // "8G", "512M", "1000000": bytes.
 int64_t ParseBytes(const std::string& text, const char* option);
 
+// Of a command that misses its text: "; \"Once upon a time\" stands where the model does" where
+// what was named as the model is rather that text; else nothing.
+std::string TextInPlaceOfModel(const std::string& model);
+
 }  // namespace loopspec::tools

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "tools/suggest.h"
@@ -58,14 +59,31 @@ std::string UnknownCommand(const CommandSpec& app, const std::string& name) {
   if (const std::string ours = Foreign(kForeignCommands, name);
       app.parent == nullptr && !ours.empty())
     return fmt::format("unknown command {}: {}", name, ours);
-  std::vector<std::string> names;
-  for (const auto& command : app.commands) names.push_back(command->name);
-  const std::string near = Nearest(name, names);
+  std::vector<std::string> names, known;
+  for (const auto& command : app.commands) {
+    names.push_back(command->name);
+    known.push_back(command->name);
+    known.insert(known.end(), command->aliases.begin(), command->aliases.end());
+  }
+  const bool option = LooksLikeOption(name);
+  const std::string near = option ? "" : Nearest(name, known);
   const std::string path = app.parent == nullptr ? "" : app.name + " ";
-  return fmt::format("{}, expected one of {} (see loopspec {}--help){}",
-                     name.empty() ? "no command given" : "unknown command " + path + name,
+  const std::string found = option         ? "no command before " + name
+                            : name.empty() ? "no command given"
+                                           : "unknown command " + path + name;
+  return fmt::format("{}, expected one of {} (see loopspec {}--help){}", found,
                      fmt::join(names, ", "), path,
                      near.empty() ? "" : fmt::format(": did you mean {}?", near));
+}
+
+// Whether a variable or the settings name the model, and the first argument is no folder or file of
+// one.
+bool IsNoModel(const OptionSpec& model) {
+  const char* set = model.variable.empty() ? nullptr : std::getenv(model.variable.c_str());
+  if (!model.without_dashes || set == nullptr || *set == '\0') return false;
+  std::error_code error;
+  const std::string& word = model.texts[0];
+  return !std::filesystem::is_directory(word, error) && !word.ends_with(".gguf");
 }
 
 // Takes the words of one command apart, from the first to the last.
@@ -168,15 +186,10 @@ class Reader {
   // With a model from a variable or the settings, a single argument is what comes after the model:
   // a prompt. Folders and files of weights stay models.
   void LeaveModelToItsVariable() {
-    std::error_code error;
     OptionSpec* model = nullptr;
     for (const auto& option : command_.options) {
       if (option->argument == "MODEL") {
-        const char* set =
-            option->variable.empty() ? nullptr : std::getenv(option->variable.c_str());
-        if (!option->without_dashes || set == nullptr || *set == '\0') return;
-        const std::string& word = option->texts[0];
-        if (std::filesystem::is_directory(word, error) || word.ends_with(".gguf")) return;
+        if (!IsNoModel(*option)) return;
         model = option.get();
       } else if (model != nullptr && !option->argument.empty()) {
         const auto given = [](const OptionSpec* other) { return !other->texts.empty(); };
@@ -202,21 +215,29 @@ std::string Unexpected(const CommandSpec& command, const std::vector<std::string
     if (const std::string ours = Foreign(kForeignOptions, name); !ours.empty())
       return fmt::format("unknown option {}: {}", name, ours);
     std::vector<std::string> known;
+    std::map<std::string, std::string> own;  // of a name that another program has
     for (const auto& option : command.options) {
       for (const std::string& other : option->long_names) known.push_back("--" + other);
+      for (const std::string& other : option->aliases) {
+        known.push_back(other);
+        own[other] = option->name();
+      }
     }
     const std::string near = Nearest(name, known);
-    return fmt::format("unknown option {}{}", name,
-                       near.empty() ? "" : fmt::format(", did you mean {}?", near));
+    if (near.empty()) return fmt::format("unknown option {}", name);
+    return fmt::format("unknown option {}, did you mean {}?", name,
+                       own.contains(near) ? own[near] : near);
   }
-  // A text of several words that the shell took apart.
+  // A text of several words that the shell took apart; its first word may stand where a model does.
+  std::string text;
   for (const auto& option : command.options) {
+    if (option->argument == "MODEL" && IsNoModel(*option)) text = option->texts[0] + " ";
     if (option->argument.empty() || option->argument == "MODEL" || !option->without_dashes ||
         option->many || !option->rule.choices.empty())
       continue;
-    return fmt::format("unexpected argument {}: a {} of several words stands in quotes, \"{} {}\"",
-                       fmt::join(rest, " "), option->argument, option->texts[0],
-                       fmt::join(rest, " "));
+    return fmt::format("unexpected argument {}: a text of several words stands in quotes, \"{}\"",
+                       fmt::join(rest, " "),
+                       fmt::format("{}{} {}", text, option->texts[0], fmt::join(rest, " ")));
   }
   return fmt::format("unexpected argument {}", fmt::join(rest, " "));
 }

@@ -13,6 +13,7 @@
 #include "text/chat_template.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
+#include "tools/options.h"
 
 namespace loopspec::tools {
 namespace {
@@ -87,8 +88,10 @@ void AddTemplateCommand(Command app) {
   command.AddFlag("--no-generation-prompt", options->no_generation_prompt,
                   "Do not open the assistant's answer at the end");
   command.SetAction([options, file, text] {
-    if (file.Count() + text.Count() != 1)
-      Fail("template needs one conversation: a message after the model, or --messages FILE");
+    const size_t given = file.Count() + text.Count();
+    if (given != 1)
+      Fail("template needs one conversation: a message after the model, or --messages FILE{}",
+           given == 0 ? TextInPlaceOfModel(options->model) : "");
     RunTemplate(*options);
   });
 }

@@ -11,6 +11,7 @@
 #include "text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/input_file.h"
+#include "tools/options.h"
 
 namespace loopspec::tools {
 namespace {
@@ -26,7 +27,8 @@ struct TokenizeOptions {
 // The bytes as they are: a newline at the end belongs to the text.
 std::string ReadText(const TokenizeOptions& options, bool text_given, bool file_given) {
   if (text_given == file_given) {
-    Fail("tokenize needs one text: as an argument, as --file FILE, or as - for standard input");
+    Fail("tokenize needs one text: as an argument, as --file FILE, or as - for standard input{}",
+         text_given ? "" : TextInPlaceOfModel(options.model));
   }
   if (file_given) return ReadInput(options.file);
   return options.text == "-" ? ReadInput("-") : options.text;

@@ -460,7 +460,27 @@ TEST(Conventions, SuggestionsMakeSense) {
   EXPECT_FALSE(Has(said({"generate", OuroDemo(), "a", "--beam", "2"}), "did you mean"));
   EXPECT_TRUE(Has(said({"generate", OuroDemo(), "a", "--tempe", "2"}), "mean --temperature?"));
   EXPECT_TRUE(Has(said({"generate", OuroDemo(), "hi", "there"}),
-                  "a PROMPT of several words stands in quotes, \"hi there\""));
+                  "a text of several words stands in quotes, \"hi there\""));
+  // Names of other programs are known words too.
+  EXPECT_TRUE(Has(said({"runn"}), "did you mean run?")) << said({"runn"});
+  EXPECT_TRUE(Has(said({"generate", OuroDemo(), "a", "--tmp", "2"}), "mean --temperature?"));
+  // An option is no mistyped command.
+  EXPECT_TRUE(Has(said({"--temp", "1"}), "no command before --temp, expected one of generate"));
+  EXPECT_FALSE(Has(said({"--temp", "1"}), "did you mean")) << said({"--temp", "1"});
+}
+
+// The first words of a text stand where a model does.
+TEST(Conventions, ATextThatIsTakenForTheModelIsNamed) {
+  RunOptions variable;
+  variable.environment = {{"LOOPSPEC_MODEL", OuroDemo()}};
+  ExpectRefusal({"generate", "Once", "upon", "a", "time"}, {"in quotes, \"Once upon a time\""},
+                variable);
+  const std::string text = "Once upon a time";
+  for (const std::string command : {"generate", "logits", "template", "tokenize"}) {
+    ExpectRefusal({command, text},
+                  {command + " needs one", "\"Once upon a time\" stands where the model does"});
+    EXPECT_FALSE(Has(Call({command, OuroDemo()}).err, "stands where")) << command;
+  }
 }
 
 TEST(Conventions, TextsWithoutDashesForEveryCommandThatReadsOne) {

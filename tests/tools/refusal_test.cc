@@ -116,8 +116,8 @@ TEST(CommandLine, AnUnknownCommandIsOneWithHelpToo) {
   ExpectRefusal({"info", "--help"}, {"unknown command info", "inspect"});
   ExpectRefusal({"info", "--model", OuroDemo()}, {"unknown command info"});
   ExpectRefusal({"experiment", "rum", "--help"}, {"unknown command experiment rum", "mean run?"});
-  ExpectRefusal({"--inspect.json"}, {"unknown command --inspect.json"});
-  ExpectRefusal({"experiment", "--list.experiments=x"}, {"unknown command experiment --list"});
+  ExpectRefusal({"--inspect.json"}, {"no command before --inspect.json"});
+  ExpectRefusal({"experiment", "--list.experiments=x"}, {"no command before --list"});
 }
 
 TEST(Values, WhatIsNoNumberIsCalledSo) {
