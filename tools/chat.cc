@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <optional>
 
@@ -21,6 +20,7 @@
 #include "tools/commands.h"
 #include "tools/input_file.h"
 #include "tools/line_input.h"
+#include "tools/option_value.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/progress.h"
@@ -41,6 +41,11 @@ struct ChatOptions {
   bool no_history = false;
   uint64_t seed = 0;
 };
+
+// What went wrong, at a terminal where the conversation goes on.
+void Complain(const Error& error) {
+  fmt::print(stderr, "{}\n", Wrapped(fmt::format("loopspec: {}", Printable(error.what()))));
+}
 
 constexpr const char* kHelp =
     "  /help    this list\n"
@@ -154,23 +159,25 @@ class Conversation {
   // "temperature 0.8": a number of sampling, seed or max-tokens.
   void Set(std::string name, const std::string& value) {
     std::replace(name.begin(), name.end(), '-', '_');
-    char* end = nullptr;
-    const double number = std::strtod(value.c_str(), &end);
-    if (value.empty() || *end != '\0')
-      Fail("/set {}: found \"{}\", expected a number", name, value);
-    if (name == "seed" || name == "max_tokens") {
-      const double most = name == "seed" ? 9e15 : 1 << 30;
-      const double least = name == "seed" ? 0 : 1;
-      if (!(number >= least && number <= most) || number != std::floor(number))
-        Fail("/set {} {}: expected a whole number from {} to {:.0f}", name, value, least, most);
-      if (name == "seed")
-        seed_ = static_cast<uint64_t>(number);
-      else
-        max_tokens_ = static_cast<int>(number);
+    OptionRule rule;  // numbers are read as those of options are
+    rule.name = "/set " + name;
+    if (name == "seed") {
+      rule.low = 0;
+      return ReadValue(rule, value, seed_);
+    }
+    if (name == "max_tokens") {
+      rule.low = 1;
+      rule.high = 1 << 30;
+      int tokens = 0;
+      ReadValue(rule, value, tokens);
+      max_tokens_ = tokens;
+      max_tokens_set_ = true;
       return;
     }
     for (const SamplingField& field : SamplingFields()) {
       if (name != field.name) continue;
+      double number = 0;
+      ReadValue(rule, value, number);
       if (!field.range.Holds(number) || (field.whole() && number != std::floor(number)))
         Fail("/set {} {}: expected {}{}", name, value, field.whole() ? "a whole number, " : "",
              Expected(field.range));
@@ -220,9 +227,11 @@ class Conversation {
     Clear();
     system_ = std::move(system);
     messages_ = std::move(messages);
-    fmt::print(
-        "{} messages; the last: {}\n", messages_.size(),
-        messages_.empty() ? "none" : Printable(messages_.back()["content"].get<std::string>()));
+    if (messages_.empty()) return fmt::print("0 messages\n");
+    std::string last = messages_.back()["content"].get<std::string>();
+    std::replace(last.begin(), last.end(), '\n', ' ');
+    fmt::print("{}\n", Wrapped(fmt::format("{} messages; the last: {}", messages_.size(),
+                                           Printable(last))));
   }
 
   // Streams the answer. A turn that fails leaves the conversation as it was.
@@ -236,7 +245,7 @@ class Conversation {
       messages_.erase(messages_.size() - 1);
       left_out_ = left_out;
       if (!terminal) throw;
-      fmt::print(stderr, "loopspec: {}\n", Printable(error.what()));
+      Complain(error);
     }
   }
 
@@ -275,10 +284,10 @@ class Conversation {
       if (messages_[i]["role"] != "user") continue;
       left_out_ = i;
       if (!told_)
-        fmt::print(stderr,
-                   "loopspec: the conversation is longer than the context of {} tokens: its oldest "
-                   "turns are left out from here on\n",
-                   context_);
+        fmt::print(stderr, "{}\n",
+                   Wrapped(fmt::format("loopspec: the conversation is longer than the context of "
+                                       "{} tokens: its oldest turns are left out from here on",
+                                       context_)));
       told_ = true;
       return true;
     }
@@ -311,6 +320,11 @@ class Conversation {
     return request;
   }
 
+  const char* WhatCut() const {
+    if (!max_tokens_ || std::ssize(last_.tokens) < *max_tokens_) return "the context is full";
+    return max_tokens_set_ ? "/set max_tokens" : "-n";
+  }
+
   std::string Answer() {
     bool thinking = false;
     const Request request = MakeRequest(thinking);
@@ -333,7 +347,7 @@ class Conversation {
     progress.Clear();
     printer.Finish(last_.text);
     if (last_.statistics.finish_reason == FinishReason::kLength)
-      NoteCut(last_.tokens.size(), max_tokens_ && std::ssize(last_.tokens) == *max_tokens_);
+      NoteCut(last_.tokens.size(), WhatCut());
     return printer.content();
   }
 
@@ -342,6 +356,7 @@ class Conversation {
   const int64_t context_;  // tokens that a conversation may have: the model's, or what memory holds
   SamplingParams sampling_;
   std::optional<int> max_tokens_;  // of an answer; none: what the context has room for
+  bool max_tokens_set_ = false;    // here, by /set
   uint64_t seed_;
   std::string system_;                           // before the conversation; empty: none
   OrderedJson messages_ = OrderedJson::array();  // of the user and the model, in turn
@@ -362,7 +377,7 @@ bool RunCommand(const std::string& line, Conversation& conversation) {
   std::string rest = after(line, space);
   if (name == "/quit" || name == "/exit" || name == "/bye") return false;
   if (name == "/help" || name == "/?") {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", Wrapped(kHelp));
   } else if (name == "/clear") {
     conversation.Clear();
   } else if (name == "/stats") {
@@ -386,7 +401,7 @@ bool RunCommand(const std::string& line, Conversation& conversation) {
     else
       conversation.Load(rest);
   } else {
-    fmt::print("unknown command {}\n{}", Printable(name), kHelp);
+    fmt::print("unknown command {}\n{}", Printable(name), Wrapped(kHelp));
   }
   return true;
 }
@@ -396,11 +411,13 @@ void RunChat(const ChatOptions& options) {
   LineInput input(options.no_history ? "" : DefaultHistoryFile());
   CatchChatInterrupt();
   if (input.terminal())
-    fmt::print("Talk to {}{}; /help lists commands, Ctrl-D leaves.\n", options.model.model,
-               options.model.model == kDemoModel
-                   ? ", the demo model, which knows children's stories and short word problems "
-                     "(loopspec chat MODEL talks to another)"
-                   : "");
+    fmt::print("{}\n",
+               Wrapped(fmt::format(
+                   "Talk to {}{}; /help lists commands, Ctrl-D leaves.", options.model.model,
+                   options.model.model == kDemoModel
+                       ? ", the demo model, which knows children's stories and short word problems "
+                         "(loopspec chat MODEL talks to another)"
+                       : "")));
   while (const auto line = input.Next()) {
     if (line->empty()) continue;
     if ((*line)[0] != '/' || line->find('\n') != std::string::npos) {
@@ -410,7 +427,7 @@ void RunChat(const ChatOptions& options) {
         if (!RunCommand(*line, conversation)) break;
       } catch (const Error& error) {
         if (!input.terminal()) throw;
-        fmt::print(stderr, "loopspec: {}\n", Printable(error.what()));
+        Complain(error);
       }
     }
     std::fflush(stdout);

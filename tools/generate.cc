@@ -198,7 +198,8 @@ void RunGenerate(const GenerateOptions& options) {
   if (request.trace) WriteTrace(options.trace, engine, generated.depths, result);
   if (options.json) return PrintJson(options, facts, generated.depths, result);
   if (s.finish_reason == FinishReason::kLength)
-    NoteCut(result.tokens.size(), options.max_tokens.has_value());
+    NoteCut(result.tokens.size(),
+            options.max_tokens ? "-n" : "-n sets another number, as far as the context has room");
   PrintSummary(s);
 }
 

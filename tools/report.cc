@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "tools/progress.h"
+#include "tools/word_wrap.h"
 
 namespace loopspec::tools {
 
@@ -80,9 +81,9 @@ std::string HumanCount(double count) {
   return fmt::format("{:.0f}", count);
 }
 
-void NoteCut(size_t tokens, bool asked) {
-  fmt::print(stderr, "loopspec: the text was cut after {} tokens ({})\n", tokens,
-             asked ? "-n" : "-n sets another number, as far as the context has room");
+void NoteCut(size_t tokens, const char* by) {
+  fmt::print(stderr, "{}\n",
+             Wrapped(fmt::format("loopspec: the text was cut after {} tokens ({})", tokens, by)));
 }
 
 std::string ExplainFloor(double share) {

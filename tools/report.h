@@ -18,9 +18,8 @@ std::string HumanBytes(double bytes);
 std::string HumanSeconds(double seconds);
 std::string HumanCount(double count);
 
-// Says on stderr that a text of so many tokens was cut by --max-tokens, or by the room that there
-// was where the user gave no number.
-void NoteCut(size_t tokens, bool asked);
+// Says on stderr that a text of so many tokens was cut, and by what: "-n".
+void NoteCut(size_t tokens, const char* by);
 
 // Why reading faster than memory is no mistake; nothing for shares up to 1.
 std::string ExplainFloor(double share);

@@ -55,6 +55,12 @@ std::string WordWrap::Finish() {
   return out;
 }
 
+std::string Wrapped(std::string_view text) {
+  WordWrap wrap(TerminalColumns());
+  const std::string out = wrap.Push(text);
+  return out + wrap.Finish();
+}
+
 size_t TerminalColumns() {
   winsize size{};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;

@@ -31,4 +31,7 @@ class WordWrap {
 // Columns of the terminal that standard output is; 0 where it is none.
 size_t TerminalColumns();
 
+// A whole text, broken for that terminal.
+std::string Wrapped(std::string_view text);
+
 }  // namespace loopspec::tools

@@ -283,6 +283,32 @@ TEST_F(ChatTerminal, BreaksLinesBetweenWords) {
   EXPECT_EQ(chat.Leave(), 0);
 }
 
+// What the program says itself is broken between words too, and names what cut an answer.
+TEST_F(ChatTerminal, BreaksItsOwnSentencesBetweenWords) {
+  constexpr size_t kColumns = 40;
+  TerminalChat chat(home_.path().string(), {"-m", OuroDemo()}, {"LC_ALL=C.UTF-8"}, kColumns);
+  if (!chat.started()) GTEST_SKIP() << "no pseudo terminal to be had";
+  ASSERT_TRUE(chat.UntilPrompt()) << chat.seen();
+  chat.Expect("/help\r", "Ctrl-C");
+  chat.Expect("/load /nowhere/at/all/there/is/none\r", "directory");
+  chat.Expect("/set max_tokens 4\r", "max_tokens 4");
+  chat.Expect("A dog.\r", "max_tokens)");
+  EXPECT_EQ(chat.Leave(), 0);
+  // The lines that people type are the editor's; each of the others ends where the program ends it.
+  std::string line;
+  for (const char c : chat.seen()) {
+    if (c == '\r') continue;
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    if (line.find('\033') == std::string::npos && !line.starts_with("> ")) {
+      EXPECT_LE(line.size(), kColumns) << line;
+    }
+    line.clear();
+  }
+}
+
 // The demo model in another folder, with this template.
 std::string WithTemplate(const Scratch& scratch, const std::string& text) {
   fs::create_directories(scratch.path() / "model");
@@ -342,6 +368,10 @@ TEST(ChatCommands, SetSamplingAndSystem) {
   RunOptions wrong;
   wrong.input = "/set temperature hot\n";
   ExpectRefusal({"chat", OuroDemo()}, {"/set temperature", "hot", "a number"}, wrong);
+  wrong.input = "/set max_tokens 0x10\n";  // as an option would be
+  ExpectRefusal({"chat", OuroDemo()}, {"/set max_tokens 0x10: not a whole number"}, wrong);
+  wrong.input = "/set seed -1\n";
+  ExpectRefusal({"chat", OuroDemo()}, {"/set seed -1: expected 0 to"}, wrong);
   wrong.input = "/set warmth 1\n";
   ExpectRefusal({"chat", OuroDemo()}, {"/set warmth: expected one of", "temperature"}, wrong);
   wrong.input = "/set top_p 2\n";
@@ -358,6 +388,10 @@ TEST(ChatCommands, SaveAndLoad) {
   EXPECT_EQ(kept["messages"].size(), 3u);
   const std::string loaded = Piped("/load " + file + "\nA cat.\n", {"-n", "12"});
   EXPECT_TRUE(loaded.ends_with("\n" + second)) << loaded << "\nexpected at its end\n" << second;
+  // What is said of the last message stays in its line.
+  const std::string lines =
+      scratch.Write("lines.json", R"([{"role": "user", "content": "One line.\nAnother one."}])");
+  EXPECT_EQ(Piped("/load " + lines + "\n", {}), "1 messages; the last: One line. Another one.\n");
   RunOptions wrong;
   wrong.input = "/load " + scratch.Write("bad.json", "[{\"role\": 1}]") + "\n";
   ExpectRefusal({"chat", OuroDemo()}, {"bad.json", "role"}, wrong);
