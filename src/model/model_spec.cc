@@ -134,11 +134,27 @@ ModelSpec ParseModelSpec(const std::string& config, const std::string& what,
   return spec;
 }
 
+namespace {
+
+// Of a folder that has GGUF files alone: ", but ouro.gguf in it may be one".
+std::string GgufInside(const std::filesystem::path& folder) {
+  std::string first;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".gguf") && (first.empty() || name < first)) first = name;
+  }
+  return first.empty() ? "" : fmt::format(", but {} in it may be one", first);
+}
+
+}  // namespace
+
 ModelSpec ReadModelSpec(const std::filesystem::path& folder, const ConfigOverrides& overrides,
                         int recurrence) {
   const auto path = folder / "config.json";
   if (!FileExists(path))
-    throw FileMissing(fmt::format("{} has no config.json: not a model folder", folder.string()));
+    throw FileMissing(fmt::format("{} has no config.json: not a model folder{}", folder.string(),
+                                  GgufInside(folder)));
   return ParseModelSpec(ReadFile(path), path.string(), overrides, recurrence);
 }
 

@@ -219,6 +219,8 @@ TEST(GgufFile, IsTheModelItWasMadeFrom) {
   const RunResult inspected = Call({"inspect", "--model", file});
   EXPECT_EQ(inspected.code, 0) << inspected.err;
   ExpectRefusal({"quantize", "--model", file, "--to", "int8", "-o", scratch / "x"}, {"GGUF"});
+  ExpectRefusal({"inspect", scratch.path().string()},
+                {"not a model folder, but ouro.gguf in it may be one"});
 }
 
 }  // namespace
