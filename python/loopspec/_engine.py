@@ -23,7 +23,7 @@ from ._params import SamplingParams, flag, integer, integers, json_text, one_of,
 if TYPE_CHECKING:
     import numpy
     import numpy.typing
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from ._params import ChatFields, ParamFields
 
@@ -729,7 +729,7 @@ class Engine:
         """Whether it has been closed."""
         return self._core.closed
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -120,8 +120,9 @@ def schema_text(value: object) -> str:
     """A JSON schema as text: of a dict, of text, of a pydantic model's class."""
     if isinstance(value, str):
         return text("json_schema", value)
-    if isinstance(value, type) and callable(getattr(value, "model_json_schema", None)):
-        value = value.model_json_schema()
+    of_class = getattr(value, "model_json_schema", None) if isinstance(value, type) else None
+    if callable(of_class):
+        value = of_class()
     if not isinstance(value, Mapping):
         raise TypeError(f"json_schema is {value!r}, expected a dict, JSON text or a pydantic model's class")
     return json_text("json_schema", dict(value))

@@ -191,10 +191,13 @@ def main():
                 shown = run(fresh / "bin/loopspec", "demo", **alone)
                 if shown.count("the same text from both: yes") != 2:
                     raise SystemExit(f"Python {version}: loopspec demo says {shown!r}, expected two texts, each the same from both")
+                said = run(fresh / "bin/loopspec", "chat", input="Tell me a story about a dog.\n", **alone)
+                if not said.startswith("Once upon a time"):
+                    raise SystemExit(f"Python {version}: loopspec chat says {said!r}, expected a story")
                 story = story or run(fresh / "bin/python", "-c", STORY, **alone)
                 if not story.startswith(", there was a") or run(fresh / "bin/python", "-c", STORY, **alone) != story:
                     raise SystemExit(f"Python {version}: three lines give {story!r}, expected a story, the same from every Python")
-            print(f"Python {version[0]}.{version[1]}: {len(program.strip().splitlines())} lines to the first token, loopspec demo, "
+            print(f"Python {version[0]}.{version[1]}: {len(program.strip().splitlines())} lines to the first token, loopspec demo and chat, "
                   f"three lines to a story", flush=True)
         print(debian_13(folder, wheel, folder / "build/bin/pip"), flush=True)
     print("the wheel: all checks passed")
