@@ -112,6 +112,7 @@ OrderedJson Settings(const BenchOptions& options, const BenchJobs& jobs, const B
       {"device", backend.device()},
       {"chip", backend.chip()},
       {"compute", backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16"},
+      {"kv_type", NameOfKvType(backend.options())},
       {"threads", backend.options().threads},
       {"state_seed", options.model.state_seed},
       {"max_tokens", jobs.max_tokens},

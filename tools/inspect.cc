@@ -5,10 +5,12 @@
 
 #include "base/json.h"
 #include "decode/depths.h"
+#include "engine/load/device.h"
 #include "engine/load/generation_defaults.h"
 #include "engine/load/model_path.h"
 #include "engine/load/step_cost.h"
 #include "hub/pull.h"
+#include "kv/kept_planes.h"
 #include "kv/planes.h"
 #include "tools/commands.h"
 #include "tools/options.h"
@@ -134,6 +136,25 @@ std::string StateText(const ModelSpec& spec) {
              : "zeros";
 }
 
+constexpr int64_t kRequestTokens = 4096;
+
+// Texts of kRequestTokens, each with a window of so many bytes.
+int64_t RequestsIn80Gb(int64_t per_token, int64_t window) {
+  return 80'000'000'000 / (per_token * kRequestTokens + window);
+}
+
+// Keys and values by a plan, as the CPU lays them out.
+struct PlannedKeys {
+  int64_t per_token, window;
+  int64_t requests() const { return RequestsIn80Gb(per_token, window); }
+};
+
+PlannedKeys PlanKeys(const ModelSpec& spec, int readouts, const SpannedKeyPlan& plan) {
+  const KeptPlanes kept(spec, readouts, plan);
+  const int64_t per_token = int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4);
+  return {per_token, per_token * kPageSize * kept.window_pages()};
+}
+
 void RunInspect(const ModelOptions& options, bool json, bool verify) {
   if (verify) {
     const int files = hub::VerifyFiles(TextFolder(ResolveModel(options.model)));
@@ -147,11 +168,16 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
   const PlaneMap planes(spec, static_cast<int>(depths.size()) + 1);
   const int64_t kv_per_token = int64_t{planes.count()} * spec.kv_size() * 2 * 2;
   const int64_t kv_int8 = int64_t{planes.count()} * spec.kv_heads * 2 * (spec.head_dim + 4);
+  const KvChoice keys =
+      ParseKvType(options.kv_type, ParseCompute(options.compute), spec.recurrence);
+  const std::optional<PlannedKeys> planned =
+      keys.plan ? std::optional(PlanKeys(spec, static_cast<int>(depths.size()) + 1, *keys.plan))
+                : std::nullopt;
   const std::string dtype(weights.head.parts[0].type_name());
   const GenerationDefaults defaults =
       ReadGenerationDefaults(TextFolder(ResolveModel(options.model)));
   if (json) {
-    const OrderedJson out = {
+    OrderedJson out = {
         {"family", spec.family},
         {"parameters", weights.parameters},
         {"dtype", dtype},
@@ -183,6 +209,14 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
         {"bytes_per_token_autoregressive",
          weights.prelude_bytes() + weights.core_bytes() * static_cast<size_t>(spec.recurrence) +
              weights.coda_bytes()}};
+    if (planned) {
+      out["kv_type"] = "loops:" + keys.plan->text();
+      out["kv_bytes_per_token"] = planned->per_token;
+      out["kv_bytes_per_window"] = planned->window;
+      out["requests_of_4096_tokens_in_80_gb"] = {{"bf16", RequestsIn80Gb(kv_per_token, 0)},
+                                                 {"int8", RequestsIn80Gb(kv_int8, 0)},
+                                                 {"plan", planned->requests()}};
+    }
     fmt::print("{}\n", out.dump(2));
     return;
   }
@@ -225,6 +259,17 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
   row("KV per 1,000 tokens",
       fmt::format("{} as bf16, {} as int8", HumanBytes(1000.0 * static_cast<double>(kv_per_token)),
                   HumanBytes(1000.0 * static_cast<double>(kv_int8))));
+  if (planned) {
+    const auto per_token = static_cast<double>(planned->per_token);
+    row("KV by the plan",
+        fmt::format("{}: {} per token, {:.1f} % of bf16, and {} for the window of a text",
+                    keys.plan->text(), HumanBytes(per_token),
+                    100.0 * per_token / static_cast<double>(kv_per_token),
+                    HumanBytes(static_cast<double>(planned->window))));
+    row("texts of 4,096 in 80 GB",
+        fmt::format("{} as bf16, {} as int8, {} by the plan", RequestsIn80Gb(kv_per_token, 0),
+                    RequestsIn80Gb(kv_int8, 0), planned->requests()));
+  }
   row("precision", PrecisionText(spec, weights));
   const double per_token = static_cast<double>(weights.prelude_bytes()) +
                            static_cast<double>(weights.core_bytes()) * spec.recurrence +

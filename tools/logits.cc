@@ -1,6 +1,7 @@
 // loopspec logits: the readout of every asked depth at every position, for those who compare,
 // calibrate or want to see how a model makes up its mind.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -72,6 +73,14 @@ Reading Open(const LogitsOptions& options) {
   reading.model = LoadModel(reading.engine);
   const ModelSpec& spec = reading.model.spec;
   reading.depths = ParseReadouts(options.depths, spec.recurrence);
+  if (reading.engine.kv_type.starts_with("loops") &&
+      reading.depths != std::vector<int>{spec.recurrence}) {
+    Fail(
+        "--kv-type {} and depths {}: expected --depths {}, since what earlier depths read by a "
+        "plan "
+        "of keys is not what a text of fewer loops reads",
+        reading.engine.kv_type, fmt::join(reading.depths, ","), spec.recurrence);
+  }
   std::vector<int32_t>& tokens = reading.tokens;
   if (!options.tokens.empty()) {
     tokens = ParseTokenList(options.tokens);
@@ -114,10 +123,10 @@ void WriteLogits(const LogitsOptions& options, Reading& reading) {
   const int64_t vocab = model.spec.vocab;
   std::vector<float> logits(depths.size() * static_cast<size_t>(positions * vocab));
   int32_t bad_position = -1, bad_depth = 0;
-  KvLedger ledger(backend.pages(), 1);
+  KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, positions);
-  backend.Score({{pages.pages().data()}, 0, reading.tokens}, [&](int32_t position, int32_t readout,
-                                                                 std::span<const float> row) {
+  backend.Score({PlanOf(pages), 0, reading.tokens}, [&](int32_t position, int32_t readout,
+                                                        std::span<const float> row) {
     const auto it = std::find(depths.begin(), depths.end(), computed[static_cast<size_t>(readout)]);
     if (it == depths.end()) return;
     if (bad_position < 0 && !AllFinite(row)) {

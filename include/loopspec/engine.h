@@ -22,9 +22,12 @@ struct EngineOptions {
   std::string model;             // folder of a checkpoint, or ORG/NAME in the Hugging Face cache
   std::string device = "auto";   // auto, cpu, cuda, cuda:N
   std::string compute = "auto";  // auto, f32, bf16
-  std::string kv_type = "auto";  // keys and values: auto (as compute), bf16, int8
-  int threads = 0;               // CPU: 0 takes every usable core
-  int recurrence = 0;            // run this many recurrences instead of the model's own
+  // Keys and values: auto (as compute), bf16, int8, or loops:PLAN, where PLAN says for each loop
+  // but the last whether it keeps its own int8 keys or is read from the last loop's:
+  // "loops:int8*8,last".
+  std::string kv_type = "auto";
+  int threads = 0;     // CPU: 0 takes every usable core
+  int recurrence = 0;  // run this many recurrences instead of the model's own
   // Fewer recurrences that a request may ask for. A model whose readout has no layers offers every
   // depth without; in others each takes memory for keys and values of its own, and proposal depths
   // are among them.
@@ -62,6 +65,7 @@ struct EngineOptions {
 struct ModelFacts {
   std::string name;  // as EngineOptions::model has it
   std::string device, compute;
+  std::string kv_type;     // of keys and values: f32, bf16, int8, loops:PLAN@SPAN
   int64_t context = 0;     // positions of prompt and answer: the model's, or what memory holds
   int64_t parameters = 0;  // numbers that it consists of
   int vocab = 0;

@@ -76,7 +76,8 @@ struct Request {
   std::optional<int> logprobs = {};         // n: of each token, and the n likeliest ones
   std::optional<int> prompt_logprobs = {};  // the same for the prompt's own tokens
   // Of every position of the prompt but its last, at every depth of ModelFacts::recurrences up to
-  // the request's own. With max_tokens 0 nothing else is done.
+  // the request's own; with a plan of keys at the request's own alone, since what earlier depths
+  // read there is not what a text of fewer loops reads. With max_tokens 0 nothing else is done.
   OnLogits on_logits = {};
   bool progress = false;  // tell how far a long prompt is
   bool trace = false;     // tell what becomes of the branches

@@ -248,6 +248,12 @@ def _raise_error(answer: _core.Answer, where: str = "") -> None:
         raise (ValueError if answer.refused else RuntimeError)(where + answer.error)
 
 
+def _kv_type(value: Any) -> str:
+    if isinstance(value, str) and value.startswith("loops"):
+        return value  # the plan is read where R is known
+    return one_of("kv_type", value, ("auto", "bf16", "int8", "loops:PLAN"))
+
+
 class Engine:
     """A loaded model that answers any number of requests at a time.
 
@@ -272,7 +278,9 @@ class Engine:
     device: "auto" (the first GPU where the package loopspec-cuda and a driver are, else the CPU), "cpu", "cuda", "cuda:1".
     dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
         fast at it.
-    kv_type: keys and values: "bf16", "int8" (half the memory, and on a GPU faster over long texts), or "auto": as the dtype.
+    kv_type: keys and values: "bf16", "int8" (half the memory, and on a GPU faster over long texts), "auto": as the dtype,
+        or on a CPU "loops:PLAN": int8, and beyond the last positions only the loops that the plan keeps, as in
+        "loops:int8*8,last", the first 8 and the last. Text depends on the plan.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
@@ -305,7 +313,7 @@ class Engine:
         def load() -> _core.Engine:
             return _core.Engine(
                 model=name, device=text("device", device), compute=_DTYPES[one_of("dtype", dtype, list(_DTYPES))],
-                kv_type=one_of("kv_type", kv_type, ("auto", "bf16", "int8")), threads=integer("threads", threads, 0),
+                kv_type=_kv_type(kv_type), threads=integer("threads", threads, 0),
                 recurrence=0 if recurrence is None else integer("recurrence", recurrence, 1),
                 recurrences=integers("recurrences", recurrences), config=overrides,
                 state_seed=integer("state_seed", state_seed, 0, 2**64 - 1), depths=_depth_sets(depths),

@@ -40,6 +40,11 @@ Buffer Compute(const EngineHandle& engine, std::vector<int32_t> tokens,
           "depths has {}, expected some of {}: others must be named when the model is loaded "
           "(recurrences=[...])",
           depth, fmt::join(facts.recurrences, ", "));
+    if (facts.kv_type.starts_with("loops:") && depth != facts.recurrence)
+      Fail(
+          "depths has {}, expected {} alone: with kv_type {} other depths are no texts of their "
+          "own",
+          depth, facts.recurrence, facts.kv_type);
     if (std::count(depths.begin(), depths.end(), depth) > 1) Fail("depths has {} twice", depth);
   }
   const size_t positions = tokens.size(), vocab = static_cast<size_t>(facts.vocab);

@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "kv/kept_planes.h"
 #include "kv/ledger.h"
 #include "loopspec/token.h"
 #include "model/model.h"
@@ -30,8 +32,9 @@ namespace loopspec {
 enum class ComputeMode { kAuto, kF32, kBF16 };
 
 // How keys and values are kept: as activations are, or as int8 with a scale for each head and
-// position, rounded when they are written: a token attends to its own rounded keys.
-enum class KvType { kCompute, kInt8 };
+// position, rounded when they are written: a token attends to its own rounded keys. kLoops: int8,
+// and beyond the last positions only the loops that a plan keeps (kv/kept_planes.h).
+enum class KvType { kCompute, kInt8, kLoops };
 
 // Sees the inputs of a matrix product, a row at a time. `weights`: where the matrix, or its first
 // part, lies in the checkpoint.
@@ -48,7 +51,8 @@ struct BackendOptions {
   double kv_share = 0;       // or a share of the device's memory that is free beside the weights
   ComputeMode compute = ComputeMode::kAuto;
   KvType kv_type = KvType::kCompute;
-  int threads = 0;          // CPU: 0 takes every usable core
+  std::optional<SpannedKeyPlan> key_plan = {};  // with kLoops, and only then
+  int threads = 0;                              // CPU: 0 takes every usable core
   uint64_t state_seed = 0;  // keys Raven's initial states, a property of the loaded model
   // For those who fit weights to what they are multiplied with: the CPU in float32 calls it for
   // every product, from one thread.
@@ -65,16 +69,29 @@ inline int MostDrafts(const BackendOptions& options) {
 
 // Bytes of the keys, or of the values, of one head and position.
 inline int64_t KvHeadBytes(const BackendOptions& options, int head_dim) {
-  if (options.kv_type == KvType::kInt8) return head_dim + 4;
+  if (options.kv_type != KvType::kCompute) return head_dim + 4;
   return int64_t{head_dim} * (options.compute == ComputeMode::kF32 ? 4 : 2);
+}
+
+// "f32", "bf16", "int8", "loops:int8*8,last@64": text depends on it, so reports and caches name it.
+inline std::string NameOfKvType(const BackendOptions& options) {
+  if (options.kv_type == KvType::kInt8) return "int8";
+  if (options.kv_type == KvType::kLoops) return "loops:" + options.key_plan->text();
+  return options.compute == ComputeMode::kF32 ? "f32" : "bf16";
 }
 
 // ---- What a step consists of ----
 
 // The committed part of a sequence, as rows of this step see it.
 struct SequencePlan {
-  const int32_t* pages;  // page of positions [64 i, 64 i + 64)
+  const int32_t* pages;             // page of positions [64 i, 64 i + 64)
+  const int32_t* window = nullptr;  // Backend::window_pages() of them
+  int32_t recurrences = 0;          // depths of B that its text has; 0: all of them
 };
+
+inline SequencePlan PlanOf(const SequencePages& pages, int recurrences = 0) {
+  return {pages.pages().data(), pages.window().data(), recurrences};
+}
 
 // The keys and values of `cell` become those of a committed position. Done before the rows of the
 // step advance.
@@ -203,6 +220,8 @@ class Backend {
   virtual std::string chip() const { return device(); }  // its name, for records and caches
   virtual int pages() const = 0;                         // pages of kPageSize positions there are
   virtual int64_t page_bytes() const = 0;                // of one page on all planes
+  // Pages that a sequence holds beside those of its positions, for KvLedger.
+  virtual int window_pages() const { return 0; }
   virtual int64_t device_bytes() const = 0;  // memory that the device has, for all users
   // Positions of a prompt to prefill between two steps of other requests.
   virtual int PrefillChunk() const { return 512; }

@@ -137,9 +137,9 @@ double TotalVariation(std::span<const float> p, std::span<const float> q) {
 
 void ReadOutText(Backend& backend, ThreadPool& team, std::span<const int32_t> tokens, size_t first,
                  const SamplingParams& sampling, const TakeReadouts& take) {
-  KvLedger ledger(backend.pages(), 1);
+  KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, static_cast<int64_t>(tokens.size()));
-  const SequencePlan sequence{pages.pages().data()};
+  const SequencePlan sequence = PlanOf(pages);
   const std::vector<int>& depths = backend.options().readout_depths;
   // Of greedy readouts only the choice is kept.
   const size_t size =

@@ -115,9 +115,9 @@ void ReadExitGate(Backend& backend, const ExitGate& gate, std::span<const int32_
   const auto place = [&](int32_t position, int32_t readout) {
     return (static_cast<size_t>(position) - first) * depths + static_cast<size_t>(readout);
   };
-  KvLedger ledger(backend.pages(), 1);
+  KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, static_cast<int64_t>(tokens.size()));
-  const SequencePlan sequence{pages.pages().data()};
+  const SequencePlan sequence = PlanOf(pages);
   if (first > 0) backend.Prefill({sequence, 0, tokens.first(first)});
   backend.ScoreStates(
       {sequence, static_cast<int32_t>(first), tokens.subspan(first)},

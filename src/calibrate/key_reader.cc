@@ -23,7 +23,7 @@ KeyReader::KeyReader(const Model& model, BackendOptions options, int64_t positio
 
 void KeyReader::ReadExactly(std::span<const int32_t> text, const LogitsSink& sink) {
   rounds_ = false;
-  backend_->Score({{pages().data()}, 0, text}, sink);
+  backend_->Score({PlanOf(*pages_), 0, text}, sink);
 }
 
 void KeyReader::ReadByPlan(std::span<const int32_t> text, const KeyPlan& plan, int span, int chunk,
@@ -36,7 +36,7 @@ void KeyReader::ReadByPlan(std::span<const int32_t> text, const KeyPlan& plan, i
     if (at % span == 0 && at >= 2 * span) Rewrite(plan, at - 2 * span, at - span);
     const auto count = static_cast<size_t>(std::min<int64_t>(chunk, std::ssize(text) - at));
     backend_->Score(
-        {{pages().data()}, static_cast<int32_t>(at), text.subspan(static_cast<size_t>(at), count)},
+        {PlanOf(*pages_), static_cast<int32_t>(at), text.subspan(static_cast<size_t>(at), count)},
         sink);
   }
 }

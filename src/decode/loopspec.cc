@@ -156,11 +156,13 @@ void LoopSpec::Evict(int32_t branch) {
   choice_.EndWait(tree_);
 }
 
-// No child for an end-of-sequence draft, nor for one after which no token may follow.
+// No child for an end-of-sequence draft, nor for one after which no token may follow, nor for one
+// so far ahead that keys it reads would not exist yet: its draft stays on record.
 bool LoopSpec::MayHaveChild(int32_t token, int32_t position) const {
   const int64_t index =
       position - static_cast<int64_t>(request_->prompt.size());  // among the decoded tokens
-  return index + 1 < request_->max_tokens && !IsStop(token);
+  return index + 1 < request_->max_tokens && !IsStop(token) &&
+         position - decided() <= longest_chain_;
 }
 
 bool LoopSpec::IsStop(int32_t token) const {

@@ -148,6 +148,7 @@ class LoopSpec {
   const uint32_t request_choice_;          // which of its choices this is
   const int recurrence_;                   // R
   const std::vector<int> readout_depths_;  // the backend's
+  const int longest_chain_;                // positions from the root to a branch
   KvLedger& ledger_;
   SequencePages pages_;
   BranchTree tree_;

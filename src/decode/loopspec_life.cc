@@ -1,5 +1,6 @@
 // How a request begins, is suspended, resumes and ends.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -20,6 +21,12 @@ int Capacity(const ResolvedRequest& request, int cells) {
   const bool alone = request.depths.empty() && !request.guesses;
   if (alone) return 1;
   return request.laboratory.every_branch ? cells : std::min(cells, kMostBranches);
+}
+
+// By a plan of keys a branch reads the last loop of all spans but its own and the one before, and
+// only of committed positions is there a last loop.
+int LongestChain(const BackendOptions& backend) {
+  return backend.key_plan ? backend.key_plan->span : std::numeric_limits<int>::max();
 }
 
 int64_t LongestText(const ResolvedRequest& request) {
@@ -45,6 +52,7 @@ LoopSpec::LoopSpec(std::shared_ptr<const ResolvedRequest> request, int choice,
       request_choice_(static_cast<uint32_t>(choice)),
       recurrence_(request_->recurrence),
       readout_depths_(backend.readout_depths),
+      longest_chain_(LongestChain(backend)),
       ledger_(ledger),
       pages_(std::move(pages)),
       tree_(ledger, Capacity(*request_, backend.cells)),
@@ -69,8 +77,8 @@ LoopSpec::~LoopSpec() {
 }
 
 PrefillPlan LoopSpec::Prefill() const {
-  return {
-      {pages_.pages().data()}, 0, std::span(request_->prompt).first(request_->prompt.size() - 1)};
+  return {PlanOf(pages_, recurrence_), 0,
+          std::span(request_->prompt).first(request_->prompt.size() - 1)};
 }
 
 void LoopSpec::Stop(FinishReason reason, const std::string& error) {

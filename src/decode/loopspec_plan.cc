@@ -73,7 +73,7 @@ void LoopSpec::Plan(int recurrences, StepPlan& plan) {
 
 void LoopSpec::PlanCommits(StepPlan& plan) {
   const auto sequence = static_cast<int32_t>(plan.sequences.size());
-  plan.sequences.push_back({pages_.pages().data()});
+  plan.sequences.push_back(PlanOf(pages_, recurrence_));
   for (CommitPlan commit : commits_) {
     commit.sequence = sequence;
     plan.commits.push_back(commit);

@@ -20,7 +20,8 @@ void ScorePrompt(Backend& backend, const PrefillPlan& chunk, std::span<const int
   const auto count = std::min(static_cast<size_t>(top.value_or(0)), ranking.size());
   int32_t bad = -1;  // told below: nothing may be thrown from within the backend
   backend.Score(chunk, [&](int32_t position, int32_t readout, std::span<const float> logits) {
-    if (on_logits && readout <= last)
+    // By a plan of keys a depth before the last is what a draft sees, not a text of fewer loops.
+    if (on_logits && (backend.options().key_plan ? readout == last : readout <= last))
       on_logits(position, depths[static_cast<size_t>(readout)], logits);
     if (readout != last || !top) return;
     if (!AllFinite(logits)) bad = position;

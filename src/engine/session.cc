@@ -81,6 +81,7 @@ ModelFacts Session::Facts() const {
   facts.name = options_.model;
   facts.device = backend_->device();
   facts.compute = backend_->options().compute == ComputeMode::kF32 ? "f32" : "bf16";
+  facts.kv_type = NameOfKvType(backend_->options());
   facts.context = longest();
   facts.parameters = loaded_->model().weights.parameters;
   facts.vocab = spec().vocab;
@@ -109,7 +110,8 @@ ModelFacts Session::Facts() const {
 }
 
 int64_t Session::longest() const {
-  return std::min<int64_t>(spec().max_positions, int64_t{backend_->pages()} * kPageSize);
+  const int64_t pages = backend_->pages() - backend_->window_pages();
+  return std::min<int64_t>(spec().max_positions, pages * kPageSize);
 }
 
 std::vector<int> Session::ChooseDepths(const Request& request, bool greedy) const {

@@ -14,7 +14,7 @@
 #include "engine/load/step_cost.h"
 #include "experiments/checkpoint_hash.h"
 #include "experiments/record_log.h"
-#include "kv/planes.h"
+#include "kv/kept_planes.h"
 
 namespace loopspec::experiments {
 namespace {
@@ -166,11 +166,10 @@ std::string CheckpointName(const ExperimentSubject& subject) {
                                                       : subject.name;
 }
 
-// Keys and values of one position, on all planes that this backend keeps.
+// Keys and values of one position, on all planes that this backend keeps of a long text.
 int64_t KvBytes(const ModelSpec& spec, const BackendOptions& options) {
-  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
-  return int64_t{planes.count()} * spec.kv_size() * 2 *
-         (options.compute == ComputeMode::kF32 ? 4 : 2);
+  const KeptPlanes planes(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
+  return int64_t{planes.slots()} * spec.kv_heads * 2 * KvHeadBytes(options, spec.head_dim);
 }
 
 // The most memory that this process has had so far.
@@ -198,6 +197,7 @@ OrderedJson SettingsOf(const Experiment& experiment, const Experiment* paper,
       {"device", backend.device()},
       {"chip", backend.chip()},
       {"compute", granted.compute == ComputeMode::kF32 ? "f32" : "bf16"},
+      {"kv_type", NameOfKvType(granted)},
       {"threads", granted.threads},
       {"version", options.version},
       {"date", options.date},

@@ -63,7 +63,7 @@ void PagePool::Drop(int page) {
 SequencePages::SequencePages(KvLedger& ledger, int64_t positions) : ledger_(&ledger) {
   if (!Grow(positions)) {
     Fail("{} positions need {} pages of key/value memory, {} are free", positions,
-         PagesFor(positions), ledger.pages().available());
+         Missing(positions), ledger.pages().available());
   }
 }
 
@@ -72,19 +72,29 @@ SequencePages::~SequencePages() {
 }
 
 SequencePages::SequencePages(SequencePages&& other) noexcept
-    : ledger_(other.ledger_), held_(std::exchange(other.held_, {})) {}
+    : ledger_(other.ledger_),
+      held_(std::exchange(other.held_, {})),
+      window_(std::exchange(other.window_, {})) {}
 
 SequencePages& SequencePages::operator=(SequencePages&& other) noexcept {
   std::swap(ledger_, other.ledger_);
   std::swap(held_, other.held_);
+  std::swap(window_, other.window_);
   return *this;
 }
 
+int SequencePages::Missing(int64_t positions) const {
+  if (positions == 0) return 0;
+  const int window = ledger_->window() - static_cast<int>(window_.size());
+  return window + std::max(0, PagesFor(positions) - static_cast<int>(held_.size()));
+}
+
 bool SequencePages::Grow(int64_t positions) {
+  if (Missing(positions) > ledger_->pages().available()) return false;
   const auto needed = static_cast<size_t>(PagesFor(positions));
-  if (needed <= held_.size()) return true;
-  if (needed - held_.size() > static_cast<size_t>(ledger_->pages().available())) return false;
   while (held_.size() < needed) held_.push_back(ledger_->pages().Take());
+  if (positions == 0 || !window_.empty()) return true;
+  for (int i = 0; i < ledger_->window(); ++i) window_.push_back(ledger_->pages().Take());
   return true;
 }
 
@@ -100,7 +110,9 @@ void SequencePages::ReplaceFront(SequencePages front) {
 
 void SequencePages::Clear() {
   for (const int32_t page : held_) ledger_->pages().Release(page);
+  for (const int32_t page : window_) ledger_->pages().Release(page);
   held_.clear();
+  window_.clear();
 }
 
 }  // namespace loopspec

@@ -64,17 +64,21 @@ class PagePool {
 
 class KvLedger {
  public:
-  KvLedger(int pages, int cells) : pages_(pages), cells_(cells) {}
+  // `window`: pages that every sequence holds beside those of its positions (Backend::window).
+  KvLedger(int pages, int cells, int window = 0) : window_(window), pages_(pages), cells_(cells) {}
 
+  int window() const { return window_; }
   PagePool& pages() { return pages_; }
   FreeList& cells() { return cells_; }
 
  private:
+  int window_;
   PagePool pages_;
   FreeList cells_;
 };
 
-// The committed part of one sequence: its pages in order of position.
+// The committed part of one sequence: its pages in order of position, and its window, which holds
+// what a backend keeps of the last positions alone. The window comes with the first page.
 class SequencePages {
  public:
   // None yet: they come as the sequence grows.
@@ -85,6 +89,8 @@ class SequencePages {
   SequencePages(SequencePages&& other) noexcept;
   SequencePages& operator=(SequencePages&& other) noexcept;
 
+  // Pages that Grow would take, those of the window among them.
+  int Missing(int64_t positions) const;
   // Takes pages until they hold `positions`. False, and nothing taken, when too few are
   // left. Pages may move in memory: not while a step that names them is in flight.
   bool Grow(int64_t positions);
@@ -99,10 +105,13 @@ class SequencePages {
   void Clear();
 
   std::span<const int32_t> pages() const { return held_; }
+  // Empty until Grow has taken it.
+  std::span<const int32_t> window() const { return window_; }
 
  private:
   KvLedger* ledger_;
   std::vector<int32_t> held_;
+  std::vector<int32_t> window_;
 };
 
 }  // namespace loopspec

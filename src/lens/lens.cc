@@ -85,7 +85,7 @@ Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, con
   const size_t most = std::clamp<size_t>(kBufferFloats / (depths * vocab), 1, kMostPositions);
   std::vector<float> logits(std::min(most, tokens.size()) * depths * vocab);
   std::vector<float> states(std::min(most, tokens.size()) * depths * hidden);
-  KvLedger ledger(backend.pages(), 1);
+  KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, static_cast<int64_t>(tokens.size()));
   for (size_t at = 0; at < tokens.size(); at += most) {
     const size_t count = std::min(most, tokens.size() - at);
@@ -93,7 +93,7 @@ Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, con
       return (static_cast<size_t>(position) - at) * depths + static_cast<size_t>(readout);
     };
     backend.ScoreStates(
-        {{pages.pages().data()}, static_cast<int32_t>(at), tokens.subspan(at, count)},
+        {PlanOf(pages), static_cast<int32_t>(at), tokens.subspan(at, count)},
         [&](int32_t position, int32_t readout, std::span<const float> row) {
           if (!AllFinite(row)) {
             Fail(

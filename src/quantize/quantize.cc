@@ -178,10 +178,9 @@ Moments CollectMoments(const Model& model, const QuantizeRequest& request,
   };
   const auto backend = request.make_backend(model, options);
   for (const auto& text : request.texts) {
-    KvLedger ledger(backend->pages(), 1);
+    KvLedger ledger(backend->pages(), 1, backend->window_pages());
     const SequencePages pages(ledger, static_cast<int64_t>(text.size()));
-    backend->Score({{pages.pages().data()}, 0, text},
-                   [](int32_t, int32_t, std::span<const float>) {});
+    backend->Score({PlanOf(pages), 0, text}, [](int32_t, int32_t, std::span<const float>) {});
     done += static_cast<int64_t>(text.size());
     if (request.progress) request.progress("reading texts", done, total);
   }

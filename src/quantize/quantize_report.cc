@@ -33,9 +33,9 @@ ReadText Read(Backend& backend, const std::vector<int32_t>& text) {
   ReadText result;
   result.last.resize(text.size());
   result.choice.assign(readouts, std::vector<size_t>(text.size()));
-  KvLedger ledger(backend.pages(), 1);
+  KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, static_cast<int64_t>(text.size()));
-  backend.Score({{pages.pages().data()}, 0, text},
+  backend.Score({PlanOf(pages), 0, text},
                 [&](int32_t position, int32_t readout, std::span<const float> logits) {
                   const auto at = static_cast<size_t>(position);
                   result.choice[static_cast<size_t>(readout)][at] = Likeliest(logits);

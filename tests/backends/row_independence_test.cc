@@ -19,6 +19,7 @@ struct RowsCase {
   std::vector<int> depths;
   ComputeMode compute;
   int threads = 1;
+  const char* plan = nullptr;  // of keys; then texts are so long that it matters
 };
 
 using Logits = std::vector<float>;
@@ -49,8 +50,14 @@ class RowIndependence : public testing::TestWithParam<RowsCase> {
     options.cells = kCells;
     options.kv_positions = 64 * 140;
     options.threads = GetParam().threads;
+    if (GetParam().plan != nullptr) {
+      options.kv_type = KvType::kLoops;
+      options.key_plan = SpannedKeyPlan::Parse(GetParam().plan, recurrence());
+      options.kv_positions = 64 * 600;
+      begin_ = 2 * options.key_plan->span;
+    }
     backend_ = MakeTestBackend(*model_, options);
-    ledger_ = std::make_unique<KvLedger>(backend_->pages(), kCells);
+    ledger_ = std::make_unique<KvLedger>(backend_->pages(), kCells, backend_->window_pages());
   }
 
   int recurrence() const { return model_->spec.recurrence; }
@@ -60,7 +67,7 @@ class RowIndependence : public testing::TestWithParam<RowsCase> {
     return static_cast<int>(sequences_.size()) - 1;
   }
   SequencePlan Plan(int sequence) const {
-    return {sequences_[static_cast<size_t>(sequence)]->pages().data()};
+    return PlanOf(*sequences_[static_cast<size_t>(sequence)]);
   }
 
   // Scores tokens from `start` on and collects the logits.
@@ -120,19 +127,26 @@ class RowIndependence : public testing::TestWithParam<RowsCase> {
     }
   }
 
+  // Tokens for [begin_, begin_ + count) and, before them, as many as let a plan of keys matter.
+  std::vector<int32_t> Text(size_t count, uint32_t seed) const {
+    return RandomTokens(model_->spec, begin_ + count, seed);
+  }
+
   std::unique_ptr<Model> model_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvLedger> ledger_;
   std::vector<std::unique_ptr<SequencePages>> sequences_;
+  size_t begin_ = 0;
   SamplingParams greedy_;
 };
 
 TEST_P(RowIndependence, PrefillInAnyPieces) {
-  const std::vector<int32_t> text = RandomTokens(model_->spec, 140, 1);
+  const std::vector<int32_t> text = Text(140, 1);
   LogitsTable whole;
-  Score(NewSequence(140), text, 0, whole);
-  for (const size_t cut : {1, 2, 63, 64, 65, 127, 139}) {
-    const int sequence = NewSequence(140);
+  Score(NewSequence(std::ssize(text)), text, 0, whole);
+  for (const size_t offset : {1, 2, 63, 64, 65, 127, 139}) {
+    const size_t cut = begin_ + offset;
+    const int sequence = NewSequence(std::ssize(text));
     backend_->Prefill({Plan(sequence), 0, std::span(text).first(cut)});
     LogitsTable rest;
     Score(sequence, text, cut, rest);
@@ -143,34 +157,36 @@ TEST_P(RowIndependence, PrefillInAnyPieces) {
 
 // Several sequences in one submission, one of them in two parts, are what each is by itself.
 TEST_P(RowIndependence, PrefillOfSeveralSequences) {
-  const std::vector<int32_t> text = RandomTokens(model_->spec, 100, 3);
-  const std::vector<int32_t> other = RandomTokens(model_->spec, 70, 4);
+  const std::vector<int32_t> text = Text(100, 3);
+  const std::vector<int32_t> other = Text(70, 4);
   LogitsTable whole, other_whole;
-  Score(NewSequence(100), text, 0, whole);
-  Score(NewSequence(70), other, 0, other_whole);
-  const int first = NewSequence(100), second = NewSequence(70);
-  const std::vector<PrefillPlan> parts = {{Plan(first), 0, std::span(text).first(30)},
-                                          {Plan(second), 0, std::span(other).first(66)},
-                                          {Plan(first), 30, std::span(text).subspan(30, 65)}};
+  Score(NewSequence(std::ssize(text)), text, 0, whole);
+  Score(NewSequence(std::ssize(other)), other, 0, other_whole);
+  const int first = NewSequence(std::ssize(text)), second = NewSequence(std::ssize(other));
+  const std::vector<PrefillPlan> parts = {
+      {Plan(first), 0, std::span(text).first(30)},
+      {Plan(second), 0, std::span(other).first(begin_ + 66)},
+      {Plan(first), 30, std::span(text).subspan(30, begin_ + 65)}};
   const Ticket ticket = backend_->SubmitPrefill(parts);
   backend_->WaitPrefill(ticket);
   EXPECT_TRUE(backend_->prefill_equals_decode());
   LogitsTable rest, other_rest;
-  Score(first, text, 95, rest);
-  Score(second, other, 66, other_rest);
+  Score(first, text, begin_ + 95, rest);
+  Score(second, other, begin_ + 66, other_rest);
   ExpectSame(rest, whole, "the first of two sequences");
   ExpectSame(other_rest, other_whole, "the second of two sequences");
 }
 
 TEST_P(RowIndependence, DecodedTokenByToken) {
-  const std::vector<int32_t> text = RandomTokens(model_->spec, 70, 2);
+  const std::vector<int32_t> text = Text(70, 2);
+  const auto end = static_cast<int32_t>(text.size());
   LogitsTable whole;
-  Score(NewSequence(70), text, 0, whole);
-  const int sequence = NewSequence(70);
-  backend_->Prefill({Plan(sequence), 0, std::span(text).first(60)});
+  Score(NewSequence(end), text, 0, whole);
+  const int sequence = NewSequence(end);
+  backend_->Prefill({Plan(sequence), 0, std::span(text).first(begin_ + 60)});
   LogitsTable found;
   std::vector<CommitPlan> commits;
-  for (int32_t position = 60; position < 70; ++position) {
+  for (int32_t position = end - 10; position < end; ++position) {
     LiveRow row{sequence, position % 3, text[static_cast<size_t>(position)], position};
     // In steps of one recurrence, or right to the next readout.
     while (row.depth < recurrence()) {
@@ -194,16 +210,17 @@ TEST_P(RowIndependence, DecodedTokenByToken) {
 // A pipeline as LoopSpec runs it: each token starts one recurrence after the one before, on a chain
 // of live ancestors.
 TEST_P(RowIndependence, ChainsOfLiveAncestors) {
-  const std::vector<int32_t> text = RandomTokens(model_->spec, 72, 3);
+  const std::vector<int32_t> text = Text(72, 3);
+  const auto end = static_cast<int32_t>(text.size());
   LogitsTable whole;
-  Score(NewSequence(72), text, 0, whole);
-  const int sequence = NewSequence(72);
-  backend_->Prefill({Plan(sequence), 0, std::span(text).first(61)});
+  Score(NewSequence(end), text, 0, whole);
+  const int sequence = NewSequence(end);
+  backend_->Prefill({Plan(sequence), 0, std::span(text).first(begin_ + 61)});
   LogitsTable found;
   std::vector<LiveRow> rows;
   rows.reserve(11);
-  for (int32_t position = 61; position < 72; ++position) {
-    LiveRow row{sequence, position - 50, text[static_cast<size_t>(position)], position};
+  for (int32_t position = end - 11; position < end; ++position) {
+    LiveRow row{sequence, position - end + 40, text[static_cast<size_t>(position)], position};
     for (const LiveRow& before : rows) row.chain.push_back(before.cell);
     rows.push_back(row);
     std::vector<LiveRow*> live;
@@ -224,14 +241,15 @@ TEST_P(RowIndependence, ChainsOfLiveAncestors) {
 }
 
 TEST_P(RowIndependence, AmongOthersAtMixedDepths) {
-  const std::vector<int32_t> text = RandomTokens(model_->spec, 46, 4);
+  const std::vector<int32_t> text = Text(46, 4);
+  const auto last = static_cast<int32_t>(text.size()) - 1;
   LogitsTable whole;
-  Score(NewSequence(46), text, 0, whole);
-  const int watched = NewSequence(46);
-  backend_->Prefill({Plan(watched), 0, std::span(text).first(45)});
+  Score(NewSequence(last + 1), text, 0, whole);
+  const int watched = NewSequence(last + 1);
+  backend_->Prefill({Plan(watched), 0, std::span(text).first(begin_ + 45)});
   std::vector<LiveRow> everybody;
   for (int i = 0; i < 60; ++i) {
-    const size_t length = static_cast<size_t>(i * 13 % 70);
+    const size_t length = static_cast<size_t>(i * 13 % 70) + (i % 8 == 0 ? begin_ : 0);
     const int sequence = NewSequence(static_cast<int64_t>(length) + 1);
     const std::vector<int32_t> prompt =
         RandomTokens(model_->spec, length + 1, static_cast<uint32_t>(100 + i));
@@ -242,7 +260,7 @@ TEST_P(RowIndependence, AmongOthersAtMixedDepths) {
   for (const int others : {0, 3, 17, 60}) {
     std::vector<LiveRow> crowd(everybody.begin(), everybody.begin() + others);
     LogitsTable found;
-    LiveRow row{watched, kCells - 1, text[45], 45};
+    LiveRow row{watched, kCells - 1, text.back(), last};
     // The crowd gets going first, at depths of its own; whoever is through starts again.
     for (int step = 0; step < 3 + recurrence(); ++step) {
       std::vector<LiveRow*> rows;
@@ -262,9 +280,9 @@ TEST_P(RowIndependence, AmongOthersAtMixedDepths) {
 
 // Nor does the number of threads that share the work.
 TEST_P(RowIndependence, AnyNumberOfThreads) {
-  const std::vector<int32_t> text = RandomTokens(model_->spec, 20, 5);
+  const std::vector<int32_t> text = Text(20, 5);
   LogitsTable expected;
-  Score(NewSequence(20), text, 0, expected);
+  Score(NewSequence(std::ssize(text)), text, 0, expected);
   for (const int threads : {2, 3, 7}) {
     BackendOptions options = backend_->options();
     options.threads = threads;
@@ -296,6 +314,15 @@ std::vector<RowsCase> Cases() {
     cases.push_back({"ouro-demo", 0, {1, 2}, compute, 2});
     cases.push_back({"raven-demo", 6, {1, 3}, compute, 2});
   }
+  constexpr ComputeMode kF32 = ComputeMode::kF32, kBF16 = ComputeMode::kBF16;
+  cases.push_back({"ouro-tiny-f32", 0, {1, 2}, kF32, 1, "int8,last"});
+  cases.push_back({"ouro-tiny-gqa-bf16-sharded", 0, {1, 3}, kBF16, 2, "last"});
+  cases.push_back({"raven-llama-tiny-f32", 0, {1, 3}, kF32, 1, "int8,last@128"});
+  cases.push_back({"nanbeige-tiny-f32", 0, {1}, kBF16, 1, "last@64"});
+  cases.push_back({"huginn-tiny-f32", 0, {2, 4}, kBF16, 3, "int8*2,last"});
+  cases.push_back({"ifm split-hl-x2", 3, {1, 2}, kF32, 2, "int8,last"});
+  cases.push_back({"ouro-demo", 0, {1, 2}, kBF16, 2, "int8*2,last"});
+  cases.push_back({"raven-demo", 6, {1, 3}, kBF16, 2, "int8,last,int8,last"});
   return cases;
 }
 
@@ -303,7 +330,8 @@ INSTANTIATE_TEST_SUITE_P(All, RowIndependence, testing::ValuesIn(Cases()), [](co
   std::string name = param.param.model;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
-  return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32");
+  return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32") +
+         (param.param.plan != nullptr ? "_by_plan" : "");
 });
 
 }  // namespace

@@ -219,6 +219,49 @@ TEST(FakeDecode, TurnsKeepCellsUntilTheyAreCommitted) {
   }
 }
 
+// By a plan of keys no branch begins more than a span ahead of the root: the same text, and drafts
+// beyond it stay on record until the root has come nearer.
+TEST(FakeDecode, NoBranchBeginsBeyondASpan) {
+  constexpr int kSpan = 3;
+  FakeModel model(5, FakeShape::kNear, kRecurrence);
+  for (const bool coupled : {false, true}) {
+    ResolvedRequest request;
+    request.prompt = {1, 3};
+    request.max_tokens = 120;
+    request.depths = {1, 2};
+    request.guesses = true;
+    if (coupled) request.sampling.sampler = Sampler::kCoupled;
+    const Text expected = Decode(model, request, DecideLikeTheCpu());
+    int farthest[2] = {0, 0};
+    for (const bool bounded : {false, true}) {
+      FakeBackend backend(model, request.depths, 256, 512);
+      backend.set_decider(DecideLikeTheCpu());
+      KvLedger ledger(backend.pages(), 256);
+      BackendOptions options = backend.options();
+      const KeyPlan plan(std::vector<KeyForm>(kRecurrence - 1, kLastKeys));
+      if (bounded) options.key_plan = SpannedKeyPlan{plan, kSpan};
+      LoopSpec decoder(request, model.spec(), options, ledger);
+      backend.Prefill(decoder.Prefill());
+      StepPlan step;
+      while (!decoder.finished()) {
+        for (const int32_t b : decoder.tree().active()) {
+          const auto ahead = static_cast<int>(decoder.tree()[b].position - decoder.decided());
+          farthest[bounded ? 1 : 0] = std::max(farthest[bounded ? 1 : 0], ahead);
+        }
+        step.Clear();
+        step.recurrences = decoder.RecurrencesToReadout();
+        decoder.Plan(step.recurrences, step);
+        decoder.Absorb(backend.Wait(backend.Submit(step)).decisions);
+      }
+      std::vector<int32_t> tokens;
+      for (const Token& token : decoder.output()) tokens.push_back(token.id);
+      EXPECT_EQ(tokens, expected.tokens);
+    }
+    EXPECT_GT(farthest[0], kSpan);
+    EXPECT_EQ(farthest[1], kSpan);
+  }
+}
+
 // Every draft right: one token each d1 recurrences once the pipeline runs.
 TEST(FakeDecode, PerfectDraftsRunAtFullSpeed) {
   FakeModel model(1, FakeShape::kEqual, kRecurrence);

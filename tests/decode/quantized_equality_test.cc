@@ -26,13 +26,16 @@ struct Precision {
   KvType kv;
   std::vector<std::vector<int>> depth_sets;
   ComputeMode compute = ComputeMode::kAuto;
+  const char* plan = nullptr;  // of keys
 };
 
 std::string PrecisionName(const Precision& p) {
   std::string name =
       fmt::format("{}_w{}_{}{}", p.model, p.bits, p.kv == KvType::kInt8 ? "kv8" : "kv16",
                   p.compute == ComputeMode::kF32 ? "_f32" : "");
-  std::replace(name.begin(), name.end(), '-', '_');
+  if (p.plan != nullptr) name = fmt::format("{}_w{}_{}", p.model, p.bits, p.plan);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -58,6 +61,8 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     options.kv_positions = positions;
     options.compute = p.compute;
     options.kv_type = p.kv;
+    if (p.plan != nullptr)
+      options.key_plan = SpannedKeyPlan::Parse(p.plan, model_->spec.recurrence);
     options.threads = threads;
     backend_ = MakeTestBackend(*model_, options);
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
@@ -88,9 +93,21 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     return written;
   }
 
+  // By a plan of keys prompts are so long that it matters, and end at any place in a span.
+  std::vector<std::vector<int32_t>> Prompts() const {
+    std::vector<std::vector<int32_t>> texts = DemoPrompts(GetParam().model);
+    if (GetParam().plan == nullptr) return texts;
+    std::vector<int32_t> before;
+    for (const auto& text : texts) before.insert(before.end(), text.begin(), text.end());
+    while (before.size() < 140) before.insert(before.end(), before.begin(), before.end());
+    for (size_t i = 0; i < texts.size(); ++i)
+      texts[i].insert(texts[i].begin(), before.begin(), before.begin() + 100 + 9 * (i % 5));
+    return texts;
+  }
+
   // Greedy and coupled; all sets of depths; budgets, groups and early children, drawn as they come.
   void ExpectEqual(size_t prompts, int tokens) {
-    const auto texts = DemoPrompts(GetParam().model);
+    const auto texts = Prompts();
     int64_t plain_steps = 0, steps = 0, compared = 0;
     constexpr int kBudgets[] = {0, 1, 2, 5};
     size_t round = 0;
@@ -146,7 +163,7 @@ TEST_P(QuantizedEquality, LoopSpecIsAutoregressive) {
 TEST_P(QuantizedEquality, PrefillIsDecoding) {
   Load(1);
   ResolvedRequest request;
-  request.prompt = DemoPrompts(GetParam().model)[0];
+  request.prompt = Prompts()[0];
   request.max_tokens = 9;
   const Written all = Run(request);
   for (const size_t more : {1, 4}) {
@@ -176,7 +193,7 @@ std::vector<int32_t> TokensOf(TokenStream& stream, int& preemptions) {
 // in, and each writes what it writes alone.
 TEST_P(QuantizedEquality, ManyAtOnce) {
   std::vector<ResolvedRequest> requests;
-  const auto texts = DemoPrompts(GetParam().model);
+  const auto texts = Prompts();
   int most = 0;  // pages of one request
   for (size_t i = 0; i < 4; ++i) {
     ResolvedRequest request;
@@ -215,6 +232,8 @@ const Precision kPrecisions[] = {
     {"ouro-demo", 8, KvType::kInt8, kOuroDepths, ComputeMode::kF32},
     {"raven-demo", 8, KvType::kCompute, kRavenDepths},
     {"raven-demo", 4, KvType::kInt8, kRavenDepths},
+    {"ouro-demo", 16, KvType::kLoops, kOuroDepths, ComputeMode::kAuto, "int8*2,last"},
+    {"raven-demo", 16, KvType::kLoops, kRavenDepths, ComputeMode::kAuto, "int8*8,last"},
 };
 INSTANTIATE_TEST_SUITE_P(All, QuantizedEquality, testing::ValuesIn(kPrecisions),
                          [](const auto& param) { return PrecisionName(param.param); });

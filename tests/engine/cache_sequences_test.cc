@@ -32,12 +32,17 @@ struct Setup {
   std::vector<std::vector<int>> depths;
   int fewer;  // recurrences of a request that asks for fewer; above all proposal depths
   ConfigOverrides config;
+  const char* plan = nullptr;  // of keys
 };
 
 const Setup kOuro = {"ouro-demo", {1, 2, 3, 4}, {{1, 2}, {1}, {2}}, 3, {}};
 const Setup kRaven = {"raven-demo", {2, 4, 8, 16, 32}, {{2, 8}, {4}, {8}}, 16, {}};
 const Setup kHuginn = {
     "huginn-tiny-f32", {1, 2, 4, 6, 8}, {{2, 4}, {1}, {4}}, 6, {{"block_size", "512"}}};
+
+const Setup kHuginnByPlan = {"huginn-tiny-f32",       {1, 2, 4, 6, 8}, {{2, 4}, {1}, {4}}, 6,
+                             {{"block_size", "512"}}, "int8*2,last"};
+const Setup kOuroByPlan = {"ouro-demo", {1, 2, 3, 4}, {{1, 2}, {1}, {2}}, 3, {}, "int8,last"};
 
 constexpr size_t kLongest = 4 * kPageSize;  // positions of a text
 
@@ -79,6 +84,33 @@ class CacheSequences {
     return followed.statistics().cached_tokens;
   }
 
+  // Four texts that begin with the same 140 tokens, and the first answer's continuation: how many
+  // tokens of each were in the cache. All are what they are alone.
+  std::vector<int64_t> HitsOfABeginning() const {
+    const auto engine =
+        MakeEngine(MakeTestBackend(loaded_->model(), Options(40 * kPageSize)), 0, 0, {});
+    std::vector<int64_t> hits;
+    std::vector<int32_t> answered;
+    const auto run = [&](const Request& request) {
+      const Result result = engine->Generate(request);
+      EXPECT_EQ(TextOf(result.choices[0]),
+                TextOf(MakeEngine(fresh_, 0, 0, {})->Generate(request).choices[0]));
+      hits.push_back(result.statistics().cached_tokens);
+      return TextOf(result.choices[0]).ids;
+    };
+    for (uint32_t i = 0; i < 4; ++i) {
+      Request request = Cascade(RandomTokens(loaded_->spec(), 140, 5), 50);
+      for (const int32_t id : RandomTokens(loaded_->spec(), 70, 50 + i))
+        request.tokens.push_back(id);
+      const std::vector<int32_t> ids = run(request);
+      if (i > 0) continue;
+      answered = request.tokens;
+      answered.insert(answered.end(), ids.begin(), ids.end());
+    }
+    run(Cascade(answered, 10));
+    return hits;
+  }
+
   int compared() const { return compared_; }
   int differ() const { return differ_; }
   int64_t hits() const { return hits_; }
@@ -98,6 +130,17 @@ class CacheSequences {
     options.cells = 48;
     options.threads = 1;  // tests share the machine with others
     options.kv_positions = positions;
+    if (setup_.plan != nullptr) {
+      options.kv_type = KvType::kLoops;
+      options.key_plan = SpannedKeyPlan::Parse(setup_.plan, loaded_->spec().recurrence);
+      // Short of pages too: of a window's there are as many as one text needs.
+      const KeptPlanes kept(loaded_->spec(), static_cast<int>(options.readout_depths.size()),
+                            options.key_plan);
+      const ModelSpec& spec = loaded_->spec();
+      const int64_t page =
+          int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4) * kPageSize;
+      options.kv_memory = page * (positions / kPageSize + kept.window_pages());
+    }
     return options;
   }
 
@@ -298,7 +341,24 @@ TEST(CacheSequences, Raven) {
   EXPECT_EQ(sequences.GoOnFromTextWith(kRaven.depths[0]), kPageSize);
 }
 
+TEST(CacheSequences, HuginnByAPlanOfKeys) {
+  ExpectTheSameTexts(kHuginnByPlan, 7, 60);
+}
+
+// The second text that begins as the first leaves a window where they part, the third hits there;
+// and a text that goes on from an answer hits at its end.
+TEST(CacheSequences, ByAPlanOfKeysTheThirdTextHitsWhereTextsPart) {
+  const CacheSequences sequences(kHuginnByPlan);
+  EXPECT_EQ(sequences.HitsOfABeginning(), (std::vector<int64_t>{0, 0, 128, 128, 256}));
+}
+
 // A thousand requests.
+TEST(CacheSequencesLong, HuginnByAPlanOfKeys) {
+  ExpectTheSameTexts(kHuginnByPlan, 100, 700);
+}
+TEST(CacheSequencesLong, OuroByAPlanOfKeys) {
+  ExpectTheSameTexts(kOuroByPlan, 1, 100);
+}
 TEST(CacheSequencesLong, Ouro) {
   ExpectTheSameTexts(kOuro, 1, 150);
 }

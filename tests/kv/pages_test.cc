@@ -46,6 +46,35 @@ TEST(SequencePages, GrowTakesAllOrNothing) {
   EXPECT_THROW(SequencePages(ledger, 1), Error);
 }
 
+TEST(SequencePages, TheWindowComesWithTheFirstPageAndGoesWithTheLast) {
+  KvLedger ledger(8, 1, 2);
+  SequencePages a(ledger), b(ledger);
+  EXPECT_EQ(a.Missing(0), 0);
+  EXPECT_EQ(a.Missing(1), 3);
+  EXPECT_EQ(a.Missing(4 * kPageSize), 6);
+  EXPECT_TRUE(a.Grow(0));
+  EXPECT_TRUE(a.window().empty());
+  EXPECT_TRUE(a.Grow(65));
+  EXPECT_EQ(a.pages().size(), 2u);
+  EXPECT_EQ(a.window().size(), 2u);
+  EXPECT_EQ(a.Missing(3 * kPageSize), 1);
+  // Two pages are shared, so only the window and one more are needed; one too few is there.
+  b.Share(a.pages()[0]);
+  b.Share(a.pages()[1]);
+  EXPECT_EQ(b.Missing(5 * kPageSize), 5);
+  EXPECT_FALSE(b.Grow(5 * kPageSize));
+  EXPECT_TRUE(b.window().empty());
+  EXPECT_TRUE(b.Grow(4 * kPageSize));
+  EXPECT_EQ(ledger.pages().available(), 0);
+  SequencePages moved(std::move(b));
+  EXPECT_EQ(moved.window().size(), 2u);
+  moved.Clear();
+  EXPECT_TRUE(moved.window().empty());
+  a.Clear();
+  EXPECT_EQ(ledger.pages().available(), 8);
+  EXPECT_THROW(SequencePages(ledger, 7 * kPageSize), Error);
+}
+
 // Sequences that grow, share the beginnings of others, and end, in any order.
 TEST(SequencePages, RandomHistoriesWithSharedPages) {
   std::mt19937 random(7);

@@ -19,9 +19,9 @@ inline std::unique_ptr<Backend> MakeTestBackend(const Model& model, const Backen
 }
 
 inline void ScoreTokens(Backend& backend, std::span<const int32_t> tokens, const LogitsSink& sink) {
-  KvLedger ledger(backend.pages(), 1);
+  KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, static_cast<int64_t>(tokens.size()));
-  backend.Score({{pages.pages().data()}, 0, tokens}, sink);
+  backend.Score({PlanOf(pages), 0, tokens}, sink);
 }
 
 }  // namespace loopspec

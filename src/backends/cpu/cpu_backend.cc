@@ -35,17 +35,46 @@ struct Needs {
   double fixed, per_position;
 };
 
+KeptPlanes PlanesOf(const ModelSpec& spec, const BackendOptions& options) {
+  return KeptPlanes(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
+}
+
+int64_t PageBytes(const ModelSpec& spec, const BackendOptions& options) {
+  const int slots = PlanesOf(spec, options).slots();
+  return KvMemory::BytesPerPosition(spec, slots, KvHeadBytes(options, spec.head_dim)) * kPageSize;
+}
+
 Needs NeedsOf(const ModelSpec& spec, const BackendOptions& options) {
-  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
-  const auto kv = static_cast<double>(
+  const int planes = PlanesOf(spec, options).planes();
+  const auto cell = static_cast<double>(
       KvMemory::BytesPerPosition(spec, planes, KvHeadBytes(options, spec.head_dim)));
+  const auto kv = static_cast<double>(PageBytes(spec, options)) / kPageSize;
   const double distributions =
       static_cast<double>(MostDrafts(options) + 1) * spec.vocab * sizeof(float);
   // Attention keeps a score and a weight of each query and position, rotary embedding a row of its
   // table for each position.
   const double scratch = static_cast<double>(options.threads) * 2 * kMostQueries * sizeof(float);
-  return {options.cells * (kv + distributions),
+  return {options.cells * (cell + distributions),
           kv + scratch + static_cast<double>(spec.head_dim) * sizeof(float)};
+}
+
+// Of all positions, and a window for each of the texts that share them, as far as they have no page
+// in common.
+int PagesOf(const ModelSpec& spec, const BackendOptions& options) {
+  const int window = PlanesOf(spec, options).window_pages();
+  const int pages = PagesFor(options.kv_positions);
+  const int texts = options.kv_memory > 0 ? 1 : std::clamp(options.cells / 4, 1, pages);
+  return pages + texts * window;
+}
+
+void CheckPlan(const ModelSpec& spec, const BackendOptions& options) {
+  LOOPSPEC_CHECK((options.kv_type == KvType::kLoops) == options.key_plan.has_value());
+  if (!options.key_plan) return;
+  for (int depth = 1; depth <= spec.recurrence; ++depth) {
+    if (options.key_plan->plan.At(depth).kind == KeyForm::Kind::kResidual)
+      Fail("plan of keys {}: residuals are measured only so far, expected int8 and last",
+           options.key_plan->text());
+  }
 }
 
 BackendOptions Grant(const Model& model, BackendOptions options) {
@@ -54,9 +83,11 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
   LOOPSPEC_CHECK(options.readout_depths.back() == spec.recurrence);
   LOOPSPEC_CHECK(std::is_sorted(options.readout_depths.begin(), options.readout_depths.end()));
   options.compute = ResolveCompute(model, options.compute);
-  if (options.kv_type == KvType::kInt8 && (spec.head_dim % 4 != 0 || spec.head_dim > kInt8MostDims))
+  if (options.kv_type != KvType::kCompute &&
+      (spec.head_dim % 4 != 0 || spec.head_dim > kInt8MostDims))
     Fail("key/value type int8 needs heads of a multiple of 4 up to {}, this model's are of {}",
          kInt8MostDims, spec.head_dim);
+  CheckPlan(spec, options);
   LOOPSPEC_CHECK(!options.round_keys ||
                  (options.compute == ComputeMode::kF32 && options.kv_type == KvType::kCompute));
   if (options.threads <= 0) options.threads = UsableCores();
@@ -66,14 +97,13 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
     options.kv_memory = static_cast<int64_t>(std::max(beside, 0.0) * options.kv_share);
   }
   if (options.kv_memory > 0 || options.kv_share > 0) {
-    const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
-    const int64_t page =
-        KvMemory::BytesPerPosition(spec, planes, KvHeadBytes(options, spec.head_dim)) * kPageSize;
+    const int64_t page = PageBytes(spec, options);
     CheckMemory(static_cast<double>(options.kv_memory), "keys and values of that size");
-    options.kv_positions = options.kv_memory / page * kPageSize;
-    if (options.kv_positions == 0)
+    const int64_t window = PlanesOf(spec, options).window_pages();
+    options.kv_positions = (options.kv_memory / page - window) * kPageSize;
+    if (options.kv_positions <= 0)
       Fail("key/value memory of {} bytes is less than one page of {} positions needs ({} bytes)",
-           options.kv_memory, kPageSize, page);
+           options.kv_memory, kPageSize, page * (1 + window));
   }
   const Needs needs = NeedsOf(spec, options);
   if (options.kv_positions <= 0) {
@@ -83,7 +113,7 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
         static_cast<int64_t>(std::min<double>(spec.max_positions, std::floor(fitting)));
   }
   CheckMemory(
-      needs.fixed + needs.per_position * static_cast<double>(options.kv_positions),
+      needs.fixed + needs.per_position * static_cast<double>(PagesOf(spec, options)) * kPageSize,
       fmt::format("{} positions and {} live branches", options.kv_positions, options.cells));
   return options;
 }
@@ -95,10 +125,10 @@ CpuBackend::CpuBackend(const Model& model, const BackendOptions& options)
       options_(Grant(model, options)),
       planes_(model.spec, static_cast<int>(options_.readout_depths.size())),
       weights_(model, options_.compute, options_.observe_inputs),
-      pages_(PagesFor(options_.kv_positions)),
+      pages_(PagesOf(model.spec, options_)),
       pool_(options_.threads),
-      kv_(model.spec, planes_, pages_, options_.cells, KvHeadBytes(options_, model.spec.head_dim),
-          options_.kv_type == KvType::kInt8),
+      kv_(model.spec, PlanesOf(model.spec, options_), pages_, options_.cells,
+          KvHeadBytes(options_, model.spec.head_dim), options_.kv_type != KvType::kCompute),
       stack_(model.spec, weights_, kv_, options_.round_keys, options_.threads,
              std::max(options_.cells, kChunk), int64_t{pages_} * kPageSize + options_.cells + 1),
       frequencies_(model.spec.RopeFrequencies()) {
@@ -211,10 +241,12 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
     related_ = related_ || taken != 0;
     taken = 1;
     const float* rotary = Rotary(row.position);
+    const SequencePlan& sequence = plan.sequences[static_cast<size_t>(row.sequence)];
+    LOOPSPEC_CHECK(window_pages() == 0 || sequence.window != nullptr);
     const int64_t committed = row.position - row.chain_length;
     LOOPSPEC_CHECK(committed >= 0 && row.depth + plan.recurrences <= spec.recurrence);
     BatchRow batch{State(row.cell),
-                   plan.sequences[static_cast<size_t>(row.sequence)].pages,
+                   sequence,
                    committed,
                    list,
                    row.chain_length + 1,
@@ -253,10 +285,9 @@ void CpuBackend::PrepareStep(const StepPlan& plan) {
 void CpuBackend::Commits(Worker& worker, const StepPlan& plan) {
   if (plan.commits.empty()) return;
   for (const CommitPlan& commit : plan.commits) {
-    const int page =
-        plan.sequences[static_cast<size_t>(commit.sequence)].pages[commit.position / kPageSize];
     const Worker::Range planes = worker.Share(kv_.planes());
-    kv_.Commit(commit.cell, page, commit.position % kPageSize, planes.begin, planes.end);
+    kv_.Commit(commit.cell, plan.sequences[static_cast<size_t>(commit.sequence)], commit.position,
+               planes.begin, planes.end);
   }
   worker.Sync();
 }
@@ -433,11 +464,16 @@ void CpuBackend::ScoreStates(const PrefillPlan& plan, const LogitsSink& sink,
 }
 
 void CpuBackend::PrefillPart(const PrefillPlan& plan, const Sinks& sinks) {
-  for (size_t at = 0; at < plan.tokens.size(); at += kChunk) {
+  for (size_t at = 0; at < plan.tokens.size();) {
     PrefillPlan chunk = plan;
     chunk.start += static_cast<int32_t>(at);
-    chunk.tokens = plan.tokens.subspan(at, std::min<size_t>(kChunk, plan.tokens.size() - at));
+    // By a plan of keys the rows of a chunk read the last loop of all spans but their own and the
+    // one before, so they are of one span.
+    const int most = window_pages() > 0 ? kChunk - chunk.start % kChunk : kChunk;
+    chunk.tokens =
+        plan.tokens.subspan(at, std::min(static_cast<size_t>(most), plan.tokens.size() - at));
     RunChunk(chunk, sinks);
+    at += chunk.tokens.size();
   }
 }
 
@@ -447,6 +483,9 @@ void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
   const int32_t start = plan.start;
   const int last = plan.recurrences > 0 ? plan.recurrences : spec.recurrence;
   LOOPSPEC_CHECK(last <= spec.recurrence);
+  SequencePlan sequence = plan.sequence;
+  sequence.recurrences = last;
+  LOOPSPEC_CHECK(window_pages() == 0 || sequence.window != nullptr);
   const size_t n = tokens.size();
   const auto hidden = static_cast<size_t>(spec.hidden);
   const auto state_size = static_cast<size_t>(StateSize());
@@ -462,16 +501,8 @@ void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
     const int32_t position = start + static_cast<int32_t>(i);
     const float* rotary = Rotary(position);
     float* x = chunk_x_.data() + i * state_size;
-    rows[i] = {x,
-               plan.sequence.pages,
-               position + 1,
-               nullptr,
-               0,
-               -1,
-               position,
-               planes_.Core(0, 1),
-               rotary,
-               rotary + spec.head_dim / 2};
+    rows[i] = {x,  sequence, position + 1,       nullptr, 0,
+               -1, position, planes_.Core(0, 1), rotary,  rotary + spec.head_dim / 2};
     prelude[i] = rows[i];
     prelude[i].plane = planes_.Prelude(0);
     StartState(position, x, states);

@@ -28,6 +28,7 @@ class CpuBackend : public Backend {
   std::string chip() const override { return CpuName(); }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kv_.page_bytes(); }
+  int window_pages() const override { return kv_.kept().window_pages(); }
   int64_t device_bytes() const override { return GetMemoryLimit().bytes; }
   int PrefillChunk() const override;
 

@@ -53,34 +53,36 @@ LazyBuffer& LazyBuffer::operator=(LazyBuffer&& other) noexcept {
   return *this;
 }
 
-int64_t KvMemory::BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes,
-                                   int64_t head_bytes) {
-  return int64_t{planes.count()} * spec.kv_heads * 2 * head_bytes;
+int64_t KvMemory::BytesPerPosition(const ModelSpec& spec, int planes, int64_t head_bytes) {
+  return int64_t{planes} * spec.kv_heads * 2 * head_bytes;
 }
 
-KvMemory::KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells,
-                   int64_t head_bytes, bool int8)
-    : heads_(spec.kv_heads),
-      planes_(planes.count()),
+KvMemory::KvMemory(const ModelSpec& spec, KeptPlanes kept, int pages, int cells, int64_t head_bytes,
+                   bool int8)
+    : kept_(std::move(kept)),
+      heads_(spec.kv_heads),
       head_dim_(spec.head_dim),
       int8_(int8),
       row_bytes_(head_bytes),
-      cell_bytes_(BytesPerPosition(spec, planes, head_bytes)),
-      page_bytes_(cell_bytes_ * kPageSize),
+      cell_bytes_(BytesPerPosition(spec, kept_.planes(), head_bytes)),
+      page_bytes_(BytesPerPosition(spec, kept_.slots(), head_bytes) * kPageSize),
       pages_(static_cast<size_t>(pages * page_bytes_)),
       cells_(static_cast<size_t>(cells * cell_bytes_)) {}
 
-void KvMemory::Commit(int cell, int page, int offset, int64_t plane_begin,
+void KvMemory::Commit(int cell, const SequencePlan& sequence, int position, int64_t plane_begin,
                       int64_t plane_end) const {
+  const int offset = position % kPageSize;
   for (int64_t plane = plane_begin; plane < plane_end; ++plane) {
+    const Slot at = Own(sequence, position / kPageSize, static_cast<int>(plane));
+    if (at.page < 0) continue;
     for (int head = 0; head < heads_; ++head) {
       const Place from = InCell(cell, static_cast<int>(plane), head);
       if (int8_) {
-        const Place page_head = InPage(page, static_cast<int>(plane), head, 0);
+        const Place page_head = InPage(at.page, at.slot, head, 0);
         CopyInt8ToPage(from.keys, head_dim_, page_head.keys, offset);
         continue;
       }
-      const Place to = InPage(page, static_cast<int>(plane), head, offset);
+      const Place to = InPage(at.page, at.slot, head, offset);
       std::memcpy(to.keys, from.keys, static_cast<size_t>(row_bytes_));
       std::memcpy(to.values, from.values, static_cast<size_t>(row_bytes_));
     }

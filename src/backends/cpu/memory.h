@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backends/backend.h"
+#include "kv/kept_planes.h"
 #include "kv/ledger.h"
-#include "kv/planes.h"
 #include "model/model_spec.h"
 
 namespace loopspec::cpu {
@@ -32,13 +33,14 @@ class LazyBuffer {
   size_t mapped_ = 0;
 };
 
-// Pages: [page][plane][kv head][keys 64 x head_dim | values 64 x head_dim].
+// Pages: [page][slot][kv head][keys 64 x head_dim | values 64 x head_dim]; a slot is a plane where
+// keys are not kept by a plan (kv/kept_planes.h).
 // Cells: [cell][plane][kv head][keys head_dim | values head_dim].
 // int8 ones lie inside a head's part as kv_int8.h says.
 class KvMemory {
  public:
   // `head_bytes`: of the keys, or the values, of one head and position (KvHeadBytes).
-  KvMemory(const ModelSpec& spec, const PlaneMap& planes, int pages, int cells, int64_t head_bytes,
+  KvMemory(const ModelSpec& spec, KeptPlanes kept, int pages, int cells, int64_t head_bytes,
            bool int8 = false);
 
   struct Place {
@@ -46,30 +48,71 @@ class KvMemory {
     std::byte* values;
   };
   // Where position `offset` of a page lies; the positions after it follow.
-  Place InPage(int page, int plane, int head, int offset) const {
+  Place InPage(int page, int slot, int head, int offset) const {
     std::byte* base =
-        pages_.data() + page * page_bytes_ + (plane * heads_ + head) * 2 * kPageSize * row_bytes_;
+        pages_.data() + page * page_bytes_ + (slot * heads_ + head) * 2 * kPageSize * row_bytes_;
     return {base + offset * row_bytes_, base + (kPageSize + offset) * row_bytes_};
   }
+
+  // The part of a page that holds a plane; `page` is -1 where the text does not have the plane.
+  struct Slot {
+    int page, slot;
+  };
+  // The own keys and values of the positions [64 i, 64 i + 64) of a sequence.
+  Slot Own(const SequencePlan& sequence, int64_t i, int plane) const {
+    return Own(sequence, i, kept_.At(sequence.recurrences, plane));
+  }
+  Slot Own(const SequencePlan& sequence, int64_t i, const PlaneSlots& slots) const {
+    if (slots.own >= 0) return {sequence.pages[i], slots.own};
+    if (slots.window < 0) return {-1, -1};
+    return {sequence.window[kept_.WindowPage(i, slots.window)],
+            kept_.SlotInWindowPage(slots.window)};
+  }
+  // One head of a plane, as a query at `position` reads it.
+  class Reader {
+   public:
+    Reader(const KvMemory& memory, const SequencePlan& sequence, int plane, int head,
+           int64_t position)
+        : memory_(memory),
+          sequence_(sequence),
+          slots_(memory.kept_.At(sequence.recurrences, plane)),
+          head_(head),
+          far_pages_(slots_.window < 0 ? 0 : memory.kept_.FarPages(position)) {}
+
+    Place Page(int64_t i) const {
+      const Slot at =
+          i < far_pages_ ? Slot{sequence_.pages[i], slots_.far} : memory_.Own(sequence_, i, slots_);
+      return memory_.InPage(at.page, at.slot, head_, 0);
+    }
+
+   private:
+    const KvMemory& memory_;
+    const SequencePlan& sequence_;
+    const PlaneSlots& slots_;
+    const int head_;
+    const int64_t far_pages_;
+  };
   Place InCell(int cell, int plane, int head) const {
     std::byte* base = cells_.data() + cell * cell_bytes_ + (plane * heads_ + head) * 2 * row_bytes_;
     return {base, base + row_bytes_};
   }
 
   // Copies the keys and values of `cell` on planes [begin, end) into a committed position.
-  void Commit(int cell, int page, int offset, int64_t plane_begin, int64_t plane_end) const;
+  void Commit(int cell, const SequencePlan& sequence, int position, int64_t plane_begin,
+              int64_t plane_end) const;
 
   std::byte* Page(int page) const { return pages_.data() + page * page_bytes_; }
   int64_t page_bytes() const { return page_bytes_; }
   int64_t row_bytes() const { return row_bytes_; }
-  int planes() const { return planes_; }
-  // Bytes that one position takes on all planes.
-  static int64_t BytesPerPosition(const ModelSpec& spec, const PlaneMap& planes,
-                                  int64_t head_bytes);
+  int planes() const { return kept_.planes(); }
+  const KeptPlanes& kept() const { return kept_; }
+  // Bytes that one position takes on so many planes.
+  static int64_t BytesPerPosition(const ModelSpec& spec, int planes, int64_t head_bytes);
   bool int8() const { return int8_; }
 
  private:
-  int heads_, planes_, head_dim_;
+  const KeptPlanes kept_;
+  int heads_, head_dim_;
   bool int8_;
   int64_t row_bytes_;  // head_dim elements
   int64_t cell_bytes_, page_bytes_;

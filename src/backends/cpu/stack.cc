@@ -215,15 +215,16 @@ void Stack::StoreKeysValues(const Block& block, const BatchRow& row, int plane, 
     round_keys_({k, static_cast<size_t>(d)});
     round_keys_({v, static_cast<size_t>(d)});
   }
+  const KvMemory::Slot own = row.cell >= 0 ? KvMemory::Slot{-1, -1}
+                                           : kv_.Own(row.sequence, row.position / kPageSize, plane);
+  const int offset = row.position % kPageSize;
   const KvMemory::Place to = row.cell >= 0 ? kv_.InCell(row.cell, plane, head)
-                                           : kv_.InPage(row.pages[row.position / kPageSize], plane,
-                                                        head, row.position % kPageSize);
+                                           : kv_.InPage(own.page, own.slot, head, offset);
   if (kv_.int8()) {
     if (row.cell >= 0) {
       StoreInt8(k, v, d, to.keys);
     } else {
-      const int page = row.pages[row.position / kPageSize];
-      StoreInt8InPage(k, v, d, kv_.InPage(page, plane, head, 0).keys, row.position % kPageSize);
+      StoreInt8InPage(k, v, d, kv_.InPage(own.page, own.slot, head, 0).keys, offset);
     }
   } else if (weights_.bf16) {
     ToBF16(k, d, reinterpret_cast<uint16_t*>(to.keys));
@@ -245,12 +246,12 @@ bool Stack::HeadsPackAlone(const MatMulKernel& kernel) const {
 void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row,
                      int next_plane, int next_head, std::vector<KvRun>& runs) const {
   runs.clear();
+  const KvMemory::Reader here(kv_, row.sequence, plane, head, row.position);
+  const KvMemory::Reader after(kv_, next_row.sequence, next_plane, next_head, next_row.position);
   for (int64_t at = 0; at < row.page_positions; at += kPageSize) {
-    const KvMemory::Place place = kv_.InPage(row.pages[at / kPageSize], plane, head, 0);
+    const KvMemory::Place place = here.Page(at / kPageSize);
     const std::byte* next =
-        at < next_row.page_positions
-            ? kv_.InPage(next_row.pages[at / kPageSize], next_plane, next_head, 0).keys
-            : nullptr;
+        at < next_row.page_positions ? after.Page(at / kPageSize).keys : nullptr;
     runs.push_back({place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at),
                     next == place.keys ? nullptr : next});
   }
@@ -261,14 +262,16 @@ void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& n
 }
 
 // Rows that attend together: consecutive ones that read the same pages and no cells, each no fewer
-// positions than the one before, as those of a prompt do. Every other row is a tile of its own.
+// positions than the one before, as those of a prompt do. Every other row is a tile of its own. The
+// rows of a prompt's chunk are in one span.
 void Stack::FindTiles(std::span<const BatchRow> rows, std::vector<int>& tiles) const {
   const int most = std::max(1, kMostQueries / (spec_.heads / spec_.kv_heads));
   tiles.clear();
   for (size_t r = 0; r < rows.size(); ++r) {
     const bool joins = r > 0 && static_cast<int>(r) - tiles.back() < most &&
-                       rows[r].pages == rows[r - 1].pages && rows[r].plane == rows[r - 1].plane &&
-                       rows[r].cell_count == 0 && rows[r - 1].cell_count == 0 &&
+                       rows[r].sequence.pages == rows[r - 1].sequence.pages &&
+                       rows[r].plane == rows[r - 1].plane && rows[r].cell_count == 0 &&
+                       rows[r - 1].cell_count == 0 &&
                        rows[r].page_positions >= rows[r - 1].page_positions;
     if (!joins) tiles.push_back(static_cast<int>(r));
   }

@@ -18,8 +18,8 @@ namespace loopspec::cpu {
 // A row as the blocks see it: where its residual stream is, what it attends to, where its keys and
 // values go.
 struct BatchRow {
-  float* x;                // [hidden]
-  const int32_t* pages;    // of its sequence
+  float* x;  // [hidden]
+  SequencePlan sequence;
   int64_t page_positions;  // positions [0, page_positions) are read from pages, ...
   const int32_t* cells;    // ... the rest from these cells, in order
   int cell_count;

@@ -29,7 +29,7 @@ inline constexpr int kCalibrationVersion = 2;
 struct Machine {
   std::string chip;
   int threads = 0;      // of a CPU; 0 on a GPU
-  std::string compute;  // "f32", "bf16"
+  std::string compute;  // "f32", "bf16", and a plan of keys where there is one
 
   bool operator==(const Machine&) const = default;
 };

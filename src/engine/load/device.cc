@@ -8,26 +8,38 @@
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "decode/depths.h"
-#include "kv/planes.h"
+#include "kv/kept_planes.h"
 
 namespace loopspec {
 namespace {
 
 constexpr int kMostTexts = 32;  // of full length, that memory is taken for
 
-// The CUDA backend computes in bf16 alone.
-bool GpuComputes(ComputeMode compute) {
-  return compute != ComputeMode::kF32;
+// What a device must be able to do.
+struct Wanted {
+  ComputeMode compute;
+  bool loops;  // KvType::kLoops
+};
+
+Wanted WantedOf(const EngineOptions& options) {
+  return {ParseCompute(options.compute), options.kv_type.starts_with("loops")};
+}
+
+// The CUDA backend computes in bf16 alone, and keeps the keys of all loops.
+bool GpuComputes(Wanted wanted) {
+  return wanted.compute != ComputeMode::kF32 && !wanted.loops;
 }
 
 // -1 for the CPU.
-int ResolveDevice(const std::string& device, ComputeMode compute) {
+int ResolveDevice(const std::string& device, Wanted wanted) {
   if (device == "cpu") return -1;
   std::string why;
   const int count = CudaDeviceCount(&why);
-  if (device == "auto") return count > 0 && GpuComputes(compute) ? 0 : -1;
+  if (device == "auto") return count > 0 && GpuComputes(wanted) ? 0 : -1;
   if (device != "cuda" && !device.starts_with("cuda:"))
     throw FieldError("device", device, "auto, cpu, cuda or cuda:N");
+  if (wanted.loops)
+    throw FieldError("device", device, "cpu, where alone keys are kept by a plan of loops");
   int index = 0;
   if (device != "cuda") {
     const char* end = device.data() + device.size();
@@ -42,8 +54,8 @@ int ResolveDevice(const std::string& device, ComputeMode compute) {
 
 // A quarter of the memory there is, as positions of this model.
 int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
-  const PlaneMap planes(spec, static_cast<int>(options.readout_depths.size()));
-  const int64_t position = int64_t{planes.count()} * spec.kv_size() * 2 * 4;  // float32 at most
+  const KeptPlanes planes(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
+  const int64_t position = int64_t{planes.slots()} * spec.kv_size() * 2 * 4;  // float32 at most
   const int64_t texts = GetMemoryLimit().bytes / 4 / position / spec.max_positions;
   // Less than one text: the backend knows best what it can do.
   return std::min<int64_t>(texts, kMostTexts) * spec.max_positions;
@@ -53,18 +65,20 @@ int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device) {
-  const int gpu = ResolveDevice(device, options.compute);
-  if (device == "auto" && !GpuComputes(options.compute) && CudaDeviceCount() > 0)
-    LogWarning("compute f32 was asked for, which the GPU does not do: this runs on the CPU");
+  const Wanted wanted = {options.compute, options.kv_type == KvType::kLoops};
+  const int gpu = ResolveDevice(device, wanted);
+  if (device == "auto" && !GpuComputes(wanted) && CudaDeviceCount() > 0)
+    LogWarning("{} was asked for, which the GPU does not do: this runs on the CPU",
+               wanted.loops ? "a plan of keys" : "compute f32");
   return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
 }
 
 bool IsCpu(const EngineOptions& options) {
-  return ResolveDevice(options.device, ParseCompute(options.compute)) < 0;
+  return ResolveDevice(options.device, WantedOf(options)) < 0;
 }
 
 std::string ChipOf(const EngineOptions& options) {
-  const int gpu = ResolveDevice(options.device, ParseCompute(options.compute));
+  const int gpu = ResolveDevice(options.device, WantedOf(options));
   return gpu < 0 ? CpuName() : CudaDeviceName(gpu);
 }
 
@@ -75,18 +89,34 @@ ComputeMode ParseCompute(const std::string& text) {
   throw FieldError("compute", text, "auto, f32 or bf16");
 }
 
-KvType ParseKvType(const std::string& text, ComputeMode compute) {
-  if (text == "int8") return KvType::kInt8;
+KvChoice ParseKvType(const std::string& text, ComputeMode compute, int recurrence) {
+  if (text == "int8") return {KvType::kInt8};
   if (text == "bf16" && compute == ComputeMode::kF32)
-    throw FieldError("kv_type", "bf16", "auto or int8, since compute is f32");
-  if (text == "auto" || text == "bf16") return KvType::kCompute;
+    throw FieldError("kv_type", "bf16", "auto, int8 or loops:PLAN, since compute is f32");
+  if (text == "auto" || text == "bf16") return {KvType::kCompute};
+  if (text.starts_with("loops:")) {
+    if (recurrence < 2)
+      throw FieldError("kv_type", text, "auto, bf16 or int8, since this model has one loop");
+    const SpannedKeyPlan plan = SpannedKeyPlan::Parse(text.substr(6), recurrence);
+    for (int depth = 1; depth < recurrence; ++depth) {
+      if (plan.plan.At(depth).kind == KeyForm::Kind::kResidual)
+        throw FieldError("kv_type", text,
+                         "forms int8 and last: residuals are measured by calibrate --keys alone");
+    }
+    return {KvType::kLoops, plan};
+  }
+  if (text == "loops") {
+    throw FieldError("kv_type", text,
+                     "loops:PLAN with the form of every loop but the last, as in "
+                     "loops:int8*8,last: no plan holds for all models");
+  }
   if (text == "terminal") {
     throw FieldError("kv_type", text,
-                     "auto, bf16 or int8: it keeps the last loop's keys alone, so that a token's "
-                     "first loop waits for the last loop of the token before it and no draft can "
-                     "run ahead");
+                     "auto, bf16, int8 or loops:PLAN: it keeps the last loop's keys alone, so that "
+                     "a token's first loop waits for the last loop of the token before it and no "
+                     "draft can run ahead");
   }
-  throw FieldError("kv_type", text, "auto, bf16 or int8");
+  throw FieldError("kv_type", text, "auto, bf16, int8 or loops:PLAN");
 }
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
@@ -104,7 +134,9 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& op
   backend.threads = options.threads;
   backend.state_seed = options.state_seed;
   backend.compute = ParseCompute(options.compute);
-  backend.kv_type = ParseKvType(options.kv_type, backend.compute);
+  KvChoice keys = ParseKvType(options.kv_type, backend.compute, model.spec.recurrence);
+  backend.kv_type = keys.type;
+  backend.key_plan = std::move(keys.plan);
   if (backend.kv_memory == 0 && backend.kv_share == 0 && backend.kv_positions == 0 &&
       IsCpu(options))
     backend.kv_positions = CpuPositions(model.spec, backend);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -29,7 +30,12 @@ std::string ChipOf(const EngineOptions& options);
 
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);
-// "auto" and "bf16", which are the same where activations are bf16, or "int8"
-KvType ParseKvType(const std::string& text, ComputeMode compute);
+struct KvChoice {
+  KvType type = KvType::kCompute;
+  std::optional<SpannedKeyPlan> plan = {};
+};
+// "auto" and "bf16", which are the same where activations are bf16, "int8", or "loops:int8*8,last":
+// a plan of keys for a model of so many recurrences.
+KvChoice ParseKvType(const std::string& text, ComputeMode compute, int recurrence);
 
 }  // namespace loopspec

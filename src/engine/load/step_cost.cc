@@ -40,7 +40,10 @@ class Probe {
     for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = static_cast<int32_t>(i);
   }
 
-  int64_t positions() const { return backend_.pages() * int64_t{kPageSize}; }
+  // The last pages are the sequence's window.
+  int64_t positions() const {
+    return (backend_.pages() - backend_.window_pages()) * int64_t{kPageSize};
+  }
 
   // The fastest of a few runs of one recurrence, or of several: all rows at `depth`, or spread over
   // the depths from it on.
@@ -48,7 +51,7 @@ class Probe {
                  bool spread = false, int recurrences = 1) {
     StepPlan plan;
     plan.recurrences = recurrences;
-    plan.sequences.push_back({pages_.data()});
+    plan.sequences.push_back({pages_.data(), pages_.data() + positions() / kPageSize});
     SamplingParams greedy;
     for (int i = 0; i < rows; ++i) {
       const int at = depth + (spread ? i % (spec_.recurrence - depth) : 0);
@@ -289,6 +292,12 @@ std::string TodaysDate() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
+// Of bf16 and int8 keys the number that files of older versions have in their name.
+std::string KeysText(const BackendOptions& options) {
+  if (options.key_plan) return NameOfKvType(options);
+  return fmt::format("{}", static_cast<int>(options.kv_type));
+}
+
 std::optional<fs::path> CacheFolder() {
   const auto environment = [](const char* name) {
     const char* value = std::getenv(name);
@@ -309,7 +318,7 @@ std::optional<fs::path> StepCostFile(const Backend& backend) {
   const std::string key =
       fmt::format("{} {} {} {} {} {} {}", kVersion, backend.device(), backend.chip(),
                   backend.options().threads, static_cast<int>(backend.options().compute),
-                  static_cast<int>(backend.options().kv_type), ShapeOf(backend.spec()));
+                  KeysText(backend.options()), ShapeOf(backend.spec()));
   return *folder / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 

@@ -53,12 +53,16 @@ bool Admission::Admit(Sequence& sequence) {
           ? sibling->prompt_planes
           : PlanesPrefilled(sequence.reads.recurrence, backend_.spec(), backend_.options());
   int64_t known = 0;
+  PrefixHit hit{0, 0, SequencePages(ledger_)};
   if (sibling != nullptr) {
     known = pages_.ForkWhole(sibling->decoder->pages(), length, pages);
   } else if (!sequence.scored()) {  // scores come from computing every position
-    known = pages_.TakePrefixHit(prompt, pages, sequence.reads, &sequence.prompt_planes);
+    hit = pages_.TakePrefixHit(prompt, pages, sequence.reads, &sequence.prompt_planes);
+    known = hit.positions;
+    sequence.fork = hit.known > known ? hit.known : 0;
   }
   if (!pages_.Grow(pages, length + 1, CountRunning(sequences_))) return false;
+  pages_.PutWindow(hit, pages);
   if (sibling != nullptr) {
     pages_.ForkRest(sibling->decoder->pages(), length, pages);
     known = length;
@@ -105,11 +109,12 @@ void Admission::Preempt(Sequence& sequence) {
   ++sequence.statistics().preemptions;
 }
 
-// Another choice of its submission that has its whole prompt. One that is still in prefill has
-// pages that others wrote before it.
+// Another choice of its submission that has its whole prompt, and its window still does. One that
+// is still in prefill has pages that others wrote before it.
 const Sequence* Admission::Sibling(const Sequence& sequence) const {
   for (const auto& other : sequences_) {
-    if (other->submission == sequence.submission && other->stage == Stage::kDecode)
+    if (other->submission == sequence.submission && other->stage == Stage::kDecode &&
+        pages_.WindowReaches(std::ssize(sequence.to_prefill()), other->decoder->decided()))
       return other.get();
   }
   return nullptr;

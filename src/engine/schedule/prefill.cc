@@ -29,11 +29,11 @@ void Prefill::Begin(Sequence& sequence) {
   }
   const auto start = static_cast<size_t>(sequence.prefilled);
   const int most = sequence.tells_progress() ? std::min(sequence.part, chunk_) : chunk_;
-  const size_t length = std::min(static_cast<size_t>(most), prompt.size() - start);
-  const PrefillPlan plan{{sequence.decoder->pages().pages().data()},
-                         static_cast<int32_t>(start),
-                         prompt.subspan(start, length),
-                         sequence.reads.recurrence};
+  size_t length = std::min(static_cast<size_t>(most), prompt.size() - start);
+  const auto fork = static_cast<size_t>(sequence.fork);
+  if (fork > start) length = std::min(length, fork - start);
+  const PrefillPlan plan{PlanOf(sequence.decoder->pages()), static_cast<int32_t>(start),
+                         prompt.subspan(start, length), sequence.reads.recurrence};
   end_ = static_cast<int64_t>(start + length);
   timer_.Reset();
   if (scored) {
@@ -57,7 +57,7 @@ void Prefill::Finish() {
   const std::span<const int32_t> prompt = sequence.to_prefill();
   // At once, not at the prompt's end: others with the same beginning may wait for their chunk.
   pages_.CachePrefix(prompt.first(static_cast<size_t>(end_)), sequence.decoder->pages(),
-                     sequence.prompt_planes);
+                     sequence.prompt_planes, end_ == std::ssize(prompt) || end_ == sequence.fork);
   if (end_ == std::ssize(prompt)) return EndOfPrompt(sequence);
   if (!sequence.tells_progress()) return;
   if (timer_.Seconds() < kReportSeconds) sequence.part *= 2;

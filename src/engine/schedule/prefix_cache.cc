@@ -22,7 +22,10 @@ uint64_t HashPage(uint64_t hash, const int32_t* tokens) {
 }
 
 PrefixCache::~PrefixCache() {
-  for (const Entry& entry : entries_) pages_.Drop(entry.page);
+  for (Entry& entry : entries_) {
+    DropWindow(entry);
+    pages_.Drop(entry.page);
+  }
 }
 
 PrefixCache::Place PrefixCache::Look(uint64_t hash, const Entry* parent, const int32_t* tokens,
@@ -46,23 +49,34 @@ void PrefixCache::Touch(Entry* last) {
 }
 
 int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequence,
-                          const PagePlanes& needed, PagePlanes* held) {
-  Entry* last = nullptr;
+                          const PagePlanes& needed, PagePlanes* held, WindowHit* at_window) {
+  std::vector<Entry*> found;
+  size_t used = 0;  // of them
   uint64_t hash = 0;
-  int64_t found = 0;
-  for (; found + kPageSize <= static_cast<int64_t>(tokens.size()); found += kPageSize) {
-    hash = hash_(hash, tokens.data() + found);
-    const Place place = Look(hash, last, tokens.data() + found, needed.recurrence);
+  for (size_t at = 0; at + kPageSize <= tokens.size(); at += kPageSize) {
+    hash = hash_(hash, tokens.data() + at);
+    const Entry* last = found.empty() ? nullptr : found.back();
+    const Place place = Look(hash, last, tokens.data() + at, needed.recurrence);
     if (place == entries_.end() || !place->planes.Hold(needed)) break;
-    last = &*place;
-    sequence.Share(place->page);
+    found.push_back(&*place);
+    if (at_window == nullptr || !place->window.empty()) used = found.size();
+  }
+  for (size_t i = 0; i < used; ++i) {
+    sequence.Share(found[i]->page);
     if (held == nullptr) continue;
+    const std::vector<int>& readouts = found[i]->planes.readouts;
     std::erase_if(held->readouts, [&](int depth) {
-      return !std::binary_search(last->planes.readouts.begin(), last->planes.readouts.end(), depth);
+      return !std::binary_search(readouts.begin(), readouts.end(), depth);
     });
   }
-  Touch(last);
-  return found;
+  if (at_window != nullptr) {
+    at_window->known = static_cast<int64_t>(found.size()) * kPageSize;
+    if (used > 0) {
+      for (const int32_t page : found[used - 1]->window) at_window->window.Share(page);
+    }
+  }
+  Touch(found.empty() ? nullptr : found.back());
+  return static_cast<int64_t>(used) * kPageSize;
 }
 
 void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
@@ -97,14 +111,55 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<const int32_
   Touch(parent);
 }
 
+PrefixCache::Entry* PrefixCache::Last(std::span<const int32_t> tokens, const PagePlanes& planes) {
+  Entry* last = nullptr;
+  uint64_t hash = 0;
+  for (size_t at = 0; at + kPageSize <= tokens.size(); at += kPageSize) {
+    hash = hash_(hash, tokens.data() + at);
+    const Place place = Look(hash, last, tokens.data() + at, planes.recurrence);
+    if (place == entries_.end()) return nullptr;
+    last = &*place;
+  }
+  return last;
+}
+
+bool PrefixCache::LacksWindow(std::span<const int32_t> tokens, const PagePlanes& planes) {
+  const Entry* last = Last(tokens, planes);
+  return last != nullptr && last->window.empty();
+}
+
+bool PrefixCache::KeepWindow(std::span<const int32_t> tokens, const PagePlanes& planes,
+                             std::span<const int32_t> window) {
+  while (size() + std::ssize(window) > limit_) {
+    if (!EvictOne()) return false;
+  }
+  Entry* last = Last(tokens, planes);  // unless it had to go itself
+  if (last == nullptr || !last->window.empty()) return false;
+  last->window.assign(window.begin(), window.end());
+  for (const int32_t page : window) pages_.Keep(page);
+  window_pages_ += std::ssize(window);
+  return true;
+}
+
+void PrefixCache::DropWindow(Entry& entry) {
+  for (const int32_t page : entry.window) pages_.Drop(page);
+  window_pages_ -= std::ssize(entry.window);
+  entry.window.clear();
+}
+
 bool PrefixCache::EvictOne() {
   for (Place place = entries_.end(); place != entries_.begin();) {
     --place;
+    if (!place->window.empty() && pages_.references(place->window[0]) == 1) {
+      DropWindow(*place);
+      return true;
+    }
     if (place->children > 0 || pages_.references(place->page) > 1) continue;
     if (place->parent != nullptr) --place->parent->children;
     const auto [begin, end] = by_hash_.equal_range(place->hash);
     by_hash_.erase(
         std::find_if(begin, end, [&](const auto& entry) { return entry.second == place; }));
+    DropWindow(*place);
     pages_.Drop(place->page);
     entries_.erase(place);
     return true;

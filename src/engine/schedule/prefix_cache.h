@@ -11,6 +11,9 @@
 // therefore says which planes its page holds (PagePlanes), and a request is given a page only if
 // that holds every plane that the request reads. So what a request finds in the cache has, bit for
 // bit, what prefilling its prompt would have written, and its text does not depend on the cache.
+//
+// By a plan of keys (kv/kept_planes.h) a text can be gone on from only where the window before that
+// place is kept too. So entries at chosen ends have pages for a window, and a hit ends at one.
 #pragma once
 
 #include <array>
@@ -38,6 +41,12 @@ struct PagePlanes {
   bool operator==(const PagePlanes&) const = default;
 };
 
+// What a hit that ends at a window has found.
+struct WindowHit {
+  int64_t known = 0;     // tokens in the cache, with a window at their end or not
+  SequencePages window;  // pages of the window at the hit's end
+};
+
 class PrefixCache {
  public:
   // At most `limit` pages. `hash` decides how fast entries are found, not which.
@@ -50,9 +59,11 @@ class PrefixCache {
   // Shares the pages of the longest known beginning of `tokens` with `sequence`, which is empty.
   // Only pages that hold `needed` are taken; texts of different recurrences share no pages. Returns
   // how many tokens were found, a multiple of kPageSize. `held`, where given, loses the readouts
-  // that one of these pages lacks.
+  // that one of these pages lacks. `at_window`: where given, the hit ends at an entry with a
+  // window.
   int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence,
-               const PagePlanes& needed = {}, PagePlanes* held = nullptr);
+               const PagePlanes& needed = {}, PagePlanes* held = nullptr,
+               WindowHit* at_window = nullptr);
 
   // Keeps the pages of `tokens`, as far as they are whole; pages[i] holds tokens [64 i, 64 i + 64)
   // for good, and all of them hold `planes`. Where a beginning is known already, the known page
@@ -60,10 +71,18 @@ class PrefixCache {
   void Insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
               const PagePlanes& planes = {});
 
-  // Evicts the least recently used entry whose page has no other holder. False when there is none.
+  // Whether the text's whole pages are all here, the last of them without a window.
+  bool LacksWindow(std::span<const int32_t> tokens, const PagePlanes& planes);
+  // Keeps these pages as the window at the end of the text's whole pages. False where that is not
+  // here, or the limit leaves no room.
+  bool KeepWindow(std::span<const int32_t> tokens, const PagePlanes& planes,
+                  std::span<const int32_t> window);
+
+  // Evicts what was used least recently: the window of an entry, or an entry whose page has no
+  // other holder. False when there is none.
   bool EvictOne();
 
-  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t size() const { return static_cast<int64_t>(entries_.size()) + window_pages_; }
 
  private:
   struct Entry {
@@ -73,6 +92,7 @@ class PrefixCache {
     std::array<int32_t, kPageSize> tokens;
     int32_t page;
     int children;
+    std::vector<int32_t> window = {};  // pages of the window at this page's end; empty: not kept
   };
   using Place = std::list<Entry>::iterator;
 
@@ -81,9 +101,13 @@ class PrefixCache {
   // Marks `last` and its parents as used now, the parents as the more recent: so the one at the end
   // of the list has no children.
   void Touch(Entry* last);
+  // The entry of the text's last whole page; null where one of them is not here.
+  Entry* Last(std::span<const int32_t> tokens, const PagePlanes& planes);
+  void DropWindow(Entry& entry);
 
   PagePool& pages_;
   int64_t limit_;
+  int64_t window_pages_ = 0;
   PageHash hash_;
   std::list<Entry> entries_;  // the most recently used first
   std::unordered_multimap<uint64_t, Place> by_hash_;

@@ -43,7 +43,7 @@ void Summarise(const ResolvedRequest& request, Statistics& s) {
 Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
     : backend_(backend),
       options_(WithDefaults(options, backend)),
-      ledger_(backend.pages(), backend.options().cells),
+      ledger_(backend.pages(), backend.options().cells, backend.window_pages()),
       pages_(backend, ledger_, options_.cache_bytes),
       step_(backend, options_.max_running, options_.max_rows, options_.cost),
       admission_(backend, ledger_, pages_, sequences_, tenants_.views, options_.max_running,
@@ -81,10 +81,10 @@ void Scheduler::Check(const ResolvedRequest& request) const {
   CheckRequest(request, backend_.spec(), backend_.options());
   CheckLimits(request, backend_.limits());
   const int64_t positions = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-  if (PagesFor(positions) > backend_.pages()) {
+  const int pages = backend_.pages() - backend_.window_pages();
+  if (PagesFor(positions) > pages) {
     Fail("a prompt of {} tokens and {} new ones make {} positions, the key/value memory holds {}",
-         request.prompt.size(), request.max_tokens, positions,
-         int64_t{backend_.pages()} * kPageSize);
+         request.prompt.size(), request.max_tokens, positions, int64_t{pages} * kPageSize);
   }
 }
 
@@ -168,8 +168,7 @@ Plan Scheduler::MakePlan(bool admission_open) {
     view.begins = sequence->stage == Stage::kDecode && sequence->reported < options_.first_tokens;
     if (view.stage == Stage::kWaiting) view.waited = sequence->waited.Seconds();
     if (view.stage == Stage::kDecode)
-      view.pages_missing =
-          KvPages::Missing(sequence->decoder->pages(), sequence->decoder->positions());
+      view.pages_missing = sequence->decoder->pages().Missing(sequence->decoder->positions());
     views_.push_back(view);
   }
   ScheduleView view{.sequences = views_, .tenants = tenants_.views, .pacing = pacing_};
@@ -430,7 +429,7 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
       if (sequence.stage != Stage::kPreempted) {
         const auto drafted = std::min(text.size(), static_cast<size_t>(decoder.drafted()));
         pages_.CachePrefix(std::span(text).first(drafted), decoder.pages(), sequence.reads);
-        pages_.CachePrefix(text, decoder.pages(), sequence.undrafted_planes());
+        pages_.CachePrefix(text, decoder.pages(), sequence.undrafted_planes(), true);
       }
     }
     statistics.decode_seconds = sequence.reported > 0 ? sequence.decoded.Seconds() : 0.0;

@@ -31,8 +31,11 @@ struct Sequence {
   PagePlanes reads;                   // planes that its text depends on
   PagePlanes prompt_planes;           // that its pages of the prompt hold, prefilled or found
   int64_t prefilled = 0;              // positions of the prompt that lie in KV pages
-  int64_t committed = 0;              // positions that do, the prompt's included
-  int part = kPageSize;  // positions of the prompt that come next, where progress is told
+  // Where others read on otherwise after the same beginning, so the next shall hit there; 0:
+  // nowhere.
+  int64_t fork = 0;
+  int64_t committed = 0;  // positions that do, the prompt's included
+  int part = kPageSize;   // positions of the prompt that come next, where progress is told
   std::vector<Token> scores;
   bool scores_told = false;        // the stream has them
   size_t reported = 0;             // tokens that the stream has

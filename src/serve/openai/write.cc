@@ -329,6 +329,7 @@ OrderedJson ModelJson(const ModelFacts& facts, const SamplingParams& served,
           {"max_model_len", facts.context},
           {"loopspec",
            {{"recurrence", facts.recurrence},
+            {"kv_type", facts.kv_type},
             {"recurrences", facts.recurrences},
             {"trained_recurrence", facts.trained_recurrence},
             {"depths", facts.depths},
@@ -363,6 +364,7 @@ OrderedJson ServerInfoJson(const ModelFacts& facts, const std::string& name,
   info["version"] = version;
   info["device"] = facts.device;
   info["dtype"] = facts.compute;
+  info["kv_cache_dtype"] = facts.kv_type;
   info["context_length"] = facts.context;
   for (const char* size : {"tp_size", "dp_size", "pp_size"}) info[size] = 1;
   info["disaggregation_mode"] = "null";

@@ -30,7 +30,7 @@ class KvPagesTest : public testing::Test {
   }
   int64_t Hit(const std::vector<int32_t>& text) {
     SequencePages pages(ledger_);
-    return kv_.TakePrefixHit(text, pages);
+    return kv_.TakePrefixHit(text, pages).positions;
   }
   // What the backend keeps for a position: tokens, in place of keys and values.
   std::vector<int32_t> Contents(const SequencePages& pages) {
@@ -55,9 +55,9 @@ TEST_F(KvPagesTest, GrowLeavesWhatOthersNeed) {
   EXPECT_TRUE(kv_.Grow(b, 2 * kPageSize, 1));
   // What is there already needs nothing, however little is left for others.
   EXPECT_TRUE(kv_.Grow(a, 5 * kPageSize, 100));
-  EXPECT_EQ(KvPages::Missing(a, 5 * kPageSize), 0);
-  EXPECT_EQ(KvPages::Missing(a, 5 * kPageSize + 1), 1);
-  EXPECT_EQ(KvPages::Missing(a, 0), 0);
+  EXPECT_EQ(a.Missing(5 * kPageSize), 0);
+  EXPECT_EQ(a.Missing(5 * kPageSize + 1), 1);
+  EXPECT_EQ(a.Missing(0), 0);
 }
 
 // An allocator that empties its cache for one page would pass every test of the text.
@@ -80,7 +80,7 @@ TEST_F(KvPagesTest, EvictsNoMoreThanIsNeeded) {
 TEST_F(KvPagesTest, NeverEvictsWhatASequenceReads) {
   Cache(TextOf(4, 1));
   SequencePages reader(ledger_);
-  EXPECT_EQ(kv_.TakePrefixHit(TextOf(4, 1), reader), 4 * kPageSize);
+  EXPECT_EQ(kv_.TakePrefixHit(TextOf(4, 1), reader).positions, 4 * kPageSize);
   EXPECT_EQ(kv_.EvictFor(kPages), 4);
   const std::vector<int32_t> before = Contents(reader);
   SequencePages other(ledger_);
@@ -128,6 +128,60 @@ TEST_F(KvPagesTest, ForksShareWholePages) {
   const int32_t more[] = {9};
   backend_->Prefill({{to.pages().data()}, static_cast<int32_t>(length), more});
   EXPECT_NE(Contents(to), Contents(from));
+}
+
+// A window of two pages, which are used in turn: the same for a hit, a fork and a swap.
+TEST_F(KvPagesTest, WindowsAreKeptCopiedAndSwapped) {
+  KvLedger ledger(16, 4, 2);
+  FakeBackend backend(model_, {1}, 4, 16 * kPageSize);
+  KvPages kv(backend, ledger, -1);
+  const std::vector<int32_t> text = TextOf(3, 1);
+  const auto write = [&](int32_t page, int32_t what) {
+    const std::vector<int32_t> tokens(kPageSize, what);
+    backend.LoadPages({&page, 1}, reinterpret_cast<const std::byte*>(tokens.data()));
+  };
+  const auto read = [&](int32_t page) {
+    std::vector<int32_t> tokens(kPageSize);
+    backend.SavePages({&page, 1}, reinterpret_cast<std::byte*>(tokens.data()));
+    return tokens[7];
+  };
+  {
+    SequencePages first(ledger);
+    ASSERT_TRUE(kv.Grow(first, 3 * kPageSize));
+    write(first.window()[0], 20);  // of the third page, 2 % 2
+    write(first.window()[1], 10);  // of the second
+    kv.CachePrefix(std::span(text).first(2 * kPageSize + 5), first, {}, true);
+    EXPECT_EQ(kv.cached(), 3);  // two pages, and the second's window
+    write(first.window()[1], 30);
+    SequencePages fork(ledger);
+    EXPECT_EQ(kv.ForkWhole(first, 2 * kPageSize, fork), 2 * kPageSize);
+    ASSERT_TRUE(kv.Grow(fork, 3 * kPageSize));
+    kv.ForkRest(first, 2 * kPageSize, fork);
+    EXPECT_EQ(read(fork.window()[0]), 20);
+    EXPECT_EQ(read(fork.window()[1]), 30);
+    write(fork.window()[0], 21);
+    EXPECT_EQ(read(first.window()[0]), 20);
+    const std::vector<std::byte> swapped = kv.SwapOut(fork, 2 * kPageSize);
+    EXPECT_TRUE(fork.window().empty());
+    ASSERT_TRUE(kv.Grow(fork, 3 * kPageSize));
+    write(fork.window()[0], 0);
+    kv.SwapIn(swapped, fork);
+    EXPECT_EQ(read(fork.window()[0]), 21);
+    EXPECT_EQ(read(fork.window()[1]), 30);
+  }
+  SequencePages second(ledger);
+  const PrefixHit hit = kv.TakePrefixHit(text, second);
+  EXPECT_EQ(hit.positions, 2 * kPageSize);
+  EXPECT_EQ(kv.TakePrefixHit(std::span(text).first(kPageSize), second).known, kPageSize);
+  ASSERT_TRUE(kv.Grow(second, 3 * kPageSize));
+  write(second.window()[0], 0);
+  write(second.window()[1], 0);
+  kv.PutWindow(hit, second);
+  EXPECT_EQ(read(second.window()[1]), 10);
+  EXPECT_EQ(read(second.window()[0]), 0);
+  // Going on behind position 70 needs the first two pages' window, until the fourth is written.
+  EXPECT_TRUE(kv.WindowReaches(70, 128));
+  EXPECT_FALSE(kv.WindowReaches(70, 129));
 }
 
 // Swapped out and in: other pages, the same keys and values.

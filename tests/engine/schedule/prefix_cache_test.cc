@@ -20,6 +20,57 @@ std::vector<int32_t> Text(int pages, int shared, int32_t own) {
   return tokens;
 }
 
+// Where keys are kept by a plan, a text can be gone on from at a window alone.
+TEST(PrefixCache, HitsEndAtAWindow) {
+  KvLedger ledger(20, 1);
+  PrefixCache cache(ledger.pages(), 6);
+  const std::vector<int32_t> text = Text(4, 4, 1);
+  const auto beginning = [&](int pages) { return std::span(text).first(64u * pages); };
+  const auto find = [&](int64_t& known) {
+    SequencePages hit(ledger);
+    WindowHit windows{0, SequencePages(ledger)};
+    const int64_t found = cache.Find(text, hit, {}, nullptr, &windows);
+    EXPECT_EQ(hit.pages().size(), static_cast<size_t>(found / kPageSize));
+    EXPECT_EQ(windows.window.pages().empty(), found == 0);
+    known = windows.known;
+    return found;
+  };
+  {
+    SequencePages pages(ledger, 4 * kPageSize), two(ledger, 2 * kPageSize), one(ledger, 64);
+    int64_t known = 0;
+    EXPECT_FALSE(cache.LacksWindow(text, {}));
+    EXPECT_FALSE(cache.KeepWindow(text, {}, one.pages()));
+    cache.Insert(text, pages.pages());
+    EXPECT_EQ(find(known), 0);
+    EXPECT_EQ(known, 256);
+    EXPECT_TRUE(cache.LacksWindow(beginning(2), {}));
+    EXPECT_TRUE(cache.KeepWindow(beginning(2), {}, two.pages()));
+    EXPECT_FALSE(cache.LacksWindow(beginning(2), {}));
+    EXPECT_EQ(cache.size(), 6);
+    EXPECT_EQ(find(known), 128);
+    EXPECT_EQ(known, 256);
+    // No room: everything else is in use.
+    EXPECT_FALSE(cache.KeepWindow(text, {}, one.pages()));
+  }
+  EXPECT_EQ(ledger.pages().available(), 14);
+  EXPECT_EQ(ledger.pages().kept_alone(), 6);
+  // The least recently used goes first: the last page, then the one before it, then the window.
+  int64_t known = 0;
+  for (const int left : {5, 4}) {
+    EXPECT_TRUE(cache.EvictOne());
+    EXPECT_EQ(cache.size(), left);
+    EXPECT_EQ(find(known), 128);
+  }
+  EXPECT_TRUE(cache.EvictOne());
+  EXPECT_EQ(cache.size(), 2);
+  EXPECT_EQ(find(known), 0);
+  EXPECT_EQ(known, 128);
+  EXPECT_TRUE(cache.EvictOne());
+  EXPECT_TRUE(cache.EvictOne());
+  EXPECT_FALSE(cache.EvictOne());
+  EXPECT_EQ(ledger.pages().available(), 20);
+}
+
 TEST(PrefixCache, FindsTheLongestBeginningInWholePages) {
   KvLedger ledger(20, 1);
   PrefixCache cache(ledger.pages(), 20);

@@ -59,6 +59,8 @@ void CheckShapes(const ModelSpec& spec) {
 BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
   if (options.compute == ComputeMode::kF32)
     Fail("the CUDA backend computes in bf16, float32 was asked for");
+  if (options.kv_type == KvType::kLoops)
+    Fail("the CUDA backend keeps the keys of all loops, a plan of keys was asked for");
   options.compute = ComputeMode::kBF16;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
   if (options.cells < 1 || options.cells > 4096)
