@@ -348,6 +348,11 @@ class Engine:
         return str(self._facts["device"])
 
     @property
+    def kv_type(self) -> str:
+        """"f32", "bf16", "int8" or "loops:PLAN@SPAN": how keys and values are kept."""
+        return str(self._facts["kv_type"])
+
+    @property
     def dtype(self) -> str:
         """"f32" or "bf16": what matrix products take in."""
         return str(self._facts["dtype"])

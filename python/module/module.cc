@@ -149,6 +149,7 @@ Dict ToDict(const ModelFacts& f) {
   d["model"] = f.name;
   d["device"] = f.device;
   d["dtype"] = f.compute;
+  d["kv_type"] = f.kv_type;
   d["context"] = f.context;
   d["parameters"] = f.parameters;
   d["vocab_size"] = f.vocab;
