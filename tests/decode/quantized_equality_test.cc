@@ -61,11 +61,20 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     options.kv_positions = positions;
     options.compute = p.compute;
     options.kv_type = p.kv;
-    if (p.plan != nullptr)
-      options.key_plan = SpannedKeyPlan::Parse(p.plan, model_->spec.recurrence);
+    if (p.plan != nullptr) KeepByPlan(options);
     options.threads = threads;
     backend_ = MakeTestBackend(*model_, options);
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
+  }
+
+  // As bytes, so that every text but one takes its window from the positions of others.
+  void KeepByPlan(BackendOptions& options) const {
+    const ModelSpec& spec = model_->spec;
+    options.key_plan = SpannedKeyPlan::Parse(GetParam().plan, spec.recurrence);
+    const KeptPlanes kept(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
+    const int64_t page =
+        int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4) * kPageSize;
+    options.kv_memory = page * (PagesFor(options.kv_positions) + kept.window_pages());
   }
 
   Written Run(ResolvedRequest request) {

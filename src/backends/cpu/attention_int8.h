@@ -48,6 +48,12 @@ class Int8AttentionKernel {
       : call_(call), d_(call.head_dim), count_(call.queries.size()) {
     const int64_t room = (call.positions() + kLanes - 1) / kLanes * kLanes;
     value_scales_ = call.Scratch(0) + room;
+    if (!call.own.empty()) {
+      for (const KvRun& run : call.runs) shared_ += run.count;
+    }
+    std::fill_n(own_scales_, kMostQueries, value_scales_);
+    for (const OwnRuns& own : call.own)
+      std::fill(own_scales_ + own.begin, own_scales_ + own.end, call.Scratch(own.begin) + room);
     for (size_t i = 0; i < count_; ++i) {
       State& state = states_[i];
       state.scores = call.Scratch(i);
@@ -68,8 +74,16 @@ class Int8AttentionKernel {
       sums[i] = Softmax(states_[i].scores, call_.queries[i].positions);
       std::fill_n(call_.queries[i].out, d_, 0.0f);
     }
-    if (d_ <= kGathered) {
-      Values();
+    if (!call_.own.empty()) {
+      Values(call_.runs, 0, shared_, 0, count_);
+      for (const OwnRuns& own : call_.own) {
+        int64_t end = 0;
+        for (size_t i = own.begin; i < own.end; ++i)
+          end = std::max(end, call_.queries[i].positions);
+        Values(own.runs, shared_, end, own.begin, own.end);
+      }
+    } else if (d_ <= kGathered) {
+      Values(call_.runs, 0, call_.positions(), 0, count_);
     } else {
       for (size_t i = 0; i < count_; ++i) Wide(i);
     }
@@ -118,52 +132,61 @@ class Int8AttentionKernel {
   }
 
   // What is read after the keys of a run: those of the next, or the first values.
-  const std::byte* AfterKeys(size_t run) const {
-    return run + 1 < call_.runs.size() ? call_.runs[run + 1].keys : Page(call_.runs.front()).values;
+  const std::byte* AfterKeys(std::span<const KvRun> runs, size_t run) const {
+    return run + 1 < runs.size() ? runs[run + 1].keys : Page(runs.front()).values;
   }
   static int64_t ValueBlocks(int64_t positions) {
     return (positions + kValueBlock - 1) / kValueBlock;
   }
-  const std::byte* AfterValues(size_t run) const {
-    return run + 1 < call_.runs.size() ? Page(call_.runs[run + 1]).values : call_.runs.front().next;
+  const std::byte* AfterValues(std::span<const KvRun> runs, size_t run) const {
+    return run + 1 < runs.size() ? Page(runs[run + 1]).values : runs.front().next;
   }
   Int8PageHead Page(const KvRun& run) const {
     return Int8PageHead(const_cast<std::byte*>(run.keys), d_);
   }
 
   void Scores() {
+    Scores(call_.runs, 0, call_.own.empty() ? call_.positions() : shared_, 0, count_,
+           value_scales_);
+    for (const OwnRuns& own : call_.own) {
+      Scores(own.runs, shared_, call_.positions(), own.begin, own.end, own_scales_[own.begin]);
+    }
+  }
+
+  // Of queries [begin, end) over runs whose first position is `at`; `scales`: gets those of values.
+  void Scores(std::span<const KvRun> runs, int64_t at, int64_t last, size_t begin, size_t end,
+              float* scales) {
     alignas(64) int32_t hi_out[kChunk], lo_out[kChunk];
-    int64_t at = 0;
-    for (size_t r = 0; r < call_.runs.size() && at < call_.positions(); ++r) {
-      const KvRun& run = call_.runs[r];
+    for (size_t r = 0; r < runs.size() && at < last; ++r) {
+      const KvRun& run = runs[r];
       if (run.cell) {
-        CellScores(run, at++);
+        CellScores(run, at++, begin, end, scales);
         continue;
       }
       const Int8PageHead page = Page(run);
-      for (size_t i = 0; i < count_; ++i) {
+      for (size_t i = begin; i < end; ++i) {
         const State& state = states_[i];
         const auto count = static_cast<int>(Part(i, at, run.count));
         Ops::Keys(page.keys, state.hi, state.lo, d_, (count + kKeyBlock - 1) / kKeyBlock,
-                  i == 0 ? AfterKeys(r) : nullptr, hi_out, lo_out);
+                  i == begin ? AfterKeys(runs, r) : nullptr, hi_out, lo_out);
         for (int j = 0; j < count; ++j) {
           state.scores[at + j] =
               Together(hi_out[j] - state.hi_offset, lo_out[j] - state.lo_offset) *
               (page.key_scales[j] * state.scale);
         }
       }
-      const int64_t count = Part(count_ - 1, at, run.count);
-      std::copy_n(page.value_scales, count, value_scales_ + at);
+      const int64_t count = Part(end - 1, at, run.count);
+      std::copy_n(page.value_scales, count, scales + at);
       at += count;
     }
   }
 
-  void CellScores(const KvRun& run, int64_t at) {
+  void CellScores(const KvRun& run, int64_t at, size_t begin, size_t end, float* scales) {
     const auto* key = reinterpret_cast<const uint8_t*>(run.keys);
     float key_scale;
     std::memcpy(&key_scale, run.keys + 2 * d_, 4);
-    std::memcpy(value_scales_ + at, run.keys + 2 * d_ + 4, 4);
-    for (size_t i = 0; i < count_; ++i) {
+    std::memcpy(scales + at, run.keys + 2 * d_ + 4, 4);
+    for (size_t i = begin; i < end; ++i) {
       const State& state = states_[i];
       if (at >= call_.queries[i].positions) continue;
       int32_t h = 0, l = 0;
@@ -229,20 +252,22 @@ class Int8AttentionKernel {
   // A float's bits as an integer of the same order, and back.
   static int32_t Ordered(int32_t bits) { return bits ^ ((bits >> 31) & 0x7FFFFFFF); }
 
-  // Chunk after chunk: where it is one page's, from there; where cells are in it, gathered first.
-  void Values() {
+  // Chunk after chunk of positions [at, last), which `runs` hold, for queries [first_query,
+  // last_query): where it is one page's, from there; where cells are in it, gathered first.
+  void Values(std::span<const KvRun> runs, int64_t at, int64_t last, size_t first_query,
+              size_t last_query) {
     size_t run = 0;
-    for (int64_t at = 0; at < call_.positions();) {
-      const int64_t end = std::min(at + kChunk, call_.positions());
-      const KvRun& first = call_.runs[run];
+    while (at < last) {
+      const int64_t end = std::min(at + kChunk, last);
+      const KvRun& first = runs[run];
       if (!first.cell && first.count >= end - at) {
-        AddChunk(Page(first).values, at, end, AfterValues(run));
+        AddChunk(Page(first).values, at, end, AfterValues(runs, run), first_query, last_query);
         ++run;
       } else {
         alignas(64) std::byte values[kChunk * kGathered];
         int position = 0;
         for (; position < end - at; ++run) {
-          const KvRun& part = call_.runs[run];
+          const KvRun& part = runs[run];
           if (part.cell) {
             for (int i = 0; i < d_; ++i)
               values[Int8PageHead::ValueAt(position, i, d_)] = part.keys[d_ + i];
@@ -258,7 +283,7 @@ class Int8AttentionKernel {
           for (int i = 0; i < d_; ++i)
             values[Int8PageHead::ValueAt(position, i, d_)] = std::byte{0};
         }
-        AddChunk(values, at, end, nullptr);
+        AddChunk(values, at, end, nullptr, first_query, last_query);
       }
       at = end;
     }
@@ -303,22 +328,24 @@ class Int8AttentionKernel {
                     int32_t& hi_sum, int32_t& lo_sum) const {
     float weights[kChunk];
     const float* scores = states_[query].scores;
+    const float* scales = begin < shared_ ? value_scales_ : own_scales_[query];
     const auto n = static_cast<int>(end - begin);
-    for (int i = 0; i < n; ++i) weights[i] = scores[begin + i] * value_scales_[begin + i];
+    for (int i = 0; i < n; ++i) weights[i] = scores[begin + i] * scales[begin + i];
     return Digits(weights, n, hi, lo, hi_sum, lo_sum);
   }
 
-  // Positions [begin, end) of all queries, as far as each goes.
-  void AddChunk(const std::byte* values, int64_t begin, int64_t end, const std::byte* ahead) {
+  // Positions [begin, end) of these queries, as far as each goes.
+  void AddChunk(const std::byte* values, int64_t begin, int64_t end, const std::byte* ahead,
+                size_t first_query, size_t last_query) {
     alignas(64) int32_t hi_out[kGathered], lo_out[kGathered];
-    for (size_t q = 0; q < count_; ++q) {
+    for (size_t q = first_query; q < last_query; ++q) {
       const int64_t count = Part(q, begin, end - begin);
       if (count == 0) continue;
       alignas(64) int8_t hi[kChunk] = {}, lo[kChunk] = {};
       int32_t hi_sum, lo_sum;
       const float scale = ChunkDigits(q, begin, begin + count, hi, lo, hi_sum, lo_sum);
       Ops::Values(values, hi, lo, d_, static_cast<int>(ValueBlocks(count)),
-                  q == 0 ? ahead : nullptr, hi_out, lo_out);
+                  q == first_query ? ahead : nullptr, hi_out, lo_out);
       float* out = call_.queries[q].out;
       for (int i = 0; i < d_; ++i)
         out[i] = out[i] + Together(hi_out[i] - 128 * hi_sum, lo_out[i] - 128 * lo_sum) * scale;
@@ -329,7 +356,9 @@ class Int8AttentionKernel {
   const int d_;
   const size_t count_;
   State states_[kMostQueries];
-  float* value_scales_;  // of all positions
+  float* value_scales_;                   // of all positions, or of the shared ones
+  float* own_scales_[kMostQueries] = {};  // of the positions after the shared ones, by query
+  int64_t shared_ = 0;                    // positions that call.own come after
 };
 
 }  // namespace loopspec::cpu

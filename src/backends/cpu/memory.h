@@ -97,6 +97,12 @@ class KvMemory {
     return {base, base + row_bytes_};
   }
 
+  // Pages before the window of a query, where it reads the last loop's keys instead of its own.
+  int64_t FarPages(const SequencePlan& sequence, int plane, int64_t position) const {
+    const bool reads_last = kept_.At(sequence.recurrences, plane).window >= 0;
+    return reads_last ? kept_.FarPages(position) : 0;
+  }
+
   // Copies the keys and values of `cell` on planes [begin, end) into a committed position.
   void Commit(int cell, const SequencePlan& sequence, int position, int64_t plane_begin,
               int64_t plane_end) const;

@@ -48,6 +48,12 @@ struct AttentionQuery {
   float* out;  // [head_dim]
 };
 
+// Keys and values that queries [begin, end) of a call read after those that all of them read.
+struct OwnRuns {
+  size_t begin, end;
+  std::span<const KvRun> runs;
+};
+
 inline constexpr int kMostQueries = 8;
 
 // Scores and weights of every position, and room for the query in the kernel's own form.
@@ -62,8 +68,12 @@ struct AttentionCall {
   float scale;                  // 1 / sqrt(head_dim)
   std::span<const KvRun> runs;  // positions 0, 1, ... in order; the cut into runs does not matter
   float* scratch;               // AttentionScratch floats for each query
+  // int8 keys alone: where given, `runs` are whole pages that all queries read whole, and each
+  // query is in one of these. Then `longest` is the most positions of a query.
+  std::span<const OwnRuns> own = {};
+  int64_t longest = 0;
 
-  int64_t positions() const { return queries.back().positions; }
+  int64_t positions() const { return longest > 0 ? longest : queries.back().positions; }
   float* Scratch(size_t query) const {
     return scratch + static_cast<int64_t>(query) * AttentionScratch(positions(), head_dim);
   }

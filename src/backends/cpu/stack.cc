@@ -8,6 +8,8 @@
 namespace loopspec::cpu {
 namespace {
 
+constexpr int kMostJoinedDims = 512;  // of a head whose queries read runs of their own
+
 const float* Data(const std::vector<float>& v) {
   return v.empty() ? nullptr : v.data();
 }
@@ -58,6 +60,11 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv,
     scratch.queries.reserve(queries);
     scratch.tiles.reserve(static_cast<size_t>(row_capacity + 1));
     scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + row_capacity + 1));
+    if (kv.kept().window_slots() == 0) continue;
+    // The pages of a window and a chain of cells for each row of a tile.
+    scratch.own.reserve(kMostQueries);
+    scratch.own_runs.reserve(
+        static_cast<size_t>(kMostQueries * (kv.kept().window_pages() + row_capacity + 1)));
   }
 }
 
@@ -115,17 +122,18 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     worker.Sync();
   }
 
-  // Where rows attend to each other (a prompt's chunk, a chain of branches at the same depth), all
-  // keys and values of a head must be in place before anybody reads them.
+  // Where rows attend to each other (a prompt's chunk, a chain of branches at the same depth), or a
+  // tile has rows whose keys another worker stores, all keys and values of a head must be in place
+  // before anybody reads them.
   for (int64_t t = tasks.begin; t < tasks.end; ++t) {
     const BatchRow& row = rows[tasks.Row(t)];
     StoreKeysValues(block, row, row.plane + layer, tasks.Head(t),
                     qkv_.data() + tasks.Row(t) * qkv_size);
   }
-  if (related && !tasks.own) worker.Sync();
-  FindTiles(rows, scratch.tiles);
-  // A prompt's tiles read the same keys, so one head after the other.
+  FindTiles(rows, worker.count(), scratch.tiles);
+  // A tile's rows read the same keys, so one head after the other.
   const int tiles = static_cast<int>(scratch.tiles.size()) - 1;
+  if ((related || tiles < n) && !tasks.own) worker.Sync();
   const HeadTasks tile_tasks = ShareHeads(worker, tiles, tiles < n);
   for (int64_t t = tile_tasks.begin; t < tile_tasks.end; ++t) {
     const auto rows_of = [&](int64_t task) {
@@ -135,8 +143,13 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     const std::span<const BatchRow> tile = rows_of(t);
     const int64_t following = std::min(t + 1, tile_tasks.end - 1);
     const BatchRow &last = tile.back(), &next = rows_of(following).back();
-    FindRuns(last, last.plane + layer, tile_tasks.Head(t), next, next.plane + layer,
-             tile_tasks.Head(following), scratch.runs);
+    scratch.own.clear();
+    if (tile.size() > 1 && last.cell_count > 0) {
+      FindSharedRuns(tile, layer, tile_tasks.Head(t), scratch);
+    } else {
+      FindRuns(last, last.plane + layer, tile_tasks.Head(t), next, next.plane + layer,
+               tile_tasks.Head(following), scratch.runs);
+    }
     AttendTile(block, tile, scratch.tiles[static_cast<size_t>(tile_tasks.Row(t))],
                tile_tasks.Head(t), worker.index());
   }
@@ -261,11 +274,64 @@ void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& n
   }
 }
 
+// The runs of rows that read the same loop before their window: those before it, and each row's
+// own.
+void Stack::FindSharedRuns(std::span<const BatchRow> rows, int layer, int head,
+                           Scratch& scratch) const {
+  const auto group = static_cast<size_t>(spec_.heads / spec_.kv_heads);
+  const int64_t far = kv_.FarPages(rows[0].sequence, rows[0].plane + layer, rows[0].position);
+  scratch.runs.clear();
+  scratch.own_runs.clear();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const BatchRow& row = rows[r];
+    const int plane = row.plane + layer;
+    const KvMemory::Reader reader(kv_, row.sequence, plane, head, row.position);
+    for (int64_t page = 0; r == 0 && page < far; ++page) {
+      const KvMemory::Place place = reader.Page(page);
+      scratch.runs.push_back({place.keys, place.values, kPageSize});
+    }
+    const size_t begin = scratch.own_runs.size();
+    for (int64_t at = far * kPageSize; at < row.page_positions; at += kPageSize) {
+      const KvMemory::Place place = reader.Page(at / kPageSize);
+      scratch.own_runs.push_back(
+          {place.keys, place.values, std::min<int64_t>(kPageSize, row.page_positions - at)});
+    }
+    for (int i = 0; i < row.cell_count; ++i) {
+      const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
+      scratch.own_runs.push_back({place.keys, place.values, 1, nullptr, true});
+    }
+    // As numbers first: the list may move while it grows.
+    scratch.own.push_back(
+        {r * group, (r + 1) * group, {scratch.own_runs.data(), scratch.own_runs.size() - begin}});
+  }
+  const KvRun* at = scratch.own_runs.data();
+  for (OwnRuns& own : scratch.own) {
+    own.runs = {at, own.runs.size()};
+    at += own.runs.size();
+  }
+}
+
+// Whether the pages before their windows are the same, and read from the same loop.
+bool Stack::ReadTheSameLoop(const BatchRow& row, const BatchRow& other) const {
+  const KeptPlanes& kept = kv_.kept();
+  if (kept.window_slots() == 0 || row.sequence.pages != other.sequence.pages) return false;
+  if (row.cell_count == 0 || other.cell_count == 0) return false;
+  const int64_t far = kv_.FarPages(row.sequence, row.plane, row.position);
+  return far > 0 && far == kv_.FarPages(other.sequence, other.plane, other.position) &&
+         kept.At(row.sequence.recurrences, row.plane).far ==
+             kept.At(other.sequence.recurrences, other.plane).far;
+}
+
 // Rows that attend together: consecutive ones that read the same pages and no cells, each no fewer
-// positions than the one before, as those of a prompt do. Every other row is a tile of its own. The
-// rows of a prompt's chunk are in one span.
-void Stack::FindTiles(std::span<const BatchRow> rows, std::vector<int>& tiles) const {
+// positions than the one before, as those of a prompt do; or branches, at any depths, that read the
+// same loop before their windows, as far as every worker keeps a tile. Every other row is a tile of
+// its own. The rows of a prompt's chunk are in one span.
+void Stack::FindTiles(std::span<const BatchRow> rows, int workers, std::vector<int>& tiles) const {
   const int most = std::max(1, kMostQueries / (spec_.heads / spec_.kv_heads));
+  const int most_branches =
+      spec_.head_dim > kMostJoinedDims
+          ? 1
+          : std::min<int>(most, static_cast<int>(std::ssize(rows)) * spec_.kv_heads / workers);
   tiles.clear();
   for (size_t r = 0; r < rows.size(); ++r) {
     const bool joins = r > 0 && static_cast<int>(r) - tiles.back() < most &&
@@ -273,7 +339,9 @@ void Stack::FindTiles(std::span<const BatchRow> rows, std::vector<int>& tiles) c
                        rows[r].plane == rows[r - 1].plane && rows[r].cell_count == 0 &&
                        rows[r - 1].cell_count == 0 &&
                        rows[r].page_positions >= rows[r - 1].page_positions;
-    if (!joins) tiles.push_back(static_cast<int>(r));
+    const bool joins_branch = r > 0 && static_cast<int>(r) - tiles.back() < most_branches &&
+                              ReadTheSameLoop(rows[r], rows[r - 1]);
+    if (!joins && !joins_branch) tiles.push_back(static_cast<int>(r));
   }
   tiles.push_back(static_cast<int>(rows.size()));
 }
@@ -299,10 +367,17 @@ void Stack::AttendTile(const Block& block, std::span<const BatchRow> rows, int f
     }
   }
   const std::span<const AttentionQuery> queries = scratch.queries;
-  for (size_t i = 0; i < queries.size(); i += kMostQueries) {
-    attention_({queries.subspan(i, std::min<size_t>(kMostQueries, queries.size() - i)), d,
-                static_cast<float>(spec_.AttentionScale()), scratch.runs,
-                reinterpret_cast<float*>(scratch.attention.data())});
+  const auto scale = static_cast<float>(spec_.AttentionScale());
+  auto* attention_scratch = reinterpret_cast<float*>(scratch.attention.data());
+  if (!scratch.own.empty()) {
+    int64_t longest = 0;
+    for (const AttentionQuery& query : queries) longest = std::max(longest, query.positions);
+    LOOPSPEC_CHECK(longest <= max_positions_ && queries.size() <= kMostQueries);
+    attention_({queries, d, scale, scratch.runs, attention_scratch, scratch.own, longest});
+  }
+  for (size_t i = 0; scratch.own.empty() && i < queries.size(); i += kMostQueries) {
+    attention_({queries.subspan(i, std::min<size_t>(kMostQueries, queries.size() - i)), d, scale,
+                scratch.runs, attention_scratch});
   }
   for (size_t r = 0; r < rows.size(); ++r) {
     const int row = first_row + static_cast<int>(r);

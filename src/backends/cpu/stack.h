@@ -59,6 +59,16 @@ class Stack {
   void Head(Worker& worker, std::span<const BatchRow> rows, float* logits);
 
  private:
+  struct Scratch {  // per worker
+    std::vector<float> row, gate, up, head_out;
+    LazyBuffer attention;
+    std::vector<KvRun> runs;
+    std::vector<KvRun> own_runs;  // of the rows of a tile, one after the other
+    std::vector<OwnRuns> own;     // empty: all rows of the tile read `runs`
+    std::vector<AttentionQuery> queries;
+    std::vector<int> tiles;  // where each begins, and the end
+  };
+
   void AttentionPart(Worker& worker, const Block& block, std::span<const BatchRow> rows, int layer,
                      bool related);
   // A worker's part of attention: pairs of rows, one or a tile of them, and a key/value head.
@@ -78,10 +88,12 @@ class Stack {
     }
   };
   HeadTasks ShareHeads(const Worker& worker, int rows, bool by_head = false) const;
-  void FindTiles(std::span<const BatchRow> rows, std::vector<int>& tiles) const;
+  void FindTiles(std::span<const BatchRow> rows, int workers, std::vector<int>& tiles) const;
+  bool ReadTheSameLoop(const BatchRow& row, const BatchRow& other) const;
   void ProjectHeads(const Block& block, Worker::Range heads, int rows, const std::byte* next);
   void FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row, int next_plane,
                 int next_head, std::vector<KvRun>& runs) const;
+  void FindSharedRuns(std::span<const BatchRow> rows, int layer, int head, Scratch& scratch) const;
   void AttendTile(const Block& block, std::span<const BatchRow> rows, int first_row, int head,
                   int worker);
   bool HeadsPackAlone(const MatMulKernel& kernel) const;
@@ -125,13 +137,6 @@ class Stack {
   std::vector<int> expert_slots_;  // [experts + 1]: where each expert's slots begin
   std::vector<int> expert_rows_;   // [experts]: how many of them are rows
   int slot_block_ = 1;             // slots of an expert begin at a multiple of this
-  struct Scratch {                 // per worker
-    std::vector<float> row, gate, up, head_out;
-    LazyBuffer attention;
-    std::vector<KvRun> runs;
-    std::vector<AttentionQuery> queries;
-    std::vector<int> tiles;  // where each begins, and the end
-  };
   std::vector<Scratch> scratch_;
 };
 

@@ -85,10 +85,21 @@ class Probe {
   std::vector<int32_t> pages_;
 };
 
-// Bytes of keys and values that one recurrence reads of one committed position.
+// The share of loops that have keys of their own far back; the others' are read from the last
+// loop's, which is in a cache mostly, since several rows or loops read it one after the other.
+double OwnLoops(const ModelSpec& spec, const BackendOptions& options) {
+  if (!options.key_plan) return 1.0;
+  int own = 0;
+  for (int depth = 1; depth <= spec.recurrence; ++depth)
+    own += options.key_plan->plan.At(depth).kind == KeyForm::Kind::kLast ? 0 : 1;
+  return static_cast<double>(own) / spec.recurrence;
+}
+
+// Bytes of keys and values that one recurrence reads of one committed position, of a loop in the
+// mean.
 double PositionBytes(const Backend& backend) {
   const ModelSpec& spec = backend.spec();
-  return 2.0 * spec.kv_heads * spec.core_layers *
+  return 2.0 * spec.kv_heads * spec.core_layers * OwnLoops(spec, backend.options()) *
          static_cast<double>(KvHeadBytes(backend.options(), spec.head_dim));
 }
 
