@@ -67,14 +67,14 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
   }
 
-  // As bytes, so that every text but one takes its window from the positions of others.
+  // As bytes: with windows for two texts, and others take theirs from the positions.
   void KeepByPlan(BackendOptions& options) const {
     const ModelSpec& spec = model_->spec;
     options.key_plan = SpannedKeyPlan::Parse(GetParam().plan, spec.recurrence);
     const KeptPlanes kept(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
     const int64_t page =
         int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4) * kPageSize;
-    options.kv_memory = page * (PagesFor(options.kv_positions) + kept.window_pages());
+    options.kv_memory = page * (PagesFor(options.kv_positions) + 2 * kept.window_pages());
   }
 
   Written Run(ResolvedRequest request) {
@@ -212,7 +212,8 @@ TEST_P(QuantizedEquality, ManyAtOnce) {
     most = std::max(most, PagesFor(std::ssize(request.prompt) + request.max_tokens));
     requests.push_back(request);
   }
-  Load(1, int64_t{most + 1} * kPageSize);
+  // Two may begin, and cannot both be written to their ends.
+  Load(1, int64_t{GetParam().plan != nullptr ? 2 * most - 2 : most + 1} * kPageSize);
   std::vector<std::vector<int32_t>> alone;
   for (ResolvedRequest request : requests) {
     request.depths.clear();
