@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/families/families.h"
 
@@ -15,6 +17,35 @@ size_t LinearWeights::bytes() const {
   size_t bytes = bias.empty() ? 0 : bias.bytes();
   for (const TensorView& part : parts) bytes += part.bytes();
   return bytes;
+}
+
+namespace {
+
+template <typename Holds>
+bool AllParts(const LinearWeights& matrix, const Holds& holds) {
+  return !matrix.parts.empty() &&
+         std::all_of(matrix.parts.begin(), matrix.parts.end(), [&](const TensorView& part) {
+           return part.quantized != nullptr && holds(*part.quantized);
+         });
+}
+
+}  // namespace
+
+bool LinearWeights::IsInt8OfOutputs() const {
+  return AllParts(*this, [](const QuantizedTensor& part) { return part.IsInt8OfOutputs(); });
+}
+
+bool LinearWeights::IsInt4OfGroups() const {
+  return AllParts(*this, [](const QuantizedTensor& part) { return part.IsInt4OfGroups(); });
+}
+
+size_t LinearWeights::gpu_bytes() const {
+  const auto outputs = static_cast<size_t>(out()), elements = outputs * static_cast<size_t>(in());
+  if (IsInt8OfOutputs()) return elements + outputs * sizeof(float);
+  if (!IsInt4OfGroups()) return elements * 2;
+  bool biased = false;
+  for (const TensorView& part : parts) biased = biased || part.quantized->has_bias();
+  return elements / 2 + elements / QuantizedTensor::kGpuInt4Group * (biased ? 4 : 2);
 }
 
 size_t BlockWeights::bytes() const {
@@ -52,6 +83,19 @@ size_t ModelWeights::core_bytes() const {
 }
 size_t ModelWeights::coda_bytes() const {
   return StackBytes(coda) + Bytes(final_norm) + head.bytes();
+}
+
+size_t ModelWeights::gpu_bytes() const {
+  const bool tied = head.parts[0].data == embedding.data;
+  size_t bytes = static_cast<size_t>(embedding.elements()) * 2 + (tied ? 0 : head.gpu_bytes()) +
+                 adapter.gpu_bytes() + update.gpu_bytes();
+  for (const auto* stack : {&prelude, &core, &coda}) {
+    for (const BlockWeights& block : *stack) {
+      bytes += block.qkv.gpu_bytes() + block.attn_out.gpu_bytes() + block.gate_up.gpu_bytes() +
+               block.down.gpu_bytes();
+    }
+  }
+  return bytes;
 }
 
 TensorView WeightBinder::Take(const std::string& name, const std::vector<int64_t>& shape) {

@@ -21,6 +21,10 @@ struct LinearWeights {
   int64_t in() const { return parts.empty() ? 0 : parts[0].shape[1]; }
   int64_t out() const;
   size_t bytes() const;
+  // Whether GPUs read it as it is stored: all parts in one of two forms (QuantizedTensor).
+  bool IsInt8OfOutputs() const;
+  bool IsInt4OfGroups() const;
+  size_t gpu_bytes() const;  // that it takes there, as bf16 where neither holds; without padding
 };
 
 // One of a mixture's feed-forwards.
@@ -57,8 +61,10 @@ struct ModelWeights {
   size_t prelude_bytes() const;  // blocks, norm and update: of the embedding one row is read
   size_t core_bytes() const;
   size_t coda_bytes() const;  // blocks, norm and head
-  double core_passes = 1;     // times that a recurrence goes through B's blocks, on average
-  int64_t parameters = 0;     // elements of all bound tensors
+  // All of them in a GPU's memory, where the embedding is bf16.
+  size_t gpu_bytes() const;
+  double core_passes = 1;  // times that a recurrence goes through B's blocks, on average
+  int64_t parameters = 0;  // elements of all bound tensors
   std::vector<std::shared_ptr<const std::vector<float>>> own;  // what is no view of the checkpoint
 };
 

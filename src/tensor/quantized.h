@@ -56,6 +56,13 @@ struct QuantizedTensor {
     return biases.data != nullptr || zeros != nullptr || layout == Layout::kQ4_K;
   }
   std::string_view name() const;  // for people: "int8", "int4", "Q4_K"
+  // Forms that GPUs read as they are: int8 with a scale for each output; int4 in groups of 32, or
+  // of multiples of 32, whose scale then stands beside each 32.
+  static constexpr int kGpuInt4Group = 32;
+  bool IsInt8OfOutputs() const {
+    return (layout == Layout::kSigned8 || layout == Layout::kBytes) && groups() == 1 && !has_bias();
+  }
+  bool IsInt4OfGroups() const { return bits() == 4 && group % kGpuInt4Group == 0; }
 
   // Codes [columns] below 2^bits, scales and, if has_bias, biases [groups].
   void DecodeRow(int64_t row, uint8_t* codes_out, float* scales_out, float* biases_out) const;
