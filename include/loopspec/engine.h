@@ -79,6 +79,7 @@ struct ModelFacts {
   std::vector<int32_t> eos_ids;
   std::optional<std::string> chat_template;
   int max_queued = 0;          // choices that may wait; a request for more is never taken
+  int64_t weight_bytes = 0;    // memory that the weights take, as the device reads them
   int64_t kv_bytes = 0;        // key/value memory that was taken
   int64_t device_bytes = 0;    // memory of the device, whoever has taken it
   bool has_tokenizer = false;  // without: ids alone

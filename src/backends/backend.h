@@ -223,6 +223,7 @@ class Backend {
   // Pages that a sequence holds beside those of its positions, for KvLedger.
   virtual int window_pages() const { return 0; }
   virtual int64_t device_bytes() const = 0;  // memory that the device has, for all users
+  virtual int64_t weight_bytes() const = 0;  // that the weights take, as the device reads them
   // Positions of a prompt to prefill between two steps of other requests.
   virtual int PrefillChunk() const { return 512; }
   // Whether rows of one sequence at one depth read its committed keys and values once for all of

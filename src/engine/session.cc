@@ -92,6 +92,7 @@ ModelFacts Session::Facts() const {
   facts.sampling = defaults_.sampling;
   facts.sampling_chosen = defaults_.chosen;
   facts.max_queued = options_.max_queued;
+  facts.weight_bytes = backend_->weight_bytes();
   facts.kv_bytes = backend_->pages() * backend_->page_bytes();
   facts.device_bytes = backend_->device_bytes();
   const SpecialTokens& special = loaded_->special();

@@ -113,6 +113,7 @@ class WrongScores : public Backend {
   int pages() const override { return right_->pages(); }
   int64_t page_bytes() const override { return right_->page_bytes(); }
   int64_t device_bytes() const override { return right_->device_bytes(); }
+  int64_t weight_bytes() const override { return right_->weight_bytes(); }
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     return right_->SubmitPrefill(parts);
   }

@@ -60,6 +60,7 @@ def says_what_it_is(server, model):
     check(ready.group(5) == server.url and int(ready.group(4)) > 0, ready.group(0))
     version = subprocess.run([server.process.args[0], "--version"], capture_output=True, text=True, check=True).stdout
     check(ready.group(1) in version, (ready.group(1), version))
+    check(float(re.search(r", weights (\d+\.\d\d), keys and values", ready.group(3)).group(1)) > 0, ready.group(0))
     check(str(pathlib.Path(model).resolve()) not in server.log_text(), "the log has the model's path")
 
 

@@ -51,6 +51,7 @@ class ScriptedBackend : public Backend {
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return kPageSize * sizeof(int32_t); }
   int64_t device_bytes() const override { return 0; }
+  int64_t weight_bytes() const override { return 0; }
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override {
     for (const PrefillPlan& part : parts) Prompt(part, [](int32_t, int32_t) {});

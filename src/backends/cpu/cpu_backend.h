@@ -30,6 +30,7 @@ class CpuBackend : public Backend {
   int64_t page_bytes() const override { return kv_.page_bytes(); }
   int window_pages() const override { return kv_.kept().window_pages(); }
   int64_t device_bytes() const override { return GetMemoryLimit().bytes; }
+  int64_t weight_bytes() const override { return weights_.matrix_bytes; }
   int PrefillChunk() const override;
 
   // Done when it returns, one part after the other.

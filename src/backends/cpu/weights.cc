@@ -37,6 +37,7 @@ class Preparer {
     if (from.parts[0].quantized != nullptr) {
       PrepareQuantized(from, linear);
       Note(linear.kernel);
+      weights_.matrix_bytes += linear.out * linear.row_bytes;
       return linear;
     }
     const DType dtype = weights_.bf16 ? DType::kBF16 : from.parts[0].dtype;
@@ -48,6 +49,7 @@ class Preparer {
       linear.parts.push_back({part.dtype == dtype ? Aligned(part) : Round(part), part.shape[0]});
     }
     if (small_ && linear.kernel->pack_weights != nullptr) Pack(linear);
+    weights_.matrix_bytes += linear.out * linear.row_bytes;
     if (observer_) Observe(from.parts[0].data, linear);
     return linear;
   }
@@ -266,6 +268,7 @@ Weights::Weights(const Model& model, ComputeMode compute, const InputObserver& o
     : bf16(compute == ComputeMode::kBF16) {
   Preparer preparer(model, *this, observer);
   embedding = model.weights.embedding;
+  if (!model.spec.tied_head) matrix_bytes = static_cast<int64_t>(embedding.bytes());
   prelude = preparer.Prepare(model.weights.prelude);
   core = preparer.Prepare(model.weights.core);
   coda = preparer.Prepare(model.weights.coda);

@@ -65,6 +65,7 @@ struct Weights {
   std::deque<PackedQuantized> quantized;     // matrices of few bits, in the kernels' order
   std::vector<const MatMulKernel*> kernels;  // those in use
   bool bf16 = false;                         // activations and keys/values
+  int64_t matrix_bytes = 0;                  // the embedding among them
 
   Weights(const Model& model, ComputeMode compute, const InputObserver& observer = {});
   // Bytes of `rows` rows of k inputs, packed for any kernel in use.

@@ -178,9 +178,10 @@ void RunServer(const RunOptions& options, const LoadEngine& load,
     const auto engine = service.engine();
     const ModelFacts& facts = engine->facts();
     Say(service, options, "info",
-        fmt::format("ready: loopspec {}, model {}, {} ({}), keys and values {:.2f} of {:.2f} GB{}, "
-                    "context {}, {}",
+        fmt::format("ready: loopspec {}, model {}, {} ({}), weights {:.2f}, keys and values {:.2f} "
+                    "of {:.2f} GB{}, context {}, {}",
                     options.service.version, service.ModelName(), facts.device, facts.compute,
+                    static_cast<double>(facts.weight_bytes) * 1e-9,
                     static_cast<double>(facts.kv_bytes) * 1e-9,
                     static_cast<double>(facts.device_bytes) * 1e-9,
                     facts.kv_type == facts.compute ? "" : " as " + facts.kv_type, facts.context,

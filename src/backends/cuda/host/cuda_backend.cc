@@ -296,6 +296,10 @@ int64_t CudaBackend::device_bytes() const {
   return static_cast<int64_t>(ReadMemory().total);
 }
 
+int64_t CudaBackend::weight_bytes() const {
+  return static_cast<int64_t>(model_.matrices.bytes() + model_.vectors.bytes());
+}
+
 PrefillQueue& CudaBackend::prefills() {
   if (!prefills_) {
     const ShapeParams& shapes = params_.shapes;

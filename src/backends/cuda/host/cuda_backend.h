@@ -33,6 +33,7 @@ class CudaBackend final : public Backend {
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return page_bytes_; }
   int64_t device_bytes() const override;
+  int64_t weight_bytes() const override;
 
   Ticket SubmitPrefill(std::span<const PrefillPlan> parts) override;
   bool PrefillDone(Ticket ticket) override;
