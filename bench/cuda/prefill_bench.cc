@@ -1,7 +1,8 @@
 // Times prompts at the shapes of the released models, with random weights made on the device:
 // milliseconds and TFLOP/s of whole prompts, or of the parts that they are made of.
 //   cuda_prefill_bench [ouro|nanbeige|raven|huginn|all] [--lengths N,N] [--repeat N] [--rows N]
-//                      [--width N] [--cluster N] [--portable] [--results FILE]
+//                      [--width N] [--cluster N] [--portable] [--weights bf16|int8|int4]
+//                      [--results FILE]
 //   cuda_prefill_bench parts [ouro|nanbeige|raven|huginn|all] [--lengths N,N]
 #include <algorithm>
 #include <cstdio>
@@ -27,6 +28,7 @@ struct Options {
   std::vector<int> lengths;
   int repeat = 5;
   cuda::PrefillSettings settings;
+  cuda::WeightForm form = cuda::WeightForm::kBF16;
   std::ofstream results;
 };
 
@@ -69,7 +71,7 @@ void TimePrompts(const char* name, const ModelSpec& spec, const std::vector<int>
   backend_options.readout_depths = depths;
   backend_options.cells = 32;
   backend_options.kv_positions = *std::max_element(lengths.begin(), lengths.end()) + 64;
-  cuda::CudaBackend backend(cuda::DeviceModel::Random(spec, 1), backend_options, 0,
+  cuda::CudaBackend backend(cuda::DeviceModel::Random(spec, 1, options.form), backend_options, 0,
                             options.settings);
   std::vector<int32_t> pages(static_cast<size_t>(backend.pages()));
   std::iota(pages.begin(), pages.end(), 0);
@@ -125,7 +127,7 @@ class Parts {
     cuda::Check(cudaDeviceGetAttribute(&launch_.multiprocessors, cudaDevAttrMultiProcessorCount, 0),
                 "reading the device");
     launch_.stream = stream_.get();
-    cuda::PrepareGemm();
+    cuda::PrepareGemm(cuda::WeightForm::kBF16);
   }
 
   void Products() {
@@ -313,6 +315,13 @@ Options Parse(int argc, char** argv) {
       options.settings.gemm_width = std::stoi(value());
     } else if (word == "--cluster") {
       options.settings.gemm_cluster = std::stoi(value());
+    } else if (word == "--weights") {
+      const std::string form = value();
+      if (form != "bf16" && form != "int8" && form != "int4")
+        Fail("--weights {}: expected bf16, int8 or int4", form);
+      options.form = form == "int8"   ? cuda::WeightForm::kInt8
+                     : form == "int4" ? cuda::WeightForm::kInt4
+                                      : cuda::WeightForm::kBF16;
     } else if (word == "--portable") {
       options.settings.portable = true;
     } else if (word == "--results") {

@@ -39,8 +39,9 @@ class Bench {
   // `requests`: at most so many, each with a context of its own. `results`: takes a line "key
   // value" for every figure that the table of scripts/gpu-check.py needs.
   Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, int requests,
-        double bandwidth, std::ostream& results, KvType kv_type = KvType::kCompute)
-      : name_(name), context_(context), bandwidth_(bandwidth), results_(results) {
+        double bandwidth, std::ostream& results, KvType kv_type = KvType::kCompute,
+        cuda::WeightForm form = cuda::WeightForm::kBF16)
+      : name_(name), context_(context), bandwidth_(bandwidth), form_(form), results_(results) {
     BackendOptions options;
     options.kv_type = kv_type;
     options.readout_depths = std::move(depths);
@@ -48,7 +49,9 @@ class Bench {
     const int each = (context + kPageSize - 1) / kPageSize + 1;  // pages
     options.kv_positions = int64_t{each} * kPageSize * requests;
     Timer timer;
-    cuda::DeviceModel model = cuda::DeviceModel::Random(spec, 1);
+    cuda::DeviceModel model = cuda::DeviceModel::Random(spec, 1, form);
+    std::printf("%s: %s weights, %.3f GB\n", name, Weights(),
+                static_cast<double>(model.matrices.bytes()) * 1e-9);
     timer.Reset();
     backend_ = std::make_unique<cuda::CudaBackend>(std::move(model), options, 0);
     std::printf("%s: backend start %.3f s (weights excluded)\n", name, timer.Seconds());
@@ -109,7 +112,7 @@ class Bench {
       }
     }
     backend_->Trace(nullptr);
-    std::printf("%-12s rows %3d%s, us per operation:", name_, rows.count, Keys());
+    std::printf("%-12s %s rows %3d%s, us per operation:", name_, Weights(), rows.count, Keys());
     for (int k = 0; k < 10; ++k) {
       if (count[k] > 0) std::printf("  %s %.2f", names[k], total[k] / count[k]);
     }
@@ -183,9 +186,9 @@ class Bench {
         2.0 * spec.kv_heads * static_cast<double>(KvHeadBytes(backend_->options(), spec.head_dim));
     const double kv = token * spec.core_layers * context_ * rows.depths * rows.requests;
     const double core = (static_cast<double>(backend_->model().core_bytes) + kv) * recurrences;
-    std::printf("%-12s context %5d%s requests %2d rows %3d depths %2d x%d%s%s  B %8.4f ms", name_,
-                context_, Keys(), rows.requests, rows.count, rows.depths, recurrences,
-                prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3);
+    std::printf("%-12s %s context %5d%s requests %2d rows %3d depths %2d x%d%s%s  B %8.4f ms",
+                name_, Weights(), context_, Keys(), rows.requests, rows.count, rows.depths,
+                recurrences, prelude ? " P" : "  ", readout ? " C" : "  ", b * 1e3);
     std::printf("  %5.3f TB/s %5.1f %%", core / b * 1e-12, core / b / bandwidth_ * 100);
     double floor = core / bandwidth_;
     if (prelude) {
@@ -207,7 +210,8 @@ class Bench {
     }
     key += "rows" + std::to_string(rows.count) + ".x" + std::to_string(recurrences) +
            (prelude || readout ? ".PC" : "") + (passes_ ? ".passes" : "") +
-           (*Keys() != '\0' ? ".int8" : "") + ".";
+           (*Keys() != '\0' ? ".int8" : "") +
+           (form_ == cuda::WeightForm::kBF16 ? "" : std::string(".weights-") + Weights()) + ".";
     results_ << key << "core_ms " << b * 1e3 << '\n'
              << key << "core_share " << core / b / bandwidth_ << '\n'
              << key << "ms " << wall * 1e3 << '\n'
@@ -220,10 +224,17 @@ class Bench {
     return backend_->options().kv_type == KvType::kInt8 ? " int8 keys" : "";
   }
 
+  const char* Weights() const {
+    return form_ == cuda::WeightForm::kBF16   ? "bf16"
+           : form_ == cuda::WeightForm::kInt8 ? "int8"
+                                              : "int4";
+  }
+
   const char* name_;
   bool passes_ = false;  // over the weights, for every 32 rows
   int context_;
   double bandwidth_;
+  cuda::WeightForm form_;
   std::ostream& results_;
   std::unique_ptr<cuda::CudaBackend> backend_;
   std::vector<std::vector<int32_t>> pages_;  // of each request
@@ -265,6 +276,7 @@ struct Options {
   int context = kContext;
   int requests = 1;
   std::vector<KvType> kv_types = {KvType::kCompute};
+  std::vector<cuda::WeightForm> forms = {cuda::WeightForm::kBF16};
   bool shapes = false;
 };
 
@@ -293,6 +305,16 @@ Options Parse(int argc, char** argv) {
       std::stringstream list(value());
       for (std::string item; std::getline(list, item, ',');)
         options.kv_types.push_back(item == "int8" ? KvType::kInt8 : KvType::kCompute);
+    } else if (word == "--weights") {
+      options.forms.clear();
+      std::stringstream list(value());
+      for (std::string item; std::getline(list, item, ',');) {
+        if (item != "bf16" && item != "int8" && item != "int4")
+          throw std::runtime_error("--weights " + item + ": expected bf16, int8 or int4");
+        options.forms.push_back(item == "bf16"   ? cuda::WeightForm::kBF16
+                                : item == "int8" ? cuda::WeightForm::kInt8
+                                                 : cuda::WeightForm::kInt4);
+      }
     } else if (word == "--shapes") {
       options.shapes = true;
     } else if (word == "ouro" || word == "raven" || word == "nanbeige" || word == "huginn" ||
@@ -302,7 +324,8 @@ Options Parse(int argc, char** argv) {
       throw std::runtime_error(
           "usage: cuda_step_bench [ouro|nanbeige|raven|huginn|all] [--results FILE] [--rows N,N] "
           "[--depths N] "
-          "[--context N] [--requests N] [--kv-type bf16,int8] [--shapes]");
+          "[--context N] [--requests N] [--kv-type bf16,int8] [--weights bf16,int8,int4] "
+          "[--shapes]");
     }
   }
   return options;
@@ -373,13 +396,17 @@ void RunWider(const char* name, const ModelSpec& spec, const std::vector<int>& r
   }
 }
 
-// Only the rows that were asked for; types of keys in turn.
+// Only the rows that were asked for; types of keys and of weights in turn.
 void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& readouts,
                int depths, double bandwidth, Options& options) {
   std::vector<std::unique_ptr<Bench>> benches;
-  for (const KvType type : options.kv_types)
-    benches.push_back(std::make_unique<Bench>(name, spec, readouts, options.context,
-                                              options.requests, bandwidth, options.results, type));
+  for (const cuda::WeightForm form : options.forms) {
+    for (const KvType type : options.kv_types) {
+      benches.push_back(std::make_unique<Bench>(name, spec, readouts, options.context,
+                                                options.requests, bandwidth, options.results, type,
+                                                form));
+    }
+  }
   if (options.depths > 0) depths = options.depths;
   for (const int count : options.rows) {
     const int each = count / options.requests;
@@ -388,6 +415,7 @@ void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& 
       if (benches.size() > 1) {
         bench->Run(rows, 1, false, false);
         bench->Trace(rows);
+        if (options.shapes) RunShapes(*bench, rows);
         continue;
       }
       RunRows(*bench, rows);

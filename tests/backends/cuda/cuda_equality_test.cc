@@ -5,6 +5,7 @@
 #include "cuda_driver.h"
 #include "equality.h"
 #include "tests/support/ifm_models.h"
+#include "tests/support/quantized_model.h"
 #include "tests/support/temporary_folder.h"
 
 namespace loopspec {
@@ -19,6 +20,7 @@ EqualityResult CompareOnGpu(const EqualityRequest& request) {
 struct EqualityCase {
   const char* model;
   KvType kv_type;
+  int bits = 16;  // of weights
 };
 
 class CudaEquality : public testing::TestWithParam<EqualityCase> {};
@@ -30,6 +32,7 @@ TEST_P(CudaEquality, LoopSpecIsAutoregressiveDecoding) {
   request.kv_type = GetParam().kv_type;
   if (!std::filesystem::exists(request.folder / "config.json"))
     GTEST_SKIP() << "the demo models are not here";
+  if (GetParam().bits < 16) request.folder = QuantizedFolder(GetParam().model, GetParam().bits);
   request.tokens = 600;
   request.text = 120;
   const EqualityResult result = CompareOnGpu(request);
@@ -117,10 +120,16 @@ INSTANTIATE_TEST_SUITE_P(Demo, CudaEquality,
                          testing::Values(EqualityCase{"ouro-demo", KvType::kCompute},
                                          EqualityCase{"raven-demo", KvType::kCompute},
                                          EqualityCase{"ouro-demo", KvType::kInt8},
-                                         EqualityCase{"raven-demo", KvType::kInt8}),
+                                         EqualityCase{"raven-demo", KvType::kInt8},
+                                         EqualityCase{"ouro-demo", KvType::kCompute, 8},
+                                         EqualityCase{"ouro-demo", KvType::kInt8, 4},
+                                         EqualityCase{"raven-demo", KvType::kInt8, 8},
+                                         EqualityCase{"raven-demo", KvType::kCompute, 4}),
                          [](const auto& demo) {
                            return std::string(demo.param.model, 4) +
-                                  (demo.param.kv_type == KvType::kInt8 ? "_int8_keys" : "");
+                                  (demo.param.kv_type == KvType::kInt8 ? "_int8_keys" : "") +
+                                  (demo.param.bits < 16 ? "_int" + std::to_string(demo.param.bits)
+                                                        : "");
                          });
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -12,6 +13,7 @@
 #include "backends/cuda/prefill/gemm_hopper.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
 #include "backends/cuda/prefill/prompt_rows.h"
+#include "backends/cuda/prefill/widen.h"
 #include "kv/ledger.h"
 #include "tests/backends/cuda/cuda_driver.h"
 #include "tests/backends/cuda/prefill_reference.h"
@@ -249,13 +251,15 @@ struct Product {
     input_bits = RandomBits(static_cast<size_t>(capacity) * static_cast<size_t>(ld), 1.0, seed + 1);
     Upload(weights, weight_bits);
     Upload(input, input_bits);
-    matrix = {weights.data(), outputs, ld, ld};
+    matrix.data = weights.data();
+    matrix.rows = outputs;
+    matrix.cols = matrix.ld = ld;
     described = cuda::DescribeWeights(matrix);
     described_input = cuda::DescribeInput(input.data(), capacity, ld);
     cuda::Check(cudaDeviceGetAttribute(&launch.multiprocessors, cudaDevAttrMultiProcessorCount, 0),
                 "reading the device");
     launch.stream = stream.get();
-    cuda::PrepareGemm();
+    cuda::PrepareGemm(cuda::WeightForm::kBF16);
   }
   std::vector<float> Sums(int width, int cluster, int first = 0) {
     launch.width = width;
@@ -325,13 +329,84 @@ TEST(PromptProducts, AreNearDoublePrecisionAndAlikeInEveryTile) {
   }
 }
 
+// A matrix of few bits beside the same one as bf16: int8 has scales that are powers of two, so that
+// no weight has to be rounded.
+struct PackedProduct : Product {
+  PackedProduct(cuda::WeightForm form, int rows_in, int outputs_in, int cols)
+      : Product(rows_in, outputs_in, cols, outputs_in) {
+    packed.rows = outputs;
+    packed.cols = packed.ld = matrix.ld;
+    packed.form = form;
+    std::mt19937 engine(static_cast<unsigned>(rows_in));
+    std::vector<uint8_t> bytes(packed.bytes());
+    const auto unit = static_cast<size_t>(cuda::UnitBytes(form)),
+               codes = static_cast<size_t>(cuda::UnitCodeBytes(form));
+    for (size_t i = 0; i < bytes.size(); i += 2) {
+      uint16_t two = static_cast<uint16_t>(engine());
+      if (i % unit >= codes) {  // scales of about 0.01, and biases of either sign
+        const bool bias = i % unit >= codes + cuda::kUnitScaleBytes;
+        const float size = 0.005f + 1e-7f * static_cast<float>(two);
+        two = FloatToBF16(!bias ? size / cuda::kCodeStep : (two % 2 == 0 ? 5.0f : -5.0f) * size);
+      }
+      std::memcpy(&bytes[i], &two, sizeof(two));
+    }
+    Upload(units, bytes);
+    packed.units = reinterpret_cast<const std::byte*>(units.data());
+    std::vector<float> sizes(static_cast<size_t>(outputs));
+    for (float& size : sizes) size = std::ldexp(1.0f, -static_cast<int>(engine() % 5) - 4);
+    Upload(scales, sizes);
+    if (form == cuda::WeightForm::kInt8) packed.scales = scales.data();
+    cuda::WidenRows(packed, 0, outputs, weights.data(), stream.get());
+    stream.Synchronize();
+    described_packed = cuda::DescribeWeights(packed);
+    cuda::PrepareGemm(form);
+  }
+
+  DeviceArray<uint8_t> units;
+  DeviceArray<float> scales;
+  cuda::DeviceMatrix packed;
+  cuda::GemmWeights described_packed;
+};
+
+TEST(PromptProducts, OfFewBitsAreThoseOfTheSameWeightsInBF16) {
+  LOOPSPEC_NEEDS_HOPPER();
+  for (const cuda::WeightForm form :
+       {cuda::WeightForm::kInt8, cuda::WeightForm::kInt4, cuda::WeightForm::kInt4Bias}) {
+    for (const auto& [rows, outputs, cols] :
+         {std::tuple(1, 16, 64), std::tuple(130, 272, 256), std::tuple(777, 1040, 1024),
+          std::tuple(3000, 2048, 512), std::tuple(256, 4096, 2048)}) {
+      PackedProduct product(form, rows, outputs, cols);
+      const std::vector<float> expected = product.Sums(0, 1);
+      std::swap(product.described, product.described_packed);
+      for (const int width : {128, 256, 0}) {
+        const std::vector<float> sums = product.Sums(width, 1);
+        for (size_t i = 0; i < sums.size(); ++i) {
+          ASSERT_EQ(sums[i], expected[i])
+              << "form " << static_cast<int>(form) << ", " << rows << " x " << outputs << " x "
+              << cols << ", tiles of " << width << ": row " << i / static_cast<size_t>(outputs)
+              << " column " << i % static_cast<size_t>(outputs);
+        }
+      }
+      if (rows > 100) {
+        const std::vector<float> shifted = product.Sums(0, 1, 77);
+        const auto skip = static_cast<int64_t>(77) * outputs;
+        ASSERT_TRUE(std::equal(expected.begin() + skip, expected.end(), shifted.begin()));
+      }
+    }
+  }
+}
+
 TEST(PromptProducts, FusedSwiGluIsThatOfTheSums) {
   LOOPSPEC_NEEDS_HOPPER();
-  for (const int ff : {96, 420, 1024}) {
+  for (const auto& [ff, form] :
+       {std::pair(96, cuda::WeightForm::kBF16), std::pair(420, cuda::WeightForm::kBF16),
+        std::pair(1024, cuda::WeightForm::kBF16), std::pair(420, cuda::WeightForm::kInt8),
+        std::pair(1024, cuda::WeightForm::kInt4)}) {
     ModelSpec spec;
     spec.ff = ff;
     const int outputs = cuda::TileLayout::GateUp(spec).rows(), rows = 333;
-    Product product(rows, outputs, 256, ff);
+    const bool packed = form != cuda::WeightForm::kBF16;
+    PackedProduct product(packed ? form : cuda::WeightForm::kInt8, rows, outputs, 256);
     product.launch.width = 0;
     DeviceArray<float> sums(static_cast<size_t>(rows * outputs), "a test");
     const size_t ld = static_cast<size_t>(cuda::PaddedK(ff));
@@ -344,8 +419,8 @@ TEST(PromptProducts, FusedSwiGluIsThatOfTheSums) {
     cuda::GemmSums(product.launch, product.described, product.described_input, {0, rows},
                    sums.data(), outputs, outputs);
     cuda::FinishSwiGlu(sums.data(), outputs, buffers, rows, product.stream.get());
-    cuda::GemmSwiGlu(product.launch, product.described, product.described_input, {0, rows},
-                     fused.data(), static_cast<int>(ld));
+    cuda::GemmSwiGlu(product.launch, packed ? product.described_packed : product.described,
+                     product.described_input, {0, rows}, fused.data(), static_cast<int>(ld));
     product.stream.Synchronize();
     const std::vector<uint16_t> a = DownloadBits(plain), b = DownloadBits(fused);
     // What pads a tile of weights is random here; what it makes is past the end.
@@ -358,15 +433,20 @@ TEST(PromptProducts, FusedSwiGluIsThatOfTheSums) {
 
 TEST(PromptProducts, FusedRotationIsThatOfTheSums) {
   LOOPSPEC_NEEDS_HOPPER();
-  for (const auto& [head_dim, heads, kv_heads] :
-       {std::tuple(64, 8, 2), std::tuple(128, 4, 4), std::tuple(128, 3, 1)}) {
+  for (const auto& [head_dim, heads, kv_heads, form] :
+       {std::tuple(64, 8, 2, cuda::WeightForm::kBF16),
+        std::tuple(128, 4, 4, cuda::WeightForm::kBF16),
+        std::tuple(128, 3, 1, cuda::WeightForm::kBF16),
+        std::tuple(64, 8, 2, cuda::WeightForm::kInt4),
+        std::tuple(128, 4, 4, cuda::WeightForm::kInt8)}) {
     ModelSpec spec;
     spec.heads = heads;
     spec.kv_heads = kv_heads;
     spec.head_dim = head_dim;
     spec.rope.theta = 10000;
     const int outputs = cuda::TileLayout::Qkv(spec).rows(), rows = 200, planes = 2, page_count = 8;
-    Product product(rows, outputs, 512, head_dim + heads);
+    const bool packed = form != cuda::WeightForm::kBF16;
+    PackedProduct product(packed ? form : cuda::WeightForm::kInt8, rows, outputs, 512);
     cuda::PromptMemory memory{nullptr, page_count, planes, kv_heads, head_dim, head_dim};
     std::vector<int32_t> pages = {6, 2, 5, 0, 7}, tokens(static_cast<size_t>(rows));
     const PrefillPlan part{{pages.data()}, 77, tokens};
@@ -392,8 +472,8 @@ TEST(PromptProducts, FusedRotationIsThatOfTheSums) {
       buffers.q = device_q.data();
       cuda::FillRotations(buffers, frequencies.data(), head_dim / 2, rows, product.stream.get());
       if (fused) {
-        cuda::GemmQkv(product.launch, product.described, product.described_input, {0, rows},
-                      buffers, memory, 1);
+        cuda::GemmQkv(product.launch, packed ? product.described_packed : product.described,
+                      product.described_input, {0, rows}, buffers, memory, 1);
       } else {
         cuda::GemmSums(product.launch, product.described, product.described_input, {0, rows},
                        sums.data(), outputs, outputs);

@@ -124,12 +124,41 @@ inline constexpr int kPlainRowModels = 17;
 // Of these, again with int8 keys and values: every size of head, with and without the exchange,
 // padded, and one and several queries to a key.
 inline constexpr int kInt8RowModels[] = {0, 3, 4, 6, 7, 9, 10, 12, 14};
-inline constexpr int kRowModels = kPlainRowModels + static_cast<int>(std::size(kInt8RowModels));
+// And with weights of few bits: several and single chunks of k, with and without the exchange, one
+// kernel and a kernel for each operation, rows and elements that pad.
+struct PackedRowModel {
+  int which;
+  cuda::WeightForm form;
+  bool int8_keys = false;
+};
+inline constexpr PackedRowModel kPackedRowModels[] = {
+    {0, cuda::WeightForm::kInt8},       {3, cuda::WeightForm::kInt8},
+    {3, cuda::WeightForm::kInt4},       {3, cuda::WeightForm::kInt4Bias, true},
+    {4, cuda::WeightForm::kInt8, true}, {4, cuda::WeightForm::kInt4},
+    {2, cuda::WeightForm::kInt4Bias},   {8, cuda::WeightForm::kInt4},
+    {9, cuda::WeightForm::kInt8},       {10, cuda::WeightForm::kInt8},
+    {10, cuda::WeightForm::kInt4},      {11, cuda::WeightForm::kInt4Bias},
+    {12, cuda::WeightForm::kInt4},      {13, cuda::WeightForm::kInt8},
+};
+inline constexpr int kFirstPackedRowModel =
+    kPlainRowModels + static_cast<int>(std::size(kInt8RowModels));
+inline constexpr int kRowModels =
+    kFirstPackedRowModel + static_cast<int>(std::size(kPackedRowModels));
 inline bool HasInt8Keys(int which) {
+  if (which >= kFirstPackedRowModel)
+    return kPackedRowModels[which - kFirstPackedRowModel].int8_keys;
   return which >= kPlainRowModels;
 }
+inline cuda::WeightForm FormOfWeights(int which) {
+  return which < kFirstPackedRowModel ? cuda::WeightForm::kBF16
+                                      : kPackedRowModels[which - kFirstPackedRowModel].form;
+}
 inline ModelSpec SpecOf(int which) {
-  if (HasInt8Keys(which)) which = kInt8RowModels[which - kPlainRowModels];
+  if (which >= kFirstPackedRowModel) {
+    which = kPackedRowModels[which - kFirstPackedRowModel].which;
+  } else if (HasInt8Keys(which)) {
+    which = kInt8RowModels[which - kPlainRowModels];
+  }
   switch (which) {
     case 0:
       return OuroLike();
@@ -202,7 +231,8 @@ class CudaRows : public testing::TestWithParam<int> {
     BackendOptions options = AllDepths(spec, cells);
     options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
     if (HasInt8Keys(GetParam())) options.kv_type = KvType::kInt8;
-    backend_ = std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
+    backend_ = std::make_unique<cuda::CudaBackend>(
+        cuda::DeviceModel::Random(spec, 7, FormOfWeights(GetParam())), options, 0);
     driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
     std::mt19937 random(3);
     prompt_.clear();

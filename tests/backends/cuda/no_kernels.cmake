@@ -4,11 +4,11 @@ find_package(CUDAToolkit QUIET)
 if(TARGET CUDA::cudart)
   file(GLOB program CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/backends/cuda/program/*.cc")
   add_library(loopspec_cuda_program STATIC ${program} "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/cuda_memory.cc"
-    "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/transfers.cc")
+    "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/transfers.cc" "${PROJECT_SOURCE_DIR}/src/backends/cuda/host/weight_packer.cc")
   target_include_directories(loopspec_cuda_program PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(loopspec_cuda_program PRIVATE loopspec_flags
     PUBLIC loopspec_sampling loopspec_kv loopspec_model loopspec_tensor loopspec_base CUDA::cudart)
-  file(GLOB tests CONFIGURE_DEPENDS backends/cuda/program_test.cc backends/cuda/patience_test.cc
+  file(GLOB tests CONFIGURE_DEPENDS backends/cuda/program_test.cc backends/cuda/patience_test.cc backends/cuda/weight_packer_test.cc
     backends/cuda/*_order_test.cc)
   loopspec_test(cuda_program_test SOURCES ${tests} DEPENDS cuda_program calibrate COMPUTES)
   target_include_directories(cuda_program_test PRIVATE backends/cuda)

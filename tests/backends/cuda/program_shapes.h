@@ -9,7 +9,11 @@
 namespace loopspec::cuda {
 
 inline DeviceMatrix Matrix(int rows, int cols) {
-  return {nullptr, rows, cols, PaddedK(cols)};
+  DeviceMatrix matrix;
+  matrix.rows = rows;
+  matrix.cols = cols;
+  matrix.ld = PaddedK(cols);
+  return matrix;
 }
 
 // Shapes alone: a program never looks at the weights.

@@ -24,13 +24,16 @@ struct StreamOrder {
   int recurrences;
 };
 
-// One pass of a warp over its share of a matrix, and which part of it is copied next.
+// One pass of a warp over its share of a matrix, and which part of it is copied next. The last two
+// are there for kernels that take weights of few bits.
 inline constexpr int kStreamEnd = -1;    // in place of a matrix: nothing is left
 inline constexpr int kNotPrepared = -2;  // the next pass has to be computed first
 struct StreamPass {
   int matrix;
   int tile, tile_end;
   int chunk, chunk_begin, chunk_end;  // chunks in which the warp has a block of k
+  WeightForm form;
+  int8_t tiles_of_stage;  // blocks of so many tiles share a stage
 };
 
 // The state of a warp's ring between operations.
@@ -207,14 +210,16 @@ static_assert(kRingOffset % 1024 == 0);
 // nine warps leave each thread 168 registers. Inputs of more than 24 rows then need the room of one
 // more stage in shared memory.
 //
-// And whether pages have int8 keys and values.
-template <int kRingStages, int kRowsWithProducer = 0, bool kWithInt8Keys = false>
+// And whether pages have int8 keys and values, and whether some weights have few bits.
+template <int kRingStages, int kRowsWithProducer = 0, bool kWithInt8Keys = false,
+          bool kWithPackedWeights = false>
 struct RingKind {
   static constexpr int kStages = kRingStages;
   static constexpr bool kProducer = kRowsWithProducer > 0;
   static constexpr int kProducerRows = kRowsWithProducer;
   static constexpr bool kSharedInputs = kProducerRows > 24;
   static constexpr bool kInt8Keys = kWithInt8Keys;
+  static constexpr bool kPackedWeights = kWithPackedWeights;
 };
 
 }  // namespace loopspec::cuda

@@ -46,7 +46,7 @@ int ProducerInterval(int device, int ctas, double share) {
 
 }  // namespace
 
-DecodeLaunch PrepareDecode(int device, bool int8_keys) {
+DecodeLaunch PrepareDecode(int device, bool int8_keys, bool packed) {
   int multiprocessors = 0, limit = 0, cooperative = 0;
   Check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "reading the device");
@@ -64,8 +64,10 @@ DecodeLaunch PrepareDecode(int device, bool int8_keys) {
   // batches have more.
   launch.producer_interval[0] = ProducerInterval(device, multiprocessors, 1.0);
   launch.producer_interval[1] = ProducerInterval(device, multiprocessors, 1.07);
-  if (int8_keys ? PrepareInt8Kernels(limit, launch) : PrepareKernels<false>(limit, launch))
-    return launch;
+  const bool prepared = packed      ? PreparePackedKernels(int8_keys, limit, launch)
+                        : int8_keys ? PrepareInt8Kernels(limit, launch)
+                                    : PrepareKernels<false, false>(limit, launch);
+  if (prepared) return launch;
   FailText("GPU " + std::to_string(device) + " has " + std::to_string(limit) +
            " bytes of shared memory per CTA, decoding needs " +
            std::to_string(SharedBytes<RingKind<1>>()));

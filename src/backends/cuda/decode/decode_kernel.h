@@ -22,8 +22,8 @@ struct DecodeLaunch {
   int producer_interval[2] = {1, 1};  // of that warp (DecodeParams)
 };
 
-// Throws Error when the device has too little shared memory.
-DecodeLaunch PrepareDecode(int device, bool int8_keys);
+// `packed`: some weights have few bits. Throws Error when the device has too little shared memory.
+DecodeLaunch PrepareDecode(int device, bool int8_keys, bool packed);
 
 // Rows up to which a phase runs in a kernel with a producer warp; 0: none does.
 int ProducerRows(const DecodeLaunch& launch, const DecodeParams& params);
@@ -35,7 +35,9 @@ void LaunchDecode(const DecodeLaunch& launch, const WideKernels& wide, DecodePar
 // Copies the plan's committed cells into their pages.
 void LaunchCommits(const DecodeParams& params, int commits, cudaStream_t stream);
 
-// The parts of these for int8 keys and values.
+// The parts of these for weights of few bits, and for int8 keys and values.
+bool PreparePackedKernels(bool int8_keys, int limit, DecodeLaunch& launch);
+bool PreparePackedInt8Kernels(int limit, DecodeLaunch& launch);
 bool PrepareInt8Kernels(int limit, DecodeLaunch& launch);
 void LaunchInt8Commits(const DecodeParams& params, int commits, cudaStream_t stream);
 

@@ -39,7 +39,7 @@ __global__ void CommitInt8Kernel(const __grid_constant__ DecodeParams p) {
 }  // namespace
 
 bool PrepareInt8Kernels(int limit, DecodeLaunch& launch) {
-  return PrepareKernels<true>(limit, launch);
+  return PrepareKernels<true, false>(limit, launch);
 }
 
 void LaunchInt8Commits(const DecodeParams& params, int commits, cudaStream_t stream) {

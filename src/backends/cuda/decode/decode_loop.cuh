@@ -1,6 +1,6 @@
 // The decode kernel: a persistent CTA on every multiprocessor runs through a step's operations
-// (docs/cuda-decode-kernel.md). Included by one file for each kind of keys, because instances take
-// a while to compile.
+// (docs/cuda-decode-kernel.md). Included by one file for each kind of keys and of weights, because
+// instances take a while to compile.
 #pragma once
 
 #include "backends/cuda/attention/attention_op.cuh"
@@ -291,16 +291,17 @@ bool Prepare(int limit, DecodeKernelLaunch& launch) {
   return true;
 }
 
-// The instances for pages of one kind, as far as the device can run them. `limit`: bytes of shared
-// memory that a CTA may have. False: it has too little.
-template <bool kInt8Keys>
+// The instances for pages of one kind and weights of one kind, as far as the device can run them.
+// `limit`: bytes of shared memory that a CTA may have. False: it has too little.
+template <bool kInt8Keys, bool kPacked>
 bool PrepareKernels(int limit, DecodeLaunch& launch) {
   // 228 KiB (Hopper, Blackwell data centre), 164 KiB (A100), 100 KiB (the rest). A third stage pays
   // only with a producer warp: filled by the compute warps themselves, it delays their other reads.
-  (void)Prepare<RingKind<3, 24, kInt8Keys>>(limit, launch.with_producer[0]);
-  (void)Prepare<RingKind<2, 32, kInt8Keys>>(limit, launch.with_producer[1]);
-  return Prepare<RingKind<2, 0, kInt8Keys>>(limit, launch.any) ||
-         Prepare<RingKind<1, 0, kInt8Keys>>(limit, launch.any);
+  (void)Prepare<RingKind<3, 24, kInt8Keys, kPacked>>(limit, launch.with_producer[0]);
+  // Rows from 25 on take a kernel for each operation then (WideFrom).
+  if constexpr (!kPacked) (void)Prepare<RingKind<2, 32, kInt8Keys>>(limit, launch.with_producer[1]);
+  return Prepare<RingKind<2, 0, kInt8Keys, kPacked>>(limit, launch.any) ||
+         Prepare<RingKind<1, 0, kInt8Keys, kPacked>>(limit, launch.any);
 }
 
 }  // namespace

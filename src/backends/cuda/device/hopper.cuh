@@ -240,6 +240,83 @@ __device__ __forceinline__ void MultiplyShared(float (&d)[128], uint64_t a, uint
       : "l"(a), "l"(b), "r"(add));
 }
 
+// d = (add ? d : 0) + a b^T over 16 of k, as above, with a in registers: the matrix instruction's
+// 16 x 16 operand for each warp.
+__device__ __forceinline__ void MultiplyByRows(float (&d)[16], const uint32_t (&a)[4], uint64_t b,
+                                               int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+      : LOOPSPEC_SUMS_8(d, 0),
+        LOOPSPEC_SUMS_8(d, 8)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyByRows(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                                               int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyByRows(float (&d)[44], const uint32_t (&a)[4], uint64_t b,
+                                               int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %49, 0; "
+      "wgmma.mma_async.sync.aligned.m64n88k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
+      "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, "
+      "%43}, {%44, %45, %46, %47}, %48, p, 1, 1, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0),
+        LOOPSPEC_SUMS_8(d, 32),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyByRows(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                               int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
+      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
+      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
+      "%58, %59, %60, %61, %62, %63"
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0),
+        LOOPSPEC_SUMS_32(d, 32)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void MultiplyByRows(float (&d)[128], const uint32_t (&a)[4], uint64_t b,
+                                               int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %133, 0; "
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
+      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
+      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
+      "%58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "
+      "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "
+      "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "
+      "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "
+      "%122, %123, %124, %125, %126, %127"
+      "}, {%128, %129, %130, %131}, %132, p, 1, 1, 0; }"
+      : LOOPSPEC_SUMS_32(d, 0),
+        LOOPSPEC_SUMS_32(d, 32),
+        LOOPSPEC_SUMS_32(d, 64),
+        LOOPSPEC_SUMS_32(d, 96)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
 // d += a b over 16 of k: a in registers (the matrix instruction's 16 x 16 operand for each warp), b by
 // columns.
 __device__ __forceinline__ void MultiplyRegisters(float (&d)[32], const uint32_t (&a)[4],

@@ -233,6 +233,26 @@ __device__ inline uint2 LoadShared8(uint32_t address) {
   return v;
 }
 
+__device__ inline uint32_t LoadShared4(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
+// Zero unless `there`, without a branch.
+__device__ inline uint32_t LoadShared4If(bool there, uint32_t address) {
+  uint32_t v;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.shared.u32 %0, [%1]; }"
+               : "=&r"(v)
+               : "r"(address), "r"(there ? 1 : 0)
+               : "memory");
+  return v;
+}
+
+__device__ inline void StoreShared4(uint32_t address, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
 __device__ inline void StoreShared16(uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)

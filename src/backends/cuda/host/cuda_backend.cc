@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/host/architecture.h"
 #include "backends/cuda/host/read_bandwidth.h"
 #include "backends/cuda/host/transfers.h"
+#include "backends/cuda/prefill/widen.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -77,7 +79,7 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       device_(device),
       split_(SplitPositions(HeadStride(model_.spec))),
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
-      launch_(PrepareDecode(device, options_.kv_type == KvType::kInt8)),
+      launch_(PrepareDecode(device, options_.kv_type == KvType::kInt8, model_.packed())),
       program_(BuildProgram(model_, launch_.ctas)),
       wide_(program_, model_.spec.hidden, device),
       encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
@@ -137,7 +139,9 @@ std::string CudaBackend::device() const {
 void CudaBackend::UploadProgram() {
   maps_ = MakeTensorMaps(program_.weights, device_);
   std::vector<MatrixSource> sources;
-  for (const DeviceMatrix& m : program_.weights) sources.push_back({m.data, m.ld});
+  for (const DeviceMatrix& m : program_.weights) {
+    sources.push_back({m.begin(), m.ld});
+  }
   ops_ = Upload(program_.ops, "the program");
   sources_ = Upload(sources, "the program");
   for (const int small_batch : {0, 1}) {
@@ -233,6 +237,7 @@ int64_t CudaBackend::UsualPages(size_t page_bytes) const {
   constexpr double kShare = 0.45;  // of the GPU, for all that this engine takes
   size_t other = size_t{1} << 30;  // the driver's context, buffers of steps and prompts
   other += model_.matrices.bytes() + model_.vectors.bytes();
+  if (!UsesHopperKernels(device_)) other += WidenedWeights::RoomFor(model_);
   if (options_.kv_type == KvType::kInt8)  // a plane of the longest text as bf16 (prompt_int8.h)
     other += static_cast<size_t>(PagesFor(model_.spec.max_positions)) * kPageSize *
              static_cast<size_t>(2 * params_.shapes.kv_heads * params_.shapes.head_stride) *

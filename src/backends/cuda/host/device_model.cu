@@ -6,6 +6,7 @@
 
 #include "backends/cuda/host/device_model.h"
 #include "backends/cuda/host/transfers.h"
+#include "backends/cuda/host/weight_packer.h"
 #include "base/philox.h"
 
 namespace loopspec::cuda {
@@ -17,13 +18,24 @@ constexpr size_t kStagingBytes = size_t{32} << 20;
 class Arena {
  public:
   Arena() = default;
-  Arena(bf16* matrices, float* vectors) : matrices_(matrices), vectors_(vectors) {}
+  Arena(std::byte* matrices, float* vectors) : matrices_(matrices), vectors_(vectors) {}
 
-  DeviceMatrix Matrix(const TileLayout& layout, int cols) {
-    const int rows = layout.rows();
-    DeviceMatrix m{matrices_ == nullptr ? nullptr : matrices_ + matrix_elements, rows, cols,
-                   PaddedK(cols)};
-    matrix_elements += static_cast<size_t>(rows) * static_cast<size_t>(m.ld);
+  DeviceMatrix Matrix(const TileLayout& layout, int cols, WeightForm form = WeightForm::kBF16) {
+    DeviceMatrix m;
+    m.rows = layout.rows();
+    m.cols = cols;
+    m.ld = PaddedK(cols);
+    m.form = form;
+    if (matrices_ != nullptr) {
+      std::byte* at = matrices_ + matrix_bytes;
+      if (m.packed()) {
+        m.units = at;
+      } else {
+        m.data = reinterpret_cast<const bf16*>(at);
+      }
+    }
+    matrix_bytes += m.bytes();  // a multiple of 256
+    if (form == WeightForm::kInt8) m.scales = Vector(m.rows);
     return m;
   }
   const float* Vector(int size) {
@@ -32,14 +44,34 @@ class Arena {
     return v;
   }
 
-  size_t matrix_elements = 0, vector_elements = 0;
+  size_t matrix_bytes = 0, vector_elements = 0;
 
  private:
-  bf16* matrices_ = nullptr;
+  std::byte* matrices_ = nullptr;
   float* vectors_ = nullptr;
 };
 
-DeviceLayer LayOutLayer(const ModelSpec& spec, Arena& arena) {
+// In which form each matrix is kept: as its weights have it, or all alike where there are none.
+class Forms {
+ public:
+  explicit Forms(WeightForm all) : all_(all) {}
+  explicit Forms(const ModelWeights& weights) : weights_(&weights) {}
+
+  WeightForm Of(const LinearWeights ModelWeights::*matrix) const {
+    return weights_ == nullptr ? all_ : FormOf(weights_->*matrix);
+  }
+  WeightForm Of(const std::vector<BlockWeights> ModelWeights::*stack, size_t layer,
+                const LinearWeights BlockWeights::*matrix) const {
+    return weights_ == nullptr ? all_ : FormOf((weights_->*stack)[layer].*matrix);
+  }
+
+ private:
+  WeightForm all_ = WeightForm::kBF16;
+  const ModelWeights* weights_ = nullptr;
+};
+
+template <typename FormOfMatrix>
+DeviceLayer LayOutLayer(const ModelSpec& spec, const FormOfMatrix& form, Arena& arena) {
   DeviceLayer layer;
   if (spec.norms != NormPlacement::kPost) {
     layer.attn_norm_in = arena.Vector(spec.hidden);
@@ -54,55 +86,62 @@ DeviceLayer LayOutLayer(const ModelSpec& spec, Arena& arena) {
     layer.q_norm = arena.Vector(spec.q_size());
     layer.k_norm = arena.Vector(spec.kv_size());
   }
-  layer.qkv = arena.Matrix(TileLayout::Qkv(spec), spec.hidden);
-  layer.attn_out = arena.Matrix(TileLayout::Plain(spec.hidden), spec.q_size());
-  layer.gate_up = arena.Matrix(TileLayout::GateUp(spec), spec.hidden);
-  layer.down = arena.Matrix(TileLayout::Plain(spec.hidden), spec.ff);
+  layer.qkv = arena.Matrix(TileLayout::Qkv(spec), spec.hidden, form(&BlockWeights::qkv));
+  layer.attn_out =
+      arena.Matrix(TileLayout::Plain(spec.hidden), spec.q_size(), form(&BlockWeights::attn_out));
+  layer.gate_up = arena.Matrix(TileLayout::GateUp(spec), spec.hidden, form(&BlockWeights::gate_up));
+  layer.down = arena.Matrix(TileLayout::Plain(spec.hidden), spec.ff, form(&BlockWeights::down));
   return layer;
 }
 
-void LayOut(const ModelSpec& spec, Arena& arena, DeviceModel& model) {
-  const auto layers = [&](int count, std::vector<DeviceLayer>& stack) {
-    const size_t before = arena.matrix_elements;
+void LayOut(const ModelSpec& spec, const Forms& forms, Arena& arena, DeviceModel& model) {
+  const auto layers = [&](int count, const std::vector<BlockWeights> ModelWeights::*from,
+                          std::vector<DeviceLayer>& stack) {
+    const size_t before = arena.matrix_bytes;
     stack.clear();
-    for (int i = 0; i < count; ++i) stack.push_back(LayOutLayer(spec, arena));
-    return (arena.matrix_elements - before) * sizeof(bf16);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      const auto form = [&](const LinearWeights BlockWeights::*matrix) {
+        return forms.Of(from, i, matrix);
+      };
+      stack.push_back(LayOutLayer(spec, form, arena));
+    }
+    return arena.matrix_bytes - before;
   };
   model.spec = spec;
   model.embedding = arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
-  model.prelude_bytes = layers(spec.prelude_layers, model.prelude);
-  model.core_bytes = layers(spec.core_layers, model.core);
-  model.coda_bytes = layers(spec.coda_layers, model.coda);
+  model.prelude_bytes = layers(spec.prelude_layers, &ModelWeights::prelude, model.prelude);
+  model.core_bytes = layers(spec.core_layers, &ModelWeights::core, model.core);
+  model.coda_bytes = layers(spec.coda_layers, &ModelWeights::coda, model.coda);
   if (spec.adapter()) {
-    model.adapter = arena.Matrix(TileLayout::Plain(spec.hidden), 2 * spec.hidden);
-    model.core_bytes +=
-        static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.adapter.ld) * sizeof(bf16);
+    model.adapter = arena.Matrix(TileLayout::Plain(spec.hidden), 2 * spec.hidden,
+                                 forms.Of(&ModelWeights::adapter));
+    model.core_bytes += model.adapter.bytes();
     if (spec.adapter_bias) model.adapter_bias = arena.Vector(spec.hidden);
   }
   if (spec.injects_update()) {
-    model.update = arena.Matrix(TileLayout::Plain(spec.hidden), spec.hidden);
-    model.prelude_bytes +=
-        static_cast<size_t>(spec.hidden) * static_cast<size_t>(model.update.ld) * sizeof(bf16);
+    model.update =
+        arena.Matrix(TileLayout::Plain(spec.hidden), spec.hidden, forms.Of(&ModelWeights::update));
+    model.prelude_bytes += model.update.bytes();
     model.step = arena.Vector(spec.hidden);
     model.decay = arena.Vector(spec.hidden);
   }
   if (spec.prelude_norm) model.prelude_norm = arena.Vector(spec.hidden);
   if (spec.loop_norm) model.loop_norm = arena.Vector(spec.hidden);
   if (spec.final_norm) model.final_norm = arena.Vector(spec.hidden);
-  model.head =
-      spec.tied_head ? model.embedding : arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden);
-  model.coda_bytes +=
-      static_cast<size_t>(spec.vocab) * static_cast<size_t>(model.head.ld) * sizeof(bf16);
+  model.head = spec.tied_head ? model.embedding
+                              : arena.Matrix(TileLayout::Plain(spec.vocab), spec.hidden,
+                                             forms.Of(&ModelWeights::head));
+  model.coda_bytes += model.head.bytes();
 }
 
-DeviceModel Allocate(const ModelSpec& spec) {
+DeviceModel Allocate(const ModelSpec& spec, const Forms& forms) {
   DeviceModel model;
   Arena count;
-  LayOut(spec, count, model);
-  model.matrices = DeviceArray<bf16>(count.matrix_elements, "the model's weights", true);
+  LayOut(spec, forms, count, model);
+  model.matrices = DeviceArray<std::byte>(count.matrix_bytes, "the model's weights", true);
   model.vectors = DeviceArray<float>(count.vector_elements, "the model's norms", true);
   Arena place(model.matrices.data(), model.vectors.data());
-  LayOut(spec, place, model);
+  LayOut(spec, forms, place, model);
   return model;
 }
 
@@ -115,6 +154,10 @@ class Uploader {
 
   void Matrix(const std::vector<TensorView>& parts, const TileLayout& layout,
               const DeviceMatrix& to) {
+    if (to.packed()) {
+      Units(parts, layout, to);
+      return;
+    }
     const int64_t step =
         std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / sizeof(bf16)) / to.cols);
     for (int64_t r = 0; r < to.rows; r += step) {
@@ -129,6 +172,34 @@ class Uploader {
                        static_cast<size_t>(count), stream_.get(), "the model's weights");
       Sent();
     }
+  }
+  // A matrix of few bits, some tiles at a time.
+  void Units(const std::vector<TensorView>& parts, const TileLayout& layout,
+             const DeviceMatrix& to) {
+    WeightPacker packer(parts, layout, to);
+    const size_t of_tile = to.bytes() / static_cast<size_t>(to.tiles());
+    std::vector<float> scales(to.form == WeightForm::kInt8 ? static_cast<size_t>(to.rows) : 0);
+    const int step = std::max(1, static_cast<int>(kStagingBytes / of_tile));
+    for (int tile = 0; tile < to.tiles(); tile += step) {
+      const int count = std::min(step, to.tiles() - tile);
+      std::byte* out = Next();
+      for (int i = 0; i < count; ++i) {
+        const std::span<float> of =
+            scales.empty()
+                ? std::span<float>()
+                : std::span(scales).subspan(static_cast<size_t>((tile + i) * kTileRows), kTileRows);
+        packer.PackTile(tile + i, {out + static_cast<size_t>(i) * of_tile, of_tile}, of);
+      }
+      CopyToDevice(const_cast<std::byte*>(to.units) + static_cast<size_t>(tile) * of_tile, out,
+                   static_cast<size_t>(count) * of_tile, stream_.get(), "the model's weights");
+      Sent();
+    }
+    if (scales.empty()) return;
+    auto* out = reinterpret_cast<float*>(Next());
+    std::copy(scales.begin(), scales.end(), out);
+    CopyToDevice(const_cast<float*>(to.scales), out, scales.size() * sizeof(float), stream_.get(),
+                 "the model's weights");
+    Sent();
   }
   void Vector(const TensorView& from, const float* to) {
     if (from.empty() || to == nullptr) return;
@@ -174,7 +245,7 @@ class Uploader {
     size_t part = 0;
     while (row >= parts[part].shape[0]) row -= parts[part++].shape[0];
     const TensorView& from = parts[part];
-    if (from.quantized != nullptr) {  // once, here: the kernels have bf16 weights
+    if (from.quantized != nullptr) {  // a form for which there are no kernels
       std::vector<float> values(static_cast<size_t>(cols));
       from.quantized->DequantizeRow(row, values.data());
       for (int64_t i = 0; i < cols; ++i) out[i] = FloatToBF16(values[static_cast<size_t>(i)]);
@@ -208,6 +279,39 @@ __global__ void FillRandom(bf16* out, size_t first, size_t count, uint64_t seed,
   }
 }
 
+// Random codes, and the scales of int4's groups. Elements that pad get codes too: their inputs are
+// zero. `scale`: as it is stored.
+__global__ void FillRandomUnits(DeviceMatrix m, size_t first, uint64_t seed, float scale) {
+  const int unit_bytes = UnitBytes(m.form), code_bytes = UnitCodeBytes(m.form);
+  const size_t begin = size_t{blockIdx.x} * static_cast<size_t>(unit_bytes);
+  std::byte* unit = const_cast<std::byte*>(m.units) + begin;
+  for (int i = static_cast<int>(threadIdx.x) * 16; i < unit_bytes;
+       i += static_cast<int>(blockDim.x) * 16) {
+    // A bias is made of the same random number as its scale.
+    const bool bias = i >= code_bytes + kUnitScaleBytes;
+    const size_t place = first + begin + static_cast<size_t>(i - (bias ? kUnitScaleBytes : 0));
+    const PhiloxBlock block = Philox4x32(
+        {{static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), 0, 0}}, seed);
+    for (int j = 0; j < 4; ++j) {
+      const auto word = reinterpret_cast<uint32_t*>(unit + i) + j;
+      if (i < code_bytes) {
+        *word = block.v[j];
+        continue;
+      }
+      // Half to one and a half times what is usual, around a code that is not quite the middle.
+      const auto part = static_cast<float>(block.v[j] & 0xFFFF) * 0x1.0p-16f + 0.5f;
+      const float times = bias ? -(kInt4Center - 0.75f) * kCodeStep : 1.0f;
+      const __nv_bfloat162 two =
+          __floats2bfloat162_rn(part * scale * times, (2.0f - part) * scale * times);
+      *word = *reinterpret_cast<const uint32_t*>(&two);
+    }
+  }
+}
+__global__ void FillScales(float* scales, int count, float scale) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) scales[i] = scale * (1.0f + static_cast<float>(i % 7) * 0.05f);
+}
+
 __global__ void ClearPadding(DeviceMatrix m) {
   bf16* row = const_cast<bf16*>(m.data) + static_cast<size_t>(blockIdx.x) * m.ld;
   for (int i = m.cols + static_cast<int>(threadIdx.x); i < m.ld; i += blockDim.x)
@@ -222,7 +326,7 @@ __global__ void FillOnes(float* out, size_t count) {
 }  // namespace
 
 DeviceModel DeviceModel::Load(const Model& model) {
-  DeviceModel device = Allocate(model.spec);
+  DeviceModel device = Allocate(model.spec, Forms(model.weights));
   Uploader up;
   const ModelWeights& weights = model.weights;
   const ModelSpec& spec = model.spec;
@@ -260,19 +364,47 @@ DeviceModel DeviceModel::Load(const Model& model) {
   return device;
 }
 
-DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
-  DeviceModel device = Allocate(spec);
+bool DeviceModel::packed() const {
+  for (const auto* stack : {&prelude, &core, &coda}) {
+    for (const DeviceLayer& layer : *stack) {
+      if (layer.qkv.packed() || layer.attn_out.packed() || layer.gate_up.packed() ||
+          layer.down.packed())
+        return true;
+    }
+  }
+  return head.packed() || adapter.packed() || update.packed();
+}
+
+DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed, WeightForm form) {
+  DeviceModel device = Allocate(spec, Forms(form));
   const Stream stream;
   // Sums of more terms get smaller ones, as trained models have it: with weights of one size a
   // model of Huginn's width multiplies every rounding at each layer
   // (docs/journal/cuda-decode-kernel.md says by how much), and two ways to compute the same row end
   // far apart.
   constexpr float kScale = 0.035f, kWidth = 2048.0f;
+  struct Scaled {
+    float* scales;
+    int count;
+    float step;
+  };
+  std::vector<Scaled> scaled;  // after the vectors are ones
   const auto fill = [&](const DeviceMatrix& m) {
-    if (m.data == nullptr) return;
+    if (!m.there()) return;
     const auto width = static_cast<float>(m.cols);
     const float scale = width > kWidth ? kScale * std::sqrt(kWidth / width) : kScale;
-    const auto first = static_cast<size_t>(m.data - device.matrices.data());
+    if (m.packed()) {
+      const float step = scale / (m.form == WeightForm::kInt8 ? 128.0f : 8.0f) / kCodeStep;
+      FillRandomUnits<<<static_cast<unsigned>(m.tiles() * (m.ld / kUnitK)), 64, 0, stream.get()>>>(
+          m, static_cast<size_t>(m.units - device.matrices.data()), seed, step);
+      if (m.scales != nullptr) {
+        scaled.push_back({const_cast<float*>(m.scales), m.rows, step});
+      }
+      return;
+    }
+    const auto first =
+        static_cast<size_t>(reinterpret_cast<const std::byte*>(m.data) - device.matrices.data()) /
+        sizeof(bf16);
     FillRandom<<<1024, 256, 0, stream.get()>>>(
         const_cast<bf16*>(m.data), first, static_cast<size_t>(m.rows) * static_cast<size_t>(m.ld),
         seed, scale);
@@ -289,6 +421,10 @@ DeviceModel DeviceModel::Random(const ModelSpec& spec, uint64_t seed) {
   if (n > 0) {
     FillOnes<<<static_cast<unsigned>((n + 255) / 256), 256, 0, stream.get()>>>(
         device.vectors.data(), n);
+  }
+  for (const Scaled& s : scaled) {
+    FillScales<<<static_cast<unsigned>((s.count + 255) / 256), 256, 0, stream.get()>>>(
+        s.scales, s.count, s.step);
   }
   Check(cudaGetLastError(), "filling random weights");
   stream.Synchronize();

@@ -1,4 +1,5 @@
-// A model's weights in device memory: matrices as bf16 rows, norms and biases as float32.
+// A model's weights in device memory: matrices as bf16 rows or as codes of few bits
+// (weight_form.h), norms and biases as float32.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "backends/cuda/host/cuda_memory.h"
+#include "backends/cuda/host/weight_form.h"
 #include "model/model.h"
 
 namespace loopspec::cuda {
@@ -22,16 +24,28 @@ inline int PaddedK(int k) {
 
 inline constexpr int kTileRows =
     16;  // rows of a weight tile: the long side of the matrix instruction
+static_assert(kTileRows == kUnitOutputs && kBlockK % kUnitK == 0);
 
 // Matrices are stored in whole tiles. The two halves of a tile hold outputs that are used together:
 // rows i and i + head_dim / 2 of a head for the rotation (2 i and 2 i + 1 where the model pairs
 // neighbours), gate and up of one output.
 struct DeviceMatrix {
-  const bf16* data = nullptr;  // [rows, ld]
+  const bf16* data = nullptr;        // kBF16: [rows, ld]
+  const std::byte* units = nullptr;  // other forms: [tiles][ld / kUnitK] units
+  const float* scales = nullptr;     // kInt8: of each row, over kCodeStep
   int rows = 0;  // a multiple of kTileRows; rows of the checkpoint in the order of TileLayout
   int cols = 0;
   int ld = 0;  // PaddedK(cols)
+  WeightForm form = WeightForm::kBF16;
+
   int tiles() const { return rows / kTileRows; }
+  bool packed() const { return form != WeightForm::kBF16; }
+  bool there() const { return begin() != nullptr; }
+  const void* begin() const { return packed() ? static_cast<const void*>(units) : data; }
+  size_t bytes() const {  // of what a product reads, but for kInt8's scales
+    return static_cast<size_t>(tiles()) * static_cast<size_t>(ld / kUnitK) *
+           static_cast<size_t>(UnitBytes(form));
+  }
 };
 
 // Which row of the checkpoint's matrix stands in which row of the tiles.
@@ -90,13 +104,21 @@ struct DeviceModel {
   std::vector<DeviceLayer> prelude, core, coda;
   size_t core_bytes = 0, prelude_bytes = 0, coda_bytes = 0;  // read by one pass of B, P, C
 
-  DeviceArray<bf16> matrices;
+  DeviceArray<std::byte> matrices;
   DeviceArray<float> vectors;
 
-  // Copies the checkpoint's tensors up through pinned memory; float32 and float16 become bf16.
+  bool packed() const;  // whether a matrix has few bits
+
+  // Copies the checkpoint's tensors up through pinned memory. int8 with a scale for each output and
+  // int4 in groups stay as they are (FormOf); all others become bf16, and so does the embedding.
   static DeviceModel Load(const Model& model);
-  // Random weights made on the device, for timing shapes without a file.
-  static DeviceModel Random(const ModelSpec& spec, uint64_t seed);
+  // Random weights made on the device, for timing shapes without a file; `form`: of the matrices
+  // that are multiplied.
+  static DeviceModel Random(const ModelSpec& spec, uint64_t seed,
+                            WeightForm form = WeightForm::kBF16);
 };
+
+// The form in which a matrix of the checkpoint is kept.
+WeightForm FormOf(const LinearWeights& weights);
 
 }  // namespace loopspec::cuda

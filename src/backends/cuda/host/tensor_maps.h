@@ -12,8 +12,8 @@ struct alignas(64) TensorMap {
   std::byte opaque[128];
 };
 
-// One map per matrix, on the device; empty on GPUs without TMA. Throws Error when the driver
-// refuses one.
+// One map per matrix, on the device: boxes of a tile by a block of k. Empty on GPUs without TMA.
+// Throws Error when the driver refuses one.
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device);
 
 // Likewise, [matrix][box]: with boxes of kWideBoxes rows by kWideStageK elements
@@ -25,5 +25,8 @@ DeviceArray<TensorMap> MakeWideMaps(const std::vector<DeviceMatrix>& matrices);
 // driver refuses it.
 TensorMap MakeBoxMap(const bf16* data, int64_t columns, int64_t rows, int64_t ld, int box_columns,
                      int box_rows);
+
+// A matrix of few bits as an array [tiles][units of a tile][words], in boxes of so many of both.
+TensorMap MakeUnitMap(const DeviceMatrix& matrix, int tiles, int units);
 
 }  // namespace loopspec::cuda

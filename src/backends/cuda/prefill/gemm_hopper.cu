@@ -4,6 +4,8 @@
 
 #include "backends/cuda/device/hopper.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
+#include "backends/cuda/prefill/gemm_packed.h"
+#include "backends/cuda/prefill/gemm_tiles.cuh"
 #include "base/check.h"
 
 namespace loopspec::cuda {
@@ -13,9 +15,6 @@ constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows of the tile 
 constexpr int kThreadsOfGemm = (kConsumers + 1) * kWarpgroup;
 constexpr int kRowBytes = kGemmK * 2;
 constexpr int kInputBytes = kGemmRows * kRowBytes;
-// Rows of tiles that are gone through together, column by column: their inputs stay in the
-// second-level cache.
-constexpr int kRowsTogether = 2048;
 
 template <int kWidth>
 struct Stages {
@@ -29,47 +28,6 @@ struct Stages {
   static_assert(kShared <= 227 << 10);
 };
 
-struct GemmShape {
-  int rows, outputs;  // outputs: rows of the weights
-  int k_stages;
-  int first_row;
-  uint64_t weights_hint;  // how long the second-level cache keeps them
-};
-
-// The tiles in the order in which the grid takes them; a cluster of n CTAs takes n tiles at once,
-// one below the other.
-template <int kWidth, int kCluster>
-class TileOrder {
- public:
-  __device__ explicit TileOrder(const GemmShape& shape)
-      : rows_((shape.rows + kCluster * kGemmRows - 1) / (kCluster * kGemmRows)),
-        columns_((shape.outputs + kWidth - 1) / kWidth) {}
-  __device__ int count() const { return rows_ * columns_; }
-  __device__ void At(int index, int rank, int& row, int& column) const {
-    constexpr int kTogether = kRowsTogether / (kCluster * kGemmRows);
-    const int band = index / (kTogether * columns_), in_band = index % (kTogether * columns_);
-    const int height = min(kTogether, rows_ - band * kTogether);
-    row = ((band * kTogether + in_band % height) * kCluster + rank) * kGemmRows;
-    column = in_band / height * kWidth;
-  }
-
- private:
-  int rows_, columns_;
-};
-
-// A stage of the ring and the parity of its current use.
-template <int kCount>
-struct RingPlace {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Next() {
-    if (++stage == kCount) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // One thread fills the ring, for all of the CTA's tiles. Each CTA of a cluster brings its own
 // inputs, and its part of the weights for all. The first weights are on their way before the kernel
 // that makes the inputs has ended.
@@ -77,7 +35,7 @@ template <int kWidth, int kCluster>
 __device__ void Produce(const TensorMap& input, const TensorMap& weights, const GemmShape& shape,
                         uint32_t shared, int rank) {
   using Ring = Stages<kWidth>;
-  const TileOrder<kWidth, kCluster> order(shape);
+  const TileOrder<kCluster * kGemmRows, kWidth> order(shape);
   const uint32_t full = shared + Ring::kBarriers, empty = full + Ring::kCount * 8;
   const auto copy_weights = [&](int stage, int k, int column) {
     ExpectBytes(full + stage * 8, Ring::kBytes);
@@ -97,19 +55,19 @@ __device__ void Produce(const TensorMap& input, const TensorMap& weights, const 
   // k stages are at least as many as the ring has, or the ring is not filled ahead.
   const int ahead = shape.k_stages >= Ring::kCount && first < order.count() ? Ring::kCount : 0;
   int row, column;
-  order.At(first, rank, row, column);
+  order.At(first, row, column);
   for (int k = 0; k < ahead; ++k) copy_weights(k, k, column);
   WaitForKernelBefore();
   RingPlace<Ring::kCount> at;
   for (int tile = first; tile < order.count(); tile += step) {
-    order.At(tile, rank, row, column);
+    order.At(tile, row, column);
     for (int k = 0; k < shape.k_stages; ++k) {
       if (tile != first || k >= ahead) {
         WaitBarrier(empty + at.stage * 8, at.parity ^ 1);
         copy_weights(at.stage, k, column);
       }
-      CopyBox(shared + at.stage * Ring::kBytes, &input, k * kGemmK, shape.first_row + row,
-              full + at.stage * 8, kEvictNormal);
+      CopyBox(shared + at.stage * Ring::kBytes, &input, k * kGemmK,
+              shape.first_row + row + rank * kGemmRows, full + at.stage * 8, kEvictNormal);
       at.Next();
     }
   }
@@ -119,7 +77,7 @@ template <int kWidth, int kCluster, typename Epilogue>
 __device__ void Consume(const GemmShape& shape, uint32_t shared, int rank, int consumer,
                         const Epilogue& epilogue) {
   using Ring = Stages<kWidth>;
-  const TileOrder<kWidth, kCluster> order(shape);
+  const TileOrder<kCluster * kGemmRows, kWidth> order(shape);
   const uint32_t full = shared + Ring::kBarriers, empty = full + Ring::kCount * 8;
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
   // A warp gives a stage back to every CTA that writes into it: lane r to CTA r.
@@ -136,8 +94,8 @@ __device__ void Consume(const GemmShape& shape, uint32_t shared, int rank, int c
   for (int tile = static_cast<int>(blockIdx.x) / kCluster; tile < order.count();
        tile += static_cast<int>(gridDim.x) / kCluster) {
     int row, column;
-    order.At(tile, rank, row, column);
-    row += consumer * 64 + warp * 16 + lane / 4;
+    order.At(tile, row, column);
+    row += rank * kGemmRows + consumer * 64 + warp * 16 + lane / 4;
     const auto ahead = epilogue.Load(row, shape.rows);
     float sums[kWidth / 2];
     int before = 0;
@@ -238,6 +196,11 @@ void Launch(const GemmLaunch& launch, const TensorMap& weights, const TensorMap&
 template <typename Epilogue>
 void Run(const GemmLaunch& launch, const GemmWeights& weights, const GemmInput& input,
          const GemmRows& rows, int outputs, const Epilogue& epilogue) {
+  const WeightForm form = weights.matrix.form;
+  if (form == WeightForm::kInt8)
+    return RunPackedGemm<WeightForm::kInt8>(launch, weights, input, rows, outputs, epilogue);
+  if (IsInt4(form))
+    return RunPackedGemm<WeightForm::kInt4>(launch, weights, input, rows, outputs, epilogue);
   // Weights that are gone through once leave their place to what the next kernels read.
   const GemmShape shape{rows.rows, outputs, weights.matrix.ld / kGemmK, rows.first_row,
                         rows.rows <= kRowsTogether ? kEvictFirst : kEvictNormal};
@@ -292,6 +255,10 @@ void PrepareAll() {
 
 GemmWeights DescribeWeights(const DeviceMatrix& matrix) {
   GemmWeights weights{matrix, {}};
+  if (matrix.packed()) {
+    weights.maps[0] = MakeUnitMap(matrix, kPackedGemmOutputs / kTileRows, 1);
+    return weights;
+  }
   for (int i = 0; i < kGemmWidthCount; ++i) {
     weights.maps[i] =
         MakeBoxMap(matrix.data, matrix.ld, matrix.rows, matrix.ld, kGemmK, kGemmWidths[i] / 2);
@@ -349,7 +316,9 @@ void GemmQkv(const GemmLaunch& launch, const GemmWeights& weights, const GemmInp
   }
 }
 
-void PrepareGemm() {
+void PrepareGemm(WeightForm form) {
+  if (form == WeightForm::kInt8) return PreparePackedGemm<WeightForm::kInt8>();
+  if (IsInt4(form)) return PreparePackedGemm<WeightForm::kInt4>();
   PrepareAll<StoreSums>();
   PrepareAll<StoreSwiGlu>();
   PrepareAll<StoreQkv<64>>();

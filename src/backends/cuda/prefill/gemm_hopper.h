@@ -19,7 +19,8 @@ inline constexpr int kGemmK = 64;      // of a stage
 inline constexpr int kGemmWidths[] = {128, 160, 192, 256};
 inline constexpr int kGemmWidthCount = static_cast<int>(sizeof(kGemmWidths) / sizeof(int));
 
-// A matrix of weights as the copy engine sees it: boxes of half a tile's width.
+// A matrix of weights as the copy engine sees it: boxes of half a tile's width, or, of few bits,
+// units of a tile's outputs (the first map; gemm_packed.h).
 struct GemmWeights {
   DeviceMatrix matrix;
   TensorMap maps[kGemmWidthCount];
@@ -59,7 +60,7 @@ void GemmQkv(const GemmLaunch& launch, const GemmWeights& weights, const GemmInp
 // The width that is taken for a product of this shape, a multiple of `step`.
 int GemmWidth(const GemmLaunch& launch, int rows, int outputs, int step);
 
-// Raises the kernels' limits on shared memory; once for each device.
-void PrepareGemm();
+// Raises the limits on shared memory of the kernels for weights of one form; once for each device.
+void PrepareGemm(WeightForm form);
 
 }  // namespace loopspec::cuda

@@ -1,6 +1,7 @@
 #include "backends/cuda/prefill/prompt_products.h"
 
 #include <algorithm>
+#include <set>
 
 #include "backends/cuda/prefill/prompt_rows.h"
 
@@ -13,8 +14,11 @@ PromptProducts::PromptProducts(const DeviceModel& model, const PrefillSettings& 
       rows_(rows),
       launch_{multiprocessors, settings.gemm_width, settings.gemm_cluster, stream} {
   const bool qkv_sums = !QkvIsFused();
+  std::set<WeightForm> forms;
   const auto add = [&](const DeviceMatrix& matrix) {
-    if (hopper_ && matrix.data != nullptr) weights_[matrix.data] = DescribeWeights(matrix);
+    if (!hopper_ || !matrix.there()) return;
+    weights_[matrix.begin()] = DescribeWeights(matrix);
+    forms.insert(matrix.form);
   };
   for (const auto* stack : {&model.prelude, &model.core, &model.coda}) {
     for (const DeviceLayer& layer : *stack) {
@@ -31,9 +35,10 @@ PromptProducts::PromptProducts(const DeviceModel& model, const PrefillSettings& 
   add(model.update);
   add(model.head);
   if (hopper_) {
-    PrepareGemm();
+    for (const WeightForm form : forms) PrepareGemm(form);
   } else {
     portable_.emplace();
+    widened_.emplace(model, stream);
   }
 }
 
@@ -53,9 +58,20 @@ size_t PromptProducts::SumsOfRow() const {
 void PromptProducts::Sums(const DeviceMatrix& weights, const bf16* in, int first, int rows,
                           float* out, int outputs, int ld) {
   if (hopper_) {
-    GemmSums(launch_, weights_.at(weights.data), inputs_.at(in), {first, rows}, out, outputs, ld);
-  } else {
-    portable_->Run(weights, outputs, in + static_cast<size_t>(first) * weights.ld, rows, out, ld,
+    GemmSums(launch_, weights_.at(weights.begin()), inputs_.at(in), {first, rows}, out, outputs,
+             ld);
+    return;
+  }
+  const bf16* from = in + static_cast<size_t>(first) * weights.ld;
+  if (!weights.packed()) {
+    portable_->Run(weights, outputs, from, rows, out, ld, launch_.stream);
+    return;
+  }
+  const int at_once = widened_->RowsAtOnce(weights);
+  for (int begin = 0; begin < outputs; begin += at_once) {
+    const DeviceMatrix part =
+        widened_->Widen(weights, begin, std::min(at_once, weights.rows - begin));
+    portable_->Run(part, std::min(at_once, outputs - begin), from, rows, out + begin, ld,
                    launch_.stream);
   }
 }
@@ -63,7 +79,7 @@ void PromptProducts::Sums(const DeviceMatrix& weights, const bf16* in, int first
 void PromptProducts::Qkv(const DeviceLayer& layer, const bf16* in, int rows, float* sums,
                          const PromptBuffers& buffers, const PromptMemory& memory, int plane) {
   if (QkvIsFused()) {
-    GemmQkv(launch_, weights_.at(layer.qkv.data), inputs_.at(in), {0, rows}, buffers, memory,
+    GemmQkv(launch_, weights_.at(layer.qkv.begin()), inputs_.at(in), {0, rows}, buffers, memory,
             plane);
     return;
   }
@@ -75,8 +91,8 @@ void PromptProducts::Qkv(const DeviceLayer& layer, const bf16* in, int rows, flo
 void PromptProducts::SwiGlu(const DeviceLayer& layer, const bf16* in, int rows, float* sums,
                             const PromptBuffers& buffers) {
   if (hopper_) {
-    GemmSwiGlu(launch_, weights_.at(layer.gate_up.data), inputs_.at(in), {0, rows}, buffers.ff_in,
-               buffers.ld_ff);
+    GemmSwiGlu(launch_, weights_.at(layer.gate_up.begin()), inputs_.at(in), {0, rows},
+               buffers.ff_in, buffers.ld_ff);
     return;
   }
   Sums(layer.gate_up, in, 0, rows, sums, layer.gate_up.rows, layer.gate_up.rows);

@@ -9,6 +9,7 @@
 #include "backends/cuda/prefill/gemm_hopper.h"
 #include "backends/cuda/prefill/matmul_lt.h"
 #include "backends/cuda/prefill/prefill_plan.h"
+#include "backends/cuda/prefill/widen.h"
 
 namespace loopspec::cuda {
 
@@ -47,8 +48,10 @@ class PromptProducts {
   bool hopper_;
   int rows_;
   GemmLaunch launch_;
+  std::map<const void*, GemmWeights> weights_;  // by where they lie
+  // On other GPUs:
   std::optional<MatMulLt> portable_;
-  std::map<const bf16*, GemmWeights> weights_;  // by where they lie
+  std::optional<WidenedWeights> widened_;
   std::map<const bf16*, GemmInput> inputs_;
   size_t sums_of_row_ = 0;
 };

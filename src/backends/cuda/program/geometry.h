@@ -50,8 +50,10 @@ inline constexpr int kLargeUnitQueries = 32;
 // of the stream are wider than kLocalHidden, layers are so large that launches weigh less than grid
 // barriers: with wgmma at any number of rows, without it from about half a pass on (H200).
 inline constexpr int kWideFrom = kPassRows + 1;
-inline constexpr int WideFrom(int hidden, bool hopper) {
-  return hidden <= kLocalHidden ? kWideFrom : hopper ? 1 : kPassRows / 2 + 1;
+inline constexpr int WideFrom(int hidden, bool hopper, bool packed = false) {
+  // There is no kernel for 25 to 32 rows of weights of few bits with a producer warp.
+  if (hidden <= kLocalHidden) return packed ? kPassRows - 7 : kWideFrom;
+  return hopper ? 1 : kPassRows / 2 + 1;
 }
 
 // Pages of a span of splits at most. A warp attends to a span with its queries in registers.

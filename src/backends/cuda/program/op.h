@@ -32,6 +32,7 @@ struct alignas(16) MatrixShare {
   int16_t chunk_begin, chunk_end;
   int16_t k_blocks;  // blocks of k in the whole matrix
   MatrixKind kind;
+  WeightForm form;
 };
 static_assert(sizeof(MatrixShare) == 16);
 
@@ -45,11 +46,12 @@ struct WideMatrix {
   int16_t chunks;    // partial sums, of a chunk of k each; 1: sums are whole
   MatrixKind kind;
   Activation input;
+  WeightForm form;
 };
 
 // Where a matrix lies, for copies on GPUs without TMA.
 struct alignas(16) MatrixSource {
-  const bf16* weights;
+  const void* weights;  // rows or units, as DeviceMatrix has them
   int32_t ld;
 };
 
@@ -57,7 +59,7 @@ struct alignas(16) MatrixSource {
 enum class OpType : int32_t { kRows, kMatrix, kFinishQk, kAttention, kCombine };
 
 // Where a row operation takes the residual stream from.
-enum class RowSource : int32_t {
+enum class RowSource : int8_t {
   kState,    // the cell's state; the embedding when the row is new and there is no prelude
   kEmbed,    // the token's embedding
   kCopy,     // the cell's state, into C's own copy
@@ -67,7 +69,7 @@ enum class RowSource : int32_t {
   kInject,   // the cell's state with u: decay in `bias`
 };
 // What it leaves for the next matrix.
-enum class RowOutput : int32_t { kNone, kNormed, kAdapter };
+enum class RowOutput : int8_t { kNone, kNormed, kAdapter };
 // What is fixed about an operation. How it runs in a given step is a RunFlag (cta_context.cuh).
 enum class OpFlag : int32_t {
   kRope = 1,               // also fills the row's rotary table
@@ -103,6 +105,7 @@ struct alignas(16) Op : OpHead {
   const float* q_norm;
   const float* k_norm;
   const float* qk_bias;  // [heads + kv_heads][head_dim]
+  const float* scales;   // kMatrix, of int8: of each output
 };
 
 }  // namespace loopspec::cuda

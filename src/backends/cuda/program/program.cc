@@ -145,18 +145,22 @@ class Builder {
     whole.k_blocks = static_cast<int16_t>(matrix.ld / kBlockK);
     whole.chunk_end = static_cast<int16_t>(Ceil(whole.k_blocks, kWarps));
     whole.kind = kind;
+    whole.form = matrix.form;
     Op op{};
     op.type = OpType::kMatrix;
     op.matrix = static_cast<int32_t>(program_.weights.size());
     op.input = input;
     op.layer = layer_;
+    op.scales = matrix.scales;
     if (kind != MatrixKind::kHead && kind != MatrixKind::kQkvRaw) op.flags |= OpFlag::kSend;
     if (kind == MatrixKind::kQkv) op.flags |= OpFlag::kWritesKeys;
     program_.ops.push_back(op);
     program_.weights.push_back(matrix);
     program_.kinds.push_back(kind);
     const int16_t partial_sums = kind == MatrixKind::kPartial ? whole.chunk_end : int16_t{1};
-    program_.wide.push_back({matrix.tiles(), whole.k_blocks, partial_sums, kind, input});
+    program_.wide.push_back(
+        {matrix.tiles(), whole.k_blocks, partial_sums, kind, input, matrix.form});
+    program_.packed = program_.packed || matrix.packed();
     for (const int small_batch : {0, 1}) {
       TileScheduler& scheduler = schedulers_[small_batch];
       const int split_k = SplitK(matrix, kind, small_batch != 0);

@@ -19,6 +19,7 @@ struct Program {
   std::vector<MatrixKind> kinds;      // [matrix]
   int max_chunks = 1;                 // partial sums of any matrix
   std::vector<WideMatrix> wide;  // [matrix]; empty: more than kPassRows rows take several passes
+  bool packed = false;           // some weights have few bits
   bool wide_pieces = false;      // q, k, v and inputs of `down` are whole pieces of 16 bytes
   bool low_latency = false;      // small batches may use the low-latency exchange
   bool producer = false;         // kernels with a producer warp may run it

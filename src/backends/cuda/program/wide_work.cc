@@ -22,7 +22,8 @@ double Cycles(const WideMatrix& matrix, const WideShape& shape, int rows, int mu
   const Speed& speed = shape.hopper ? kWarpgroupsInstruction : kWarpsInstruction;
   const WideWork work = WideWork::Of(matrix, shape, rows);
   const double k = BlocksOfItem(matrix) * kBlockK;
-  const double bytes = (shape.outputs + std::min(shape.rows, rows)) * k * 2;
+  const double weight = UnitBytes(matrix.form) / static_cast<double>(kUnitOutputs * kUnitK);
+  const double bytes = (shape.outputs * weight + std::min(shape.rows, rows) * 2) * k;
   const double item = std::max(bytes / speed.into, shape.outputs * shape.rows * k / speed.products);
   const int most = (work.items + multiprocessors - 1) / multiprocessors;
   const double turns = (most + shape.at_once - 1) / shape.at_once;

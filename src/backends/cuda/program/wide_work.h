@@ -14,19 +14,20 @@ struct WideShape {
   int at_once;  // CTAs that a multiprocessor has room for
   bool hopper;  // multiplied by wgmma, which compute capability 9.0 alone has
   bool chunks;  // there are registers for whole sums over several chunks of k
+  bool packed;  // and for weights of few bits, which become bf16 there
 };
 inline constexpr WideShape kWideShapes[] = {
     // decode/wide/wide_products.cu
-    {32, 32, 32, 2, false, true},
-    {48, 64, 48, 2, false, true},
-    {96, 64, 48, 1, false, true},
-    {64, 64, 32, 2, false, false},
-    {128, 64, 32, 1, false, false},
-    // decode/wide/wide_hopper.cu
-    {64, 32, 64, 2, true, true},
-    {64, 64, 64, 2, true, true},
-    {128, 88, 64, 1, true, true},
-    {128, 128, 64, 1, true, false},
+    {32, 32, 32, 2, false, true, false},
+    {48, 64, 48, 2, false, true, false},
+    {96, 64, 48, 1, false, true, false},
+    {64, 64, 32, 2, false, false, false},
+    {128, 64, 32, 1, false, false, false},
+    // decode/wide/wide_hopper.cuh
+    {64, 32, 64, 2, true, true, true},
+    {64, 64, 64, 2, true, true, true},
+    {128, 88, 64, 1, true, true, true},
+    {128, 128, 64, 1, true, false, false},
 };
 inline constexpr int kWideShapeCount = static_cast<int>(sizeof(kWideShapes) / sizeof(WideShape));
 
@@ -36,7 +37,8 @@ inline constexpr __host__ __device__ int BlocksOfItem(const WideMatrix& matrix) 
 }
 // Whether such tiles can be used for a matrix.
 inline constexpr bool TakesMatrix(const WideShape& shape, const WideMatrix& matrix) {
-  return shape.chunks || BlocksOfItem(matrix) <= kWarps;
+  return (shape.chunks || BlocksOfItem(matrix) <= kWarps) &&
+         (shape.packed || matrix.form == WeightForm::kBF16);
 }
 
 inline constexpr int kWideStageK = 64;             // 128 bytes of a row: the span of TMA's swizzle

@@ -10,33 +10,68 @@
 // sums are added: the less often they wait for each other, the more evenly the ring is emptied.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/decode/cta_context.cuh"
 #include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/matrix_epilogue.cuh"
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
 #include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/packed_weights.cuh"
 
 namespace loopspec::cuda {
 
+// What a lane loads from a stage at a time, load by load: of bf16 rows the weights of one step.
+template <typename Ring>
+struct RowWeights {
+  static constexpr int kSteps = 1;
+  uint32_t a[4];
+
+  __device__ __forceinline__ void Load(uint32_t stage, int load, bool) {
+    Ring::Read(stage, load, a);
+  }
+  __device__ __forceinline__ uint32_t AnyBits() const { return a[0]; }
+  __device__ __forceinline__ void Expand(int, uint32_t (&to)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = a[i];
+  }
+};
+// Of units of few bits the codes of several.
+template <WeightForm kForm>
+struct UnitWeights : PackedWeights<kForm> {
+  __device__ __forceinline__ void Load(uint32_t stage, int load, bool biased) {
+    constexpr int kLoads = kUnitSteps / PackedWeights<kForm>::kSteps;  // of a unit
+    const int unit = UnitBytes(biased ? WeightForm::kInt4Bias : kForm);
+    PackedWeights<kForm>::Load(stage + static_cast<uint32_t>(load / kLoads * unit), load % kLoads,
+                               biased);
+  }
+};
+
 // The warp's parts of kPieces pieces, one stage each. Every piece has two accumulators, so that an
-// instruction need not wait for the one before. Weights are loaded from the stage kEarly steps
-// before they are multiplied. Returns a value that depends on the last loads.
-template <int kPieces, int kEarly, typename Ring, int kTiles, int kShared>
-__device__ __forceinline__ uint32_t MultiplyStages(const uint32_t (&stages)[kPieces],
+// instruction need not wait for the one before. Weights are loaded from the stage about kEarly
+// steps before they are multiplied. `biased`: as PackedWeights has it. Returns a value that depends
+// on the last loads.
+template <typename Weights, int kPieces, int kEarly, int kTiles, int kShared>
+__device__ __forceinline__ uint32_t MultiplyStages(const uint32_t (&stages)[kPieces], bool biased,
                                                    const KBlockInputs<kTiles, kShared>& in,
                                                    float (&c)[kPieces][kTiles][2][4]) {
-  constexpr int kSteps = kBlockK / 16;
-  uint32_t a[kEarly][kPieces][4];
+  constexpr int kSteps = kBlockK / 16, kLoads = kSteps / Weights::kSteps;
+  constexpr int kAhead = kEarly / Weights::kSteps > 2 ? kEarly / Weights::kSteps : 2;
+  Weights loaded[kAhead][kPieces];
   uint4 shared[kShared > 0 ? kShared : 1];
 #pragma unroll
-  for (int i = 0; i < kEarly; ++i) {
+  for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) Ring::Read(stages[piece], i, a[i][piece]);
+    for (int piece = 0; piece < kPieces; ++piece) loaded[i][piece].Load(stages[piece], i, biased);
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    uint32_t(&now)[kPieces][4] = a[i % kEarly];
+    const int load = i / Weights::kSteps;
+    Weights(&now)[kPieces] = loaded[load % kAhead];
+    uint32_t a[kPieces][4];
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) now[piece].Expand(i % Weights::kSteps, a[piece]);
 #pragma unroll
     for (int n = 0; n < kShared; ++n) {
       if (i % 2 == 0) shared[n] = in.Shared(i / 2, n);
@@ -46,20 +81,22 @@ __device__ __forceinline__ uint32_t MultiplyStages(const uint32_t (&stages)[kPie
       const uint4& b = n < in.kHeld ? in.b[i / 2][n] : shared[n - in.kHeld];
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
-        Mma(c[piece][n][i % 2], now[piece][0], now[piece][1], now[piece][2], now[piece][3],
+        Mma(c[piece][n][i % 2], a[piece][0], a[piece][1], a[piece][2], a[piece][3],
             i % 2 == 0 ? b.x : b.z, i % 2 == 0 ? b.y : b.w);
       }
     }
-    if (i + kEarly < kSteps) {
+    if ((i + 1) % Weights::kSteps == 0 && load + kAhead < kLoads) {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece)
-        Ring::Read(stages[piece], i + kEarly, now[piece]);
+        now[piece].Load(stages[piece], load + kAhead, biased);
     }
   }
   uint32_t last = 0;
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece)
-    last |= a[(kSteps - 2) % kEarly][piece][0] | a[(kSteps - 1) % kEarly][piece][0];
+  for (int piece = 0; piece < kPieces; ++piece) {
+    last |= loaded[(kLoads - 2) % kAhead][piece].AnyBits() |
+            loaded[(kLoads - 1) % kAhead][piece].AnyBits();
+  }
   return last;
 }
 
@@ -109,10 +146,15 @@ __device__ __forceinline__ float2 AddSums(int piece, const OutputOfThread<kRows>
 }
 
 // A warp's part of the CTA's share of a product, for rows [first_row, first_row + rows), at most
-// kRows of them.
-template <int kRows, Inputs kInputs, typename Kind>
+// kRows of them. kForm: of the weights; kInt4 stands for kInt4Bias too.
+template <int kRows, Inputs kInputs, WeightForm kForm, typename Kind>
 class MatrixPass {
+  using Weights =
+      std::conditional_t<kForm == WeightForm::kBF16, RowWeights<Ring<Kind>>,
+                         UnitWeights<kForm == WeightForm::kBF16 ? WeightForm::kInt8 : kForm>>;
+
  public:
+  static constexpr bool kPacked = kForm != WeightForm::kBF16;
   static constexpr int kTiles = (kRows + 7) / 8;
   // Steps that weights are loaded ahead: as many as registers allow.
   static constexpr int kEarly = kTiles > 1 ? 2 : Kind::kProducer ? 4 : 8;
@@ -132,19 +174,29 @@ class MatrixPass {
 
   // Multiplies the next kPieces tiles of a chunk and stores their sums at `piece` and the
   // following. `wait`: first wait for all warps, which may still be reading the sums that are
-  // there.
-  template <int kPieces>
-  __device__ __forceinline__ void Multiply(int chunk, int piece, bool wait) {
+  // there. `tile`: where in the share the tile is; needed in shares of one chunk (kOneChunk).
+  template <int kPieces, bool kOneChunk>
+  __device__ __forceinline__ void Multiply(int chunk, int piece, bool wait, int tile) {
     float c[kPieces][kTiles][2][4] = {};
     if (HasKBlock(chunk)) {
-      uint32_t stages[kPieces];
+      uint32_t blocks[kPieces];
+      bool ends = true;  // the stage, which may have blocks of several tiles
+      if constexpr (kPacked) {
+        static_assert(kPieces == 1 && kPackedTilesOfStage == 2);
+        blocks[0] = ring_.WaitStage();
+        if constexpr (kOneChunk) {
+          if (tile % 2 == 1) blocks[0] += BlockBytesHere();
+          ends = tile % 2 == 1 || tile + 1 == share_.tile_end - share_.tile_begin;
+        }
+      } else {
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) stages[i] = ring_.Wait(i);
+        for (int i = 0; i < kPieces; ++i) blocks[i] = ring_.Wait(i);
+      }
       if constexpr (kShared > 0) WaitForCopies();
-      const uint32_t last = MultiplyStages<kPieces, kEarly, Ring<Kind>>(stages, in_, c);
+      const uint32_t last = MultiplyStages<Weights, kPieces, kEarly>(blocks, Biased(), in_, c);
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) ring_.Refill(last);
+      for (int i = 0; i < kPieces; ++i) ring_.Refill(last, ends);
     }
     if (wait) CtaSync();
 #pragma unroll
@@ -163,10 +215,40 @@ class MatrixPass {
     return chunk * kWarps + static_cast<int>(threadIdx.x / 32) < share_.k_blocks;
   }
 
+  __device__ __forceinline__ uint32_t BlockBytesHere() const {
+    return static_cast<uint32_t>(BlockBytes(Biased() ? WeightForm::kInt4Bias : kForm));
+  }
+  __device__ __forceinline__ bool Biased() const {
+    return kForm == WeightForm::kInt4 && share_.form == WeightForm::kInt4Bias;
+  }
+
   MatrixShare share_;
   InputSource<kRows, kInputs> source_;
   KBlockInputs<kTiles, kShared> in_;
   Ring<Kind> ring_;
+};
+
+// The scales of int8 weights, for a thread's outputs of a tile. Sums of a chunk of k are multiplied
+// before chunks are added, so that the bits are the same where chunks are added elsewhere.
+template <WeightForm kForm>
+class OutputScales {
+ public:
+  __device__ __forceinline__ void Request(int, int) {}
+  __device__ __forceinline__ float2 Times(const float2& sum) const { return sum; }
+};
+template <>
+class OutputScales<WeightForm::kInt8> {
+ public:
+  __device__ __forceinline__ void Request(int tile, int column) {
+    const float* from = OpOf(CurrentRun()).scales + tile * kTileRows + column;
+    scales_ = make_float2(__ldg(from), __ldg(from + 8));
+  }
+  __device__ __forceinline__ float2 Times(const float2& sum) const {
+    return make_float2(__fmul_rn(sum.x, scales_.x), __fmul_rn(sum.y, scales_.y));
+  }
+
+ private:
+  float2 scales_;
 };
 
 // The outputs of a CTA's tiles. kLate: registers are scarce during the products, so the epilogue is
@@ -208,36 +290,45 @@ class TileOutputs {
 // execute; and conditions that are computed early are spilled to memory.
 
 // Tiles of one chunk; up to kGroup of them before the warps' sums are added.
-template <int kRows, Inputs kInputs, typename Kind>
+template <int kRows, Inputs kInputs, WeightForm kForm, typename Kind>
 __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows) {
   // Two at a time where the ring has both and registers suffice. With a producer warp one by one,
   // so that stages are released as early as possible.
-  constexpr int kPieces = kRows <= 8 && Kind::kStages == 2 && !Kind::kProducer ? 2 : 1;
-  MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
+  constexpr int kPieces =
+      kRows <= 8 && Kind::kStages == 2 && !Kind::kProducer && kForm == WeightForm::kBF16 ? 2 : 1;
+  MatrixPass<kRows, kInputs, kForm, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int chunk = pass.share().chunk_begin, end = pass.share().tile_end;
   pass.Request(chunk);
   const OutputOfThread<kRows> mine;
   TileOutputs<kRows, pass.kLate> outputs(first_row, rows);
-  outputs.Prepare(mine, pass.share().tile_begin + mine.piece);
+  OutputScales<kForm> scales;
+  const auto prepare = [&](int first) {
+    const int tile = min(first + mine.piece, end - 1);
+    scales.Request(tile, mine.column);
+    outputs.Prepare(mine, first + mine.piece);
+  };
+  prepare(pass.share().tile_begin);
   pass.Load(chunk);
 #pragma unroll 1
   for (int first = pass.share().tile_begin; first < end; first += mine.kGroup) {
     const int count = min(mine.kGroup, end - first);
-    const bool again = first > pass.share().tile_begin;
+    const int tile = first - pass.share().tile_begin;
+    const bool again = tile > 0;
     int piece = 0;
 #pragma unroll 1
     for (; piece + kPieces <= count; piece += kPieces)
-      pass.template Multiply<kPieces>(chunk, piece, again && piece == 0);
-    if (kPieces > 1 && piece < count) pass.template Multiply<1>(chunk, piece, again && piece == 0);
+      pass.template Multiply<kPieces, true>(chunk, piece, again && piece == 0, tile + piece);
+    if (kPieces > 1 && piece < count)
+      pass.template Multiply<1, true>(chunk, piece, again && piece == 0, tile + piece);
     CtaSync();
     if (mine.first_piece < count) {
-      const float2 sum = AddSums<kRows>(mine.piece, mine);
+      const float2 sum = scales.Times(AddSums<kRows>(mine.piece, mine));
       outputs.Store(mine, first + mine.piece, sum, mine.piece < count);
     }
     // The next products overwrite the sums only after another CTA barrier (`wait` above, or the end
     // of the operation or pass).
-    if (first + mine.kGroup < end) outputs.Prepare(mine, first + mine.kGroup + mine.piece);
+    if (first + mine.kGroup < end) prepare(first + mine.kGroup);
   }
   pass.Save();
 }
@@ -245,9 +336,9 @@ __device__ __forceinline__ void RunTiles(const Run& run, int first_row, int rows
 // Several chunks of each tile; their sums are added in order. Where the exchange is enabled only
 // small batches take this path: shares for larger batches then have a single chunk. Wider models
 // take it for QKV and gate/up, and every tile loads its inputs again, from the L2 cache.
-template <int kRows, Inputs kInputs, typename Kind>
+template <int kRows, Inputs kInputs, WeightForm kForm, typename Kind>
 __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int rows) {
-  MatrixPass<kRows, kInputs, Kind> pass(run, first_row, rows);
+  MatrixPass<kRows, kInputs, kForm, Kind> pass(run, first_row, rows);
   if (pass.share().tile_begin == pass.share().tile_end) return;
   const int begin = pass.share().chunk_begin, end = pass.share().chunk_end;
   pass.Request(begin);
@@ -256,6 +347,8 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
 #pragma unroll 1
   for (int tile = pass.share().tile_begin; tile < pass.share().tile_end; ++tile) {
     outputs.Prepare(mine, tile);
+    OutputScales<kForm> scales;
+    scales.Request(tile, mine.column);
     float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll 1
     for (int first = begin; first < end; first += mine.kGroup) {
@@ -268,15 +361,18 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
         } else if (tile + 1 < pass.share().tile_end) {
           pass.Request(begin);
         }
-        pass.template Multiply<1>(first + piece, piece,
-                                  piece == 0 && (first > begin || tile > pass.share().tile_begin));
+        pass.template Multiply<1, false>(
+            first + piece, piece, piece == 0 && (first > begin || tile > pass.share().tile_begin),
+            0);
       }
       CtaSync();
       if (mine.piece == 0) {
 #pragma unroll 1
         for (int piece = 0; piece < count; ++piece) {
-          const float2 part = AddSums<kRows>(piece, mine);
-          sum = first + piece == begin ? part : make_float2(sum.x + part.x, sum.y + part.y);
+          const float2 part = scales.Times(AddSums<kRows>(piece, mine));
+          sum = first + piece == begin
+                    ? part
+                    : make_float2(__fadd_rn(sum.x, part.x), __fadd_rn(sum.y, part.y));
         }
       }
     }
@@ -285,36 +381,36 @@ __device__ __forceinline__ void RunChunks(const Run& run, int first_row, int row
   pass.Save();
 }
 
-template <int kRows, bool kChunks, Inputs kInputs, typename Kind>
+template <int kRows, bool kChunks, Inputs kInputs, WeightForm kForm, typename Kind>
 __device__ __forceinline__ void RunShare(const Run& run, int first_row, int rows) {
   if constexpr (kChunks) {
-    RunChunks<kRows, kInputs, Kind>(run, first_row, rows);
+    RunChunks<kRows, kInputs, kForm, Kind>(run, first_row, rows);
   } else {
-    RunTiles<kRows, kInputs, Kind>(run, first_row, rows);
+    RunTiles<kRows, kInputs, kForm, Kind>(run, first_row, rows);
   }
 }
 
 // Separate functions, so that each has all registers.
-template <int kRows, bool kChunks, typename Kind>
+template <int kRows, bool kChunks, WeightForm kForm, typename Kind>
 __device__ __noinline__ void OnePass() {
   const Run run = CurrentRun();
   const int rows = Context().phase.rows;
   if constexpr (kRows == 1 && !kChunks) {
     if (run.flags.Has(RunFlag::kLocalInputs)) {
-      RunShare<kRows, kChunks, Inputs::kLocal, Kind>(run, 0, rows);
+      RunShare<kRows, kChunks, Inputs::kLocal, kForm, Kind>(run, 0, rows);
       return;
     }
   }
   if constexpr (kRows <= kSmallBatchRows) {
     if (run.flags.Has(RunFlag::kReceives)) {
-      RunShare<kRows, kChunks, Inputs::kExchange, Kind>(run, 0, rows);
+      RunShare<kRows, kChunks, Inputs::kExchange, kForm, Kind>(run, 0, rows);
       return;
     }
   }
-  RunShare<kRows, kChunks, Inputs::kMemory, Kind>(run, 0, rows);
+  RunShare<kRows, kChunks, Inputs::kMemory, kForm, Kind>(run, 0, rows);
 }
 // More rows than one pass over the weights serves.
-template <bool kChunks, typename Kind>
+template <bool kChunks, WeightForm kForm, typename Kind>
 __device__ __noinline__ void ManyPasses() {
   const Run run = CurrentRun();
 #pragma unroll 1
@@ -323,41 +419,83 @@ __device__ __noinline__ void ManyPasses() {
       CatchUp<Kind>(static_cast<int>(threadIdx.x / 32));
       CtaSync();
     }
-    RunShare<kPassRows, kChunks, Inputs::kMemory, Kind>(
+    RunShare<kPassRows, kChunks, Inputs::kMemory, kForm, Kind>(
         run, first, min(kPassRows, Context().phase.rows - first));
   }
 }
 
-template <bool kChunks, typename Kind>
+// Where there is code for three forms of weights, there is less of it for numbers of rows: every
+// instance takes a while to compile.
+template <bool kChunks, WeightForm kForm, typename Kind>
+__device__ __forceinline__ void RunMatrixOfForms() {
+  const int rows = Context().phase.rows;
+  if (rows == 1) {
+    OnePass<1, kChunks, kForm, Kind>();
+    return;
+  }
+  if constexpr (kForm != WeightForm::kBF16) {
+    if (rows <= 4) {
+      OnePass<4, kChunks, kForm, Kind>();
+      return;
+    }
+  }
+  if (rows <= 8) {
+    OnePass<8, kChunks, kForm, Kind>();
+  } else if constexpr (Kind::kProducer) {
+    OnePass<Kind::kProducerRows, kChunks, kForm, Kind>();
+  } else {
+    ManyPasses<kChunks, kForm, Kind>();
+  }
+}
+
+template <bool kChunks, WeightForm kForm, typename Kind>
 __device__ __forceinline__ void RunMatrix() {
   const int rows = Context().phase.rows;
   if (rows == 1) {
-    OnePass<1, kChunks, Kind>();
+    OnePass<1, kChunks, kForm, Kind>();
   } else if (rows <= 4) {
-    OnePass<4, kChunks, Kind>();
+    OnePass<4, kChunks, kForm, Kind>();
   } else if (rows <= 8) {
-    OnePass<8, kChunks, Kind>();
+    OnePass<8, kChunks, kForm, Kind>();
   } else if (rows <= 16) {
-    OnePass<16, kChunks, Kind>();
+    OnePass<16, kChunks, kForm, Kind>();
   } else if constexpr (Kind::kProducer) {
-    OnePass<Kind::kProducerRows, kChunks, Kind>();
+    OnePass<Kind::kProducerRows, kChunks, kForm, Kind>();
   } else {
     if (rows <= kPassRows) {
-      OnePass<kPassRows, kChunks, Kind>();
+      OnePass<kPassRows, kChunks, kForm, Kind>();
     } else {
-      ManyPasses<kChunks, Kind>();
+      ManyPasses<kChunks, kForm, Kind>();
     }
+  }
+}
+
+template <bool kChunks, WeightForm kForm, typename Kind>
+__device__ __forceinline__ void RunMatrixIn() {
+  if constexpr (Kind::kPackedWeights) {
+    RunMatrixOfForms<kChunks, kForm, Kind>();
+  } else {
+    RunMatrix<kChunks, kForm, Kind>();
+  }
+}
+template <WeightForm kForm, typename Kind>
+__device__ __forceinline__ void MatrixOfForm(OpFlags flags) {
+  if (!flags.Has(ChunksFlag(Context().phase.small_batch))) {
+    RunMatrixIn<false, kForm, Kind>();
+  } else {
+    RunMatrixIn<true, kForm, Kind>();
   }
 }
 
 // `flags`: of the operation.
 template <typename Kind>
 __device__ __forceinline__ void MatrixOp(OpFlags flags) {
-  if (!flags.Has(ChunksFlag(Context().phase.small_batch))) {
-    RunMatrix<false, Kind>();
-  } else {
-    RunMatrix<true, Kind>();
+  if constexpr (Kind::kPackedWeights) {
+    const WeightForm form = Context().shares[OpOf(CurrentRun()).matrix].form;
+    if (form == WeightForm::kInt8) return MatrixOfForm<WeightForm::kInt8, Kind>(flags);
+    if (IsInt4(form)) return MatrixOfForm<WeightForm::kInt4, Kind>(flags);
   }
+  MatrixOfForm<WeightForm::kBF16, Kind>(flags);
 }
 
 }  // namespace loopspec::cuda

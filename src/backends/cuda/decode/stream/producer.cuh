@@ -66,17 +66,21 @@ class StagePacer {
       parity_[kWarps];  // of the next copy; of the empty barrier that allows it
 };
 
-// Weights: for each tile and chunk, every warp's ring gets its block of k in turn.
+// Weights: for each tile, or tiles that share a stage, and chunk, every warp's ring gets its blocks
+// of k in turn. `interval`: cycles that the copy of one block takes.
 template <typename Kind>
 __device__ __forceinline__ void ProduceWeights(StreamPass pass, uint32_t interval,
                                                StagePacer<Kind>& clock) {
   const int k_blocks = Context().shares[pass.matrix].k_blocks;
+  int tiles;
   do {
+    tiles = TilesAtOnce<Kind>(pass);
+    const uint32_t pace = interval * static_cast<uint32_t>(tiles);
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      if (pass.chunk * kWarps + w < k_blocks) FillStage<Kind>(pass, clock.Next(w, interval), w);
+      if (pass.chunk * kWarps + w < k_blocks) FillStage<Kind>(pass, tiles, clock.Next(w, pace), w);
     }
-  } while (StepPass(pass));
+  } while (StepPass(pass, tiles));
 }
 
 // Keys and values of the warps' streamed pieces (attention/attention_streamed.cuh). A round is a
@@ -208,7 +212,11 @@ __device__ __noinline__ void RunProducer() {
     PrefetchMap(Context().p.program.maps + min(pass.matrix + 1, Context().p.program.matrices - 1));
     const bool small_batch = Context().plan.rows[at.phase] <= kSmallBatchRows;
     const auto interval = static_cast<uint32_t>(Context().p.producer_interval[small_batch ? 1 : 0]);
-    if (!IsEmpty(pass)) ProduceWeights(pass, interval, clock);
+    // Smaller copies follow each other faster, as memory delivers them.
+    auto pace = interval;
+    if constexpr (Kind::kPackedWeights)
+      pace = interval * static_cast<uint32_t>(BlockBytes(pass.form)) / kStageBytes;
+    if (!IsEmpty(pass)) ProduceWeights(pass, pace, clock);
     if (at.phase != keys.phase()) keys.EnterPhase(at.phase);
     const MatrixKind kind = Context().shares[pass.matrix].kind;
     if (kind == MatrixKind::kQkv || kind == MatrixKind::kQkvRaw) keys.ProduceLayer(interval, clock);

@@ -2,11 +2,12 @@
 //
 // Which weights a warp reads, and in what order, does not depend on any activation. So each warp
 // has a ring in shared memory that is filled ahead of the barriers between operations: memory stays
-// busy while the arithmetic waits. A stage holds kTileRows rows by kBlockK elements (8 KiB), the
-// warp's part of one tile and one chunk of k; an mbarrier per stage says when it is full. A warp
-// that has read a stage refills it: from Hopper on by TMA, with one instruction; before, by its own
-// asynchronous copies. Or it arrives on the stage's empty barrier, and the producer warp refills it
-// (producer.cuh), with keys and values too.
+// busy while the arithmetic waits. A stage holds a block: kTileRows rows by kBlockK elements (8
+// KiB), the warp's part of one tile and one chunk of k; or, where weights have few bits, the blocks
+// of two tiles, so that a ring is as many bytes ahead. An mbarrier per stage says when it is full.
+// A warp that has read a stage refills it: from Hopper on by TMA, with one instruction for each
+// block; before, by its own asynchronous copies. Or it arrives on the stage's empty barrier, and
+// the producer warp refills it (producer.cuh), with keys and values too.
 #pragma once
 
 #include "backends/cuda/decode/cta_context.cuh"
@@ -18,6 +19,22 @@ namespace loopspec::cuda {
 
 inline constexpr int kStageBytes = kTileRows * kBlockK * static_cast<int>(sizeof(bf16));
 inline constexpr int kGroupBytes = kTileRows * 128;  // part of a stage: 64 elements of k
+
+// What a stage holds of weights in few bits: a block of k of a tile, in units.
+constexpr int kBlockUnits = kBlockK / kUnitK;
+constexpr int BlockBytes(WeightForm form) {
+  return kBlockUnits * UnitBytes(form);
+}
+static_assert(BlockBytes(WeightForm::kBF16) == kStageBytes);
+
+// Tiles whose blocks share a stage. Shares of several chunks have one: their blocks are gone
+// through chunk by chunk, and not every warp has one in the last chunk.
+inline constexpr int kPackedTilesOfStage = 2;
+static_assert(kPackedTilesOfStage * BlockBytes(WeightForm::kInt8) <= kStageBytes);
+__device__ __forceinline__ int TilesOfStage(const MatrixShare& share) {
+  const bool several = share.form != WeightForm::kBF16 && share.chunk_end - share.chunk_begin == 1;
+  return several ? kPackedTilesOfStage : 1;
+}
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define LOOPSPEC_TMA 1
@@ -64,26 +81,54 @@ __device__ __forceinline__ uint32_t SharedInputs() {
   return StageAddress<Kind>(0, stage) + threadIdx.x % 32 * static_cast<uint32_t>(sizeof(uint4));
 }
 
-// Starts the copy of the current block of `pass` into a stage of a warp's ring. TMA starts after
-// `read`, the value last read from the stage, has arrived in its register; a warp's own copies stay
-// behind its loads anyway. By a whole warp, not necessarily the ring's; the producer uses one
-// thread.
+// Tiles of `pass` whose blocks go into the next stage.
 template <typename Kind>
-__device__ __forceinline__ void FillStage(const StreamPass& pass, int stage, int warp,
+__device__ __forceinline__ int TilesAtOnce(const StreamPass& pass) {
+  if constexpr (!Kind::kPackedWeights) return 1;
+  return min(static_cast<int>(pass.tiles_of_stage), pass.tile_end - pass.tile);
+}
+
+// Starts the copies of the current blocks of `pass`, those of `tiles` tiles, into a stage of a
+// warp's ring. TMA starts after `read`, the value last read from the stage, has arrived in its
+// register; a warp's own copies stay behind its loads anyway. By a whole warp, not necessarily the
+// ring's; the producer uses one thread.
+template <typename Kind>
+__device__ __forceinline__ void FillStage(const StreamPass& pass, int tiles, int stage, int warp,
                                           uint32_t read = 0) {
-  const uint32_t to = StageAddress<Kind>(warp, stage);
+  const bool packed = Kind::kPackedWeights && pass.form != WeightForm::kBF16;
+  uint32_t to = StageAddress<Kind>(warp, stage);
   const uint32_t full = FullBarrier(warp, stage);
   const int block = pass.chunk * kWarps + warp;
   if constexpr (LOOPSPEC_TMA) {
     if (Kind::kProducer || threadIdx.x % 32 == 0) {
-      ExpectBytes(full, kStageBytes);
-      CopyTile(Kind::kProducer ? to : After(read, to), Context().p.program.maps + pass.matrix,
-               block * (kBlockK / 64), pass.tile * kTileRows, full);
+      const int block_bytes = packed ? BlockBytes(pass.form) : kStageBytes;
+      ExpectBytes(full, static_cast<uint32_t>(tiles * block_bytes));
+      // Units are counted along k and then by tiles, groups of 64 elements by rows and then along
+      // k.
+      const int along_k = block * kBlockUnits;
+      if constexpr (!Kind::kProducer) to = After(read, to);
+      CopyTile(to, Context().p.program.maps + pass.matrix, packed ? pass.tile : along_k,
+               packed ? along_k : pass.tile * kTileRows, full);
+      if (Kind::kPackedWeights && tiles > 1) {
+        CopyTile(to + static_cast<uint32_t>(block_bytes), Context().p.program.maps + pass.matrix,
+                 pass.tile + 1, along_k, full);
+      }
     }
+  } else if (packed) {
+    const MatrixSource source = Context().p.program.sources[pass.matrix];
+    const int of_tile = source.ld / kUnitK, bytes = BlockBytes(pass.form);
+    for (int tile = 0; tile < tiles; ++tile) {
+      const size_t unit = static_cast<size_t>(pass.tile + tile) * of_tile + block * kBlockUnits;
+      const char* from = static_cast<const char*>(source.weights) +
+                         unit * static_cast<size_t>(UnitBytes(pass.form));
+      for (int at = threadIdx.x % 32 * 16; at < bytes; at += 32 * 16)
+        CopyAsync16(to + static_cast<uint32_t>(tile * bytes + at), from + at);
+    }
+    ArriveAfterCopies(full);
   } else {
     const MatrixSource source = Context().p.program.sources[pass.matrix];
     const int r = threadIdx.x % 32 / 8, part = threadIdx.x % 8;
-    const bf16* from = source.weights +
+    const bf16* from = static_cast<const bf16*>(source.weights) +
                        (static_cast<size_t>(pass.tile) * kTileRows + r) * source.ld +
                        block * kBlockK + part * 8;
 #pragma unroll
@@ -102,11 +147,12 @@ __device__ __forceinline__ void PrefetchMapAfter(int matrix) {
     PrefetchMap(Context().p.program.maps + matrix + 1);
 }
 
-// Goes to the next block; false when there is none.
-__device__ __forceinline__ bool StepPass(StreamPass& pass) {
+// Goes on to the blocks after those of `tiles` tiles; false when there are none.
+__device__ __forceinline__ bool StepPass(StreamPass& pass, int tiles) {
   if (++pass.chunk < pass.chunk_end) return true;
   pass.chunk = pass.chunk_begin;
-  return ++pass.tile < pass.tile_end;
+  pass.tile += tiles;
+  return pass.tile < pass.tile_end;
 }
 
 // The pass over a warp's share of a matrix; without chunks when it has no share.
@@ -118,7 +164,9 @@ __device__ __forceinline__ StreamPass PassOver(int matrix, int warp) {
           share.tile_end,
           share.chunk_begin,
           share.chunk_begin,
-          share.chunk_begin + chunks};
+          share.chunk_begin + chunks,
+          share.form,
+          static_cast<int8_t>(TilesOfStage(share))};
 }
 __device__ __forceinline__ bool IsEmpty(const StreamPass& pass) {
   return pass.chunk_begin >= pass.chunk_end;
@@ -142,7 +190,7 @@ __device__ __forceinline__ StreamPass NextPass(RingState& at, int warp) {
       at.matrix = order.end[kPhasePrelude] - 1;
     } else {
       at.matrix = order.end[at.phase] - 1;
-      if (++at.phase == kPhases) return {kStreamEnd, 0, 0, 0, 0, 0};
+      if (++at.phase == kPhases) return {kStreamEnd, 0, 0, 0, 0, 0, {}, 1};
     }
   }
 }
@@ -165,9 +213,10 @@ __device__ __noinline__ void CatchUp(int warp) {
       if (at.now.matrix >= 0) PrefetchMapAfter(at.now.matrix);
     }
     if (at.owed == 0 || at.now.matrix == kStreamEnd) break;
-    FillStage<Kind>(at.now, static_cast<int>((at.reads - at.owed) % Kind::kStages), warp);
+    const int tiles = TilesAtOnce<Kind>(at.now);
+    FillStage<Kind>(at.now, tiles, static_cast<int>((at.reads - at.owed) % Kind::kStages), warp);
     --at.owed;
-    if (!StepPass(at.now)) at.now.matrix = kNotPrepared;
+    if (!StepPass(at.now, tiles)) at.now.matrix = kNotPrepared;
   }
   if (threadIdx.x % 32 == 0) Context().rings[warp] = at;
   __syncwarp();
@@ -232,9 +281,9 @@ class Ring {
   __device__ __forceinline__ uint32_t Wait(int ahead) const {
     return ring_ + Full(ahead) * static_cast<uint32_t>(kStageBytes);
   }
-  // Waits for the next stage; returns where it begins.
-  __device__ __forceinline__ uint32_t WaitStage() const {
-    return StageAddress<Kind>(warp_, static_cast<int>(Full(0)));
+  // The same for units, and for all that is no row of weights: where the stage itself begins.
+  __device__ __forceinline__ uint32_t WaitStage(int ahead = 0) const {
+    return StageAddress<Kind>(warp_, static_cast<int>(Full(ahead)));
   }
   // The 16 x 16 operand of elements 16 i ... of the stage.
   static __device__ __forceinline__ void Read(uint32_t stage, int i, uint32_t (&a)[4]) {
@@ -243,11 +292,14 @@ class Ring {
         a);
   }
 
-  // The warp has read the next stage; `last` depends on the last value read. Starts the copy that
-  // refills it, or, with a producer warp, arrives on its empty barrier. Only the simple case, one
-  // matrix after the other, is handled here; otherwise the stage waits for CatchUp.
-  __device__ __forceinline__ void Refill(uint32_t last) {
-    const auto stage = static_cast<int>(reads_++ % kStages);
+  // The warp has read the next stage, if it `ends` there; `last` depends on the last value read.
+  // Starts the copies that refill it, or, with a producer warp, arrives on its empty barrier. Only
+  // the simple case, one matrix after the other, is handled here; otherwise the stage waits for
+  // CatchUp.
+  __device__ __forceinline__ void Refill(uint32_t last, bool ends = true) {
+    const auto stage = static_cast<int>(reads_ % kStages);
+    if (!ends) return;
+    ++reads_;
     if constexpr (Kind::kProducer) {
       Arrive(After(last, EmptyBarrier(warp_, stage)));
     } else {
@@ -255,8 +307,9 @@ class Ring {
         ++owed_;
         return;
       }
-      FillStage<Kind>(now_, stage, warp_, last);
-      if (StepPass(now_)) return;
+      const int tiles = TilesAtOnce<Kind>(now_);
+      FillStage<Kind>(now_, tiles, stage, warp_, last);
+      if (StepPass(now_, tiles)) return;
       matrix_ = now_.matrix;
       if (now_.matrix < last_) {
         now_ = PassOver(now_.matrix + 1, warp_);

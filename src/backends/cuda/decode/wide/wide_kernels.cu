@@ -173,6 +173,7 @@ void LaunchProduct(Launcher& launcher, const Op& op, const WideRun& run, const W
   how.matrix = matrix;
   how.work = WideWork::Of(matrix, kWideShapes[shape], run.rows);
   how.map = p.program.wide_maps + op.matrix * kWideBoxSizes + WideBoxIndex(kWideShapes[shape]);
+  how.scales = op.scales;
   int ld;
   how.input = Input(p, matrix.input, ld);
   how.input += WideInputsBegin(p.shapes.row_stride, ld);
@@ -240,8 +241,9 @@ WideKernels::WideKernels(const Program& program, int hidden, int device) : progr
   cudaFuncAttributes attributes{};
   Check(cudaFuncGetAttributes(&attributes, ClockKernel), "looking for the kernels of operations");
   hopper_ = UsesHopperKernels(device) && program.wide_pieces;
-  from_ = WideFrom(hidden, hopper_);
+  from_ = WideFrom(hidden, hopper_, program.packed);
   if (program.wide.empty() || !IsCompiled(attributes.ptxVersion)) return;
+  if (program.packed && !hopper_) return;
   for (const WideMatrix& matrix : program.wide) {
     for (int shape = 0; shape < kWideShapeCount; ++shape) {
       if (!HasShape(shape) || !TakesMatrix(kWideShapes[shape], matrix)) continue;

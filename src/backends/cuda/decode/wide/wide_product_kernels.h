@@ -11,6 +11,7 @@ struct WideProductParams {
   WideMatrix matrix;
   WideWork work;
   const TensorMap* map;
+  const float* scales;   // of outputs, where weights are int8
   const bf16* input;     // as WideInputAt has it (ops/input_layout.cuh)
   int32_t input_rows;    // rows that lie between neighbouring groups of elements
   int32_t plane_offset;  // of the layer, relative to the row's first plane
@@ -25,5 +26,8 @@ struct WideProductKernel {
 WideProductKernel PortableProduct(MatrixKind kind, int shape);
 // For shapes that are: wgmma. To be called on compute capability 9.0 only.
 WideProductKernel HopperProduct(const WideMatrix& matrix, int shape);
+// The parts of it for weights of few bits.
+WideProductKernel HopperInt8Product(const WideMatrix& matrix, int shape);
+WideProductKernel HopperInt4Product(const WideMatrix& matrix, int shape);
 
 }  // namespace loopspec::cuda

@@ -30,11 +30,16 @@ struct WideItemPlace {
 };
 
 // The ring of stages of a tile of kOutputs x kRows: weights, then inputs, both in the 128-byte
-// swizzle. kBox: rows of weights that one copy brings.
-template <int kOutputs, int kRows, int kStages, int kBox>
+// swizzle. Weights of few bits are units, a tile of 16 outputs after the other; kInt4 has room for
+// biases. kBox: rows of weights that one copy brings.
+template <int kOutputs, int kRows, int kStages, int kBox, WeightForm kForm = WeightForm::kBF16>
 struct WideStages {
   static_assert(kOutputs % kBox == 0 && kRows % 8 == 0 && kWideStageK == kWideInputGroup);
-  static constexpr int kRowBytes = kWideStageK * 2, kInputs = kOutputs * kRowBytes;
+  static_assert(kWideStageK == kUnitK && kBox % kTileRows == 0);
+  static constexpr int kRowBytes = kWideStageK * 2;
+  static constexpr int kMostUnitBytes =
+      UnitBytes(kForm == WeightForm::kInt4 ? WeightForm::kInt4Bias : kForm);
+  static constexpr int kInputs = (kOutputs / kTileRows * kMostUnitBytes + 1023) / 1024 * 1024;
   static constexpr int kStageBytes = kInputs + kRows * kRowBytes;
   static_assert(kBox * kRowBytes % 1024 == 0 && kStageBytes % 1024 == 0);  // the swizzle's period
   static constexpr int kPerBlock = kBlockK / kWideStageK, kPerChunk = kWarps * kPerBlock;
@@ -65,9 +70,17 @@ struct WideStages {
   static __device__ __forceinline__ void RequestWeights(const WideItemPlace& item,
                                                         const WideProductParams& how, int n,
                                                         int stage) {
-    ExpectBytes(Full(stage), static_cast<uint32_t>((kOutputs + item.rows) * kRowBytes));
+    const int unit_bytes = UnitBytes(kForm == WeightForm::kInt4 ? how.matrix.form : kForm);
+    ExpectBytes(Full(stage),
+                static_cast<uint32_t>(kOutputs / kTileRows * unit_bytes + item.rows * kRowBytes));
 #pragma unroll
     for (int box = 0; box < kOutputs / kBox; ++box) {
+      if constexpr (kForm != WeightForm::kBF16) {
+        constexpr int kTiles = kBox / kTileRows;
+        CopyTile(Stage(stage) + static_cast<uint32_t>(box * kTiles * unit_bytes), how.map,
+                 item.output / kTileRows + box * kTiles, item.block * kPerBlock + n, Full(stage));
+        continue;
+      }
       CopyBox(Stage(stage) + static_cast<uint32_t>(box * kBox * kRowBytes), how.map,
               item.block * kBlockK + n * kWideStageK, item.output + box * kBox, Full(stage),
               kEvictFirst);
