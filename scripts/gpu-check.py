@@ -107,6 +107,16 @@ class Check:
             self.fail(f"there is no twin of {name}")
         return self.have(name)
 
+    def few_bits(self, name, folder):
+        """The checkpoint's matrices rounded to 8 and to 4 bits: folders beside the twins."""
+        made = []
+        for bits in ["8", "4"]:
+            to = self.options.twins / f"{name}-int{bits}"
+            if (to / "config.json").exists() or \
+                    self.run(f"{name} in {bits} bits", 120, self.tests / "gpu_check", "few-bits", folder, to, "--bits", bits):
+                made.append(to)
+        return made
+
     # ---- The other parts ----
 
     def test(self, name, *command):
@@ -152,6 +162,9 @@ class Check:
             self.run(f"{family} steps", 120, self.bench / "cuda_step_bench", family, "--results", figures)
         self.run("steps with int8 keys", 60, self.bench / "cuda_step_bench", "ouro", "--rows", "128", "--requests", "32",
                  "--kv-type", "bf16,int8", "--results", figures)
+        for family in ["ouro", "raven"]:
+            self.run(f"{family} steps with weights of few bits", 60, self.bench / "cuda_step_bench", family, "--rows", "1,4,32",
+                     "--weights", "bf16,int8,int4", "--results", figures)
         self.run("prompts", 60, self.bench / "cuda_prefill_bench", "--results", figures)
         self.say("LoopSpec at assumed acceptance")
         ouro = ["ouro-1.4b", "--depths", "1,2", "--assume", "0.90,0.075"]
@@ -163,6 +176,13 @@ class Check:
             if self.await_twin(twin):
                 self.run(f"timing {twin} at context {context}", 120, self.tests / "gpu_check", "time",
                          self.options.twins / twin, "--context", context, *how, "--results", times)
+
+        for twin, *how in [ouro, raven]:
+            if self.await_twin(twin):
+                folder = self.options.twins / twin
+                self.run(f"timing {twin} with weights of few bits", 200, self.tests / "gpu_check", "time", folder,
+                         *self.few_bits(twin, folder), "--context", "1024", *how, "--groups", "0", "--tokens", "256",
+                         "--results", times)
 
     def part_peer(self):
         for family, *lengths in [("nanbeige", "1024", "8000"), ("huginn", "1024", "4000")]:
@@ -193,6 +213,10 @@ class Check:
             if demo or name == "ouro-1.4b":
                 self.run(f"equality with int8 keys on {name}", 120, *equal, "--seconds", seconds // 4,
                          "--kv-type", "int8")
+                for few in self.few_bits(name, folder):
+                    for keys in ["bf16", "int8"]:
+                        self.run(f"equality of {few.name} with {keys} keys", 120, self.tests / "gpu_check", "equal", few, *how,
+                                 "--seconds", seconds // 4, "--kv-type", keys)
 
     def part_table(self):
         self.say("table")

@@ -1,15 +1,19 @@
 // What scripts/gpu-check.py runs on checkpoints, demo models and full-size twins:
 //   gpu_check synth NAME FOLDER [--agreement A]
 //   gpu_check equal FOLDER [--tokens N] [--text N] [--seconds S] [--depths "1;1,2"]
-//   gpu_check time FOLDER --context N --assume 0.90,0.075 [--depths 1,2] [--tokens N] [--repeat N]
+//   gpu_check time FOLDER ... --context N --assume 0.90,0.075 [--depths 1,2] [--tokens N]
+//             [--repeat N]
+//   gpu_check few-bits FOLDER OUTPUT [--bits 8|4]: the checkpoint's matrices rounded
 // Further: --device cpu|cuda, --results FILE (adds lines "key value"), --kv-type bf16|int8 for
-// equal and time; `time` takes both, bf16,int8, and times them in turn. Exit code 1: not equal.
+// equal and time; `time` takes both, bf16,int8, and several folders, and times them in turn. Exit
+// code 1: not equal.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <map>
 
@@ -21,6 +25,7 @@
 #include "engine/memory_bound.h"
 #include "equality.h"
 #include "prompts.h"
+#include "quantize/quantize.h"
 #include "tests/support/run_request.h"
 
 namespace loopspec {
@@ -137,6 +142,20 @@ int Synth(const Arguments& arguments) {
   return 0;
 }
 
+int FewBits(const Arguments& arguments) {
+  QuantizeRequest request;
+  request.source = arguments.Word(1, "the folder of the checkpoint");
+  request.output = arguments.Word(2, "the folder to write");
+  request.bits = arguments.Whole("bits", 8);
+  if (request.bits != 8 && request.bits != 4) Fail("--bits {}: expected 8 or 4", request.bits);
+  Timer timer;
+  const QuantizeResult result = QuantizeModel(Model::Load(request.source), request);
+  fmt::print("{}: {:.2f} of {:.2f} GB, rounded to {} bits in {:.0f} s\n", request.output.string(),
+             static_cast<double>(result.bytes) * 1e-9,
+             static_cast<double>(result.source_bytes) * 1e-9, request.bits, timer.Seconds());
+  return 0;
+}
+
 int Equal(const Arguments& arguments) {
   EqualityRequest request;
   request.folder = arguments.Word(1, "the folder of the checkpoint");
@@ -212,86 +231,38 @@ struct Timings {
   const Timing& median() const { return runs[(runs.size() - 1) / 2]; }
 };
 
-// A type of keys to be timed.
-struct TimedKeys {
-  std::string name;
+// A model with a type of keys, to be timed.
+struct Timed {
+  const Model& model;
+  std::filesystem::path folder;
+  std::string keys, title;
   std::unique_ptr<Backend> backend;
   StepCost cost;
   Timings plain;
   std::vector<Timings> ours;  // of each group
 };
 
-int Time(const Arguments& arguments) {
-  const std::filesystem::path folder = arguments.Word(1, "the folder of the checkpoint");
-  const Model model = Model::Load(folder);
-  const int context = arguments.Whole("context", 1024), tokens = arguments.Whole("tokens", 256);
-  const int repeat = arguments.Whole("repeat", 3);
-  if (context < 1 || tokens < 2 || repeat < 1)
-    Fail("--context and --repeat must be at least 1, --tokens at least 2");
-  const std::vector<int> depths = arguments.Text("depths").empty()
-                                      ? DefaultDepths(model.spec.recurrence)
-                                      : ParseDepths(arguments.Text("depths"));
-  CheckDepths(depths, model.spec.recurrence);
+// What Time was asked to do.
+struct TimeRequest {
+  int context, tokens, repeat;
+  std::vector<int> depths, groups;  // groups in the order of the list; 0 is the one chosen by cost
   AssumedAcceptance assume;
-  for (const std::string& rate : Split(arguments.Text("assume"), ','))
-    assume.rates.push_back(std::strtod(rate.c_str(), nullptr));
-  if (assume.rates.size() != depths.size())
-    Fail("--assume has {} rates, expected one for each of the {} depths", assume.rates.size(),
-         depths.size());
-  if (!arguments.Text("gate").empty())
-    assume.gate = std::strtod(arguments.Text("gate").c_str(), nullptr);
+  std::string rates;  // as they were given
+};
 
-  BackendOptions options;
-  options.readout_depths = depths;
-  options.readout_depths.push_back(model.spec.recurrence);
-  options.kv_positions = context + tokens + 64;
-  // In the order of the list; 0 is the group chosen by cost.
-  const std::vector<int> groups = ParseDepths(arguments.Text("groups", "1,0"));
-  std::vector<TimedKeys> timed;
-  double bandwidth = 0;
-  for (const std::string& name : Split(arguments.Text("kv-type", "bf16"), ',')) {
-    options.kv_type = ParseKvType(name);
-    timed.push_back({name, MakerFor(arguments)(model, options), {}, {}, {}});
-    if (bandwidth == 0) bandwidth = timed.back().backend->ReadBandwidth();
-    timed.back().cost = MeasureStepCost(*timed.back().backend);
-    timed.back().ours.resize(groups.size());
-    fmt::print("{} keys, step costs: {}", name, StepCostText(timed.back().cost));
-  }
-  const AssumedGuesses guesses(assume, model.spec.vocab);
-  for (int round = 0; round < repeat; ++round) {
-    for (TimedKeys& keys : timed) {
-      ResolvedRequest request;
-      request.prompt = RandomTokens(model.spec, static_cast<size_t>(context), 1);
-      request.max_tokens = tokens;
-      keys.plain.runs.push_back(TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth));
-      request.depths = depths;
-      request.laboratory.guess_source = &guesses;
-      request.laboratory.assumed = assume;
-      for (size_t i = 0; i < groups.size(); ++i) {
-        request.group = groups[i];
-        keys.ours[i].runs.push_back(
-            TimeDecoding(model, *keys.backend, keys.cost, request, bandwidth));
-      }
-    }
-  }
-
-  for (TimedKeys& keys : timed) {
-    keys.plain.Sort();
-    for (Timings& timings : keys.ours) timings.Sort();
-  }
-  Results results(arguments.Text("results"), folder);
-  for (const TimedKeys& keys : timed) {
-    const bool named = timed.size() > 1 || keys.name != "bf16";
+void Report(const std::vector<Timed>& all, const TimeRequest& request, const Arguments& arguments) {
+  for (const Timed& timed : all) {
+    Results results(arguments.Text("results"), timed.folder);
+    const bool named = all.size() > 1 || timed.keys != "bf16";
     fmt::print(
-        "{}, context {}, {} keys, {} tokens, medians of {} runs; TIMING SIMULATION: outcomes drawn "
-        "at "
-        "rates "
+        "{}, context {}, {} tokens, medians of {} runs; TIMING SIMULATION: outcomes drawn at rates "
         "{}, gate open at {}\n",
-        results.name(), context, keys.name, tokens, repeat, arguments.Text("assume"), assume.gate);
+        timed.title, request.context, request.tokens, request.repeat, request.rates,
+        request.assume.gate);
     const auto report = [&](const std::string& name, const std::string& key, const Timings& timings,
                             const Timings& first) {
       const Timing& t = timings.median();
-      const double speedup = t.tokens_per_second / keys.plain.median().tokens_per_second;
+      const double speedup = t.tokens_per_second / timed.plain.median().tokens_per_second;
       fmt::print(
           "  {:<16}{:>8.1f} tokens/s ({:.1f} to {:.1f}) {:>6.2f}x  step {:>8.4f} ms  {:>5.1f} % of "
           "the floor  "
@@ -300,36 +271,107 @@ int Time(const Arguments& arguments) {
           name, t.tokens_per_second, timings.runs.front().tokens_per_second,
           timings.runs.back().tokens_per_second, speedup, t.step_ms, 100 * t.floor_share,
           100 * t.gap_share, t.gamma, t.per_pass, t.rows, t.prelude_ms, t.core_ms, t.readout_ms);
-      if (timed.size() > 1)
-        fmt::print("  {:.3f}x of {} keys", t.tokens_per_second / first.median().tokens_per_second,
-                   timed[0].name);
+      if (all.size() > 1)
+        fmt::print("  {:.3f}x of {}", t.tokens_per_second / first.median().tokens_per_second,
+                   all[0].title);
       fmt::print("\n");
-      const std::string at =
-          fmt::format("time.{}.{}{}", context, named ? keys.name + "." : std::string(), key);
+      const std::string at = fmt::format("time.{}.{}{}", request.context,
+                                         named ? timed.keys + "." : std::string(), key);
       results.Add(at + ".tokens_per_second", t.tokens_per_second);
       results.Add(at + ".speedup", speedup);
       results.Add(at + ".floor_share", t.floor_share);
       results.Add(at + ".gap_share", t.gap_share);
     };
-    report("autoregressive", "ar", keys.plain, timed[0].plain);
-    for (size_t i = 0; i < groups.size(); ++i) {
-      const int group = groups[i];
-      const std::string name = fmt::format("{} {}", fmt::join(depths, ","),
+    report("autoregressive", "ar", timed.plain, all[0].plain);
+    for (size_t i = 0; i < request.groups.size(); ++i) {
+      const int group = request.groups[i];
+      const std::string name = fmt::format("{} {}", fmt::join(request.depths, ","),
                                            group == 0 ? "auto" : fmt::format("g={}", group));
-      report(name, group == 0 ? "loopspec" : fmt::format("loopspec_g{}", group), keys.ours[i],
-             timed[0].ours[i]);
+      report(name, group == 0 ? "loopspec" : fmt::format("loopspec_g{}", group), timed.ours[i],
+             all[0].ours[i]);
     }
   }
+}
+
+int Time(const Arguments& arguments) {
+  TimeRequest asked;
+  asked.context = arguments.Whole("context", 1024);
+  asked.tokens = arguments.Whole("tokens", 256);
+  asked.repeat = arguments.Whole("repeat", 3);
+  if (asked.context < 1 || asked.tokens < 2 || asked.repeat < 1)
+    Fail("--context and --repeat must be at least 1, --tokens at least 2");
+  asked.groups = ParseDepths(arguments.Text("groups", "1,0"));
+  asked.rates = arguments.Text("assume");
+  for (const std::string& rate : Split(asked.rates, ','))
+    asked.assume.rates.push_back(std::strtod(rate.c_str(), nullptr));
+  if (!arguments.Text("gate").empty())
+    asked.assume.gate = std::strtod(arguments.Text("gate").c_str(), nullptr);
+
+  (void)arguments.Word(1, "the folder of the checkpoint");
+  std::deque<Model> models;
+  std::vector<Timed> all;
+  double bandwidth = 0;
+  for (size_t i = 1; i < arguments.words.size(); ++i) {
+    const std::filesystem::path folder = arguments.words[i];
+    const Model& model = models.emplace_back(Model::Load(folder));
+    asked.depths = arguments.Text("depths").empty() ? DefaultDepths(model.spec.recurrence)
+                                                    : ParseDepths(arguments.Text("depths"));
+    CheckDepths(asked.depths, model.spec.recurrence);
+    if (asked.assume.rates.size() != asked.depths.size())
+      Fail("--assume has {} rates, expected one for each of the {} depths",
+           asked.assume.rates.size(), asked.depths.size());
+    BackendOptions options;
+    options.readout_depths = asked.depths;
+    options.readout_depths.push_back(model.spec.recurrence);
+    options.kv_positions = asked.context + asked.tokens + 64;
+    for (const std::string& keys : Split(arguments.Text("kv-type", "bf16"), ',')) {
+      options.kv_type = ParseKvType(keys);
+      const std::string title = fmt::format(
+          "{}, {} keys", std::filesystem::weakly_canonical(folder).filename().string(), keys);
+      all.push_back({model, folder, keys, title, MakerFor(arguments)(model, options), {}, {}, {}});
+      Timed& timed = all.back();
+      if (bandwidth == 0) bandwidth = timed.backend->ReadBandwidth();
+      timed.cost = MeasureStepCost(*timed.backend);
+      timed.ours.resize(asked.groups.size());
+      fmt::print("{}, weights {:.3f} GB, step costs: {}", title,
+                 static_cast<double>(timed.backend->weight_bytes()) * 1e-9,
+                 StepCostText(timed.cost));
+    }
+  }
+  for (int round = 0; round < asked.repeat; ++round) {
+    for (Timed& timed : all) {
+      const AssumedGuesses guesses(asked.assume, timed.model.spec.vocab);
+      ResolvedRequest request;
+      request.prompt = RandomTokens(timed.model.spec, static_cast<size_t>(asked.context), 1);
+      request.max_tokens = asked.tokens;
+      timed.plain.runs.push_back(
+          TimeDecoding(timed.model, *timed.backend, timed.cost, request, bandwidth));
+      request.depths = asked.depths;
+      request.laboratory.guess_source = &guesses;
+      request.laboratory.assumed = asked.assume;
+      for (size_t i = 0; i < asked.groups.size(); ++i) {
+        request.group = asked.groups[i];
+        timed.ours[i].runs.push_back(
+            TimeDecoding(timed.model, *timed.backend, timed.cost, request, bandwidth));
+      }
+    }
+  }
+  for (Timed& timed : all) {
+    timed.plain.Sort();
+    for (Timings& timings : timed.ours) timings.Sort();
+  }
+  Report(all, asked, arguments);
   return 0;
 }
 
 int Main(int argc, char** argv) {
   const Arguments arguments(argc, argv);
-  const std::string verb = arguments.Word(0, "what to do: synth, equal or time");
+  const std::string verb = arguments.Word(0, "what to do: synth, equal, time or few-bits");
   if (verb == "synth") return Synth(arguments);
   if (verb == "equal") return Equal(arguments);
   if (verb == "time") return Time(arguments);
-  Fail("{}: expected synth, equal or time", verb);
+  if (verb == "few-bits") return FewBits(arguments);
+  Fail("{}: expected synth, equal, time or few-bits", verb);
 }
 
 }  // namespace
