@@ -98,6 +98,11 @@ std::string DepthsText(const ModelSpec& spec, const ChosenDepths& chosen) {
                      name(chosen.sampled_depths), from);
 }
 
+// The CUDA backend has code for these.
+bool RunsOnGpus(const ModelSpec& spec) {
+  return spec.experts == 0 && !spec.two_states();
+}
+
 bool FewBits(const ModelWeights& weights) {
   return weights.core[0].qkv.parts[0].quantized != nullptr;
 }
@@ -105,8 +110,11 @@ bool FewBits(const ModelWeights& weights) {
 // Which precision to run this model in, and why.
 std::string PrecisionText(const ModelSpec& spec, const ModelWeights& weights) {
   if (FewBits(weights)) {
-    return fmt::format("{} weights, read as they are on a CPU; on a GPU widened to bf16 at load",
-                       spec.weight_type);
+    const LinearWeights& matrix = weights.core[0].qkv;
+    return fmt::format("{} weights, read as they are{}", spec.weight_type,
+                       matrix.IsInt8OfOutputs() || matrix.IsInt4OfGroups()
+                           ? ""
+                           : " on a CPU; on a GPU widened to bf16 at load");
   }
   return "int8 halves what is read and hardly changes the text (loopspec quantize --to int8); "
          "--kv-type int8 halves keys and values";
@@ -197,6 +205,8 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
          {{"prelude", weights.prelude_bytes()},
           {"core", weights.core_bytes()},
           {"coda", weights.coda_bytes()}}},
+        {"gpu_weight_bytes",
+         RunsOnGpus(spec) ? OrderedJson(weights.gpu_bytes()) : OrderedJson(nullptr)},
         {"default_depths", depths},
         {"default_depths_sampling", chosen.sampled_depths},
         {"calibration", chosen.file ? OrderedJson(chosen.file->string()) : OrderedJson(nullptr)},
@@ -271,6 +281,8 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
                     RequestsIn80Gb(kv_int8, 0), planned->requests()));
   }
   row("precision", PrecisionText(spec, weights));
+  if (RunsOnGpus(spec))
+    row("weights in GPU memory", HumanBytes(static_cast<double>(weights.gpu_bytes())));
   const double per_token = static_cast<double>(weights.prelude_bytes()) +
                            static_cast<double>(weights.core_bytes()) * spec.recurrence +
                            static_cast<double>(weights.coda_bytes());

@@ -98,6 +98,7 @@ TEST(Inspect, TheDemoModel) {
   EXPECT_EQ(json.at("bytes").at("core"),
             2 * (6 * (4 * 384 + 4 * 384 * 384 + 3 * 384 * 1024) + 384));
   EXPECT_EQ(json.at("bytes").at("coda"), 2 * 384 * 8192);
+  EXPECT_EQ(json.at("gpu_weight_bytes"), 2 * (384 * 8192 + 6 * (4 * 384 * 384 + 3 * 384 * 1024)));
   const RunResult text = Call({"inspect", "--model", OuroDemo()});
   EXPECT_EQ(text.code, 0);
   for (const char* word : {"13.8 M parameters", "recurrences R", "P, prelude", "B, one recurrence",

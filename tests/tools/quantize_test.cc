@@ -39,6 +39,12 @@ TEST(QuantizeCommand, WritesAModelThatLoadsLikeAnyOther) {
     const Json inspected = Call({"inspect", "--model", folder, "--json"}).json();
     EXPECT_EQ(inspected.at("weight_type"), to);
     EXPECT_LT(inspected.at("kv_bytes_per_token_int8"), inspected.at("kv_bytes_per_token_bf16"));
+    // The head has weights of its own now, and the embedding is bf16 on a GPU.
+    const int vocabulary = 384 * 8192, elements = vocabulary + 6 * (4 * 384 * 384 + 3 * 384 * 1024),
+              outputs = 8192 + 6 * (5 * 384 + 2 * 1024);
+    EXPECT_EQ(inspected.at("gpu_weight_bytes"),
+              2 * vocabulary +
+                  (to == "int8" ? elements + 4 * outputs : elements / 2 + elements / 32 * 2));
     ExpectLossless({"--model", folder});
     // The same bytes again.
     const std::string again = scratch / (to + "-again");
