@@ -92,6 +92,18 @@ uint32_t MaskMaker::PlainCharacters(Node node) {
   return most;
 }
 
+bool MaskMaker::StaysAfter(Node node, const std::bitset<256>& bytes) {
+  if (loop_.node != node) loop_ = {node, {}, {}};
+  if ((bytes & loop_.tried & ~loop_.stays).any()) return false;
+  for (size_t byte = 0; byte < bytes.size(); ++byte) {
+    if (!bytes[byte] || loop_.tried[byte]) continue;
+    loop_.tried.set(byte);
+    if (automaton_.regular().Next(node, static_cast<uint8_t>(byte)) != node) return false;
+    loop_.stays.set(byte);
+  }
+  return true;
+}
+
 void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   Regular& regular = automaton_.regular();
@@ -108,6 +120,16 @@ void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
     if (node.ids > 0) Set(trie, node, mask.within);
     if (node.end > i + 1 && regular.Nullable(next)) mask.exits.push_back({i, 0});
     nodes_[node.depth] = next;
+    // Below a loop all tokens are within it.
+    if (const uint32_t below = trie.bytes_below[i]; below != Vocabulary::Trie::kFew &&
+                                                    !regular.Nullable(next) &&
+                                                    StaysAfter(next, trie.byte_sets[below])) {
+      for (const int32_t id : trie.IdsFrom(i)) {
+        mask.within[static_cast<size_t>(id) / 32] |= 1u << (static_cast<size_t>(id) % 32);
+      }
+      i = node.end;
+      continue;
+    }
     i = next > kEmpty ? i + 1 : node.end;
   }
 }
@@ -115,8 +137,13 @@ void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
 void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) {
   if (reading.b == 0) {
     WalkRegular(index, reading.a, mask);
-    return;
+  } else {
+    WalkKeys(index, reading, mask.within, mask.exits);
   }
+}
+
+void MaskMaker::WalkKeys(uint32_t index, const Reading& reading, std::vector<uint32_t>& within,
+                         std::vector<Exit>& exits) {
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   path_[0] = reading;
   const auto count = static_cast<uint32_t>(trie.nodes.size());
@@ -127,13 +154,23 @@ void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) 
       i = node.end;
       continue;
     }
-    Set(trie, node, mask.within);
-    if (node.end > i + 1 && automaton_.MayStop(next)) mask.exits.push_back({i, next.b});
+    Set(trie, node, within);
+    if (node.end > i + 1 && automaton_.MayStop(next)) exits.push_back({i, next.b});
     if (automaton_.MayGoOn(next)) {
       path_[node.depth] = next;
       ++i;
     } else {
       i = node.end;
+    }
+  }
+}
+
+void MaskMaker::AddKeys(const Automaton::Thread& thread, std::vector<uint32_t>& words) {
+  for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
+    exits_.clear();
+    WalkKeys(i, {thread.a, thread.b}, words, exits_);
+    for (const Exit& exit : exits_) {
+      WalkState(i, exit.node, automaton_.After({thread.a, exit.b, thread.stack}), words);
     }
   }
 }
@@ -317,12 +354,16 @@ Mask MaskMaker::Make(StateId state) {
       AddUnique(state, thread, *words);
       continue;
     }
-    const uint32_t plain = thread.b == 0 ? PlainCharacters(thread.a) : 0;
+    if (thread.b != 0) {
+      AddKeys(thread, *words);
+      continue;
+    }
+    const uint32_t plain = PlainCharacters(thread.a);
     for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
       const Vocabulary::Trie& trie = vocabulary_.tries()[i];
       if (trie.nodes.empty()) continue;
       const bool whole = trie.characters > 0 && trie.characters <= plain;
-      const ReadingMask* mask = whole ? nullptr : &MaskOf(i, {thread.a, thread.b});
+      const ReadingMask* mask = whole ? nullptr : &MaskOf(i, {thread.a, 0});
       const std::vector<uint32_t>& within = whole ? trie.mask : mask->within;
       for (size_t w = 0; w < words->size(); ++w) (*words)[w] |= within[w];
       if (whole) continue;

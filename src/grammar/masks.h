@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,7 +50,13 @@ class MaskMaker {
   // The most bytes at the start of a token of the trie that are `item` repeated.
   uint32_t LongestRun(uint32_t trie, Node item);
   void Walk(uint32_t trie, const Reading& reading, ReadingMask& mask);
+  // A thread that reads a key, of which objects have many: straight into the words.
+  void AddKeys(const Automaton::Thread& thread, std::vector<uint32_t>& words);
+  void WalkKeys(uint32_t trie, const Reading& reading, std::vector<uint32_t>& within,
+                std::vector<Exit>& exits);
   void WalkRegular(uint32_t trie, Node start, ReadingMask& mask);
+  // Whether the node stays as it is after each of the bytes.
+  bool StaysAfter(Node node, const std::bitset<256>& bytes);
   void WalkState(uint32_t trie, uint32_t node, StateId state, std::vector<uint32_t>& words);
   // A thread within an array of items that all differ: the same, asking for the items where a token
   // ends one or leaves little choice. `state`: where the thread is.
@@ -79,6 +86,13 @@ class MaskMaker {
   std::vector<Reading> path_;
   std::vector<Node> nodes_;
   std::vector<StateId> states_;
+  // A node, after which of the bytes that were tried it stays as it is, and those tried.
+  struct Loop {
+    Node node = kNothing;
+    std::bitset<256> stays, tried;
+  };
+  Loop loop_;
+  std::vector<Exit> exits_;
 };
 
 }  // namespace loopspec::grammar

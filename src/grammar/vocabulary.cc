@@ -1,6 +1,7 @@
 #include "grammar/vocabulary.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -13,6 +14,9 @@ constexpr size_t kLongestToken = 4096;
 // Characters of the tokens in a slice, at most. Slices let a counted string take all short tokens
 // at once.
 constexpr uint32_t kSlices[] = {4, 8, 16, ~0u};
+
+// Nodes below a node for which the bytes there are kept.
+constexpr uint32_t kManyNodes = 16;
 
 // How many characters, if all of them stand for themselves in a JSON string; 0 if not. U+2028 and
 // U+2029 do, but the dot of a pattern leaves them out.
@@ -28,6 +32,28 @@ uint32_t PlainCharacters(const std::string& bytes) {
     i += static_cast<size_t>(c.length);
   }
   return count;
+}
+
+void FindBytesBelow(Vocabulary::Trie& trie) {
+  std::unordered_map<std::bitset<256>, uint32_t> numbers;
+  trie.bytes_below.assign(trie.nodes.size(), Vocabulary::Trie::kFew);
+  // By depth: the bytes of the nodes after this one that are below the same parent, and below them.
+  std::vector<std::bitset<256>> bytes(2);
+  for (auto i = static_cast<uint32_t>(trie.nodes.size()); i-- > 0;) {
+    const Vocabulary::TrieNode& node = trie.nodes[i];
+    const size_t depth = node.depth;
+    if (bytes.size() < depth + 2) bytes.resize(depth + 2);
+    std::bitset<256>& below = bytes[depth + 1];
+    if (node.end - i > kManyNodes) {
+      const auto [found, added] =
+          numbers.emplace(below, static_cast<uint32_t>(trie.byte_sets.size()));
+      if (added) trie.byte_sets.push_back(below);
+      trie.bytes_below[i] = found->second;
+    }
+    bytes[depth] |= below;
+    bytes[depth].set(node.byte);
+    below.reset();
+  }
 }
 
 Vocabulary::Trie MakeTrie(std::vector<int32_t> ids, const std::vector<Vocabulary::Token>& tokens,
@@ -58,16 +84,16 @@ Vocabulary::Trie MakeTrie(std::vector<int32_t> ids, const std::vector<Vocabulary
     close(shared);
     for (size_t i = shared; i < text.size(); ++i) {
       path.push_back(static_cast<uint32_t>(trie.nodes.size()));
-      trie.nodes.push_back({0, 0, 0, static_cast<uint16_t>(i + 1), static_cast<uint8_t>(text[i])});
+      trie.nodes.push_back({0, static_cast<uint32_t>(trie.ids.size()), 0,
+                            static_cast<uint16_t>(i + 1), static_cast<uint8_t>(text[i])});
     }
-    Vocabulary::TrieNode& node = trie.nodes[path.back()];
-    if (node.ids == 0) node.first_id = static_cast<uint32_t>(trie.ids.size());
-    ++node.ids;
+    ++trie.nodes[path.back()].ids;
     trie.ids.push_back(id);
     trie.mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
     previous = &text;
   }
   close(0);
+  FindBytesBelow(trie);
   return trie;
 }
 

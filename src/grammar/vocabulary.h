@@ -1,6 +1,7 @@
 // A vocabulary as a grammar sees it: the bytes of each token, in tries that share prefixes.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -34,14 +35,26 @@ class Vocabulary {
 
   // Tokens in the order of their bytes; a node stands before everything below it.
   struct TrieNode {
-    uint32_t end;            // the first node that is not below this one
-    uint32_t first_id, ids;  // the tokens that end here: a span of Trie::ids
-    uint16_t depth;          // bytes up to and with this one, from 1
+    uint32_t end;  // the first node that is not below this one
+    // The tokens that end here: a span of Trie::ids. Those of all below follow it.
+    uint32_t first_id, ids;
+    uint16_t depth;  // bytes up to and with this one, from 1
     uint8_t byte;
   };
   struct Trie {
     std::vector<TrieNode> nodes;
     std::vector<int32_t> ids;
+    // For each node: which bytes stand below it, as a number of `byte_sets`; kFew where there are
+    // so few nodes that a walk is as fast.
+    std::vector<uint32_t> bytes_below;
+    std::vector<std::bitset<256>> byte_sets;
+    static constexpr uint32_t kFew = ~0u;
+    // All tokens that end at the node or below.
+    std::span<const int32_t> IdsFrom(uint32_t node) const {
+      const uint32_t end = nodes[node].end;
+      const size_t last = end < nodes.size() ? nodes[end].first_id : ids.size();
+      return std::span(ids).subspan(nodes[node].first_id, last - nodes[node].first_id);
+    }
     // For a slice: all its tokens are made of whole characters that stand for themselves within a
     // JSON string, at most this many of them; 0: any other tokens.
     uint32_t characters = 0;

@@ -25,6 +25,17 @@ TEST(GrammarMask, PatternsEqualBruteForce) {
   }
 }
 
+// A walk takes everything below a token's place at once where the language stays as it is; the same
+// must come of it as of each token by itself, also where a text may end within a token.
+TEST(GrammarMask, LoopsEqualBruteForce) {
+  const std::string patterns[] = {"\"[ a-z]*\"", "[ a-z]*x", "[^q]*q[^z]*z?", "([ a-z]|[A-Z]z)*\\.",
+                                  "[ a-zA-Z]*"};
+  for (const std::string& pattern : patterns) {
+    const auto grammar = Grammar::FromRegex(pattern, DemoVocabulary());
+    for (uint32_t seed = 0; seed < 2; ++seed) WalkRandomly(*grammar, grammar->Start(), seed, 8);
+  }
+}
+
 TEST(GrammarMask, NestedRulesEqualBruteForce) {
   const auto grammar = Grammar::FromGbnf(
       "root ::= value\n"
