@@ -49,6 +49,7 @@ Regular::Regular() {
   nodes_.push_back({Kind::kNone, false, true, 1, 0, 0, 0, 0});
   nodes_.push_back({Kind::kEpsilon, true, true, 2, 0, 0, 0, 0});
   rows_of_ = {kNoRow, kNoRow};
+  same_hash_ = {kNothing, kNothing};
 }
 
 void Regular::Spend(size_t bytes) {
@@ -68,13 +69,13 @@ Node Regular::Make(const Entry& entry, std::span<const Node> children) {
   } else {
     hash = Mix(Mix(hash, entry.a), entry.b);
   }
-  const auto [begin, end] = known_.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    const Entry& other = nodes_[it->second];
+  const Node last = known_.Find(hash);
+  for (Node i = last == NumberMap::kMissing ? kNothing : last; i != kNothing; i = same_hash_[i]) {
+    const Entry& other = nodes_[i];
     if (other.kind != entry.kind || other.min != entry.min || other.max != entry.max) continue;
     if (list ? std::ranges::equal(Children(other), children)
              : other.a == entry.a && other.b == entry.b) {
-      return it->second;
+      return i;
     }
   }
   Spend(sizeof(Entry) + 64 + children.size_bytes());
@@ -88,7 +89,8 @@ Node Regular::Make(const Entry& entry, std::span<const Node> children) {
   const Node node = static_cast<Node>(nodes_.size());
   nodes_.push_back(made);
   rows_of_.push_back(kNoRow);
-  known_.emplace(hash, node);
+  same_hash_.push_back(last == NumberMap::kMissing ? kNothing : last);
+  known_.Set(hash, node);
   return node;
 }
 
@@ -97,10 +99,7 @@ Node Regular::Bytes(const ByteSet& set) {
   const auto [it, added] = set_numbers_.emplace(set, static_cast<uint32_t>(sets_.size()));
   if (added) {
     sets_.push_back(set);
-    // A union of classes tells no more bytes apart.
-    for (size_t byte = 0; classes_ready_ && byte < 256; ++byte) {
-      classes_ready_ = set[byte] == set[class_bytes_[class_of_[byte]]];
-    }
+    TellApart(set);
     Spend(512);
   }
   return Make({Kind::kBytes, false, true, 2, it->second, 0, 0, 0}, {});
@@ -166,6 +165,7 @@ Node Regular::Combine(Kind kind, std::vector<Node> parts) {
   };
   if (any) {
     std::erase(flat, kNothing);
+    DropContained(flat);
     for (const Node part : flat) {
       if (everything(part)) return part;
     }
@@ -249,10 +249,20 @@ Node Regular::TableState(uint32_t table, uint32_t state) {
 Node Regular::FromTable(Table table) {
   if (table.states.empty()) return kNothing;
   size_t edges = 0;
-  for (const auto& state : table.states) edges += state.edges.size();
+  ranges_told_apart_.resize(size_t{256} * 256);
+  for (const auto& state : table.states) {
+    edges += state.edges.size();
+    for (const auto& edge : state.edges) {
+      const size_t range = size_t{edge.low} * 256 + edge.high;
+      if (ranges_told_apart_[range]) continue;
+      ranges_told_apart_[range] = true;
+      ByteSet set;
+      for (int byte = edge.low; byte <= edge.high; ++byte) set.set(static_cast<size_t>(byte));
+      TellApart(set);
+    }
+  }
   Spend(table.states.size() * sizeof(Table::State) + edges * sizeof(Table::Edge));
   tables_.push_back(std::move(table));
-  classes_ready_ = false;
   return TableState(static_cast<uint32_t>(tables_.size() - 1), 0);
 }
 
@@ -284,43 +294,29 @@ Node Regular::OneOf(std::span<const std::string> texts) {
   return FromTable(std::move(trie));
 }
 
-void Regular::MakeClasses() {
-  std::vector<ByteSet> parts = sets_;
-  {
-    std::vector<bool> seen(256 * 256);
-    for (const Table& table : tables_) {
-      for (const auto& state : table.states) {
-        for (const auto& edge : state.edges) {
-          const size_t key = static_cast<size_t>(edge.low) * 256 + edge.high;
-          if (seen[key]) continue;
-          seen[key] = true;
-          ByteSet set;
-          for (int byte = edge.low; byte <= edge.high; ++byte) set.set(static_cast<size_t>(byte));
-          parts.push_back(set);
-        }
-      }
-    }
+void Regular::TellApart(const ByteSet& set) {
+  std::array<uint16_t, 256> inside{};
+  for (size_t byte = 0; byte < 256; ++byte) inside[class_of_[byte]] += set[byte] ? 1 : 0;
+  std::array<uint16_t, 256> part{};  // by class: what those in the set become; 0: nothing else
+  const uint32_t before = class_count_;
+  for (uint32_t id = 0; id < before; ++id) {
+    if (inside[id] == 0 || inside[id] == class_sizes_[id]) continue;
+    part[id] = static_cast<uint16_t>(class_count_);
+    class_sizes_[class_count_++] = inside[id];
+    class_sizes_[id] -= inside[id];
   }
-  std::array<uint32_t, 256> ids{};
-  uint32_t count = 1;
-  for (const ByteSet& set : parts) {
-    std::vector<uint32_t> split(count, ~0u);
-    std::vector<bool> outside(count);
-    for (size_t byte = 0; byte < 256; ++byte) {
-      if (!set[byte]) outside[ids[byte]] = true;
-    }
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const uint32_t id = ids[byte];
-      if (!set[byte] || id >= outside.size() || !outside[id]) continue;
-      if (split[id] == ~0u) split[id] = count++;
-      ids[byte] = split[id];
-    }
-    if (count == 256) break;
-  }
-  class_bytes_.assign(count, 0);
+  if (class_count_ == before) return;
+  classes_ready_ = false;
   for (size_t byte = 0; byte < 256; ++byte) {
-    class_of_[byte] = static_cast<uint8_t>(ids[byte]);
-    class_bytes_[ids[byte]] = static_cast<uint8_t>(byte);
+    const uint8_t id = class_of_[byte];
+    if (set[byte] && part[id] != 0) class_of_[byte] = static_cast<uint8_t>(part[id]);
+  }
+}
+
+void Regular::MakeClasses() {
+  class_bytes_.assign(class_count_, 0);
+  for (size_t byte = 0; byte < 256; ++byte) {
+    class_bytes_[class_of_[byte]] = static_cast<uint8_t>(byte);
   }
   std::ranges::fill(rows_of_, kNoRow);
   rows_.clear();

@@ -177,6 +177,8 @@ class Regular {
   // Takes any{..} out of an intersection where the rest has lengths and keeps to them.
   void MergeLengths(std::vector<Node>& parts);
   Lengths MakeLengths(Node node);
+  // Where a choice is any{0,} tail: takes out the others that are characters and the same tail.
+  void DropContained(std::vector<Node>& choices);
   Node Make(const Entry& entry, std::span<const Node> children);
   Node Combine(Kind kind, std::vector<Node> parts);
   Node MakeNext(Node node, uint8_t byte);
@@ -190,6 +192,8 @@ class Regular {
     return {children_.data() + entry.a, entry.b};
   }
   void Spend(size_t bytes);
+  // Splits the classes of bytes so that each is within the set or without.
+  void TellApart(const ByteSet& set);
   void MakeClasses();
 
   std::vector<Entry> nodes_;
@@ -197,14 +201,18 @@ class Regular {
   std::vector<ByteSet> sets_;
   std::vector<Table> tables_;
   std::unordered_map<ByteSet, uint32_t> set_numbers_;
-  std::unordered_multimap<uint64_t, Node> known_;
+  NumberMap known_;              // a hash to the last node that has it
+  std::vector<Node> same_hash_;  // by node: the one before with the same hash; kNothing: none
   std::unordered_map<uint64_t, Node> kept_;
   std::map<std::vector<uint32_t>, Node> kept_lists_;
 
   // Bytes that no set and no table tells apart are one class; rows of the transition table have one
   // entry for each class.
   std::array<uint8_t, 256> class_of_{};
-  std::vector<uint8_t> class_bytes_;  // one byte of each class
+  std::array<uint16_t, 256> class_sizes_{256};
+  uint32_t class_count_ = 1;
+  std::vector<bool> ranges_told_apart_;  // 256 * low + high
+  std::vector<uint8_t> class_bytes_;     // one byte of each class
   bool classes_ready_ = false;
   std::vector<uint32_t> rows_of_;
   std::vector<Node> rows_;

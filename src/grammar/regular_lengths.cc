@@ -149,6 +149,27 @@ void Regular::MergeLengths(std::vector<Node>& parts) {
   }
 }
 
+void Regular::DropContained(std::vector<Node>& choices) {
+  if (any_character_ == kNothing || choices.size() < 2) return;
+  const auto widest = std::ranges::find_if(choices, [&](Node choice) {
+    const Entry& first = nodes_[Split(choice).first];
+    return first.kind == Kind::kRepeat && first.a == any_character_ && first.min == 0 &&
+           first.max == kUnbounded;
+  });
+  if (widest == choices.end()) return;
+  const Node kept = *widest;
+  const Node tail = Split(kept).second;
+  std::erase_if(choices, [&](Node choice) {
+    if (choice == kept) return false;
+    while (choice != tail) {
+      if (!LengthsOf(Split(choice).first).known) return false;
+      if (nodes_[choice].kind != Kind::kConcat && tail != kEmpty) return false;
+      choice = Split(choice).second;
+    }
+    return true;
+  });
+}
+
 uint8_t Regular::KnownAlive(const Entry& entry, std::span<const Node> children) {
   switch (entry.kind) {
     case Kind::kConcat: {

@@ -72,6 +72,27 @@ TEST(GrammarLengths, AreThoseOfThePattern) {
   }
 }
 
+// What a search has found stays found: no state grows with what may come after it.
+TEST(GrammarLengths, AnyCharactersTakeInAllOtherChoices) {
+  Bounded bounded("b(cd)*", 0, kUnbounded, true);
+  Regular& regular = bounded.regular;
+  const Node any = regular.Repeat(regular.any_character(), 0, kUnbounded);
+  const Node quote = regular.Byte('"');
+  const Node found = regular.Concat({any, bounded.language, any});
+  EXPECT_EQ(regular.Or({any, found}), any);
+  EXPECT_EQ(regular.Or({kEmpty, found, any}), any);
+  EXPECT_EQ(regular.Or({regular.Concat(found, quote), regular.Concat(any, quote)}),
+            regular.Concat(any, quote));
+  EXPECT_EQ(regular.Or({quote, regular.Concat(any, quote)}), regular.Concat(any, quote));
+  // These are not contained: the quote is no character, and one tail is not the other.
+  EXPECT_NE(regular.Or({quote, any}), any);
+  EXPECT_TRUE(regular.Matches(regular.Or({quote, any}), "\""));
+  const Node either = regular.Or({regular.Concat(any, quote), found});
+  EXPECT_TRUE(regular.Matches(either, "ab"));
+  EXPECT_FALSE(regular.Matches(either, "a"));
+  EXPECT_TRUE(regular.Matches(either, "a\""));
+}
+
 // The same walk in both automata: after each byte that one of them allows the other does too.
 TEST(GrammarLengths, SayWhatASearchFinds) {
   std::mt19937 random(7);
