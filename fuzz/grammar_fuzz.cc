@@ -1,5 +1,6 @@
 // Any bytes as a regular expression, a GBNF grammar or a JSON schema: an Error in one sentence, or
-// a grammar whose masks equal trying every byte, which never comes to a dead end.
+// a grammar that never comes to a dead end. Masks are automaton_fuzz's.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -15,32 +16,12 @@ using namespace loopspec::grammar;
 
 namespace {
 
+// Bytes of a text that are looked at.
+constexpr size_t kSteps = 10;
+
 void Check(bool holds) {
   if (!holds) std::abort();
 }
-
-// Every byte is a token, and a few more tokens have several.
-const std::shared_ptr<const Vocabulary>& Tokens() {
-  static const auto* const kTokens = [] {
-    std::vector<Vocabulary::Token> tokens;
-    for (int byte = 0; byte < 256; ++byte) {
-      tokens.push_back({std::string(1, static_cast<char>(byte))});
-    }
-    for (const char* text : {"{\"", "\":", "\",\"", "\"}", "[[", "]}", "ab", " \"a", "true", "123",
-                             "\xC3\xA9", "\\u00e9", "aaaaaaaa", ", "}) {
-      tokens.push_back({text});
-    }
-    for (const char* text : {"</t>", "<c>", "ab"}) tokens.push_back({text, true});
-    tokens.push_back({"<end>", true});
-    const auto end = static_cast<int32_t>(tokens.size() - 1);
-    return new std::shared_ptr<const Vocabulary>(
-        std::make_shared<Vocabulary>(std::move(tokens), std::vector<int32_t>{end}));
-  }();
-  return *kTokens;
-}
-
-// Tokens of a text. Most of an input's time goes into trying each token at each of its places.
-constexpr size_t kSteps = 10;
 
 std::shared_ptr<Grammar> Compile(uint8_t kind, std::string_view text) {
   SchemaOptions options;
@@ -48,11 +29,11 @@ std::shared_ptr<Grammar> Compile(uint8_t kind, std::string_view text) {
   options.order = (kind & 8) != 0 ? PropertyOrder::kAny : PropertyOrder::kDeclared;
   switch (kind & 3) {
     case 0:
-      return Grammar::FromRegex(text, Tokens());
+      return Grammar::FromRegex(text, nullptr);
     case 1:
-      return Grammar::FromGbnf(text, Tokens(), options);
+      return Grammar::FromGbnf(text, nullptr, options);
     default:
-      return Grammar::FromSchema(text, Tokens(), options);
+      return Grammar::FromSchema(text, nullptr, options);
   }
 }
 
@@ -69,18 +50,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if ((data[0] & 16) != 0) marks.push_back({"</t>"});
     if ((data[0] & 32) != 0) marks.push_back({"<c>", true});
     State state = grammar->StartAfter(marks);
-    for (size_t step = 0; step < kSteps && !state.ended(); ++step) {
-      const Mask mask = state.NextTokens();
-      std::vector<int32_t> allowed;
-      for (int32_t id = 0; id < Tokens()->size(); ++id) {
-        State next = state;
-        const bool in = ((*mask)[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
-        Check(next.AdvanceToken(id) == in);
-        if (in) allowed.push_back(id);
+    for (const char choice : choices.substr(0, kSteps)) {
+      std::string allowed;
+      for (int byte = 0; byte < 256; ++byte) {
+        const char c = static_cast<char>(byte);
+        if (state.CountValid({&c, 1}) == 1) allowed += c;
       }
-      Check(!allowed.empty());
-      const size_t choice = step < choices.size() ? static_cast<uint8_t>(choices[step]) : step;
-      Check(state.AdvanceToken(allowed[choice % allowed.size()]));
+      Check(!allowed.empty() || state.MayEnd());
+      Check(allowed.empty() == state.MustEnd());
+      if (allowed.empty()) break;
+      const std::string forced = state.ForcedBytes(4);
+      Check(state.CountValid(forced) == forced.size());
+      Check(forced.empty() || allowed.size() == 1);
+      const char next = allowed[static_cast<uint8_t>(choice) % allowed.size()];
+      Check(state.Advance({&next, 1}));
     }
   } catch (const loopspec::Error& error) {
     Check(std::string_view(error.what()).find('\n') == std::string_view::npos ||
