@@ -54,9 +54,8 @@ class KeptPlanes {
   }
   int planes() const { return planes_; }
   int slots() const { return page_slots_; }  // of a page
-  int window_slots() const {
-    return window_slots_;
-  }  // of a page's worth of positions in the window
+  // Of a page's worth of positions in the window.
+  int window_slots() const { return window_slots_; }
   // Pages that the window takes: for each page's worth of positions as many as its slots fill.
   int window_pages() const { return ring_ * pages_per_turn_; }
   int span() const { return span_; }
