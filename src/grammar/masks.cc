@@ -10,6 +10,8 @@ namespace {
 
 // Bytes of masks that a grammar keeps; when they are more, all are forgotten.
 constexpr size_t kMaxKept = size_t{64} << 20;
+// Nodes of which is kept after which bytes they stay as they are.
+constexpr size_t kMaxLoops = 256;
 
 }  // namespace
 
@@ -93,13 +95,25 @@ uint32_t MaskMaker::PlainCharacters(Node node) {
 }
 
 bool MaskMaker::StaysAfter(Node node, const std::bitset<256>& bytes) {
-  if (loop_.node != node) loop_ = {node, {}, {}};
-  if ((bytes & loop_.tried & ~loop_.stays).any()) return false;
-  for (size_t byte = 0; byte < bytes.size(); ++byte) {
-    if (!bytes[byte] || loop_.tried[byte]) continue;
-    loop_.tried.set(byte);
-    if (automaton_.regular().Next(node, static_cast<uint8_t>(byte)) != node) return false;
-    loop_.stays.set(byte);
+  uint32_t number = loop_numbers_.Find(node);
+  if (number == NumberMap::kMissing) {
+    if (loops_.size() == kMaxLoops) {
+      loops_.clear();
+      loop_numbers_.Clear();
+    }
+    number = static_cast<uint32_t>(loops_.size());
+    loops_.push_back({});
+    loop_numbers_.Set(node, number);
+  }
+  Loop& loop = loops_[number];
+  if ((bytes & loop.leaves).any()) return false;
+  std::bitset<256> left = bytes & ~loop.stays;
+  for (size_t byte = 0; left.any(); ++byte) {
+    if (!left[byte]) continue;
+    left.reset(byte);
+    const bool stays = automaton_.regular().Next(node, static_cast<uint8_t>(byte)) == node;
+    (stays ? loop.stays : loop.leaves).set(byte);
+    if (!stays) return false;
   }
   return true;
 }

@@ -86,12 +86,12 @@ class MaskMaker {
   std::vector<Reading> path_;
   std::vector<Node> nodes_;
   std::vector<StateId> states_;
-  // A node, after which of the bytes that were tried it stays as it is, and those tried.
+  // After which bytes a node stays as it is and after which not, as far as they were tried.
   struct Loop {
-    Node node = kNothing;
-    std::bitset<256> stays, tried;
+    std::bitset<256> stays, leaves;
   };
-  Loop loop_;
+  std::vector<Loop> loops_;
+  NumberMap loop_numbers_;  // by node
   std::vector<Exit> exits_;
 };
 

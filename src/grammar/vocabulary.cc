@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kLongestToken = 4096;
 // Characters of the tokens in a slice, at most. Slices let a counted string take all short tokens
 // at once.
-constexpr uint32_t kSlices[] = {4, 8, 16, ~0u};
+constexpr uint32_t kSlices[] = {4, 8, 16, 32, 64, ~0u};
 
 // Nodes below a node for which the bytes there are kept.
 constexpr uint32_t kManyNodes = 16;
@@ -105,6 +105,7 @@ Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
     if (end < 0 || end >= size()) Fail("end token {} is not in a vocabulary of {}", end, size());
   }
   std::vector<std::vector<int32_t>> parts(1 + std::size(kSlices));
+  std::vector<uint32_t> most(parts.size());  // characters of a token of the part
   for (int32_t id = 0; id < size(); ++id) {
     const Token& token = tokens_[static_cast<size_t>(id)];
     if (token.bytes.empty() || token.bytes.size() > kLongestToken || IsEnd(id)) continue;
@@ -119,11 +120,12 @@ Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
       part = 1;
       while (characters > kSlices[part - 1]) ++part;
     }
+    most[part] = std::max(most[part], characters);
     parts[part].push_back(id);
   }
   for (size_t i = 0; i < parts.size(); ++i) {
     tries_.push_back(MakeTrie(std::move(parts[i]), tokens_, words()));
-    tries_.back().characters = i == 0 ? 0 : kSlices[i - 1];
+    tries_.back().characters = most[i];
   }
 }
 
