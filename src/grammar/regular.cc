@@ -340,6 +340,17 @@ Node Regular::MakeNext(Node node, uint8_t byte) {
   return next;
 }
 
+// An intersection or a complement may have the empty text alone.
+bool Regular::FindNext(Node node) {
+  const uint32_t known = has_next_.Find(node);
+  if (known != NumberMap::kMissing) return known == 1;
+  if (!classes_ready_) MakeClasses();
+  const bool found =
+      std::ranges::any_of(class_bytes_, [&](uint8_t byte) { return Next(node, byte) != kNothing; });
+  has_next_.Set(node, found ? 1 : 0);
+  return found;
+}
+
 Node Regular::Derivative(Node node, uint8_t byte) {
   const Entry entry = nodes_[node];
   switch (entry.kind) {

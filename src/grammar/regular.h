@@ -84,8 +84,11 @@ class Regular {
   bool Contains(Node outer, Node inner) { return !Alive(And({inner, Not(outer)})); }
   // The same, or false where finding out would visit more than `most` states.
   bool IsKnownToContain(Node outer, Node inner, size_t most);
-  // Whether anything may follow.
-  bool HasNext(Node node) const { return node > kEmpty; }
+  // Whether any byte may follow, in a language that has some text.
+  bool HasNext(Node node) {
+    if (node <= kEmpty) return false;
+    return nodes_[node].plain || !nodes_[node].nullable || FindNext(node);
+  }
 
   // A node of the form item{min,max} tail, where tail may be the empty text.
   struct Counted {
@@ -182,6 +185,7 @@ class Regular {
   Node Make(const Entry& entry, std::span<const Node> children);
   Node Combine(Kind kind, std::vector<Node> parts);
   Node MakeNext(Node node, uint8_t byte);
+  bool FindNext(Node node);
   Node Derivative(Node node, uint8_t byte);
   // Of a part of an intersection: many intersections share it, so that its transitions are kept.
   Node PartNext(Node node, uint8_t byte) {
@@ -219,6 +223,7 @@ class Regular {
 
   Node any_character_ = kNothing;
   std::vector<bool> is_character_;  // by node, as far as any was marked
+  NumberMap has_next_;              // what FindNext found
   NumberMap lengths_numbers_;       // node to its place in lengths_
   std::vector<Lengths> lengths_;
 

@@ -234,8 +234,8 @@ bool Automaton::MayStop(const Reading& reading) const {
   return rules_.expressions.object(members.a).keys[reading.b - 1].property >= 0;
 }
 
-bool Automaton::MayGoOn(const Reading& reading) const {
-  if (reading.b == 0) return reading.a > kEmpty;
+bool Automaton::MayGoOn(const Reading& reading) {
+  if (reading.b == 0) return rules_.regular.HasNext(reading.a);
   return !MayStop(reading);
 }
 

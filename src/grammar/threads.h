@@ -73,7 +73,7 @@ class Automaton {
   // there and whether it may go on.
   Reading Step(const Reading& reading, uint8_t byte);
   bool MayStop(const Reading& reading) const;
-  bool MayGoOn(const Reading& reading) const;
+  bool MayGoOn(const Reading& reading);
   // The state when a thread has stopped reading. Where the thread is within an array of items that
   // all differ, the state is one of those that do not know them: see kAnyItems.
   StateId After(const Thread& thread);

@@ -207,6 +207,27 @@ TEST(GrammarPattern, NoStateIsADeadEnd) {
   EXPECT_EQ(state.ForcedBytes(10), "b");
 }
 
+// What an assertion leaves of a choice may be no text at all.
+TEST(GrammarPattern, KnowsWhereNothingButTheEndCanFollow) {
+  for (const char* pattern : {"|\\[\\b-", "a?|-\\b-"}) {
+    const auto grammar = Grammar::FromRegex(pattern, nullptr);
+    std::string text;
+    State state = grammar->Start();
+    for (int steps = 0; steps < 3; ++steps) {
+      std::string allowed;
+      for (int byte = 0; byte < 128; ++byte) {
+        const char c = static_cast<char>(byte);
+        if (state.CountValid({&c, 1}) == 1) allowed += c;
+      }
+      EXPECT_EQ(state.MustEnd(), allowed.empty()) << pattern << " after " << text;
+      if (allowed.empty()) break;
+      text += allowed[0];
+      ASSERT_TRUE(state.Advance(allowed.substr(0, 1)));
+    }
+    EXPECT_TRUE(state.MustEnd()) << pattern << " after " << text;
+  }
+}
+
 TEST(GrammarPattern, HostilePatternsStayBounded) {
   // Linear in the text however the pattern is nested.
   const auto grammar = Grammar::FromRegex("((a|aa|a*)*)*b", nullptr);
