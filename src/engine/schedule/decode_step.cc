@@ -60,7 +60,7 @@ void DecodeStep::ChooseRows() {
   rows_.clear();
   for (size_t i = 0; i < sequences_.size(); ++i)
     sequences_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
-  if (schedule.in_phase) AwaitEachOther();
+  if (!drafting_) AwaitEachOther();
   size_t drafts = 0;  // of a token at most
   for (const DecodeView& view : views_) drafts = std::max(drafts, view.depths.size());
   chooser_.set_readouts(static_cast<int>(drafts) + 1);
@@ -73,8 +73,9 @@ void DecodeStep::ChooseRows() {
   }
 }
 
-// Without drafts a token is one step of R recurrences if all begin together. So a row that is about
-// to begin waits for those under way, R - 1 recurrences at most; and none waits for a group.
+// Without drafts a token is one step of R recurrences if all begin together, and a few where one of
+// them samples from its drafts and is read out at their depths. So a row that is about to begin
+// waits for those under way, R - 1 recurrences at most; and none waits for a group.
 void DecodeStep::AwaitEachOther() {
   const bool wait =
       std::any_of(rows_.begin(), rows_.end(), [](const RowState& row) { return row.depth > 0; });

@@ -295,11 +295,6 @@ Plan Schedule(const ScheduleView& view) {
 RowSchedule ScheduleRows(const RowsView& view, const StepCost& cost) {
   RowSchedule rows;
   rows.drafting = DraftsPay(view, cost);
-  rows.in_phase =
-      !rows.drafting &&
-      std::all_of(view.sequences.begin(), view.sequences.end(), [](const DecodeView& sequence) {
-        return sequence.depths.empty() || sequence.drafts_are_optional;
-      });
   rows.limit = RowLimit(view, cost);
   return rows;
 }

@@ -121,9 +121,10 @@ struct RowsView {
 };
 
 struct RowSchedule {
-  bool drafting = true;   // whether sequences whose drafts are optional make them
-  bool in_phase = false;  // nobody drafts: tokens begin together
-  int limit = 1;          // rows of the step at most
+  // Whether drafts gain anything. If not, sequences whose drafts are optional make none, and the
+  // tokens of all sequences begin together.
+  bool drafting = true;
+  int limit = 1;  // rows of the step at most
 
   bool operator==(const RowSchedule&) const = default;
 };

@@ -396,22 +396,22 @@ RowSchedule Rows(const std::vector<DecodeView>& sequences, int max_rows, bool dr
 }
 
 TEST(ScheduleRows, DraftsAreLeftOutWhereTheyGainNothing) {
-  EXPECT_EQ(Rows({kGreedy}, 64), (RowSchedule{true, false, 64}));
-  EXPECT_EQ(Rows({kGreedy, kGreedy}, 64), (RowSchedule{true, false, 64}));
+  EXPECT_EQ(Rows({kGreedy}, 64), (RowSchedule{true, 64}));
+  EXPECT_EQ(Rows({kGreedy, kGreedy}, 64), (RowSchedule{true, 64}));
   // The device is full with a row each.
   std::vector<DecodeView> many(32, kGreedy);
-  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, true, 64}));
+  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, 64}));
   // Drafts that never hold gain nothing for two either.
   DecodeView poor = kGreedy;
   poor.first = poor.second = 0;
   EXPECT_FALSE(Rows({poor, poor}, 64).drafting);
-  // One that draws its text from drafts goes on making them, so tokens do not begin together.
+  // One that draws its text from drafts goes on making them; the others need not.
   many.push_back(kCascade);
-  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, false, 64}));
-  // Where nobody drafts there is nothing to leave out, and one without drafts holds nobody up.
-  EXPECT_EQ(Rows(std::vector<DecodeView>(32, kPlain), 64), (RowSchedule{true, false, 64}));
+  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, 64}));
+  // Where nobody drafts there is nothing to leave out.
+  EXPECT_EQ(Rows(std::vector<DecodeView>(32, kPlain), 64), (RowSchedule{true, 64}));
   many.back() = kPlain;
-  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, true, 64}));
+  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, 64}));
 }
 
 // Between the load at which drafts are dropped and the one at which they are taken up again lies
