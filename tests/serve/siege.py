@@ -8,11 +8,15 @@ First, and at the end again, the same clients alone, for what they are compared 
 minute by minute: tokens of each key, the slowest first tokens, memory; and how long /health and /metrics took. At the end: no answer was wrong, no
 key had less than 80 % of what is due to its weight in any minute, memory is within 20 % of the first minute's, and the 99th percentile of first
 tokens within twice that of the quiet server.
+
+Whoever would be elsewhere on the network, abusers and clients that hang up, runs in a process of its own at the lowest priority: what such clients
+compute themselves would not be the server's loss.
 """
 
 import argparse
 import http.client
 import json
+import os
 import pathlib
 import random
 import signal
@@ -150,6 +154,31 @@ def kills(server, ending, counts):
         counts["killed"] = counts.get("killed", 0) + 1
 
 
+class Elsewhere:
+    """What abusers know of the server: where it is, and its memory and figures, which they check afterwards."""
+
+    def __init__(self, port, pid):
+        self.port, self.url = port, f"http://127.0.0.1:{port}"
+        self.process = argparse.Namespace(pid=pid, poll=lambda: None)
+
+    metric = RealServer.metric
+
+
+def be_elsewhere(port, pid):
+    """The process of the abusers: until its input ends. Prints how often each did what it does."""
+    os.nice(19)
+    speak_as("abuser")
+    server, ending, counts = Elsewhere(port, pid), threading.Event(), {}
+    threads = [threading.Thread(target=action, args=(server, ending, counts)) for action in (abuses, kills)]
+    for thread in threads:
+        thread.start()
+    sys.stdin.read()
+    ending.set()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(counts))
+
+
 def changes(server, folder, ending, counts):
     """Keys that come and go, and a log that is moved away, or whose disk is full."""
     log, keys = folder / "server.log", folder / "keys"
@@ -185,6 +214,9 @@ def minutes(good, server, seconds):
 
 
 def main():
+    if sys.argv[1:2] == ["elsewhere"]:
+        be_elsewhere(*map(int, sys.argv[2:]))
+        return
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True)
     parser.add_argument("--model", required=True)
@@ -209,15 +241,15 @@ def main():
             quiet = minutes(good, server, options.quiet)
             print("beside everything else:", flush=True)
             ending, counts = threading.Event(), {}
-            others = [threading.Thread(target=abuses, args=(server, ending, counts)), threading.Thread(target=kills, args=(server, ending, counts)),
-                      threading.Thread(target=changes, args=(server, folder, ending, counts))]
+            elsewhere = subprocess.Popen([sys.executable, __file__, "elsewhere", str(server.port), str(server.process.pid)],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            changing = threading.Thread(target=changes, args=(server, folder, ending, counts))
             probe = abuse.Probe(server)
-            for thread in others:
-                thread.start()
+            changing.start()
             rows = minutes(good, server, options.seconds)
             ending.set()
-            for thread in others:
-                thread.join()
+            changing.join()
+            counts |= json.loads(elsewhere.communicate()[0])
             probed = probe.end()
             good.look()
             print("alone again:", flush=True)
