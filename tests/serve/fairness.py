@@ -30,9 +30,9 @@ def timed(server, body):
 
 
 def equal_prompts(server, max_tokens):
-    """Seconds alone, and of each of sixteen that come one right after the other."""
+    """Seconds of one alone, before and after, on average; and of each of sixteen that come one right after the other."""
     body = {"max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
-    alone = timed(server, {**body, "prompt": prompt(-1)})
+    alone = [timed(server, {**body, "prompt": prompt(-1 - i)}) for i in range(2)]
     ended, threads = [0.0] * PROMPTS, []
     start = time.monotonic()
 
@@ -46,7 +46,8 @@ def equal_prompts(server, max_tokens):
         time.sleep(0.005)
     for thread in threads:
         thread.join()
-    return alone, ended
+    alone += [timed(server, {**body, "prompt": prompt(-3 - i)}) for i in range(2)]
+    return sum(alone) / len(alone), ended
 
 
 def behind_a_batch(server, beside):
@@ -71,7 +72,7 @@ def main():
     with RealServer(options.server, options.model, "--prefix-cache", "0") as server:
         alone, ended = equal_prompts(server, 16)
         print(f"{PROMPTS} prompts of {TOKENS} tokens: {alone:.2f} s alone; the first ended after {min(ended):.2f} s ({min(ended) / alone:.2f} x), "
-              f"the mean {sum(ended) / PROMPTS:.2f} s, the last {max(ended):.2f} s", flush=True)
+              f"the mean {sum(ended) / PROMPTS:.2f} s, the last {max(ended):.2f} s ({max(ended) / (PROMPTS * alone):.2f} x of {PROMPTS} alone)", flush=True)
         batch, _ = behind_a_batch(server, False)
         beside, short = behind_a_batch(server, True)
         print(f"a batch of 128: {batch:.2f} s alone, {beside:.2f} s beside requests for one token, which took "
