@@ -32,7 +32,15 @@ KeptPlanes::KeptPlanes(const ModelSpec& spec, int readouts,
                        const std::optional<SpannedKeyPlan>& plan)
     : recurrence_(spec.recurrence), planes_(PlaneMap(spec, readouts).count()) {
   LOOPSPEC_CHECK(!plan || plan->plan.recurrence() == recurrence_);
+  for (int depth = 1; plan && depth < recurrence_; ++depth) {
+    if (plan->plan.At(depth).kind == KeyForm::Kind::kResidual)
+      Fail("plan of keys {}: residuals are measured only so far, expected int8 and last",
+           plan->text());
+  }
   slots_.resize(static_cast<size_t>(recurrence_) * static_cast<size_t>(planes_));
+  page_slots_ = planes_;
+  for (int depth = 1; plan && depth < recurrence_; ++depth)
+    page_slots_ -= plan->plan.At(depth).kind == KeyForm::Kind::kLast ? spec.core_calls() : 0;
   for (int last = recurrence_; last >= 1; --last) PlaceTextsOf(last, spec, readouts, plan);
   if (!plan || window_slots_ == 0) return;
   span_ = plan->span;
@@ -60,14 +68,15 @@ void KeptPlanes::PlaceTextsOf(int last, const ModelSpec& spec, int readouts,
     const bool of_core = plane >= first_core && depth <= recurrence_;
     if (!of_core || !read_from_last(depth)) {
       slots.own = slots.far = slot++;
-    } else {
-      slots.window = window++;
+      continue;
     }
+    const bool first_layer = (plane - first_core) % core == 0;
+    const int left = page_slots_ - window % page_slots_;
+    if (first_layer && left < core) window += left;
+    slots.window = window++;
   }
-  if (last == recurrence_) {
-    page_slots_ = slot;
-    window_slots_ = window;
-  }
+  LOOPSPEC_CHECK(slot == page_slots_);
+  window_slots_ = window;
   for (int layer = 0; layer < core; ++layer) {
     const int final_slot = at(recurrence_, planes.Core(layer, recurrence_)).own;
     PlaneSlots& final_plane = at(last, planes.Core(layer, last));

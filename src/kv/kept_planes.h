@@ -44,6 +44,7 @@ struct PlaneSlots {
 
 class KeptPlanes {
  public:
+  // Throws Error where the plan has residuals.
   KeptPlanes(const ModelSpec& spec, int readouts, const std::optional<SpannedKeyPlan>& plan);
 
   // A text of `recurrences` loops (0: all) has the keys of its last loop where R's would be.
@@ -54,13 +55,16 @@ class KeptPlanes {
   }
   int planes() const { return planes_; }
   int slots() const { return page_slots_; }  // of a page
-  // Of a page's worth of positions in the window.
-  int window_slots() const { return window_slots_; }
-  // Pages that the window takes: for each page's worth of positions as many as its slots fill.
+  // Whether some loop is read from the last one's, so that texts have a window.
+  bool has_window() const { return window_slots_ > 0; }
+  // Pages that the window takes.
   int window_pages() const { return ring_ * pages_per_turn_; }
+  // For each page's worth of positions: as many as its slots fill.
+  int pages_per_turn() const { return pages_per_turn_; }
   int span() const { return span_; }
 
-  // Which page of the window holds a slot of the positions of page `i`, and at which slot.
+  // Which page of the window holds a slot of the positions of page `i`, and at which slot. The
+  // layers of a loop follow each other in one page.
   int WindowPage(int64_t i, int slot) const {
     return static_cast<int>(i % ring_) * pages_per_turn_ + slot / page_slots_;
   }
@@ -77,7 +81,8 @@ class KeptPlanes {
 
   int recurrence_, planes_;
   int span_ = kPageSize;
-  int page_slots_ = 0, window_slots_ = 0;
+  int page_slots_ = 0;
+  int window_slots_ = 0;  // of a page's worth of positions in the window, gaps at ends of pages too
   int ring_ = 1, pages_per_turn_ = 0;
   std::vector<PlaneSlots> slots_;  // [recurrences of the text][plane]
 };

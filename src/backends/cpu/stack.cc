@@ -60,7 +60,7 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv,
     scratch.queries.reserve(queries);
     scratch.tiles.reserve(static_cast<size_t>(row_capacity + 1));
     scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + row_capacity + 1));
-    if (kv.kept().window_slots() == 0) continue;
+    if (!kv.kept().has_window()) continue;
     // The pages of a window and a chain of cells for each row of a tile.
     scratch.own.reserve(kMostQueries);
     scratch.own_runs.reserve(
@@ -314,7 +314,7 @@ void Stack::FindSharedRuns(std::span<const BatchRow> rows, int layer, int head,
 // Whether the pages before their windows are the same, and read from the same loop.
 bool Stack::ReadTheSameLoop(const BatchRow& row, const BatchRow& other) const {
   const KeptPlanes& kept = kv_.kept();
-  if (kept.window_slots() == 0 || row.sequence.pages != other.sequence.pages) return false;
+  if (!kept.has_window() || row.sequence.pages != other.sequence.pages) return false;
   if (row.cell_count == 0 || other.cell_count == 0) return false;
   const int64_t far = kv_.FarPages(row.sequence, row.plane, row.position);
   return far > 0 && far == kv_.FarPages(other.sequence, other.plane, other.position) &&
