@@ -60,6 +60,8 @@ struct BackendOptions {
   // For those who measure number formats of keys: the CPU in float32 calls it for every head, from
   // any of its threads.
   KeyRounding round_keys = {};
+
+  bool int8_keys() const { return kv_type != KvType::kCompute; }
 };
 
 // Drafts of a branch whose distributions are kept.
@@ -69,7 +71,7 @@ inline int MostDrafts(const BackendOptions& options) {
 
 // Bytes of the keys, or of the values, of one head and position.
 inline int64_t KvHeadBytes(const BackendOptions& options, int head_dim) {
-  if (options.kv_type != KvType::kCompute) return head_dim + 4;
+  if (options.int8_keys()) return head_dim + 4;
   return int64_t{head_dim} * (options.compute == ComputeMode::kF32 ? 4 : 2);
 }
 

@@ -67,16 +67,6 @@ int PagesOf(const ModelSpec& spec, const BackendOptions& options) {
   return pages + texts * window;
 }
 
-void CheckPlan(const ModelSpec& spec, const BackendOptions& options) {
-  LOOPSPEC_CHECK((options.kv_type == KvType::kLoops) == options.key_plan.has_value());
-  if (!options.key_plan) return;
-  for (int depth = 1; depth <= spec.recurrence; ++depth) {
-    if (options.key_plan->plan.At(depth).kind == KeyForm::Kind::kResidual)
-      Fail("plan of keys {}: residuals are measured only so far, expected int8 and last",
-           options.key_plan->text());
-  }
-}
-
 BackendOptions Grant(const Model& model, BackendOptions options) {
   const ModelSpec& spec = model.spec;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
@@ -87,7 +77,7 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
       (spec.head_dim % 4 != 0 || spec.head_dim > kInt8MostDims))
     Fail("key/value type int8 needs heads of a multiple of 4 up to {}, this model's are of {}",
          kInt8MostDims, spec.head_dim);
-  CheckPlan(spec, options);
+  LOOPSPEC_CHECK((options.kv_type == KvType::kLoops) == options.key_plan.has_value());
   LOOPSPEC_CHECK(!options.round_keys ||
                  (options.compute == ComputeMode::kF32 && options.kv_type == KvType::kCompute));
   if (options.threads <= 0) options.threads = UsableCores();

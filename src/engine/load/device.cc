@@ -15,31 +15,19 @@ namespace {
 
 constexpr int kMostTexts = 32;  // of full length, that memory is taken for
 
-// What a device must be able to do.
-struct Wanted {
-  ComputeMode compute;
-  bool loops;  // KvType::kLoops
-};
-
-Wanted WantedOf(const EngineOptions& options) {
-  return {ParseCompute(options.compute), options.kv_type.starts_with("loops")};
-}
-
-// The CUDA backend computes in bf16 alone, and keeps the keys of all loops.
-bool GpuComputes(Wanted wanted) {
-  return wanted.compute != ComputeMode::kF32 && !wanted.loops;
+// The CUDA backend computes in bf16 alone.
+bool GpuComputes(ComputeMode compute) {
+  return compute != ComputeMode::kF32;
 }
 
 // -1 for the CPU.
-int ResolveDevice(const std::string& device, Wanted wanted) {
+int ResolveDevice(const std::string& device, ComputeMode compute) {
   if (device == "cpu") return -1;
   std::string why;
   const int count = CudaDeviceCount(&why);
-  if (device == "auto") return count > 0 && GpuComputes(wanted) ? 0 : -1;
+  if (device == "auto") return count > 0 && GpuComputes(compute) ? 0 : -1;
   if (device != "cuda" && !device.starts_with("cuda:"))
     throw FieldError("device", device, "auto, cpu, cuda or cuda:N");
-  if (wanted.loops)
-    throw FieldError("device", device, "cpu, where alone keys are kept by a plan of loops");
   int index = 0;
   if (device != "cuda") {
     const char* end = device.data() + device.size();
@@ -65,20 +53,18 @@ int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
                                      const std::string& device) {
-  const Wanted wanted = {options.compute, options.kv_type == KvType::kLoops};
-  const int gpu = ResolveDevice(device, wanted);
-  if (device == "auto" && !GpuComputes(wanted) && CudaDeviceCount() > 0)
-    LogWarning("{} was asked for, which the GPU does not do: this runs on the CPU",
-               wanted.loops ? "a plan of keys" : "compute f32");
+  const int gpu = ResolveDevice(device, options.compute);
+  if (device == "auto" && !GpuComputes(options.compute) && CudaDeviceCount() > 0)
+    LogWarning("compute f32 was asked for, which the GPU does not do: this runs on the CPU");
   return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
 }
 
 bool IsCpu(const EngineOptions& options) {
-  return ResolveDevice(options.device, WantedOf(options)) < 0;
+  return ResolveDevice(options.device, ParseCompute(options.compute)) < 0;
 }
 
 std::string ChipOf(const EngineOptions& options) {
-  const int gpu = ResolveDevice(options.device, WantedOf(options));
+  const int gpu = ResolveDevice(options.device, ParseCompute(options.compute));
   return gpu < 0 ? CpuName() : CudaDeviceName(gpu);
 }
 

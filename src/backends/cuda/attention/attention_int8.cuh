@@ -39,15 +39,20 @@ struct LaneScales {
   }
 };
 
+// KV heads of all planes from those of a recurrence's first layer to the operation's.
+__device__ __forceinline__ size_t PageHeads(const Run& run) {
+  return static_cast<size_t>(PageOffset(run)) * Context().p.shapes.kv_heads;
+}
+
 // The codes and scales of a split that begins at `begin`, whose first key is at `first` in the
-// plane of the stack's first layer.
+// plane of the recurrence's first layer.
 template <int kHead>
 struct SplitPlace {
   const std::byte *codes, *scales;
 
-  __device__ __forceinline__ SplitPlace(const bf16* first, int begin, size_t plane_heads) {
+  __device__ __forceinline__ SplitPlace(const bf16* first, int begin, size_t page_heads) {
     using Block = Int8Block<kHead>;
-    codes = reinterpret_cast<const std::byte*>(first) + plane_heads * Block::kHeadBytes;
+    codes = reinterpret_cast<const std::byte*>(first) + page_heads * Block::kHeadBytes;
     const int slot = begin % kPageSize;
     scales = codes + (Block::ScalesOf(slot) - Block::CodesOf(slot));
   }
@@ -166,9 +171,9 @@ __device__ __forceinline__ void AttendStreamedInt8(const AttentionPiece& piece, 
                                                    const Run& run, Ring& ring) {
   using Block = Int8Block<kHead>;
   const DecodeParams& p = Context().p;
-  const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.shapes.kv_heads;
+  const size_t page_heads = PageHeads(run);
   LaneScales<kHead> scales_now, scales_next;
-  scales_next.Load(SplitPlace<kHead>(piece.page, piece.begin, plane_heads).scales);
+  scales_next.Load(SplitPlace<kHead>(piece.page, piece.begin, page_heads).scales);
   const LaneQuery query = QueryOfLane(piece, 0);
   const int last[1] = {query.last};
   Int8State<kHead, kUnitQueries> state;
@@ -197,7 +202,7 @@ __device__ __forceinline__ void AttendStreamedInt8(const AttentionPiece& piece, 
     const int next = min(split + 1, piece.splits - 1);
     if (next > split) {
       scales_next.Load(SplitPlace<kHead>(KeysOf(span, next, piece.head),
-                                         piece.begin + next * Block::kSplit, plane_heads)
+                                         piece.begin + next * Block::kSplit, page_heads)
                            .scales);
     }
     __syncwarp();
@@ -335,7 +340,7 @@ __device__ __forceinline__ void AttendLoadedInt8(const AttentionPiece& piece, co
   const int queries = piece.count * p.shapes.group;
 #pragma unroll 1
   for (int first = 0; first < queries; first += kUnitQueries) {
-    const SplitPlace<kHead> place(piece.page, begin, plane_heads);
+    const SplitPlace<kHead> place(piece.page, begin, PageHeads(run));
     LoadedKeys<kHead> keys, values;
     keys.LoadPages(place, piece, begin, 0);
     values.LoadPages(place, piece, begin, 1);
@@ -391,7 +396,7 @@ __device__ __forceinline__ void AttendMergedInt8(const AttentionPiece& piece, co
 #pragma unroll 1
     for (int split = 0; split < piece.splits; ++split) {
       const int begin = piece.begin + split * Block::kSplit, own = piece.position - begin;
-      const SplitPlace<kHead> place(KeysOf(span, split, piece.head), begin, plane_heads);
+      const SplitPlace<kHead> place(KeysOf(span, split, piece.head), begin, PageHeads(run));
       typename Block::Scales scales;
       float weights[Block::kGroups][4];
       LoadedKeys<kHead> keys;
@@ -429,10 +434,9 @@ __device__ __noinline__ void AttendStreamedPiecesInt8() {
   Ring<Kind> ring;
 #pragma unroll 1
   for (int i = FirstPiece(), n = 0; i < total; i += PieceStride(), ++n) {
-    const AttentionPiece piece = PieceAt(i, n);
+    const AttentionPiece piece = PieceAt(i, n, run.recurrence);
     if (piece.whole != 0) {
-      AttendStreamedInt8<kHead>(piece, context.phase.all_units[Quotient(i, kv_heads)].keys, run,
-                                ring);
+      AttendStreamedInt8<kHead>(piece, SpanOf(Quotient(i, kv_heads), run.recurrence), run, ring);
     }
   }
   ring.Save();
@@ -450,10 +454,10 @@ __device__ __noinline__ void AttendLoadedPiecesInt8() {
 #pragma unroll 1
   for (int i = FirstPiece(), n = 0; i < total; i += PieceStride(), ++n) {
     if (i < spans) continue;
-    const AttentionPiece piece = PieceAt(i, n);
+    const AttentionPiece piece = PieceAt(i, n, run.recurrence);
     if (streams && piece.whole != 0) continue;
     if constexpr (kMerged) {
-      AttendMergedInt8<kHead>(piece, context.phase.all_units[i / kv_heads].keys, run);
+      AttendMergedInt8<kHead>(piece, SpanOf(i / kv_heads, run.recurrence), run);
     } else {
       AttendLoadedInt8<kHead>(piece, run);
     }

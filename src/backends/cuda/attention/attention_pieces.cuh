@@ -37,12 +37,21 @@ __device__ __forceinline__ const bf16* KeysOf(const KeySpan& span, int split, in
          (at - page * per_page) * p.shapes.split * p.shapes.head_stride;
 }
 
+// Where a unit's keys are in a recurrence of the step.
+__device__ __forceinline__ const KeySpan& SpanOf(int unit, int recurrence) {
+  const PhaseContext& phase = Context().phase;
+  return recurrence == 0 || phase.later_spans == nullptr
+             ? phase.all_units[unit].keys
+             : phase.later_spans[(recurrence - 1) * phase.units + unit];
+}
+
 // A piece of the phase's attention, in the plane of its stack's first layer.
-__device__ __forceinline__ AttentionPiece MakePiece(const AttentionUnit& unit, int head) {
+__device__ __forceinline__ AttentionPiece MakePiece(int unit_index, int head, int recurrence = 0) {
   const DecodeParams& p = Context().p;
+  const AttentionUnit& unit = Context().phase.all_units[unit_index];
   AttentionPiece piece;
   piece.begin = unit.keys.split * p.shapes.split;
-  piece.page = KeysOf(unit.keys, 0, head);
+  piece.page = KeysOf(SpanOf(unit_index, recurrence), 0, head);
   piece.cell =
       p.buffers.cell_kv +
       ((static_cast<size_t>(unit.cell) * p.shapes.planes + unit.plane) * p.shapes.kv_heads + head) *
@@ -63,15 +72,15 @@ __device__ __forceinline__ AttentionPiece MakePiece(const AttentionUnit& unit, i
   return piece;
 }
 
-// Caches the warp's first pieces in shared memory: they are the same in every layer. By whole
-// warps, one lane for each piece.
-__device__ __forceinline__ void CachePieces() {
+// Caches the warp's first pieces in shared memory: they are the same in every layer, and without a
+// plan of keys in every recurrence. By whole warps, one lane for each piece.
+__device__ __forceinline__ void CachePieces(int recurrence = 0) {
   CtaContext& context = Context();
   const int n = threadIdx.x % 32, kv_heads = context.p.shapes.kv_heads;
   const int piece = FirstPiece() + n * PieceStride();
   if (n < kCachedPieces && piece < context.phase.units * kv_heads) {
     context.piece_cache[threadIdx.x / 32][n] =
-        MakePiece(context.phase.all_units[piece / kv_heads], piece % kv_heads);
+        MakePiece(piece / kv_heads, piece % kv_heads, recurrence);
   }
   __syncwarp();
 }
@@ -200,11 +209,11 @@ __device__ __forceinline__ void StorePartial(const Run& run, int slot, const Sta
   for (int c = 0; c < kHead / 32; ++c) results.Store(c, state.o[c]);
 }
 
-__device__ __forceinline__ AttentionPiece PieceAt(int i, int n) {
+__device__ __forceinline__ AttentionPiece PieceAt(int i, int n, int recurrence = 0) {
   const CtaContext& context = Context();
   const int kv_heads = context.p.shapes.kv_heads;
   return n < kCachedPieces ? context.piece_cache[threadIdx.x / 32][n]
-                           : MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
+                           : MakePiece(i / kv_heads, i % kv_heads, recurrence);
 }
 
 // Parts of a query that a lane holds.

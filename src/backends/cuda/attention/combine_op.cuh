@@ -221,12 +221,32 @@ __device__ __forceinline__ void CombinePieces() {
   }
 }
 
+// By a plan of keys: whether the operation is in the last layer of a recurrence, so that the next
+// one's keys do not follow. Whatever else ends a stack may say so too.
+__device__ __forceinline__ bool EndsRecurrenceByPlan() {
+  const ShapeParams& shapes = Context().p.shapes;
+  return shapes.recurrence_planes == 0 && OpOf(CurrentRun()).layer + 1 == shapes.core_layers;
+}
+
 template <int kLanes, bool kInt8Keys>
 __device__ __noinline__ void CombineRows() {
   CombinePieces<kLanes>();
   // The next layer's keys and values, as far as the producer warp does not fetch them: memory has
   // little to do now.
-  PrefetchKeys<kInt8Keys>(PlaneOffset(CurrentRun()) + 1);
+  if constexpr (kInt8Keys) {
+    if (!EndsRecurrenceByPlan()) PrefetchKeys<kInt8Keys>(PageOffset(CurrentRun()) + 1);
+  } else {
+    PrefetchKeys<kInt8Keys>(PlaneOffset(CurrentRun()) + 1);
+  }
+}
+
+// By a plan of keys the warp's pieces are elsewhere in the next recurrence.
+template <bool kInt8Keys>
+__device__ __noinline__ void TurnPieces() {
+  const int next = CurrentRun().recurrence + 1;
+  if (next >= Context().phase.times) return;
+  CachePieces(next);
+  PrefetchKeys<kInt8Keys>(0);
 }
 
 template <bool kInt8Keys>
@@ -247,6 +267,9 @@ __device__ __forceinline__ void CombineOp() {
     default:
       CombineRows<16, kInt8Keys>();
       break;
+  }
+  if constexpr (kInt8Keys) {
+    if (EndsRecurrenceByPlan()) TurnPieces<kInt8Keys>();
   }
 }
 

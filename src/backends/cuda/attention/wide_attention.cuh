@@ -280,7 +280,7 @@ __device__ __forceinline__ void AttendWide() {
   const int i =
       static_cast<int>(blockIdx.x) * kWideAttentionWarps + static_cast<int>(threadIdx.x) / 32;
   if (i >= context.phase.units * kv_heads) return;
-  const AttentionPiece piece = MakePiece(context.phase.all_units[i / kv_heads], i % kv_heads);
+  const AttentionPiece piece = MakePiece(i / kv_heads, i % kv_heads);
   const int queries = piece.count * context.p.shapes.group;
   WideRoom<kHead> room;
   if constexpr (kMerged) {

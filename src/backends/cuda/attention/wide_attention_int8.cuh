@@ -30,7 +30,7 @@ class WideInt8Room {
                                           const bf16* first, int begin, uint32_t read = 0) {
     const DecodeParams& p = Context().p;
     const size_t plane_heads = static_cast<size_t>(PlaneOffset(run)) * p.shapes.kv_heads;
-    const SplitPlace<kHead> place(first, begin, plane_heads);
+    const SplitPlace<kHead> place(first, begin, PageHeads(run));
     paged_ = begin + Block::kSplit <= piece.committed;
     needed_ = paged_ ? Block::kGroups : min(Block::kGroups, (piece.position - begin) / 8 + 1);
     __syncwarp();
@@ -230,18 +230,18 @@ __device__ __forceinline__ void AttendWideInt8() {
   const int i =
       static_cast<int>(blockIdx.x) * kWideAttentionWarps + static_cast<int>(threadIdx.x) / 32;
   if (i >= context.phase.units * kv_heads) return;
-  const AttentionUnit& unit = context.phase.all_units[i / kv_heads];
-  const AttentionPiece piece = MakePiece(unit, i % kv_heads);
+  const AttentionPiece piece = MakePiece(i / kv_heads, i % kv_heads, run.recurrence);
+  const KeySpan& keys = SpanOf(i / kv_heads, run.recurrence);
   const int queries = piece.count * context.p.shapes.group;
   WideInt8Room<kHead> room;
   // Few queries, which is what decoding has mostly, are half the work.
   if (queries <= kUnitQueries) {
-    AttendQueriesInt8<kHead, kMerged, 1>(piece, unit.keys, run, 0, room);
+    AttendQueriesInt8<kHead, kMerged, 1>(piece, keys, run, 0, room);
     return;
   }
 #pragma unroll 1
   for (int first = 0; first < queries; first += 2 * kUnitQueries)
-    AttendQueriesInt8<kHead, kMerged, 2>(piece, unit.keys, run, first, room);
+    AttendQueriesInt8<kHead, kMerged, 2>(piece, keys, run, first, room);
 }
 
 }  // namespace loopspec::cuda

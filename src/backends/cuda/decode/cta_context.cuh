@@ -103,6 +103,7 @@ struct alignas(16) PhaseContext {
   const RowInfo* infos;        // in `row_cache` where they fit
   const QueryRow* query_rows;  // in `query_cache` where they fit
   const AttentionUnit* all_units;
+  const KeySpan* later_spans;  // [recurrence - 1][unit]; null: planes follow each other
 };
 
 // One warp's piece of attention: a unit for one KV head.
@@ -185,6 +186,12 @@ __device__ __forceinline__ const Op& OpOf(const Run& run) {
 // The plane of the operation's layer, relative to the row's first plane.
 __device__ __forceinline__ int PlaneOffset(const Run& run) {
   return OpOf(run).layer + run.recurrence * Context().p.shapes.core_layers;
+}
+
+// Likewise of where the layer's keys lie in pages, relative to where the recurrence's first ones
+// do.
+__device__ __forceinline__ int PageOffset(const Run& run) {
+  return OpOf(run).layer + run.recurrence * Context().p.shapes.recurrence_planes;
 }
 
 // Sums of the warps, [piece][warp][row][kSumStride]: the padding avoids bank conflicts between a

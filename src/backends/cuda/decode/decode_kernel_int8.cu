@@ -11,7 +11,13 @@ template <int kHead>
 __global__ void CommitInt8Kernel(const __grid_constant__ DecodeParams p) {
   using Block = Int8Block<kHead>;
   const CommitInfo commit = At<CommitInfo>(p.plan, p.plan->commits_at)[blockIdx.y];
-  const int total = 2 * p.shapes.planes * p.shapes.kv_heads;
+  const int kv_heads = p.shapes.kv_heads, of_plane = 2 * kv_heads,
+            total = p.shapes.planes * of_plane;
+  // By a plan of keys: where each plane lies.
+  const int32_t* places =
+      p.plan->commit_places_at == 0
+          ? nullptr
+          : At<int32_t>(p.plan, p.plan->commit_places_at) + blockIdx.y * p.shapes.planes;
   const int t = static_cast<int>(threadIdx.x) % 4;
   const int in_block = static_cast<int>(threadIdx.x) / 4,
             of_block = static_cast<int>(blockDim.x) / 4;
@@ -27,9 +33,12 @@ __global__ void CommitInt8Kernel(const __grid_constant__ DecodeParams p) {
       parts[c] = *reinterpret_cast<const uint4*>(from + c * 32);
     uint32_t codes[Block::kRegisters];
     const float scale = RoundToCodes(parts, codes);
-    std::byte* head = reinterpret_cast<std::byte*>(p.buffers.page_kv) +
-                      (static_cast<size_t>(commit.page) * total + i) / 2 * Block::kHeadBytes;
-    if (begin + in_block < total) {
+    const size_t at = places == nullptr
+                          ? (static_cast<size_t>(commit.page) * total + i) / 2
+                          : static_cast<size_t>(places[i / of_plane]) * kv_heads + i % of_plane / 2;
+    std::byte* head = reinterpret_cast<std::byte*>(p.buffers.page_kv) + at * Block::kHeadBytes;
+    const bool there = places == nullptr || places[i / of_plane] >= 0;
+    if (begin + in_block < total && there) {
       Block::Store(head + Block::CodesOf(commit.slot), head + Block::ScalesOf(commit.slot), i % 2,
                    commit.slot % Block::kSplit, codes, scale);
     }

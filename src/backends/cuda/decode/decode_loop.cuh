@@ -176,6 +176,8 @@ __device__ __noinline__ OpDigest EnterNextPhase() {
     now.infos = rows <= kCachedRows ? context.row_cache : infos;
     now.query_rows = rows <= kCachedRows ? context.query_cache : query_rows;
     now.all_units = At<AttentionUnit>(context.p.plan, plan.unit_at[phase]);
+    const int32_t spans_at = plan.later_spans_at[phase];
+    now.later_spans = spans_at != 0 ? At<KeySpan>(context.p.plan, spans_at) : nullptr;
   }
   CtaSync();
   // All copies in flight at once: the latency is paid once per phase.

@@ -52,6 +52,8 @@ struct ShapeParams {
   int32_t orthogonal;  // kInject: the state loses its part along u
   float injection_eps;
   int32_t key_words;  // KeyWords: of a position's key in a page
+  // Planes of a page from a recurrence to the next; 0 where the plan says where each one's are.
+  int32_t recurrence_planes;
 };
 
 struct BufferParams {
@@ -63,7 +65,9 @@ struct BufferParams {
   bf16* prelude_out;  // e: [cell][hidden]
   float* update;      // u, which B adds in every recurrence: [cell][hidden]
   bf16* cell_kv;      // [cell][plane][kv_head][2][head_stride]
-  bf16* page_kv;      // [page][plane][kv_head][2][kPageSize][key_words]; int8 keys: kv_int8.cuh
+  // [page][plane][kv_head][2][kPageSize][key_words]; int8 keys: kv_int8.cuh, and by a plan of keys
+  // slots in the place of planes (kv/kept_planes.h).
+  bf16* page_kv;
 
   // By row.
   float* coda_x;        // [row][hidden]

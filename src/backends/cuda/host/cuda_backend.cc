@@ -61,8 +61,7 @@ void CheckShapes(const ModelSpec& spec) {
 BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
   if (options.compute == ComputeMode::kF32)
     Fail("the CUDA backend computes in bf16, float32 was asked for");
-  if (options.kv_type == KvType::kLoops)
-    Fail("the CUDA backend keeps the keys of all loops, a plan of keys was asked for");
+  LOOPSPEC_CHECK((options.kv_type == KvType::kLoops) == options.key_plan.has_value());
   options.compute = ComputeMode::kBF16;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
   if (options.cells < 1 || options.cells > 4096)
@@ -79,10 +78,11 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
       device_(device),
       split_(SplitPositions(HeadStride(model_.spec))),
       planes_(model_.spec, static_cast<int>(options_.readout_depths.size())),
-      launch_(PrepareDecode(device, options_.kv_type == KvType::kInt8, model_.packed())),
+      kept_(model_.spec, static_cast<int>(options_.readout_depths.size()), options_.key_plan),
+      launch_(PrepareDecode(device, options_.int8_keys(), model_.packed())),
       program_(BuildProgram(model_, launch_.ctas)),
       wide_(program_, model_.spec.hidden, device),
-      encoder_(model_.spec, split_, launch_.ctas * kWarps, options_.cells,
+      encoder_(model_.spec, kept_, split_, launch_.ctas * kWarps, options_.cells,
                static_cast<int>(options_.readout_depths.size())),
       prefill_settings_(prefill) {
   const ModelSpec& spec = model_.spec;
@@ -115,7 +115,8 @@ CudaBackend::CudaBackend(DeviceModel model, const BackendOptions& options, int d
   p.shapes.orthogonal = spec.injection == Injection::kOrthogonal ? 1 : 0;
   p.shapes.injection_eps = static_cast<float>(spec.injection_eps);
   p.shapes.adapter = spec.adapter() ? 1 : 0;
-  p.shapes.key_words = KeyWords(p.shapes.head_stride, options_.kv_type == KvType::kInt8);
+  p.shapes.key_words = KeyWords(p.shapes.head_stride, options_.int8_keys());
+  p.shapes.recurrence_planes = kept_.has_window() ? 0 : spec.core_layers;
   p.buffers.embedding = model_.embedding;
   SetTimeout(kTimeout);
   UploadProgram();
@@ -238,40 +239,48 @@ int64_t CudaBackend::UsualPages(size_t page_bytes) const {
   size_t other = size_t{1} << 30;  // the driver's context, buffers of steps and prompts
   other += model_.matrices.bytes() + model_.vectors.bytes();
   if (!UsesHopperKernels(device_)) other += WidenedWeights::RoomFor(model_);
-  if (options_.kv_type == KvType::kInt8)  // a plane of the longest text as bf16 (prompt_int8.h)
+  if (options_.int8_keys())  // a plane of the longest text as bf16 (prompt_int8.h)
     other += static_cast<size_t>(PagesFor(model_.spec.max_positions)) * kPageSize *
              static_cast<size_t>(2 * params_.shapes.kv_heads * params_.shapes.head_stride) *
-             sizeof(bf16);
+             sizeof(bf16) * (kept_.has_window() ? 3 : 2) / 2;  // half of it twice (AddSpans)
   const auto total = static_cast<double>(ReadMemory().total), taken = static_cast<double>(other);
   // A model too large for two engines leaves room for its own work alone.
   const double room = std::max(kShare * total - taken, (total - taken) / 4);
   const auto fitting = static_cast<int64_t>(room / static_cast<double>(page_bytes));
-  return std::max<int64_t>(
-      1, std::min<int64_t>(fitting, int64_t{32} * PagesFor(model_.spec.max_positions)));
+  const int64_t of_text = PagesFor(model_.spec.max_positions) + kept_.window_pages();
+  return std::max<int64_t>(1 + kept_.window_pages(), std::min<int64_t>(fitting, 32 * of_text));
+}
+
+// Of all positions, and a window for each of the texts that share them, as far as they have no page
+// in common.
+int64_t CudaBackend::PagesForPositions() const {
+  const int pages = PagesFor(options_.kv_positions);
+  return pages + int64_t{kept_.window_pages()} * std::clamp(options_.cells / 4, 1, pages);
 }
 
 void CudaBackend::AllocatePages() {
   DecodeParams& p = params_;
-  const size_t page_elements = static_cast<size_t>(p.shapes.planes) *
+  const size_t page_elements = static_cast<size_t>(kept_.slots()) *
                                static_cast<size_t>(p.shapes.kv_heads) * 2 * kPageSize *
                                static_cast<size_t>(p.shapes.key_words);
   const size_t page_bytes = page_elements * sizeof(bf16);
+  const int needed = 1 + kept_.window_pages();
   int64_t pages;
   if (options_.kv_memory > 0) {
     pages = options_.kv_memory / static_cast<int64_t>(page_bytes);
-    if (pages < 1) {
+    if (pages < needed) {
       Fail("key/value memory is {} bytes, one page of {} positions takes {}", options_.kv_memory,
-           kPageSize, page_bytes);
+           kPageSize, page_bytes * static_cast<size_t>(needed));
     }
   } else if (options_.kv_share > 0) {
     pages = static_cast<int64_t>(static_cast<double>(ReadMemory().free) * options_.kv_share /
                                  static_cast<double>(page_bytes));
-    if (pages < 1) {
+    if (pages < needed) {
       Fail("{:.0f} % of the {:.2f} GB that are free on the GPU hold no page of {} positions",
            100 * options_.kv_share, Gigabytes(ReadMemory().free), kPageSize);
     }
   } else if (options_.kv_positions > 0) {
-    pages = PagesFor(options_.kv_positions);
+    pages = PagesForPositions();
   } else {
     pages = UsualPages(page_bytes);
   }
@@ -283,7 +292,7 @@ void CudaBackend::AllocatePages() {
         "ask for less of it{}",
         Gigabytes(memory.free), Gigabytes(memory.total), pages * kPageSize,
         Gigabytes(static_cast<size_t>(pages) * page_bytes),
-        options_.kv_type == KvType::kInt8 ? "" : ", or for int8 keys, which take half as much");
+        options_.int8_keys() ? "" : ", or for int8 keys, which take half as much");
   }
   // Padding within a head must read as zero.
   const bool padded = p.shapes.head_stride != p.shapes.head_dim;
@@ -308,9 +317,9 @@ int64_t CudaBackend::weight_bytes() const {
 PrefillQueue& CudaBackend::prefills() {
   if (!prefills_) {
     const ShapeParams& shapes = params_.shapes;
-    const PromptMemory memory{page_kv_.data(), pages_,          shapes.planes,
+    const PromptMemory memory{page_kv_.data(), pages_,          kept_.slots(),
                               shapes.kv_heads, shapes.head_dim, shapes.head_stride};
-    prefills_.emplace(model_, memory, options_, prefill_settings_, device_);
+    prefills_.emplace(model_, memory, kept_, options_, prefill_settings_, device_);
   }
   return *prefills_;
 }

@@ -12,6 +12,7 @@
 #include "backends/cuda/program/program.h"
 #include "backends/cuda/program/step_encoder.h"
 #include "backends/cuda/sampling/sampling_kernel.h"
+#include "kv/kept_planes.h"
 #include "kv/planes.h"
 
 namespace loopspec::cuda {
@@ -32,6 +33,7 @@ class CudaBackend final : public Backend {
   bool rows_share_planes() const override { return true; }
   int pages() const override { return pages_; }
   int64_t page_bytes() const override { return page_bytes_; }
+  int window_pages() const override { return kept_.window_pages(); }
   int64_t device_bytes() const override;
   int64_t weight_bytes() const override;
 
@@ -91,6 +93,7 @@ class CudaBackend final : public Backend {
   void AllocateRows();
   void AllocateCells();
   int64_t UsualPages(size_t page_bytes) const;
+  int64_t PagesForPositions() const;
   void AllocatePages();
   void UploadProgram();
   void Launch(const StepPlan& plan, InFlight& flight);
@@ -110,6 +113,7 @@ class CudaBackend final : public Backend {
   int64_t page_bytes_ = 0;
   int split_;
   PlaneMap planes_;
+  KeptPlanes kept_;
   DecodeLaunch launch_;
   Program program_;
   WideKernels wide_;

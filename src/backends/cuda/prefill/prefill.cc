@@ -26,11 +26,12 @@ int Attribute(cudaDeviceAttr attribute, int device) {
 
 }  // namespace
 
-Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory,
+Prefiller::Prefiller(const DeviceModel& model, const PromptMemory& memory, const KeptPlanes& kept,
                      const BackendOptions& options, const PrefillSettings& settings, int device)
     : model_(model),
       memory_(memory),
-      int8_keys_(options.kv_type == KvType::kInt8),
+      kept_(kept),
+      int8_keys_(options.int8_keys()),
       int8_memory_{memory.pages, memory.planes},
       listed_(memory),
       planes_(model.spec, static_cast<int>(options.readout_depths.size())),
@@ -113,16 +114,8 @@ void Prefiller::Allocate() {
 }
 
 EncodedPrompt Prefiller::Encode(std::span<const PrefillPlan> parts) const {
-  EncodedPrompt prompt = EncodePrompt(parts, listed_, rows_, model_.spec.vocab, int8_keys_);
-  // Parts that share a chunk go as deep as the deepest of them: what is beyond a part's own depth
-  // is read by nobody.
-  prompt.recurrences = 0;
-  for (const PrefillPlan& part : parts) {
-    const int depth = part.recurrences > 0 ? part.recurrences : model_.spec.recurrence;
-    LOOPSPEC_CHECK(depth <= model_.spec.recurrence);
-    prompt.recurrences = std::max(prompt.recurrences, depth);
-  }
-  return prompt;
+  for (const PrefillPlan& part : parts) LOOPSPEC_CHECK(part.recurrences <= model_.spec.recurrence);
+  return EncodePrompt(parts, listed_, rows_, model_.spec.vocab, int8_keys_ ? &kept_ : nullptr);
 }
 
 Prefiller::Lists Prefiller::Upload(PromptJob& job) {
@@ -135,7 +128,8 @@ Prefiller::Lists Prefiller::Upload(PromptJob& job) {
   };
   const size_t rows = place(prompt.rows), tiles = place(prompt.tiles), tails = place(prompt.tails),
                pages = place(prompt.pages), numbers = place(prompt.numbers),
-               stored = place(prompt.stored);
+               stored = place(prompt.stored), far = place(prompt.far),
+               windows = place(prompt.windows);
   if (job.host.size() < bytes) {
     job.host = PinnedArray<std::byte>(2 * bytes);
     job.device = DeviceArray<std::byte>(2 * bytes, "the plan of a prompt");
@@ -150,14 +144,19 @@ Prefiller::Lists Prefiller::Upload(PromptJob& job) {
   copy(prompt.pages, pages);
   copy(prompt.numbers, numbers);
   copy(prompt.stored, stored);
+  copy(prompt.far, far);
+  copy(prompt.windows, windows);
   CopyToDevice(job.device.data(), job.host.data(), bytes, stream_.get(), "the plan of a prompt");
   const std::byte* base = job.device.data();
-  int8_memory_.page_list = reinterpret_cast<const int32_t*>(base + pages);
+  list_length_ = prompt.pages.size();
   return {reinterpret_cast<const PromptRow*>(base + rows),
           reinterpret_cast<const AttentionTile*>(base + tiles),
           reinterpret_cast<const PageTail*>(base + tails),
           reinterpret_cast<const int32_t*>(base + (int8_keys_ ? numbers : pages)),
-          reinterpret_cast<const StoredPage*>(base + stored)};
+          reinterpret_cast<const StoredPage*>(base + stored),
+          reinterpret_cast<const StoredPage*>(base + far),
+          reinterpret_cast<const int32_t*>(base + pages),
+          reinterpret_cast<const int32_t*>(base + windows)};
 }
 
 void Prefiller::Run(PromptJob& job, const LogitsSink* sink) {
@@ -165,8 +164,12 @@ void Prefiller::Run(PromptJob& job, const LogitsSink* sink) {
     const Lists all = Upload(job);
     if (int8_keys_) ReservePlane(job.prompt.pages.size());
     for (const PromptChunk& chunk : job.prompt.chunks) {
-      lists_ = {all.rows + chunk.row, all.tiles + chunk.tile, all.tails + chunk.tail, all.pages,
-                all.stored + chunk.stored};
+      lists_ = all;
+      lists_.rows += chunk.row;
+      lists_.tiles += chunk.tile;
+      lists_.tails += chunk.tail;
+      lists_.stored += chunk.stored;
+      lists_.far += chunk.far;
       RunChunk(job, chunk, sink);
     }
   }
@@ -179,6 +182,8 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
   chunk_rows_ = chunk.rows;
   chunk_tiles_ = chunk.tiles;
   chunk_stored_ = chunk.stored_pages;
+  chunk_far_ = chunk.far_pages;
+  depth_ = chunk.recurrences > 0 ? chunk.recurrences : spec.recurrence;
   FillRotations(buffers_, frequencies_.data(), spec.head_dim / 2, chunk_rows_, stream_.get());
   ClearTails(lists_.tails, chunk.tails, memory_, stream_.get());
   Prelude();
@@ -187,8 +192,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
                          ? Next{nullptr, adapter_in_.data(), buffers_.ld_adapter, e_.data()}
                      : spec.injects_update() ? Next{}
                                              : first;
-  const int depth = job.prompt.recurrences;
-  for (int r = 1; r <= depth; ++r) {
+  for (int r = 1; r <= depth_; ++r) {
     if (spec.adapter()) {
       products_->Sums(model_.adapter, adapter_in_.data(), 0, chunk_rows_, sums_.data(), spec.hidden,
                       spec.hidden);
@@ -199,7 +203,7 @@ void Prefiller::RunChunk(const PromptJob& job, const PromptChunk& chunk, const L
       Rows(step, first);
     }
     if (spec.injects_update()) Inject(first);
-    const bool last = r == depth;
+    const bool last = r == depth_;
     Layers(model_.core, planes_.Core(0, r), x_.data(), hidden_.data(), model_.loop_norm,
            last ? Next{} : again, last && spec.coda_layers == 0 && sink == nullptr);
     for (size_t i = 0; i < readout_depths_.size(); ++i) {
@@ -268,8 +272,10 @@ void Prefiller::Layers(const std::vector<DeviceLayer>& layers, int plane, float*
     const bool last = i + 1 == layers.size();
     const int at = plane + static_cast<int>(i);
     LimitQueue();
+    const bool attends = !last || !keys_alone;
+    if (int8_keys_ && attends) FetchEarlier(at);
     Qkv(layer, hidden, at);
-    if (last && keys_alone) return;
+    if (!attends) return;
     Attention(at);
     products_->Sums(layer.attn_out, buffers_.attention, 0, chunk_rows_, sums_.data(), width, width);
     RowStep add;
@@ -293,12 +299,34 @@ void Prefiller::EndSublayer(const float* norm_out, RowStep& step) const {
 void Prefiller::Qkv(const DeviceLayer& layer, const bf16* hidden, int plane) {
   products_->Qkv(layer, hidden, chunk_rows_, sums_.data(), buffers_, memory_,
                  int8_keys_ ? 0 : plane);
-  if (int8_keys_) RoundKeys(lists_.rows, chunk_rows_, memory_, int8_memory_, plane, stream_.get());
+  if (!int8_keys_) return;
+  const auto [pages, slot] = OwnPlace(plane);
+  RoundKeys(lists_.rows, chunk_rows_, memory_, pages, slot, stream_.get());
+}
+
+// The pages and the slot of them in which a plane's own keys are.
+std::pair<Int8Memory, int> Prefiller::OwnPlace(int plane) const {
+  const PlaneSlots& slots = kept_.At(depth_, plane);
+  Int8Memory pages = int8_memory_;
+  pages.page_list = lists_.sequence_pages;
+  if (slots.own >= 0) return {pages, slots.own};
+  LOOPSPEC_CHECK(slots.window >= 0);
+  const auto turn = static_cast<size_t>(slots.window / kept_.slots());
+  pages.page_list = lists_.windows + turn * list_length_;
+  return {pages, kept_.SlotInWindowPage(slots.window)};
+}
+
+// Before the chunk's own keys are stored: a window's pages for its first span are those of the span
+// but one before it, and those for its second those of the span before it.
+void Prefiller::FetchEarlier(int plane) {
+  const auto [pages, slot] = OwnPlace(plane);
+  FetchKeys(lists_.stored, chunk_stored_, memory_, pages, slot, stream_.get());
+  Int8Memory far = int8_memory_;
+  far.page_list = lists_.sequence_pages;
+  FetchKeys(lists_.far, chunk_far_, memory_, far, kept_.At(depth_, plane).far, stream_.get());
 }
 
 void Prefiller::Attention(int plane) {
-  if (int8_keys_)
-    FetchKeys(lists_.stored, chunk_stored_, memory_, int8_memory_, plane, stream_.get());
   const AttentionArguments arguments{buffers_,     memory_,      int8_keys_ ? 0 : plane,
                                      lists_.tiles, lists_.pages, chunk_tiles_};
   if (attention_) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
@@ -15,6 +16,7 @@
 #include "backends/cuda/prefill/prompt_int8.h"
 #include "backends/cuda/prefill/prompt_products.h"
 #include "backends/cuda/prefill/prompt_rows.h"
+#include "kv/kept_planes.h"
 #include "kv/planes.h"
 
 namespace loopspec::cuda {
@@ -30,9 +32,9 @@ struct PromptJob {
 class Prefiller {
  public:
   // `memory`: that of all pages; with int8 keys (BackendOptions::kv_type) laid out as kv_int8.cuh
-  // says.
-  Prefiller(const DeviceModel& model, const PromptMemory& memory, const BackendOptions& options,
-            const PrefillSettings& settings, int device);
+  // and `kept` say.
+  Prefiller(const DeviceModel& model, const PromptMemory& memory, const KeptPlanes& kept,
+            const BackendOptions& options, const PrefillSettings& settings, int device);
 
   // Rows that a chunk has at most.
   int rows() const { return rows_; }
@@ -59,6 +61,9 @@ class Prefiller {
     const PageTail* tails;
     const int32_t* pages;
     const StoredPage* stored;
+    const StoredPage* far;
+    const int32_t* sequence_pages;  // of `pages`
+    const int32_t* windows;         // EncodedPrompt::windows
   };
   void Allocate();
   Lists Upload(PromptJob& job);
@@ -72,6 +77,8 @@ class Prefiller {
   void EndSublayer(const float* norm_out, RowStep& step) const;
   void MakeUpdate();
   void Inject(const Next& next);
+  std::pair<Int8Memory, int> OwnPlace(int plane) const;
+  void FetchEarlier(int plane);
   void Qkv(const DeviceLayer& layer, const bf16* hidden, int plane);
   void Attention(int plane);
   // With int8 keys: room for as many pages of a plane as bf16.
@@ -84,6 +91,7 @@ class Prefiller {
 
   const DeviceModel& model_;
   PromptMemory memory_;  // what the kernels see; with int8 keys plane_kv_
+  const KeptPlanes& kept_;
   bool int8_keys_;
   Int8Memory int8_memory_;
   PromptMemory listed_;  // memory_ as prompts are encoded for it: with all of the sequences' pages
@@ -106,7 +114,9 @@ class Prefiller {
 
   // The chunk that is being put on the stream.
   Lists lists_{};
-  int chunk_rows_ = 0, chunk_tiles_ = 0, chunk_stored_ = 0;
+  int chunk_rows_ = 0, chunk_tiles_ = 0, chunk_stored_ = 0, chunk_far_ = 0;
+  int depth_ = 0;           // of B
+  size_t list_length_ = 0;  // pages of the prompt's list
 
   // Marks on the stream, every few layers.
   static constexpr int kMarks = 4;

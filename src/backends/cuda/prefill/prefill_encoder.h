@@ -7,6 +7,7 @@
 
 #include "backends/backend.h"
 #include "backends/cuda/prefill/prefill_plan.h"
+#include "kv/kept_planes.h"
 
 namespace loopspec::cuda {
 
@@ -16,10 +17,11 @@ struct PromptChunk {
   int tile = 0, tiles = 0;
   int tail = 0, tails = 0;
   int stored = 0, stored_pages = 0;
+  int far = 0, far_pages = 0;
+  int recurrences = 0;  // depths of B that its rows go through; 0: all of them
 };
 
 struct EncodedPrompt {
-  int recurrences = 0;  // depths of B that its rows go through; set by who knows the model
   std::vector<PromptChunk> chunks;
   std::vector<PromptRow> rows;
   std::vector<AttentionTile> tiles;  // of each chunk, those with most keys first
@@ -29,10 +31,19 @@ struct EncodedPrompt {
   // the pages of PromptMemory.
   std::vector<StoredPage> stored;
   std::vector<int32_t> numbers;
+  // By a plan of keys: what lies before each chunk's window, read by the plan; the pages of windows
+  // that belong to `pages`, [KeptPlanes::pages_per_turn()][pages]; and `numbers` goes on with lists
+  // for queries of the second span of a chunk, to which a part of `pages` lies before the window.
+  std::vector<StoredPage> far;
+  std::vector<int32_t> windows;
 };
 
-// `rows`: of a chunk at most. Tokens must be below `vocab`, pages below memory.page_count.
+// `rows`: of a chunk at most. Tokens must be below `vocab`, pages below memory.page_count. `kept`:
+// where planes lie, with int8 keys; null without. Parts that share a chunk go as deep as the
+// deepest of them: what is beyond a part's own depth is read by nobody. By a plan of keys the
+// chunks of a sequence are of two spans at most, since queries of a third would read the last loop
+// of the first.
 EncodedPrompt EncodePrompt(std::span<const PrefillPlan> parts, const PromptMemory& memory, int rows,
-                           int vocab, bool int8_keys = false);
+                           int vocab, const KeptPlanes* kept = nullptr);
 
 }  // namespace loopspec::cuda

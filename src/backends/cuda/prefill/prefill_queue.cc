@@ -5,10 +5,10 @@
 namespace loopspec::cuda {
 
 PrefillQueue::PrefillQueue(const DeviceModel& model, const PromptMemory& memory,
-                           const BackendOptions& options, const PrefillSettings& settings,
-                           int device)
+                           const KeptPlanes& kept, const BackendOptions& options,
+                           const PrefillSettings& settings, int device)
     : device_(device),
-      prefiller_(model, memory, options, settings, device),
+      prefiller_(model, memory, kept, options, settings, device),
       thread_([this] { Work(); }) {}
 
 PrefillQueue::~PrefillQueue() {

@@ -16,8 +16,8 @@ namespace loopspec::cuda {
 
 class PrefillQueue {
  public:
-  PrefillQueue(const DeviceModel& model, const PromptMemory& memory, const BackendOptions& options,
-               const PrefillSettings& settings, int device);
+  PrefillQueue(const DeviceModel& model, const PromptMemory& memory, const KeptPlanes& kept,
+               const BackendOptions& options, const PrefillSettings& settings, int device);
   // Waits for what was submitted.
   ~PrefillQueue();
 

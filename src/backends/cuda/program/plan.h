@@ -26,19 +26,20 @@ struct QueryRow {
 
 // A span of splits, one after the other, in one plane.
 struct alignas(16) KeySpan {
-  // Where the pages of their committed positions are: (page * planes + plane) * kv_heads, which is
-  // the number of the first KV head's keys and values.
+  // Where the pages of their committed positions are: (page * slots + slot) * kv_heads, which is
+  // the number of the first KV head's keys and values. A slot is a plane, unless a plan of keys
+  // says where planes lie (kv/kept_planes.h).
   int32_t pages[kSpanPages];
   int32_t first;          // split of the first page with which the span begins
   int32_t split, splits;  // that split of the row, and how many there are
   int32_t whole;          // 1: all positions are committed; 0: a single partial, a row's tail
 };
 
-// A unit of attention: `count` rows of one sequence and plane over a span of splits. One warp does
-// it for one KV head.
+// A unit of attention: `count` rows of one sequence that read the same keys over a span of splits,
+// mostly rows of one plane. One warp does it for one KV head.
 struct alignas(16) AttentionUnit {
   KeySpan keys;
-  int32_t plane;  // as in RowInfo
+  int32_t plane;  // of the first row, as in RowInfo
   int32_t first;  // into the phase's query rows
   int32_t count;
   int32_t position;      // of the first row; the only row, unless the span is whole
@@ -81,9 +82,13 @@ struct PlanHeader {
   int32_t row_at[kPhases];
   int32_t query_rows_at[kPhases];
   int32_t unit_at[kPhases];
+  // By a plan of keys each recurrence finds its keys elsewhere: KeySpan [recurrence - 1][unit].
+  // 0: a recurrence's planes follow those of the one before.
+  int32_t later_spans_at[kPhases];
   int32_t chains_at;
   int32_t chain_count;
   int32_t commits_at;
+  int32_t commit_places_at;  // by a plan: [commit][plane]: page * slots + slot, or -1; 0: no plan
   int32_t readouts_at;
 };
 

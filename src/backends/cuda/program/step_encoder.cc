@@ -5,7 +5,6 @@
 #include <cstring>
 #include <numeric>
 #include <span>
-#include <tuple>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -13,13 +12,9 @@
 
 namespace loopspec::cuda {
 
-StepEncoder::StepEncoder(const ModelSpec& spec, int split, int warps, int cells, int readouts)
-    : spec_(spec),
-      split_(split),
-      warps_(warps),
-      cells_(cells),
-      readouts_(readouts),
-      planes_(PlaneMap(spec, readouts).count()) {}
+StepEncoder::StepEncoder(const ModelSpec& spec, const KeptPlanes& kept, int split, int warps,
+                         int cells, int readouts)
+    : spec_(spec), kept_(kept), split_(split), warps_(warps), cells_(cells), readouts_(readouts) {}
 
 // Room for `count` elements at a 16-byte boundary; `offset` says where.
 template <typename T>
@@ -67,6 +62,19 @@ void StepEncoder::EncodeChains(const StepPlan& plan, PinnedArray<std::byte>& buf
     commits[i] = {commit.cell, table[commit.position / kPageSize], commit.position % kPageSize};
   }
   header_.commits = step_.commits = static_cast<int>(plan.commits.size());
+  if (kept_.has_window()) EncodeCommitPlaces(plan, buffer);
+}
+
+// Loops that the plan leaves out lie in the window's pages, planes that the text has not nowhere.
+void StepEncoder::EncodeCommitPlaces(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
+  const auto planes = static_cast<size_t>(kept_.planes());
+  auto* places = Append<int32_t>(buffer, plan.commits.size() * planes, header_.commit_places_at);
+  for (const CommitPlan& commit : plan.commits) {
+    const SequencePlan& sequence = plan.sequences[static_cast<size_t>(commit.sequence)];
+    LOOPSPEC_CHECK(sequence.window != nullptr);
+    for (int plane = 0; plane < kept_.planes(); ++plane)
+      *places++ = PlaceOf(sequence, commit.position / kPageSize, plane, 0);
+  }
 }
 
 namespace {
@@ -152,10 +160,36 @@ void StepEncoder::AddRow(const StepPlan& plan, const RowPlan& row, int plane) {
   plans_.push_back(&row);
 }
 
+FarReads StepEncoder::FarReadsOf(const StepPlan& plan, const RowPlan& row, int plane) const {
+  const SequencePlan& sequence = plan.sequences[static_cast<size_t>(row.sequence)];
+  const int core = spec_.core_calls();
+  const auto at = [&](int first, int recurrence) -> const PlaneSlots& {
+    return kept_.At(sequence.recurrences, first + recurrence * core);
+  };
+  bool reads_window = false;
+  for (int r = 0; r < plan.recurrences; ++r) reads_window |= at(plane, r).window >= 0;
+  if (!reads_window) return {plane, -1};
+  LOOPSPEC_CHECK(sequence.window != nullptr);
+  const auto reads_the_same = [&](int other) {
+    for (int r = 0; r < plan.recurrences; ++r) {
+      if (at(other, r).far != at(plane, r).far) return false;
+    }
+    return true;
+  };
+  int first = PlaneMap(spec_, readouts_).Core(0, 1);
+  while (!reads_the_same(first)) first += core;  // up to its own plane
+  const int merged = Merged(row.position);
+  const auto splits = static_cast<int>(kept_.FarPages(row.position) * (kPageSize / split_));
+  // Of positions that are not committed there is no last loop yet.
+  LOOPSPEC_CHECK(splits * split_ <= row.position - row.chain_length);
+  return {first, splits / merged * merged};
+}
+
 void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std::byte>& buffer) {
   const PlaneMap planes(spec_, readouts_);
   infos_.clear();
   plans_.clear();
+  far_reads_.clear();
   if (phase == kPhaseCoda) {
     for (const ReadoutPlan& readout : plan.readouts) {
       const RowPlan& row = plan.rows[static_cast<size_t>(readout.row)];
@@ -181,6 +215,12 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
   step_.partials = std::max(step_.partials, partials);
   if (static_cast<int>(infos_.size()) <= kSmallBatchRows)
     step_.small_batch_partials = std::max(step_.small_batch_partials, partials);
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    const int plane = infos_[i].plane;
+    far_reads_.push_back(phase == kPhaseCore && kept_.has_window()
+                             ? FarReadsOf(plan, *plans_[i], plane)
+                             : FarReads{plane, -1});
+  }
   Group(plan);
 
   header_.rows[phase] = step_.rows[phase] = static_cast<int32_t>(infos_.size());
@@ -198,24 +238,42 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
             Append<QueryRow>(buffer, query_rows_.size(), header_.query_rows_at[phase]));
   std::copy(units_.begin(), units_.end(),
             Append<AttentionUnit>(buffer, units_.size(), header_.unit_at[phase]));
+  if (phase == kPhaseCore && kept_.has_window()) EncodeLaterSpans(plan, buffer);
+}
+
+// The same splits as in the step's first recurrence, in other planes.
+void StepEncoder::EncodeLaterSpans(const StepPlan& plan, PinnedArray<std::byte>& buffer) {
+  if (units_.empty() || plan.recurrences < 2) return;
+  const auto later = static_cast<size_t>(plan.recurrences - 1);
+  auto* spans = Append<KeySpan>(buffer, later * units_.size(), header_.later_spans_at[kPhaseCore]);
+  for (int r = 1; r < plan.recurrences; ++r) {
+    for (const AttentionUnit& unit : units_) {
+      *spans = unit.keys;
+      FindPages(plan, *plans_[static_cast<size_t>(unit.row)], unit.plane + r * spec_.core_calls(),
+                *spans++);
+    }
+  }
 }
 
 int StepEncoder::Merged(int position) const {
   return PartialSplits(position, split_, spec_.kv_heads, kSpanPages * (kPageSize / split_));
 }
 
-// Rows of one sequence and plane share the reading of partials that are fully committed. The other
-// partials, a row's tail, are read for each row alone.
+StepEncoder::RowKey StepEncoder::KeyOf(int32_t row) const {
+  const auto i = static_cast<size_t>(row);
+  const RowPlan& at = *plans_[i];
+  return {at.sequence,         far_reads_[i].first_plane, at.position - at.chain_length,
+          Merged(at.position), far_reads_[i].splits,      infos_[i].plane};
+}
+
+// Rows of one sequence and plane share the reading of partials that are fully committed, and before
+// their windows rows of all planes that are read from the same place. The other partials, a row's
+// tail, are read for each row alone.
 void StepEncoder::Group(const StepPlan& plan) {
   order_.resize(infos_.size());
   std::iota(order_.begin(), order_.end(), 0);
-  const auto key = [&](int32_t i) {
-    const RowPlan& row = *plans_[static_cast<size_t>(i)];
-    return std::tuple(row.sequence, infos_[static_cast<size_t>(i)].plane,
-                      row.position - row.chain_length, Merged(row.position));
-  };
   std::stable_sort(order_.begin(), order_.end(),
-                   [&](int32_t a, int32_t b) { return key(a) < key(b); });
+                   [&](int32_t a, int32_t b) { return KeyOf(a) < KeyOf(b); });
   query_rows_.clear();
   for (const int32_t i : order_) {
     const RowInfo& info = infos_[static_cast<size_t>(i)];
@@ -235,24 +293,16 @@ void StepEncoder::Group(const StepPlan& plan) {
     }
   }
   sharers_.clear();
-  for (int first = 0; first < count;) {
-    int last = first + 1;
-    while (last < count && last - first < per_unit && key(order_[last]) == key(order_[first]))
-      ++last;
-    const int merged = std::get<3>(key(order_[first]));
-    sharers_.push_back(
-        {first, last - first, std::get<2>(key(order_[first])) / split_ / merged * merged, merged});
-    first = last;
-  }
+  Share(per_unit, true);
+  Share(per_unit, false);
   const int span = count <= span_rows_ && count < wide_from_
                        ? ChooseSpanSplits(sharers_, static_cast<int>(tail_units_.size()),
                                           spec_.kv_heads, warps_, kPageSize / split_)
                        : 1;
   for (const Sharers& rows : sharers_) {
-    const int splits = std::max(span, rows.merged);
-    for (int split = 0; split < rows.splits; split += splits)
-      units_.push_back(
-          Unit(plan, rows.first, rows.count, split, std::min(splits, rows.splits - split)));
+    const int splits = std::max(span, rows.merged), end = rows.begin + rows.splits;
+    for (int split = rows.begin; split < end; split += splits)
+      units_.push_back(Unit(plan, rows.first, rows.count, split, std::min(splits, end - split)));
   }
   const bool spans = std::any_of(units_.begin(), units_.end(),
                                  [](const AttentionUnit& unit) { return unit.keys.splits > 1; });
@@ -264,6 +314,26 @@ void StepEncoder::Group(const StepPlan& plan) {
                         : TailUnitsIndex(units_.size(), tail_units_.size(), spec_.kv_heads, warps_);
   units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), tail_units_.begin(),
                 tail_units_.end());
+}
+
+// `far`: of the splits before their windows, otherwise of the rest.
+void StepEncoder::Share(int per_unit, bool far) {
+  const int count = static_cast<int>(order_.size());
+  const auto same = [&](const RowKey& a, const RowKey& b) {
+    return a.sequence == b.sequence && a.first_plane == b.first_plane &&
+           a.committed == b.committed && a.merged == b.merged && a.far_splits == b.far_splits &&
+           (far || a.plane == b.plane);
+  };
+  for (int first = 0; first < count;) {
+    const RowKey key = KeyOf(order_[first]);
+    int last = first + 1;
+    while (last < count && last - first < per_unit && same(key, KeyOf(order_[last]))) ++last;
+    const int before = std::max(0, key.far_splits);
+    const int begin = far ? 0 : before;
+    const int end = far ? before : key.committed / split_ / key.merged * key.merged;
+    if (begin < end) sharers_.push_back({first, last - first, end - begin, key.merged, begin});
+    first = last;
+  }
 }
 
 AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int split,
@@ -285,12 +355,35 @@ AttentionUnit StepEncoder::Unit(const StepPlan& plan, int first, int count, int 
   unit.partial = infos_[lead].partial;
   unit.merged = Merged(row.position);
   unit.keys.whole = (split + splits) * split_ <= unit.committed ? 1 : 0;
-  const int32_t* table = plan.sequences[static_cast<size_t>(row.sequence)].pages;
-  const int begin = split * split_, end = std::min((split + splits) * split_, unit.committed);
-  for (int page = begin / kPageSize; page * kPageSize < end; ++page)
-    unit.keys.pages[page - begin / kPageSize] =
-        (table[page] * planes_ + unit.plane) * spec_.kv_heads;
+  FindPages(plan, row, unit.plane, unit.keys);
   return unit;
+}
+
+// Where a row finds the keys of a span, as far as they are committed.
+void StepEncoder::FindPages(const StepPlan& plan, const RowPlan& row, int plane,
+                            KeySpan& keys) const {
+  const SequencePlan& sequence = plan.sequences[static_cast<size_t>(row.sequence)];
+  const int64_t far_pages = kept_.has_window() ? kept_.FarPages(row.position) : 0;
+  const int begin = keys.split * split_;
+  const int end = std::min((keys.split + keys.splits) * split_, row.position - row.chain_length);
+  for (int page = begin / kPageSize; page * kPageSize < end; ++page) {
+    const int32_t place = PlaceOf(sequence, page, plane, far_pages);
+    LOOPSPEC_CHECK(place >= 0);
+    keys.pages[page - begin / kPageSize] = place * spec_.kv_heads;
+  }
+}
+
+// page * slots + slot of a plane of the positions of page `i`, of which those before `far_pages`
+// are read by the plan; -1: the text has no such plane.
+int32_t StepEncoder::PlaceOf(const SequencePlan& sequence, int i, int plane,
+                             int64_t far_pages) const {
+  const PlaneSlots& slots = kept_.At(sequence.recurrences, plane);
+  const auto place = [&](int32_t page, int slot) { return page * kept_.slots() + slot; };
+  if (slots.window >= 0 && i < far_pages) return place(sequence.pages[i], slots.far);
+  if (slots.own >= 0) return place(sequence.pages[i], slots.own);
+  if (slots.window < 0) return -1;
+  return place(sequence.window[kept_.WindowPage(i, slots.window)],
+               kept_.SlotInWindowPage(slots.window));
 }
 
 void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& buffer) {

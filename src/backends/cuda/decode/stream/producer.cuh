@@ -99,6 +99,10 @@ class KeyProducer {
     pieces_ = units * shapes.kv_heads;
     rounds_ = (pieces_ - static_cast<int>(blockIdx.x) + PieceStride() - 1) / PieceStride();
     keys_ = context.p.buffers.page_kv;
+    const auto* all = At<AttentionUnit>(context.p.plan, context.plan.unit_at[phase]);
+    spans_ = reinterpret_cast<const char*>(&all->keys);
+    span_stride_ = sizeof(AttentionUnit);
+    layer_ = recurrence_ = 0;
     page_ = kPageSize * shapes.key_words;
     split_ = shapes.split * shapes.head_stride;
     per_page_log2_ = __ffs(kPageSize / shapes.split) - 1;
@@ -113,6 +117,8 @@ class KeyProducer {
 
   // Those of the phase's next layer.
   __device__ __forceinline__ void ProduceLayer(uint32_t interval, StagePacer<Kind>& clock) {
+    if (rounds_ == 0) return;
+    const bool turns = EndsRecurrenceByPlan();
 #pragma unroll 1
     for (int round = 0; round < rounds_; ++round) {
       WaitForCopies();
@@ -120,7 +126,9 @@ class KeyProducer {
       if (rounds_ > kFewRounds) {
         now = buffer_;
         buffer_ ^= 1;
-        LookUp(round + 1 < rounds_ ? round + 1 : 0, buffer_);
+        const bool wraps = round + 1 == rounds_;
+        if (wraps && turns) TurnSpans();
+        LookUp(wraps ? 0 : round + 1, buffer_);
       }
       int splits = 0;
 #pragma unroll
@@ -128,8 +136,15 @@ class KeyProducer {
 #pragma unroll 1
       for (int split = 0; split < splits; ++split) ProduceSplit(now, split, interval, clock);
     }
-    // The planes of a stack's layers and recurrences are numbered in order.
-    if (rounds_ > 0) keys_ += static_cast<size_t>(Context().p.shapes.kv_heads) * (2 * page_);
+    // The planes of a stack's layers and recurrences are numbered in order, unless a plan of keys
+    // says where they are.
+    keys_ += static_cast<size_t>(Context().p.shapes.kv_heads) * (2 * page_);
+    if (!turns) return;
+    keys_ = Context().p.buffers.page_kv;
+    if (rounds_ > kFewRounds) return;
+    TurnSpans();
+#pragma unroll 1
+    for (int round = 0; round < rounds_; ++round) LookUp(round, round);
   }
 
  private:
@@ -137,10 +152,28 @@ class KeyProducer {
     return span.whole != 0 ? span.splits : 0;
   }
 
+  // Whether the layer is the last of a recurrence after which the step has another, by a plan of
+  // keys. Counts layers.
+  __device__ __forceinline__ bool EndsRecurrenceByPlan() {
+    if constexpr (!Kind::kInt8Keys) return false;
+    const CtaContext& context = Context();
+    if (context.p.shapes.recurrence_planes != 0 || phase_ != kPhaseCore) return false;
+    if (++layer_ < context.p.shapes.core_layers) return false;
+    layer_ = 0;
+    return recurrence_ + 1 < context.plan.recurrences;
+  }
+  // From now on the spans of the next recurrence are looked up.
+  __device__ __forceinline__ void TurnSpans() {
+    const CtaContext& context = Context();
+    const auto* later = At<KeySpan>(context.p.plan, context.plan.later_spans_at[phase_]);
+    spans_ = reinterpret_cast<const char*>(later + recurrence_ * context.plan.units[phase_]);
+    span_stride_ = sizeof(KeySpan);
+    ++recurrence_;
+  }
+
   __device__ __forceinline__ void LookUp(int round, int buffer) {
     CtaContext& context = Context();
     const int kv_heads = context.p.shapes.kv_heads;
-    const auto* units = At<AttentionUnit>(context.p.plan, context.plan.unit_at[phase_]);
 #pragma unroll 1
     for (int w = 0; w < kWarps; ++w) {
       const int piece = static_cast<int>(blockIdx.x + gridDim.x * w) + round * PieceStride();
@@ -150,7 +183,7 @@ class KeyProducer {
         continue;
       }
       const int unit = Quotient(piece, kv_heads);
-      const auto* from = reinterpret_cast<const char*>(&units[unit].keys);
+      const char* from = spans_ + static_cast<size_t>(unit) * span_stride_;
       CopyAsync16(SharedAddress(&to), from);
       CopyAsync16(SharedAddress(&to) + 16, from + 16);
       context.key_heads[buffer][w] = static_cast<int16_t>(piece - unit * kv_heads);
@@ -191,10 +224,13 @@ class KeyProducer {
   int phase_ = -1;
   int rounds_ = 0;  // of a layer; 0: nothing is streamed
   int pieces_ = 0;
-  int buffer_ = 0;              // of what was looked up last
-  const bf16* keys_ = nullptr;  // of page 0 in the layer's plane, relative to the rows' first
-  int page_ = 0, split_ = 0;    // 16-bit words of a head's keys; of a copy
-  int per_page_log2_ = 0;       // splits of a page
+  int buffer_ = 0;               // of what was looked up last
+  const char* spans_ = nullptr;  // of the recurrence that is looked up, span_stride_ bytes apart
+  uint32_t span_stride_ = 0;
+  int layer_ = 0, recurrence_ = 0;  // that are produced, by a plan of keys
+  const bf16* keys_ = nullptr;      // of page 0 in the layer's plane, relative to the rows' first
+  int page_ = 0, split_ = 0;        // 16-bit words of a head's keys; of a copy
+  int per_page_log2_ = 0;           // splits of a page
 };
 
 // By one thread of the CTA's last warp: everything that goes through the rings, in the order of the

@@ -29,6 +29,7 @@ struct WideRun {
   const RowInfo* infos;
   const QueryRow* query_rows;
   const AttentionUnit* units;
+  const KeySpan* later_spans;
   const int32_t* chains;
 };
 
@@ -71,6 +72,7 @@ __device__ __forceinline__ void FillContext(const DecodeParams& params, const Op
   phase.infos = run.infos;
   phase.query_rows = run.query_rows;
   phase.all_units = run.units;
+  phase.later_spans = run.later_spans;
   context.chains = run.chains;
 }
 

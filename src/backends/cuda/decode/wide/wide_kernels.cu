@@ -283,6 +283,8 @@ void WideKernels::Launch(const DecodeParams& params, const PlanHeader& plan, Pha
   run.infos = reinterpret_cast<const RowInfo*>(at(plan.row_at[phase]));
   run.query_rows = reinterpret_cast<const QueryRow*>(at(plan.query_rows_at[phase]));
   run.units = reinterpret_cast<const AttentionUnit*>(at(plan.unit_at[phase]));
+  const int32_t spans_at = plan.later_spans_at[phase];
+  run.later_spans = spans_at != 0 ? reinterpret_cast<const KeySpan*>(at(spans_at)) : nullptr;
   run.chains = reinterpret_cast<const int32_t*>(at(plan.chains_at));
 
   Launcher launcher(params, stream);
