@@ -33,7 +33,7 @@ class Stepper {
   void Start(std::span<const int32_t> prompt) {
     next_ = static_cast<int>(prompt.size());
     pending_ = -1;
-    if (next_ > 0) driver_.backend.Prefill({{driver_.pages.data()}, 0, prompt});
+    if (next_ > 0) driver_.backend.Prefill({driver_.Sequence(), 0, prompt});
   }
 
   std::vector<float> Step(int32_t token) {
@@ -77,7 +77,8 @@ Comparison Compare(std::span<const float> reference, std::span<const float> logi
 
 struct CpuCase {
   const char* model;
-  KvType kv_type;  // of the GPU and of the CPU in bf16
+  KvType kv_type;              // of the GPU and of the CPU in bf16
+  const char* plan = nullptr;  // of keys
 };
 
 class CudaAgainstCpu : public testing::TestWithParam<CpuCase> {};
@@ -96,10 +97,13 @@ TEST_P(CudaAgainstCpu, IsNoFurtherFromFloat32ThanBF16OnTheCpu) {
   const auto f32 = MakeCpuBackend(model, options);
   options.compute = ComputeMode::kBF16;
   options.kv_type = GetParam().kv_type;
+  if (GetParam().plan != nullptr)
+    options.key_plan = SpannedKeyPlan::Parse(GetParam().plan, model.spec.recurrence);
   const auto cpu = MakeCpuBackend(model, options);
   const auto gpu = MakeCudaBackend(model, options, 0);
-  const bool int8 = options.kv_type == KvType::kInt8;
+  const bool int8 = options.int8_keys();
   options.kv_type = KvType::kCompute;
+  options.key_plan.reset();
   const auto bf16_keys = MakeCpuBackend(model, options);
   Stepper reference(*f32), on_cpu(*cpu), on_gpu(*gpu), with_bf16_keys(*bf16_keys);
   const PromptMaker prompt_of(folder, model.spec);
@@ -146,10 +150,14 @@ INSTANTIATE_TEST_SUITE_P(Demo, CudaAgainstCpu,
                          testing::Values(CpuCase{"ouro-demo", KvType::kCompute},
                                          CpuCase{"raven-demo", KvType::kCompute},
                                          CpuCase{"ouro-demo", KvType::kInt8},
-                                         CpuCase{"raven-demo", KvType::kInt8}),
+                                         CpuCase{"raven-demo", KvType::kInt8},
+                                         CpuCase{"ouro-demo", KvType::kLoops, "int8*2,last"},
+                                         CpuCase{"raven-demo", KvType::kLoops, "int8*8,last"}),
                          [](const auto& demo) {
                            return std::string(demo.param.model, 4) +
-                                  (demo.param.kv_type == KvType::kInt8 ? "_int8_keys" : "");
+                                  (demo.param.kv_type == KvType::kInt8    ? "_int8_keys"
+                                   : demo.param.kv_type == KvType::kLoops ? "_planned_keys"
+                                                                          : "");
                          });
 
 }  // namespace

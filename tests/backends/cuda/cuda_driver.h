@@ -38,14 +38,16 @@ inline BackendOptions AllDepths(const ModelSpec& spec, int cells = 64) {
 
 // A plan under construction, with what it points to.
 struct StepDriver {
+  // The last of the pages are the text's window.
   explicit StepDriver(Backend& b, int page_count = 32)
       : backend(b), pages(static_cast<size_t>(page_count)) {
     std::iota(pages.begin(), pages.end(), 0);
+    window.assign(pages.end() - b.window_pages(), pages.end());
   }
 
   void Begin(int recurrences) {
     plan = {};
-    plan.sequences.push_back({pages.data()});
+    plan.sequences.push_back(Sequence());
     plan.recurrences = recurrences;
   }
   int AddRow(int cell, int token, int position, int depth, const std::vector<int32_t>& chain = {}) {
@@ -73,8 +75,10 @@ struct StepDriver {
     return out;
   }
 
+  SequencePlan Sequence() const { return {pages.data(), window.data()}; }
+
   Backend& backend;
-  std::vector<int32_t> pages;
+  std::vector<int32_t> pages, window;
   SamplingParams sampling;
   StepPlan plan;
 };

@@ -5,7 +5,9 @@
 #include "cuda_driver.h"
 #include "equality.h"
 #include "tests/support/ifm_models.h"
+#include "tests/support/models.h"
 #include "tests/support/quantized_model.h"
+#include "tests/support/run_request.h"
 #include "tests/support/temporary_folder.h"
 
 namespace loopspec {
@@ -20,7 +22,8 @@ EqualityResult CompareOnGpu(const EqualityRequest& request) {
 struct EqualityCase {
   const char* model;
   KvType kv_type;
-  int bits = 16;  // of weights
+  int bits = 16;          // of weights
+  const char* plan = "";  // of keys
 };
 
 class CudaEquality : public testing::TestWithParam<EqualityCase> {};
@@ -35,6 +38,10 @@ TEST_P(CudaEquality, LoopSpecIsAutoregressiveDecoding) {
   if (GetParam().bits < 16) request.folder = QuantizedFolder(GetParam().model, GetParam().bits);
   request.tokens = 600;
   request.text = 120;
+  if (request.kv_type == KvType::kLoops) {
+    request.key_plan = GetParam().plan;
+    request.text = 300;  // several spans
+  }
   const EqualityResult result = CompareOnGpu(request);
   EXPECT_EQ(result.tokens, request.tokens);
   EXPECT_EQ(result.first_difference, "");
@@ -116,21 +123,92 @@ TEST(CudaIfm, RefusesMixturesAndTwoStates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, CudaEquality,
-                         testing::Values(EqualityCase{"ouro-demo", KvType::kCompute},
-                                         EqualityCase{"raven-demo", KvType::kCompute},
-                                         EqualityCase{"ouro-demo", KvType::kInt8},
-                                         EqualityCase{"raven-demo", KvType::kInt8},
-                                         EqualityCase{"ouro-demo", KvType::kCompute, 8},
-                                         EqualityCase{"ouro-demo", KvType::kInt8, 4},
-                                         EqualityCase{"raven-demo", KvType::kInt8, 8},
-                                         EqualityCase{"raven-demo", KvType::kCompute, 4}),
-                         [](const auto& demo) {
-                           return std::string(demo.param.model, 4) +
-                                  (demo.param.kv_type == KvType::kInt8 ? "_int8_keys" : "") +
-                                  (demo.param.bits < 16 ? "_int" + std::to_string(demo.param.bits)
-                                                        : "");
-                         });
+// By a plan of keys: requests with a common beginning, some of them autoregressive, one at a time
+// and all at once, where memory is short: hits, steps of several texts, windows that are swapped.
+TEST(CudaKeyPlans, TextsDoNotDependOnOtherRequests) {
+  LOOPSPEC_NEEDS_GPU();
+  const auto folder = std::filesystem::path(LOOPSPEC_SOURCE_DIR) / "models" / "raven-demo";
+  if (!std::filesystem::exists(folder / "config.json"))
+    GTEST_SKIP() << "the demo models are not here";
+  const Model model = Model::Load(folder);
+  BackendOptions options;
+  options.readout_depths = {2, 8, model.spec.recurrence};
+  options.cells = 64;
+  options.kv_positions = 1024;
+  options.kv_type = KvType::kLoops;
+  options.key_plan = SpannedKeyPlan::Parse("int8*8,last", model.spec.recurrence);
+  const auto roomy = MakeCudaBackend(model, options, 0);
+  const std::vector<int32_t> common = RandomTokens(model.spec, 200, 1);
+  std::vector<ResolvedRequest> requests;
+  std::vector<std::vector<int32_t>> alone;
+  for (int i = 0; i < 8; ++i) {
+    ResolvedRequest& request = requests.emplace_back();
+    request.prompt = common;
+    const std::vector<int32_t> own =
+        RandomTokens(model.spec, static_cast<size_t>(5 + 31 * i), static_cast<uint32_t>(i + 2));
+    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    request.max_tokens = 90;
+    if (i % 2 == 1) {
+      request.sampling.temperature = 0.8f;
+      request.sampling.sampler = Sampler::kCoupled;
+      request.seed = static_cast<uint64_t>(i);
+    }
+    Scheduler scheduler(*roomy, OneAtATime());
+    alone.emplace_back();
+    for (const Token& token : RunRequest(scheduler, request).tokens)
+      alone.back().push_back(token.id);
+    if (i % 3 != 2) request.depths = {2, 8};
+  }
+  options.kv_memory =
+      roomy->page_bytes() * (3 * (PagesFor(560) + roomy->window_pages()) + PagesFor(200));
+  const auto tight = MakeCudaBackend(model, options, 0);
+  SchedulerOptions several;
+  several.max_running = 6;
+  Scheduler scheduler(*tight, several);
+  int64_t hits = 0;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (const ResolvedRequest& request : requests) streams.push_back(scheduler.Submit(request));
+    std::vector<std::vector<int32_t>> texts(streams.size());
+    std::vector<bool> done(streams.size(), false);
+    while (std::ranges::count(done, false) > 0) {
+      scheduler.Step();
+      for (size_t i = 0; i < streams.size(); ++i) {
+        StreamEvent event;
+        Stream::Status status = Stream::Status::kDone;
+        while (!done[i] && (status = streams[i]->Next(event, std::chrono::milliseconds(0))) !=
+                               Stream::Status::kTimeout) {
+          if (status == Stream::Status::kToken) texts[i].push_back(event.token.id);
+          done[i] = status == Stream::Status::kDone;
+        }
+      }
+    }
+    for (size_t i = 0; i < streams.size(); ++i) {
+      EXPECT_EQ(texts[i], alone[i]) << "request " << i << ", round " << round;
+      hits += streams[i]->statistics(0).cached_tokens;
+    }
+  }
+  EXPECT_GT(hits, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Demo, CudaEquality,
+    testing::Values(
+        EqualityCase{"ouro-demo", KvType::kCompute}, EqualityCase{"raven-demo", KvType::kCompute},
+        EqualityCase{"ouro-demo", KvType::kInt8}, EqualityCase{"raven-demo", KvType::kInt8},
+        EqualityCase{"ouro-demo", KvType::kCompute, 8}, EqualityCase{"ouro-demo", KvType::kInt8, 4},
+        EqualityCase{"raven-demo", KvType::kInt8, 8},
+        EqualityCase{"raven-demo", KvType::kCompute, 4},
+        EqualityCase{"ouro-demo", KvType::kLoops, 16, "int8*2,last"},
+        EqualityCase{"raven-demo", KvType::kLoops, 16, "int8*8,last"},
+        EqualityCase{"raven-demo", KvType::kLoops, 4, "last,int8*4,last@128"}),
+    [](const auto& demo) {
+      return std::string(demo.param.model, 4) +
+             (demo.param.kv_type == KvType::kInt8    ? "_int8_keys"
+              : demo.param.kv_type == KvType::kLoops ? "_planned_keys"
+                                                     : "") +
+             (demo.param.bits < 16 ? "_int" + std::to_string(demo.param.bits) : "");
+    });
 
 }  // namespace
 }  // namespace loopspec

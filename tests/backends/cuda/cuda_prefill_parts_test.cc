@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -14,6 +15,7 @@
 #include "backends/cuda/prefill/prefill_encoder.h"
 #include "backends/cuda/prefill/prompt_rows.h"
 #include "backends/cuda/prefill/widen.h"
+#include "kv/kept_planes.h"
 #include "kv/ledger.h"
 #include "tests/backends/cuda/cuda_driver.h"
 #include "tests/backends/cuda/prefill_reference.h"
@@ -118,6 +120,71 @@ TEST(PromptEncoder, RowsTilesAndTailsAreWhereTheyBelong) {
   EXPECT_EQ(prompt.tails[0].slot, 36);
   EXPECT_EQ(prompt.tails[3].page, pages[20]);
   EXPECT_EQ(prompt.tails[3].slot, 1);
+}
+
+// By a plan of keys: a chunk has two spans of a sequence at most, and every query sees the span
+// before its own as it was stored, and all before that as the plan reads it.
+TEST(PromptEncoder, ReadsByAPlanWhatLiesBeforeTheWindow) {
+  ModelSpec spec;
+  spec.family = "ouro";
+  spec.heads = spec.kv_heads = 2;
+  spec.head_dim = 64;
+  spec.core_layers = 3;
+  spec.recurrence = 4;
+  for (const int span : {64, 128, 192}) {
+    const SpannedKeyPlan plan = {KeyPlan::Parse("int8,last", 4), span};
+    const KeptPlanes kept(spec, 1, plan);
+    ASSERT_EQ(kept.slots(), 6);
+    ASSERT_EQ(kept.pages_per_turn(), 1);
+    std::vector<int32_t> pages(30), other(30), window(static_cast<size_t>(kept.window_pages())),
+        tokens(1000);
+    std::iota(pages.begin(), pages.end(), 5);
+    std::iota(other.begin(), other.end(), 50);
+    std::iota(window.begin(), window.end(), 90);
+    const std::vector<PrefillPlan> parts = {
+        {{pages.data(), window.data()}, 150, std::span(tokens).first(900)},
+        {{other.data(), window.data()}, 0, std::span(tokens).first(10)}};
+    const cuda::PromptMemory memory{nullptr, 120, 1, 2, 64, 64};
+    const cuda::EncodedPrompt prompt = cuda::EncodePrompt(parts, memory, 512, 2000, &kept);
+    size_t rows = 0;
+    for (const cuda::PromptChunk& chunk : prompt.chunks) {
+      // What lies in the pages of PromptMemory: 'f' by the plan, 's' stored, or nothing.
+      std::vector<char> holds(prompt.pages.size(), ' ');
+      for (int i = 0; i < chunk.far_pages; ++i)
+        holds[static_cast<size_t>(prompt.far[static_cast<size_t>(chunk.far + i)].page)] = 'f';
+      for (int i = 0; i < chunk.stored_pages; ++i)
+        holds[static_cast<size_t>(prompt.stored[static_cast<size_t>(chunk.stored + i)].page)] = 's';
+      std::map<bool, int> first;  // of each sequence
+      for (int row = 0; row < chunk.rows; ++row) {
+        const cuda::PromptRow& at = prompt.rows[static_cast<size_t>(chunk.row + row)];
+        const bool second = rows + static_cast<size_t>(row) >= 900;
+        first.emplace(second, at.position);
+        EXPECT_LT(at.position / span, first[second] / span + 2);
+        int tiles = 0;
+        for (int t = 0; t < chunk.tiles; ++t) {
+          const cuda::AttentionTile& tile = prompt.tiles[static_cast<size_t>(chunk.tile + t)];
+          const int in_tile = row - tile.row;
+          if (in_tile < tile.first || in_tile >= tile.last) continue;
+          ++tiles;
+          EXPECT_EQ(tile.tile * cuda::kAttentionTile + in_tile, at.position);
+          for (int page = 0; page <= at.position / kPageSize; ++page) {
+            ASSERT_LT(page, tile.page_count);
+            const auto where =
+                static_cast<size_t>(prompt.numbers[static_cast<size_t>(tile.pages + page)]);
+            ASSERT_LT(where, prompt.pages.size());
+            EXPECT_EQ(prompt.pages[where], (second ? other : pages)[static_cast<size_t>(page)]);
+            const bool before = page * kPageSize < first[second];
+            EXPECT_EQ(holds[where], page < kept.FarPages(at.position) ? 'f' : before ? 's' : ' ');
+            EXPECT_EQ(prompt.windows[where],
+                      window[static_cast<size_t>(page % (2 * span / kPageSize))]);
+          }
+        }
+        EXPECT_EQ(tiles, 1);
+      }
+      rows += static_cast<size_t>(chunk.rows);
+    }
+    EXPECT_EQ(rows, 910u);
+  }
 }
 
 TEST(GemmWidth, FillsTheGpuWithFewRows) {

@@ -140,21 +140,40 @@ inline constexpr PackedRowModel kPackedRowModels[] = {
     {10, cuda::WeightForm::kInt4},      {11, cuda::WeightForm::kInt4Bias},
     {12, cuda::WeightForm::kInt4},      {13, cuda::WeightForm::kInt8},
 };
+// And with a plan of keys: with and without the exchange, several heads, one kernel and a kernel
+// for each operation, loops that keep their own between loops that do not.
+struct PlannedRowModel {
+  int which;
+  const char* plan;
+};
+inline constexpr PlannedRowModel kPlannedRowModels[] = {
+    {0, "int8,last"}, {4, "int8*2,last"}, {7, "last"}, {9, "last,int8,last@128"}, {10, "last"},
+};
 inline constexpr int kFirstPackedRowModel =
     kPlainRowModels + static_cast<int>(std::size(kInt8RowModels));
-inline constexpr int kRowModels =
+inline constexpr int kFirstPlannedRowModel =
     kFirstPackedRowModel + static_cast<int>(std::size(kPackedRowModels));
+inline constexpr int kRowModels =
+    kFirstPlannedRowModel + static_cast<int>(std::size(kPlannedRowModels));
+inline const char* KeyPlanOf(int which) {
+  return which < kFirstPlannedRowModel ? nullptr
+                                       : kPlannedRowModels[which - kFirstPlannedRowModel].plan;
+}
 inline bool HasInt8Keys(int which) {
+  if (which >= kFirstPlannedRowModel) return false;
   if (which >= kFirstPackedRowModel)
     return kPackedRowModels[which - kFirstPackedRowModel].int8_keys;
   return which >= kPlainRowModels;
 }
 inline cuda::WeightForm FormOfWeights(int which) {
-  return which < kFirstPackedRowModel ? cuda::WeightForm::kBF16
-                                      : kPackedRowModels[which - kFirstPackedRowModel].form;
+  return which < kFirstPackedRowModel || which >= kFirstPlannedRowModel
+             ? cuda::WeightForm::kBF16
+             : kPackedRowModels[which - kFirstPackedRowModel].form;
 }
 inline ModelSpec SpecOf(int which) {
-  if (which >= kFirstPackedRowModel) {
+  if (which >= kFirstPlannedRowModel) {
+    which = kPlannedRowModels[which - kFirstPlannedRowModel].which;
+  } else if (which >= kFirstPackedRowModel) {
     which = kPackedRowModels[which - kFirstPackedRowModel].which;
   } else if (HasInt8Keys(which)) {
     which = kInt8RowModels[which - kPlainRowModels];
@@ -231,6 +250,10 @@ class CudaRows : public testing::TestWithParam<int> {
     BackendOptions options = AllDepths(spec, cells);
     options.kv_positions = std::max<int64_t>(options.kv_positions, prompt + 64);
     if (HasInt8Keys(GetParam())) options.kv_type = KvType::kInt8;
+    if (const char* plan = KeyPlanOf(GetParam())) {
+      options.kv_type = KvType::kLoops;
+      options.key_plan = SpannedKeyPlan::Parse(plan, spec.recurrence);
+    }
     backend_ = std::make_unique<cuda::CudaBackend>(
         cuda::DeviceModel::Random(spec, 7, FormOfWeights(GetParam())), options, 0);
     driver_ = std::make_unique<StepDriver>(*backend_, backend_->pages());
@@ -238,7 +261,7 @@ class CudaRows : public testing::TestWithParam<int> {
     prompt_.clear();
     for (int i = 0; i < prompt; ++i)
       prompt_.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(spec.vocab)));
-    backend_->Prefill({{driver_->pages.data()}, 0, prompt_});
+    backend_->Prefill({driver_->Sequence(), 0, prompt_});
   }
 
   int Token(int i) const { return (i * 37 + 11) % backend_->spec().vocab; }

@@ -186,8 +186,7 @@ TEST_P(CudaRows, DoNotDependOnHowThePromptWasCut) {
   int at = 0;
   for (const int length : {1, 63, 100, 136}) {
     backend_->Prefill(
-        {{driver_->pages.data()},
-         at,
+        {driver_->Sequence(), at,
          std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(length))});
     at += length;
   }
@@ -232,7 +231,7 @@ TEST_P(CudaRows, PromptsAndStepsAgree) {
   driver_->AddReadout(0, depths - 1);
   driver_->Run();
   const std::vector<float> stepped = driver_->Logits(0);
-  backend_->Score({{driver_->pages.data()}, kPrompt, std::span(&token, 1)},
+  backend_->Score({driver_->Sequence(), kPrompt, std::span(&token, 1)},
                   [&](int32_t, int32_t readout, std::span<const float> logits) {
                     scored[static_cast<size_t>(readout)].assign(logits.begin(), logits.end());
                   });

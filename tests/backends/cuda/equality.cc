@@ -40,6 +40,8 @@ class Comparison {
     options.readout_depths.assign(readouts.begin(), readouts.end());
     options.kv_positions = std::min<int64_t>(model_.spec.max_positions, request.text + 512);
     options.kv_type = request.kv_type;
+    if (!request.key_plan.empty())
+      options.key_plan = SpannedKeyPlan::Parse(request.key_plan, model_.spec.recurrence);
     backend_ = make_backend(model_, options);
     scheduler_ = std::make_unique<Scheduler>(*backend_, OneAtATime());
     // Every row there is, the device's own choice, and few: the text must not depend on it.

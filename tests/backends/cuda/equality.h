@@ -16,6 +16,7 @@ struct EqualityRequest {
   int text = 400;      // tokens of one text at most; the next one starts from another prompt
   double seconds = 0;  // stop at the end of a text when this is over; 0: never
   KvType kv_type = KvType::kCompute;
+  std::string key_plan;                      // with kLoops: "int8*8,last@64"
   std::vector<std::vector<int>> depth_sets;  // empty: EqualityDepths of the model
 };
 

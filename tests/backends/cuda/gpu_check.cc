@@ -4,9 +4,9 @@
 //   gpu_check time FOLDER ... --context N --assume 0.90,0.075 [--depths 1,2] [--tokens N]
 //             [--repeat N]
 //   gpu_check few-bits FOLDER OUTPUT [--bits 8|4]: the checkpoint's matrices rounded
-// Further: --device cpu|cuda, --results FILE (adds lines "key value"), --kv-type bf16|int8 for
-// equal and time; `time` takes both, bf16,int8, and several folders, and times them in turn. Exit
-// code 1: not equal.
+// Further: --device cpu|cuda, --results FILE (adds lines "key value"), --kv-type
+// bf16|int8|loops:PLAN for equal and time; `time` takes several, "bf16;int8;loops:int8*8,last", and
+// several folders, and times them in turn. Exit code 1: not equal.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,6 +16,7 @@
 #include <deque>
 #include <fstream>
 #include <map>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/timer.h"
@@ -111,9 +112,12 @@ BackendMaker MakerFor(const Arguments& arguments) {
   };
 }
 
-KvType ParseKvType(const std::string& text) {
-  if (text != "bf16" && text != "int8") Fail("--kv-type {}: expected bf16 or int8", text);
-  return text == "int8" ? KvType::kInt8 : KvType::kCompute;
+// The type of keys, and the plan of kLoops.
+std::pair<KvType, std::string> ParseKvType(const std::string& text) {
+  if (text == "bf16") return {KvType::kCompute, ""};
+  if (text == "int8") return {KvType::kInt8, ""};
+  if (text.starts_with("loops:")) return {KvType::kLoops, text.substr(6)};
+  Fail("--kv-type {}: expected bf16, int8 or loops:PLAN", text);
 }
 
 int Synth(const Arguments& arguments) {
@@ -162,7 +166,7 @@ int Equal(const Arguments& arguments) {
   request.tokens = arguments.Whole("tokens", 1000);
   request.text = arguments.Whole("text", 400);
   request.seconds = arguments.Number("seconds", 0);
-  request.kv_type = ParseKvType(arguments.Text("kv-type", "bf16"));
+  std::tie(request.kv_type, request.key_plan) = ParseKvType(arguments.Text("kv-type", "bf16"));
   for (const std::string& depths : Split(arguments.Text("depths"), ';'))
     request.depth_sets.push_back(ParseDepths(depths));
   if (request.tokens < 1 || request.text < 1) Fail("--tokens and --text must be at least 1");
@@ -324,8 +328,11 @@ int Time(const Arguments& arguments) {
     options.readout_depths = asked.depths;
     options.readout_depths.push_back(model.spec.recurrence);
     options.kv_positions = asked.context + asked.tokens + 64;
-    for (const std::string& keys : Split(arguments.Text("kv-type", "bf16"), ',')) {
-      options.kv_type = ParseKvType(keys);
+    for (const std::string& keys : Split(arguments.Text("kv-type", "bf16"), ';')) {
+      std::string plan;
+      std::tie(options.kv_type, plan) = ParseKvType(keys);
+      options.key_plan.reset();
+      if (!plan.empty()) options.key_plan = SpannedKeyPlan::Parse(plan, model.spec.recurrence);
       const std::string title = fmt::format(
           "{}, {} keys", std::filesystem::weakly_canonical(folder).filename().string(), keys);
       all.push_back({model, folder, keys, title, MakerFor(arguments)(model, options), {}, {}, {}});
@@ -333,9 +340,13 @@ int Time(const Arguments& arguments) {
       if (bandwidth == 0) bandwidth = timed.backend->ReadBandwidth();
       timed.cost = MeasureStepCost(*timed.backend);
       timed.ours.resize(asked.groups.size());
-      fmt::print("{}, weights {:.3f} GB, step costs: {}", title,
-                 static_cast<double>(timed.backend->weight_bytes()) * 1e-9,
-                 StepCostText(timed.cost));
+      fmt::print(
+          "{}, weights {:.3f} GB, {:.1f} kB of keys a token and {:.1f} MB a window, step "
+          "costs: {}",
+          title, static_cast<double>(timed.backend->weight_bytes()) * 1e-9,
+          static_cast<double>(timed.backend->page_bytes()) / kPageSize * 1e-3,
+          static_cast<double>(timed.backend->page_bytes()) * timed.backend->window_pages() * 1e-6,
+          StepCostText(timed.cost));
     }
   }
   for (int round = 0; round < asked.repeat; ++round) {
