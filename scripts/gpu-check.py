@@ -161,18 +161,19 @@ class Check:
         for family in ["ouro", "raven", "nanbeige", "huginn"]:
             self.run(f"{family} steps", 120, self.bench / "cuda_step_bench", family, "--results", figures)
         self.run("steps with int8 keys", 60, self.bench / "cuda_step_bench", "ouro", "--rows", "128", "--requests", "32",
-                 "--kv-type", "bf16,int8", "--results", figures)
+                 "--kv-type", "bf16;int8", "--results", figures)
         for family in ["ouro", "raven"]:
             self.run(f"{family} steps with weights of few bits", 60, self.bench / "cuda_step_bench", family, "--rows", "1,4,32",
                      "--weights", "bf16,int8,int4", "--results", figures)
         self.run("prompts", 60, self.bench / "cuda_prefill_bench", "--results", figures)
         self.say("LoopSpec at assumed acceptance")
         ouro = ["ouro-1.4b", "--depths", "1,2", "--assume", "0.90,0.075"]
-        keys = ["--groups", "0", "--tokens", "256", "--repeat", "2", "--kv-type", "bf16,int8"]
+        keys = ["--groups", "0", "--tokens", "256", "--repeat", "2", "--kv-type", "bf16;int8"]
+        planned = [*keys[:-1], "bf16;int8;loops:int8*8,last"]
         plain = ["--tokens", "512", "--repeat", "3"]
         raven = ["raven-llama", "--depths", "2,8", "--assume", "0.92,0.075"]
         for context, (twin, *how) in [("128", ouro + plain), ("1024", ouro + plain), ("1024", ouro + keys),
-                                      ("16384", ouro + keys), ("1024", raven + plain)]:
+                                      ("16384", ouro + keys), ("1024", raven + plain), ("8000", raven + planned)]:
             if self.await_twin(twin):
                 self.run(f"timing {twin} at context {context}", 120, self.tests / "gpu_check", "time",
                          self.options.twins / twin, "--context", context, *how, "--results", times)
@@ -213,6 +214,9 @@ class Check:
             if demo or name == "ouro-1.4b":
                 self.run(f"equality with int8 keys on {name}", 120, *equal, "--seconds", seconds // 4,
                          "--kv-type", "int8")
+                plan = "int8*8,last" if name.startswith("raven") else "int8*2,last"
+                self.run(f"equality with a plan of keys on {name}", 120, *equal, "--seconds", seconds // 4,
+                         "--kv-type", f"loops:{plan}")
                 for few in self.few_bits(name, folder):
                     for keys in ["bf16", "int8"]:
                         self.run(f"equality of {few.name} with {keys} keys", 120, self.tests / "gpu_check", "equal", few, *how,

@@ -34,16 +34,37 @@ struct Rows {
   int requests = 1;
 };
 
+// How keys are kept: "bf16", "int8" or "loops:PLAN".
+struct KeyType {
+  KvType type = KvType::kCompute;
+  std::string plan = {};
+
+  explicit KeyType(const std::string& text = "bf16") {
+    if (text.starts_with("loops:")) {
+      type = KvType::kLoops;
+      plan = text.substr(6);
+    } else if (text == "int8") {
+      type = KvType::kInt8;
+    } else if (text != "bf16") {
+      throw std::runtime_error("--kv-type " + text + ": expected bf16, int8 or loops:PLAN");
+    }
+  }
+};
+
 class Bench {
  public:
   // `requests`: at most so many, each with a context of its own. `results`: takes a line "key
   // value" for every figure that the table of scripts/gpu-check.py needs.
   Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, int requests,
-        double bandwidth, std::ostream& results, KvType kv_type = KvType::kCompute,
+        double bandwidth, std::ostream& results, const KeyType& keys = KeyType(),
         cuda::WeightForm form = cuda::WeightForm::kBF16)
       : name_(name), context_(context), bandwidth_(bandwidth), form_(form), results_(results) {
     BackendOptions options;
-    options.kv_type = kv_type;
+    options.kv_type = keys.type;
+    if (keys.type == KvType::kLoops)
+      options.key_plan = SpannedKeyPlan::Parse(keys.plan, spec.recurrence);
+    if (keys.type != KvType::kCompute)
+      keys_ = keys.type == KvType::kInt8 ? " int8 keys" : " keys " + options.key_plan->text();
     options.readout_depths = std::move(depths);
     options.cells = 256;
     const int each = (context + kPageSize - 1) / kPageSize + 1;  // pages
@@ -60,15 +81,17 @@ class Bench {
       auto& pages = pages_[static_cast<size_t>(r)];
       pages.resize(static_cast<size_t>(each));
       std::iota(pages.begin(), pages.end(), r * each);
+      auto& window = windows_.emplace_back(static_cast<size_t>(backend_->window_pages()));
+      std::iota(window.begin(), window.end(), requests * each + r * backend_->window_pages());
     }
     std::vector<int32_t> tokens(static_cast<size_t>(context));
     for (int i = 0; i < context; ++i) tokens[static_cast<size_t>(i)] = (i * 7919 + 13) % spec.vocab;
-    backend_->Prefill({{pages_[0].data()}, 0, std::span(tokens).first(64)});
+    backend_->Prefill({Sequence(0), 0, std::span(tokens).first(64)});
     timer.Reset();
-    backend_->Prefill({{pages_[0].data()}, 0, tokens});
-    std::printf("%s: prefill of %d tokens %.1f ms\n", name, context, timer.Seconds() * 1e3);
-    for (int r = 1; r < requests; ++r)
-      backend_->Prefill({{pages_[static_cast<size_t>(r)].data()}, 0, tokens});
+    backend_->Prefill({Sequence(0), 0, tokens});
+    std::printf("%s:%s prefill of %d tokens %.1f ms\n", name, Keys(), context,
+                timer.Seconds() * 1e3);
+    for (int r = 1; r < requests; ++r) backend_->Prefill({Sequence(r), 0, tokens});
   }
 
   // Whether there is a kernel for each operation, at any number of rows, or a pass over the weights
@@ -139,6 +162,11 @@ class Bench {
   }
 
  private:
+  SequencePlan Sequence(int request) const {
+    const auto r = static_cast<size_t>(request);
+    return {pages_[r].data(), windows_[r].data()};
+  }
+
   void SetWideFrom(int rows) {
     backend_->SetWideFrom(rows);
     passes_ = rows > cuda::kWideFrom;
@@ -151,7 +179,7 @@ class Bench {
     const int stride = std::max(1, spec.recurrence / std::max(rows.depths, 1));
     const int each = rows.count / rows.requests;
     for (int request = 0; request < rows.requests; ++request) {
-      plan.sequences.push_back({pages_[static_cast<size_t>(request)].data()});
+      plan.sequences.push_back(Sequence(request));
       for (int i = 0; i < each; ++i) {
         const int level = i * rows.depths / each, cell = request * each + i;
         int depth = std::max(0, spec.recurrence - recurrences - level * stride);
@@ -210,7 +238,9 @@ class Bench {
     }
     key += "rows" + std::to_string(rows.count) + ".x" + std::to_string(recurrences) +
            (prelude || readout ? ".PC" : "") + (passes_ ? ".passes" : "") +
-           (*Keys() != '\0' ? ".int8" : "") +
+           (backend_->options().key_plan ? ".loops"
+            : *Keys() != '\0'            ? ".int8"
+                                         : "") +
            (form_ == cuda::WeightForm::kBF16 ? "" : std::string(".weights-") + Weights()) + ".";
     results_ << key << "core_ms " << b * 1e3 << '\n'
              << key << "core_share " << core / b / bandwidth_ << '\n'
@@ -220,9 +250,7 @@ class Bench {
              << std::flush;
   }
 
-  const char* Keys() const {
-    return backend_->options().kv_type == KvType::kInt8 ? " int8 keys" : "";
-  }
+  const char* Keys() const { return keys_.c_str(); }
 
   const char* Weights() const {
     return form_ == cuda::WeightForm::kBF16   ? "bf16"
@@ -231,13 +259,14 @@ class Bench {
   }
 
   const char* name_;
+  std::string keys_;     // what lines say of them; bf16: nothing
   bool passes_ = false;  // over the weights, for every 32 rows
   int context_;
   double bandwidth_;
   cuda::WeightForm form_;
   std::ostream& results_;
   std::unique_ptr<cuda::CudaBackend> backend_;
-  std::vector<std::vector<int32_t>> pages_;  // of each request
+  std::vector<std::vector<int32_t>> pages_, windows_;  // of each request
 };
 
 // Recurrences of many rows, where their time goes, and steps with readouts of all of them.
@@ -275,7 +304,8 @@ struct Options {
   int depths = 0;  // 0: 4 for Ouro, 16 for Raven
   int context = kContext;
   int requests = 1;
-  std::vector<KvType> kv_types = {KvType::kCompute};
+  int recurrences = 1;  // of a step
+  std::vector<KeyType> keys = {KeyType()};
   std::vector<cuda::WeightForm> forms = {cuda::WeightForm::kBF16};
   bool shapes = false;
 };
@@ -301,10 +331,11 @@ Options Parse(int argc, char** argv) {
     } else if (word == "--requests") {
       options.requests = std::stoi(value());
     } else if (word == "--kv-type") {
-      options.kv_types.clear();
+      options.keys.clear();
       std::stringstream list(value());
-      for (std::string item; std::getline(list, item, ',');)
-        options.kv_types.push_back(item == "int8" ? KvType::kInt8 : KvType::kCompute);
+      for (std::string item; std::getline(list, item, ';');) options.keys.emplace_back(item);
+    } else if (word == "--recurrences") {
+      options.recurrences = std::stoi(value());
     } else if (word == "--weights") {
       options.forms.clear();
       std::stringstream list(value());
@@ -324,8 +355,8 @@ Options Parse(int argc, char** argv) {
       throw std::runtime_error(
           "usage: cuda_step_bench [ouro|nanbeige|raven|huginn|all] [--results FILE] [--rows N,N] "
           "[--depths N] "
-          "[--context N] [--requests N] [--kv-type bf16,int8] [--weights bf16,int8,int4] "
-          "[--shapes]");
+          "[--context N] [--requests N] [--recurrences N] [--kv-type bf16;int8;loops:PLAN] "
+          "[--weights bf16,int8,int4] [--shapes]");
     }
   }
   return options;
@@ -401,9 +432,9 @@ void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& 
                int depths, double bandwidth, Options& options) {
   std::vector<std::unique_ptr<Bench>> benches;
   for (const cuda::WeightForm form : options.forms) {
-    for (const KvType type : options.kv_types) {
+    for (const KeyType& keys : options.keys) {
       benches.push_back(std::make_unique<Bench>(name, spec, readouts, options.context,
-                                                options.requests, bandwidth, options.results, type,
+                                                options.requests, bandwidth, options.results, keys,
                                                 form));
     }
   }
@@ -413,7 +444,7 @@ void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& 
     const Rows rows{each * options.requests, std::min(each, depths), options.requests};
     for (const auto& bench : benches) {
       if (benches.size() > 1) {
-        bench->Run(rows, 1, false, false);
+        bench->Run(rows, options.recurrences, false, false);
         bench->Trace(rows);
         if (options.shapes) RunShapes(*bench, rows);
         continue;
