@@ -23,7 +23,7 @@ class CudaLoopKeys : public testing::TestWithParam<PlannedRowModel> {
     BackendOptions options;
     options.readout_depths = std::move(depths);
     options.cells = 80;
-    options.kv_positions = 2048;
+    options.kv_positions = 4096;
     options.kv_type = plan != nullptr ? KvType::kLoops : KvType::kInt8;
     if (plan != nullptr) options.key_plan = *plan;
     return std::make_unique<cuda::CudaBackend>(cuda::DeviceModel::Random(spec, 7), options, 0);
@@ -143,49 +143,55 @@ TEST_P(CudaLoopKeys, OfStepsAreTheLastLoopsBeyondTheWindow) {
 }
 
 // Rows of one text at all depths in one step, each a token ahead of the one before it, as LoopSpec
-// has them, across the border of a span: they share what lies before their windows.
+// has them, across the border of a span: they share what lies before their windows. After the
+// longer prompt the producer warp fetches it.
 TEST_P(CudaLoopKeys, AreSharedByRowsOfAllDepths) {
   LOOPSPEC_NEEDS_GPU();
   const SpannedKeyPlan plan = Plan();
-  const int loops = Spec().recurrence, prompt = 5 * plan.span - 2;
-  const std::vector<int32_t> text = Text(prompt + loops + 1);
+  const int loops = Spec().recurrence;
   const auto backend = Make(Spec(), AllDepths(Spec()).readout_depths, &plan);
   StepDriver driver(*backend, backend->pages());
-  backend->Prefill({driver.Sequence(), 0, std::span(text).first(static_cast<size_t>(prompt))});
-  // One row a step: token i at depth d once its ancestors have been there.
   const auto chain_of = [](int first, int i) {
     std::vector<int32_t> chain(static_cast<size_t>(i));
     std::iota(chain.begin(), chain.end(), first);
     return chain;
   };
-  std::map<std::pair<int, int>, std::vector<float>> alone;  // token, depth
-  for (int i = 0; i <= loops; ++i) {
-    for (int d = 0; d < loops; ++d) {
-      driver.Begin(1);
-      driver.AddRow(i, text[static_cast<size_t>(prompt + i)], prompt + i, d, chain_of(0, i));
-      driver.AddReadout(0, d);
-      driver.Run();
-      alone[{i, d}] = driver.Logits(0);
-    }
-  }
-  for (const int other : std::array{0, 3, 40}) {
-    for (int step = 0; step <= 2 * loops; ++step) {
-      driver.Begin(1);
-      std::vector<std::pair<int, int>> at;
-      for (int i = 0; i <= loops; ++i) {
-        const int d = step - i;
-        if (d < 0 || d >= loops) continue;
-        const int row = driver.AddRow(20 + i, text[static_cast<size_t>(prompt + i)], prompt + i, d,
-                                      chain_of(20, i));
-        driver.AddReadout(row, d);
-        at.emplace_back(i, d);
+  for (const int prompt : {5 * plan.span - 2, 3840 / plan.span * plan.span - 2}) {
+    const std::vector<int32_t> text = Text(prompt + loops + 1);
+    backend->Prefill({driver.Sequence(), 0, std::span(text).first(static_cast<size_t>(prompt))});
+    // One row a step: token i at depth d once its ancestors have been there.
+    std::map<std::pair<int, int>, std::vector<float>> alone;  // token, depth
+    for (int i = 0; i <= loops; ++i) {
+      for (int d = 0; d < loops; ++d) {
+        driver.Begin(1);
+        driver.AddRow(i, text[static_cast<size_t>(prompt + i)], prompt + i, d, chain_of(0, i));
+        driver.AddReadout(0, d);
+        driver.Run();
+        alone[{i, d}] = driver.Logits(0);
       }
-      for (int i = 0; i < other; ++i)
-        driver.AddRow(39 + i, text[static_cast<size_t>(i)], prompt, step == 0 ? 0 : i % loops);
-      driver.Run();
-      for (size_t i = 0; i < at.size(); ++i) {
-        ASSERT_EQ(driver.Logits(static_cast<int>(i)), alone.at(at[i]))
-            << "token " << at[i].first << " at depth " << at[i].second << " among " << other;
+    }
+    for (const auto& [other, queries] :
+         {std::pair(0, 16), {3, 16}, {12, 16}, {20, 16}, {40, 16}, {0, 8}, {12, 8}}) {
+      backend->SetSharedQueries(queries);
+      for (int step = 0; step <= 2 * loops; ++step) {
+        driver.Begin(1);
+        std::vector<std::pair<int, int>> at;
+        for (int i = 0; i <= loops; ++i) {
+          const int d = step - i;
+          if (d < 0 || d >= loops) continue;
+          const int row = driver.AddRow(20 + i, text[static_cast<size_t>(prompt + i)], prompt + i,
+                                        d, chain_of(20, i));
+          driver.AddReadout(row, d);
+          at.emplace_back(i, d);
+        }
+        for (int i = 0; i < other; ++i)
+          driver.AddRow(39 + i, text[static_cast<size_t>(i)], prompt, step == 0 ? 0 : i % loops);
+        driver.Run();
+        for (size_t i = 0; i < at.size(); ++i) {
+          ASSERT_EQ(driver.Logits(static_cast<int>(i)), alone.at(at[i]))
+              << "token " << at[i].first << " at depth " << at[i].second << " among " << other
+              << " after " << prompt;
+        }
       }
     }
   }
