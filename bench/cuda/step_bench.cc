@@ -25,6 +25,12 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+size_t FreeMemory() {
+  size_t free = 0, total = 0;
+  cuda::Check(cudaMemGetInfo(&free, &total), "asking for the free memory");
+  return free;
+}
+
 inline constexpr int kContext = 1024;  // where nothing else is said
 
 // The rows of a step: of `requests` requests, and of each over `depths` depths, the deepest oldest.
@@ -57,7 +63,7 @@ class Bench {
   // value" for every figure that the table of scripts/gpu-check.py needs.
   Bench(const char* name, const ModelSpec& spec, std::vector<int> depths, int context, int requests,
         double bandwidth, std::ostream& results, const KeyType& keys = KeyType(),
-        cuda::WeightForm form = cuda::WeightForm::kBF16)
+        cuda::WeightForm form = cuda::WeightForm::kBF16, int cells = 256)
       : name_(name), context_(context), bandwidth_(bandwidth), form_(form), results_(results) {
     BackendOptions options;
     options.kv_type = keys.type;
@@ -66,7 +72,7 @@ class Bench {
     if (keys.type != KvType::kCompute)
       keys_ = keys.type == KvType::kInt8 ? " int8 keys" : " keys " + options.key_plan->text();
     options.readout_depths = std::move(depths);
-    options.cells = 256;
+    options.cells = cells;
     const int each = (context + kPageSize - 1) / kPageSize + 1;  // pages
     options.kv_positions = int64_t{each} * kPageSize * requests;
     Timer timer;
@@ -74,8 +80,14 @@ class Bench {
     std::printf("%s: %s weights, %.3f GB\n", name, Weights(),
                 static_cast<double>(model.matrices.bytes()) * 1e-9);
     timer.Reset();
+    const size_t free = FreeMemory();
     backend_ = std::make_unique<cuda::CudaBackend>(std::move(model), options, 0);
-    std::printf("%s: backend start %.3f s (weights excluded)\n", name, timer.Seconds());
+    std::printf(
+        "%s: backend start %.3f s (weights excluded), %.2f GB of memory:%s %.1f kB a token, "
+        "%.1f MB a window\n",
+        name, timer.Seconds(), static_cast<double>(free - FreeMemory()) * 1e-9, Keys(),
+        static_cast<double>(backend_->page_bytes()) / kPageSize * 1e-3,
+        static_cast<double>(backend_->page_bytes() * backend_->window_pages()) * 1e-6);
     pages_.resize(static_cast<size_t>(requests));
     for (int r = 0; r < requests; ++r) {
       auto& pages = pages_[static_cast<size_t>(r)];
@@ -99,6 +111,7 @@ class Bench {
   void UseWide() { SetWideFrom(1); }
   void UsePasses() { SetWideFrom(1 << 30); }
   void UseUsual() { SetWideFrom(backend_->usual_wide_from()); }
+  void SetSharedQueries(int queries) { backend_->SetSharedQueries(queries); }
   bool IsUsuallyWide(int rows) const { return rows >= backend_->usual_wide_from(); }
   void SetWideShape(int shape) { backend_->SetWideShape(shape); }
   bool HasWideShape(int shape) const { return backend_->HasWideShape(shape); }
@@ -304,7 +317,9 @@ struct Options {
   int depths = 0;  // 0: 4 for Ouro, 16 for Raven
   int context = kContext;
   int requests = 1;
-  int recurrences = 1;  // of a step
+  int cells = 256;
+  int shared_queries = 0;  // 0: as usual
+  int recurrences = 1;     // of a step
   std::vector<KeyType> keys = {KeyType()};
   std::vector<cuda::WeightForm> forms = {cuda::WeightForm::kBF16};
   bool shapes = false;
@@ -330,6 +345,10 @@ Options Parse(int argc, char** argv) {
       options.context = std::stoi(value());
     } else if (word == "--requests") {
       options.requests = std::stoi(value());
+    } else if (word == "--shared-queries") {
+      options.shared_queries = std::stoi(value());
+    } else if (word == "--cells") {
+      options.cells = std::stoi(value());
     } else if (word == "--kv-type") {
       options.keys.clear();
       std::stringstream list(value());
@@ -355,7 +374,9 @@ Options Parse(int argc, char** argv) {
       throw std::runtime_error(
           "usage: cuda_step_bench [ouro|nanbeige|raven|huginn|all] [--results FILE] [--rows N,N] "
           "[--depths N] "
-          "[--context N] [--requests N] [--recurrences N] [--kv-type bf16;int8;loops:PLAN] "
+          "[--context N] [--requests N] [--cells N] [--shared-queries 8] [--recurrences N] "
+          "[--kv-type "
+          "bf16;int8;loops:PLAN] "
           "[--weights bf16,int8,int4] [--shapes]");
     }
   }
@@ -435,7 +456,8 @@ void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& 
     for (const KeyType& keys : options.keys) {
       benches.push_back(std::make_unique<Bench>(name, spec, readouts, options.context,
                                                 options.requests, bandwidth, options.results, keys,
-                                                form));
+                                                form, options.cells));
+      if (options.shared_queries > 0) benches.back()->SetSharedQueries(options.shared_queries);
     }
   }
   if (options.depths > 0) depths = options.depths;
