@@ -13,7 +13,8 @@
 namespace loopspec {
 namespace {
 
-constexpr int kMostTexts = 32;  // of full length, that memory is taken for
+constexpr int kMostTexts = 32;          // of full length, that memory is taken for
+constexpr int kSpanOfGpuPrompts = 512;  // with which a GPU's prompts are nearly as fast as without
 
 // The CUDA backend computes in bf16 alone.
 bool GpuComputes(ComputeMode compute) {
@@ -56,6 +57,12 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& o
   const int gpu = ResolveDevice(device, options.compute);
   if (device == "auto" && !GpuComputes(options.compute) && CudaDeviceCount() > 0)
     LogWarning("compute f32 was asked for, which the GPU does not do: this runs on the CPU");
+  if (gpu >= 0 && options.key_plan && options.key_plan->span < kSpanOfGpuPrompts) {
+    LogWarning(
+        "a GPU reads prompts in pieces of two spans of a plan of keys, and spans of {} are "
+        "short: kv_type loops:{}@{} is faster, and writes another text",
+        options.key_plan->span, options.key_plan->plan.text(), kSpanOfGpuPrompts);
+  }
   return gpu < 0 ? MakeCpuBackend(model, options) : MakeCudaBackend(model, options, gpu);
 }
 
