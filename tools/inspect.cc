@@ -151,7 +151,7 @@ int64_t RequestsIn80Gb(int64_t per_token, int64_t window) {
   return 80'000'000'000 / (per_token * kRequestTokens + window);
 }
 
-// Keys and values by a plan, as the CPU lays them out.
+// Keys and values by a plan; a GPU's take more where heads are padded.
 struct PlannedKeys {
   int64_t per_token, window;
   int64_t requests() const { return RequestsIn80Gb(per_token, window); }

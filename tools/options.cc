@@ -55,8 +55,8 @@ void ModelOptions::AddTo(Command command, bool may_lead, const std::string& fall
       .ShowDefault();
   group(command.AddOption("--kv-type", kv_type,
                           "Keys and values: bf16, int8 (half the memory), auto (as --compute), or "
-                          "loops:PLAN (CPU): int8, and beyond the last positions only the loops "
-                          "that PLAN keeps; loops:int8*8,last keeps the first 8 and the last"))
+                          "loops:PLAN: int8, and beyond the last positions only the loops that "
+                          "PLAN keeps; loops:int8*8,last keeps the first 8 and the last"))
       .Examples({"auto", "bf16", "int8", "loops:int8*8,last"})
       .ShowDefault();
   group(command.AddOption("--threads,-t", threads, "CPU threads; 0 takes every usable core"))

@@ -279,7 +279,7 @@ class Engine:
     dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
         fast at it.
     kv_type: keys and values: "bf16", "int8" (half the memory, and on a GPU faster over long texts), "auto": as the dtype,
-        or on a CPU "loops:PLAN": int8, and beyond the last positions only the loops that the plan keeps, as in
+        or "loops:PLAN": int8, and beyond the last positions only the loops that the plan keeps, as in
         "loops:int8*8,last", the first 8 and the last. Text depends on the plan.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
