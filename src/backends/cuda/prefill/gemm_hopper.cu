@@ -29,8 +29,7 @@ struct Stages {
 };
 
 // One thread fills the ring, for all of the CTA's tiles. Each CTA of a cluster brings its own
-// inputs, and its part of the weights for all. The first weights are on their way before the kernel
-// that makes the inputs has ended.
+// inputs, and its part of the weights for all.
 template <int kWidth, int kCluster>
 __device__ void Produce(const TensorMap& input, const TensorMap& weights, const GemmShape& shape,
                         uint32_t shared, int rank) {
@@ -50,27 +49,12 @@ __device__ void Produce(const TensorMap& input, const TensorMap& weights, const 
                    full + stage * 8, 0b11, shape.weights_hint);
     }
   };
-  const int first = static_cast<int>(blockIdx.x) / kCluster;
-  const int step = static_cast<int>(gridDim.x) / kCluster;
-  // k stages are at least as many as the ring has, or the ring is not filled ahead.
-  const int ahead = shape.k_stages >= Ring::kCount && first < order.count() ? Ring::kCount : 0;
-  int row, column;
-  order.At(first, row, column);
-  for (int k = 0; k < ahead; ++k) copy_weights(k, k, column);
-  WaitForKernelBefore();
-  RingPlace<Ring::kCount> at;
-  for (int tile = first; tile < order.count(); tile += step) {
-    order.At(tile, row, column);
-    for (int k = 0; k < shape.k_stages; ++k) {
-      if (tile != first || k >= ahead) {
-        WaitBarrier(empty + at.stage * 8, at.parity ^ 1);
-        copy_weights(at.stage, k, column);
-      }
-      CopyBox(shared + at.stage * Ring::kBytes, &input, k * kGemmK,
-              shape.first_row + row + rank * kGemmRows, full + at.stage * 8, kEvictNormal);
-      at.Next();
-    }
-  }
+  const auto copy_inputs = [&](int stage, int k, int row) {
+    CopyBox(shared + stage * Ring::kBytes, &input, k * kGemmK,
+            shape.first_row + row + rank * kGemmRows, full + stage * 8, kEvictNormal);
+  };
+  FillRing<Ring::kCount>(order, shape.k_stages, static_cast<int>(blockIdx.x) / kCluster,
+                         static_cast<int>(gridDim.x) / kCluster, empty, copy_weights, copy_inputs);
 }
 
 template <int kWidth, int kCluster, typename Epilogue>

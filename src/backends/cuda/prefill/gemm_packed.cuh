@@ -67,30 +67,15 @@ __device__ void Produce(const TensorMap& input, const TensorMap& units, const Ge
     CopyUnits(shared + stage * Ring::kBytes + Ring::kInputBytes, &units, k, column / kTileRows,
               full + stage * 8, shape.weights_hint);
   };
-  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
-  // k stages are at least as many as the ring has, or the ring is not filled ahead.
-  const int ahead = shape.k_stages >= Ring::kCount && first < order.count() ? Ring::kCount : 0;
-  int row, column;
-  order.At(first, row, column);
-  for (int k = 0; k < ahead; ++k) copy_weights(k, k, column);
-  WaitForKernelBefore();
-  RingPlace<Ring::kCount> at;
-  for (int tile = first; tile < order.count(); tile += step) {
-    order.At(tile, row, column);
-    for (int k = 0; k < shape.k_stages; ++k) {
-      if (tile != first || k >= ahead) {
-        WaitBarrier(empty + at.stage * 8, at.parity ^ 1);
-        copy_weights(at.stage, k, column);
-      }
+  const auto copy_inputs = [&](int stage, int k, int row) {
 #pragma unroll
-      for (int box = 0; box < kRows / kGemmRows; ++box) {
-        CopyBox(shared + at.stage * Ring::kBytes + box * (kGemmRows * kGemmK * 2), &input,
-                k * kGemmK, shape.first_row + row + box * kGemmRows, full + at.stage * 8,
-                kEvictNormal);
-      }
-      at.Next();
+    for (int box = 0; box < kRows / kGemmRows; ++box) {
+      CopyBox(shared + stage * Ring::kBytes + box * (kGemmRows * kGemmK * 2), &input, k * kGemmK,
+              shape.first_row + row + box * kGemmRows, full + stage * 8, kEvictNormal);
     }
-  }
+  };
+  FillRing<Ring::kCount>(order, shape.k_stages, static_cast<int>(blockIdx.x),
+                         static_cast<int>(gridDim.x), empty, copy_weights, copy_inputs);
 }
 
 // A warp's weights of a stage: four steps of 16 outputs by 16 of k.

@@ -1,8 +1,10 @@
 // What the large products of prompts have in common, whatever their weights are stored as: the
-// order of their tiles, and a place in a ring of stages.
+// order of their tiles, and the ring of stages that one thread fills.
 #pragma once
 
 #include <cstdint>
+
+#include "backends/cuda/device/hopper.cuh"
 
 namespace loopspec::cuda {
 
@@ -49,5 +51,33 @@ struct RingPlace {
     }
   }
 };
+
+// One thread fills the ring, for the tiles `first`, `first` + `step`, and so on. The first weights
+// are on their way before the kernel that makes the inputs has ended. `empty`: the barriers of the
+// stages that are free again. copy_weights(stage, k, column) also says how many bytes the stage
+// will have; copy_inputs(stage, k, row).
+template <int kCount, typename Order, typename CopyWeights, typename CopyInputs>
+__device__ __forceinline__ void FillRing(const Order& order, int k_stages, int first, int step,
+                                         uint32_t empty, const CopyWeights& copy_weights,
+                                         const CopyInputs& copy_inputs) {
+  // k stages are at least as many as the ring has, or the ring is not filled ahead.
+  const int ahead = k_stages >= kCount && first < order.count() ? kCount : 0;
+  int row, column;
+  order.At(first, row, column);
+  for (int k = 0; k < ahead; ++k) copy_weights(k, k, column);
+  WaitForKernelBefore();
+  RingPlace<kCount> at;
+  for (int tile = first; tile < order.count(); tile += step) {
+    order.At(tile, row, column);
+    for (int k = 0; k < k_stages; ++k) {
+      if (tile != first || k >= ahead) {
+        WaitBarrier(empty + at.stage * 8, at.parity ^ 1);
+        copy_weights(at.stage, k, column);
+      }
+      copy_inputs(at.stage, k, row);
+      at.Next();
+    }
+  }
+}
 
 }  // namespace loopspec::cuda
