@@ -8,6 +8,7 @@
 #include "engine/session.h"
 #include "loopspec/engine.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/options.h"
 #include "tools/report.h"
 
@@ -18,6 +19,7 @@ constexpr const char* kProblem =
     "Tom has 3 boxes with 4 marbles in each. He buys 5 more. On the way home he finds 6 marbles. "
     "How many marbles does Tom have now?";
 constexpr const char* kStory = "Tell me a story about a little dog.";
+constexpr const char* kInterrupted = "the two decodings were not compared";
 
 struct Row {
   std::string name;
@@ -35,17 +37,19 @@ void Show(const std::string& title, const std::string& prompt, Engine& engine, d
   std::vector<std::vector<int32_t>> ids;
   for (const bool speculative : {false, true}) {
     request.decoding = speculative ? Decoding::kLoopSpec : Decoding::kAutoregressive;
-    engine.Generate(request);  // once to warm up
+    engine.Generate(request, [](const Token&) { return !Interrupted(); });  // once to warm up
+    StopIfInterrupted(kInterrupted);
     const Result result = engine.Generate(request, [&](const Token& token) {
-      if (!speculative) return true;
+      if (speculative) return !Interrupted();
       if (colour)
         fmt::print("{}{}{}", SourceColour(token.source, token.early), token.text, kPlain);
       else
         fmt::print("{}", token.text);
       std::fflush(stdout);
-      return true;
+      return !Interrupted();
     });
-    if (speculative) fmt::print("\n\n");
+    if (speculative || Interrupted()) fmt::print("\n\n");
+    StopIfInterrupted(kInterrupted);
     const Statistics& s = result.statistics();
     rows.push_back({speculative
                         ? fmt::format("LoopSpec ({})", fmt::join(engine.facts().depths[0], ","))
@@ -71,6 +75,7 @@ void Show(const std::string& title, const std::string& prompt, Engine& engine, d
 }
 
 void RunDemo(const ModelOptions& options) {
+  CatchInterrupt();
   EngineOptions engine_options = options.ToEngineOptions();
   const auto loaded = std::make_shared<const LoadedModel>(engine_options);
   loaded->tokenizer();
@@ -85,6 +90,7 @@ void RunDemo(const ModelOptions& options) {
   fmt::print("{}: {} parameters, {} recurrences per token, on {} ({} reads {:.1f} GB/s)\n\n",
              options.model, HumanCount(static_cast<double>(facts.parameters)), facts.recurrence,
              facts.device, facts.device == "cpu" ? "this machine" : "it", bandwidth / 1e9);
+  StopIfInterrupted(kInterrupted);
   Show("A word problem", kProblem, engine, bandwidth);
   Show("A story", kStory, engine, bandwidth);
   if (ColourOnStdout()) {

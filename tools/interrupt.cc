@@ -3,6 +3,8 @@
 #include <atomic>
 #include <csignal>
 
+#include "base/error.h"
+
 namespace loopspec::tools {
 namespace {
 
@@ -23,6 +25,10 @@ void CatchInterrupt() {
 
 bool Interrupted() {
   return interrupted.load(std::memory_order_relaxed);
+}
+
+void StopIfInterrupted(const std::string& what) {
+  if (Interrupted()) Fail("interrupted: {}", what);
 }
 
 }  // namespace loopspec::tools

@@ -25,6 +25,7 @@
 #include "sampling/filters.h"
 #include "tensor/safetensors.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/options.h"
 #include "tools/output_file.h"
 #include "tools/report.h"
@@ -109,6 +110,9 @@ void CheckRegularFile(const std::string& path, const char* option, const char* w
          path, what);
 }
 
+constexpr size_t kPart = 64;  // positions between two looks at whether Ctrl-C was pressed
+constexpr const char* kNotWritten = " was not written, the text was read in part";
+
 void WriteLogits(const LogitsOptions& options, Reading& reading) {
   const Model& model = reading.model;
   const std::vector<int>& depths = reading.depths;
@@ -125,8 +129,7 @@ void WriteLogits(const LogitsOptions& options, Reading& reading) {
   int32_t bad_position = -1, bad_depth = 0;
   KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, positions);
-  backend.Score({PlanOf(pages), 0, reading.tokens}, [&](int32_t position, int32_t readout,
-                                                        std::span<const float> row) {
+  const auto take = [&](int32_t position, int32_t readout, std::span<const float> row) {
     const auto it = std::find(depths.begin(), depths.end(), computed[static_cast<size_t>(readout)]);
     if (it == depths.end()) return;
     if (bad_position < 0 && !AllFinite(row)) {
@@ -135,7 +138,13 @@ void WriteLogits(const LogitsOptions& options, Reading& reading) {
     }
     std::memcpy(logits.data() + ((it - depths.begin()) * positions + position) * vocab, row.data(),
                 row.size_bytes());
-  });
+  };
+  for (size_t at = 0; at < reading.tokens.size(); at += kPart) {
+    StopIfInterrupted(options.output + kNotWritten);
+    const auto rest = std::span<const int32_t>(reading.tokens).subspan(at);
+    backend.Score(
+        {PlanOf(pages), static_cast<int32_t>(at), rest.first(std::min(kPart, rest.size()))}, take);
+  }
   const NamedTensor tensor = {"logits",
                               {reinterpret_cast<const std::byte*>(logits.data()),
                                DType::kF32,
@@ -171,7 +180,10 @@ void ShowLens(const LogitsOptions& options, Reading& reading) {
   if (options.exit_gate) reading.depths = ParseReadouts("all", reading.model.spec.recurrence);
   reading.backend = MakeBackend(reading.model, reading.engine, reading.depths);
   const Lens lens =
-      LookThrough(*reading.backend, reading.tokens, options.top, gate ? &*gate : nullptr);
+      LookThrough(*reading.backend, reading.tokens, options.top, gate ? &*gate : nullptr, [&] {
+        StopIfInterrupted((options.lens.empty() ? "the exit gate's report" : options.lens) +
+                          kNotWritten);
+      });
   if (options.exit_gate) {
     ExitReport report(lens.depths);
     for (size_t t = 0; t < lens.tokens.size(); ++t) {
@@ -201,6 +213,7 @@ void ShowLens(const LogitsOptions& options, Reading& reading) {
 }
 
 void RunLogits(const LogitsOptions& options) {
+  CatchInterrupt();
   if (!options.output.empty()) CheckRegularFile(options.output, "--output", "a safetensors file");
   if (!options.lens.empty()) {
     CheckRegularFile(options.lens, "--lens", "the file");

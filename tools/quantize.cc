@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "engine/load/device.h"
 #include "engine/load/model_path.h"
 #include "engine/load/model_text.h"
@@ -16,6 +17,7 @@
 #include "quantize/quantize.h"
 #include "quantize/quantize_report.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 #include "tools/prompts.h"
@@ -125,7 +127,16 @@ void PrintChoice(const FitOrRound& choice) {
         "rounded. More, and more kinds of, --prompts may help");
 }
 
+// Before config.json is there the output is no model yet, and the parts of it are kept.
+void StopWhereInterrupted(const QuantizeOptions& options) {
+  const bool whole = FileExists(std::filesystem::path(options.output) / "config.json");
+  StopIfInterrupted(whole ? options.output +
+                                " is whole, comparing it with the source was not finished"
+                          : "the same command goes on from here");
+}
+
 void RunQuantize(const QuantizeOptions& options) {
+  CatchInterrupt();
   if (options.to != "int8" && options.to != "int4")
     Fail("--to is {}, expected int8 or int4", options.to);
   if (IsGguf(ResolveModel(options.model.model)))
@@ -141,6 +152,7 @@ void RunQuantize(const QuantizeOptions& options) {
   request.texts = std::move(texts.fitted);
   ProgressLine progress(0.5, ProgressLine::Otherwise::kPlainLines);
   request.progress = [&](const std::string& what, int64_t done, int64_t total) {
+    StopWhereInterrupted(options);
     progress.Show(what, done, total, what == "reading texts" ? "tokens" : "matrices");
   };
   request.make_backend = [&](const Model& model, BackendOptions backend) {
@@ -162,9 +174,11 @@ void RunQuantize(const QuantizeOptions& options) {
   const auto reference = MakeBackend(source, plain, depths);
   const auto compare = [&](const Model& model, const Texts& over) {
     const auto backend = MakeBackend(model, engine, depths);
-    QuantizeReport report = CompareModels(
-        *reference, *backend, over,
-        [&](int64_t done, int64_t total) { progress.Show("comparing", done, total, "positions"); });
+    QuantizeReport report =
+        CompareModels(*reference, *backend, over, [&](int64_t done, int64_t total) {
+          StopWhereInterrupted(options);
+          progress.Show("comparing", done, total, "positions");
+        });
     progress.Clear();
     return report;
   };

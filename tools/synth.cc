@@ -6,6 +6,7 @@
 #include "engine/load/device.h"
 #include "model/model.h"
 #include "tools/commands.h"
+#include "tools/interrupt.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 
@@ -31,6 +32,8 @@ void Measure(const SynthCommandOptions& options, const SynthResult& written) {
       },
       options.positions,
       [&](int round, int done, int total) {
+        StopIfInterrupted(fmt::format("{} is whole, its agreement was not measured",
+                                      options.request.output.string()));
         progress.Show(fmt::format("measuring, round {}", round), done, total, "positions");
       });
   progress.Clear();
@@ -47,8 +50,18 @@ void Measure(const SynthCommandOptions& options, const SynthResult& written) {
 }
 
 void RunSynth(const SynthCommandOptions& options) {
-  const SynthRequest& request = options.request;
-  const SynthResult result = WriteSynthetic(request);
+  CatchInterrupt();
+  SynthRequest request = options.request;
+  SynthResult result;
+  {
+    ProgressLine progress(0.5, ProgressLine::Otherwise::kPlainLines);
+    request.progress = [&](uint64_t done, uint64_t total) {
+      StopIfInterrupted("nothing was kept in " + request.output.string());
+      progress.Show("writing", static_cast<int64_t>(done >> 20), static_cast<int64_t>(total >> 20),
+                    "MB");
+    };
+    result = WriteSynthetic(request);
+  }
   {
     // Read back as any other model would be: a twin that does not load is of no use.
     const Model model = Model::Load(request.output);

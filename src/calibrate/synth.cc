@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -44,13 +46,17 @@ void Fill(const TensorPlan& plan, uint64_t seed, uint32_t number, int64_t begin,
   }
 }
 
-void WriteTensor(std::ostream& file, const TensorPlan& plan, uint64_t seed, uint32_t number) {
+using Wrote = std::function<void(uint64_t bytes)>;
+
+void WriteTensor(std::ostream& file, const TensorPlan& plan, uint64_t seed, uint32_t number,
+                 const Wrote& wrote) {
   std::vector<uint16_t> piece(kPiece);
   for (int64_t at = 0; at < plan.elements() && file; at += static_cast<int64_t>(kPiece)) {
     const auto count = static_cast<size_t>(std::min<int64_t>(kPiece, plan.elements() - at));
     Fill(plan, seed, number, at, count, piece.data());
     file.write(reinterpret_cast<const char*>(piece.data()),
                static_cast<std::streamsize>(count * 2));
+    wrote(count * 2);
   }
 }
 
@@ -101,13 +107,13 @@ std::vector<Shard> Shards(const std::vector<TensorPlan>& plans) {
 }
 
 void WriteShard(const std::filesystem::path& path, const std::vector<TensorPlan>& plans,
-                const Shard& shard, uint64_t seed) {
+                const Shard& shard, uint64_t seed, const Wrote& wrote) {
   std::ofstream file(path, std::ios::binary);
   const auto length = static_cast<uint64_t>(shard.header.size());
   for (int byte = 0; byte < 8; ++byte) file.put(static_cast<char>(length >> (8 * byte) & 0xFF));
   file.write(shard.header.data(), static_cast<std::streamsize>(shard.header.size()));
   for (size_t i = shard.first; i < shard.last && file; ++i)
-    WriteTensor(file, plans[i], seed, static_cast<uint32_t>(i));
+    WriteTensor(file, plans[i], seed, static_cast<uint32_t>(i), wrote);
   file.close();
   if (!file) Fail("{} cannot be written: is the disk full?", path.string());
 }
@@ -177,6 +183,27 @@ void CheckDisk(const std::filesystem::path& folder, uint64_t bytes) {
        static_cast<double>(bytes) / 1e9, static_cast<double>(space.available) / 1e9);
 }
 
+// The files of a checkpoint that is being written; removed again unless it becomes whole.
+class NewFiles {
+ public:
+  NewFiles() = default;
+  NewFiles(const NewFiles&) = delete;
+  NewFiles& operator=(const NewFiles&) = delete;
+  ~NewFiles() {
+    std::error_code ignored;
+    for (auto path = paths_.rbegin(); path != paths_.rend(); ++path)
+      std::filesystem::remove(*path, ignored);
+  }
+
+  const std::filesystem::path& Add(std::filesystem::path path) {
+    return paths_.emplace_back(std::move(path));
+  }
+  void Keep() { paths_.clear(); }
+
+ private:
+  std::vector<std::filesystem::path> paths_;
+};
+
 }  // namespace
 
 std::vector<std::string> SynthNames() {
@@ -188,7 +215,8 @@ std::vector<std::string> SynthNames() {
 SynthResult WriteSynthetic(const SynthRequest& request) {
   const TwinShape shape = ShapeOf(request);
   std::error_code error;
-  std::filesystem::create_directories(request.output, error);
+  NewFiles files;
+  if (std::filesystem::create_directories(request.output, error)) files.Add(request.output);
   if (error) Fail("{} cannot be made: {}", request.output.string(), error.message());
   for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
     if (std::filesystem::exists(request.output / name, error)) {
@@ -207,16 +235,24 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
   CheckDisk(request.output, result.bytes);
   OrderedJson index;
   index["metadata"]["total_size"] = result.bytes;
+  uint64_t done = 0;
+  const auto wrote = [&](uint64_t bytes) {
+    done += bytes;
+    if (request.progress) request.progress(done, result.bytes);
+  };
   for (const Shard& shard : shards) {
-    WriteShard(request.output / shard.name, plans, shard, request.seed);
+    WriteShard(files.Add(request.output / shard.name), plans, shard, request.seed, wrote);
     for (size_t i = shard.first; i < shard.last; ++i)
       index["weight_map"][plans[i].name] = shard.name;
   }
   if (result.files > 1)
-    WriteText(request.output / "model.safetensors.index.json", index.dump(2) + "\n");
+    WriteText(files.Add(request.output / "model.safetensors.index.json"), index.dump(2) + "\n");
   // Text in and out for commands that need it; its words mean nothing anyway.
-  if (shape.vocab >= kByteTokens) WriteText(request.output / "tokenizer.json", ByteTokenizerJson());
+  if (shape.vocab >= kByteTokens)
+    WriteText(files.Add(request.output / "tokenizer.json"), ByteTokenizerJson());
+  for (const char* name : {"config.json", "README.md"}) files.Add(request.output / name);
   WriteNotes(request, twin.Config(), nullptr);
+  files.Keep();
   return result;
 }
 
@@ -229,7 +265,7 @@ void RescaleSynthetic(const SynthRequest& request, double shift) {
     for (size_t i = shard.first; i < shard.last && file; ++i) {
       if (plans[i].has_shift) {
         file.seekp(static_cast<std::streamoff>(offset));
-        WriteTensor(file, plans[i], request.seed, static_cast<uint32_t>(i));
+        WriteTensor(file, plans[i], request.seed, static_cast<uint32_t>(i), [](uint64_t) {});
       }
       offset += plans[i].bytes();
     }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct SynthRequest {
   uint64_t seed = 0;
   std::filesystem::path
       output;  // a folder; made where it is missing, refused where it holds a model
+  // Called as weights are written, with bytes. What it throws ends the writing.
+  std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 
 struct SynthResult {
@@ -41,7 +44,8 @@ struct SynthAgreement {
 std::vector<std::string> SynthNames();
 
 // Writes config.json, README.md, a tokenizer of bytes and the weights, a piece at a time: memory
-// does not grow with the model. The shift is guessed from the agreement. Throws Error.
+// does not grow with the model. The shift is guessed from the agreement. Throws Error; what was
+// written is removed then.
 SynthResult WriteSynthetic(const SynthRequest& request);
 
 // Changes the few tensors of a written twin that the shift is in. The folder must not be loaded

@@ -74,7 +74,8 @@ size_t Lens::Settled(size_t position) const {
   return depth;
 }
 
-Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, const ExitGate* gate) {
+Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, const ExitGate* gate,
+                 const std::function<void()>& before_part) {
   Lens lens;
   lens.depths = backend.options().readout_depths;
   lens.tokens.assign(tokens.begin(), tokens.end());
@@ -88,6 +89,7 @@ Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, con
   KvLedger ledger(backend.pages(), 1, backend.window_pages());
   const SequencePages pages(ledger, static_cast<int64_t>(tokens.size()));
   for (size_t at = 0; at < tokens.size(); at += most) {
+    before_part();
     const size_t count = std::min(most, tokens.size() - at);
     const auto place = [&](int32_t position, int32_t readout) {
       return (static_cast<size_t>(position) - at) * depths + static_cast<size_t>(readout);

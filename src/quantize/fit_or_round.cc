@@ -4,6 +4,18 @@
 #include "base/error.h"
 
 namespace loopspec {
+namespace {
+
+// A folder that is removed whatever happens.
+struct TemporaryOutput {
+  ~TemporaryOutput() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  std::filesystem::path folder;
+};
+
+}  // namespace
 
 FitOrRound FitOrRoundModel(
     const Model& model, const QuantizeRequest& request,
@@ -16,6 +28,7 @@ FitOrRound FitOrRoundModel(
   rounding.output = request.output / "rounded";
   std::error_code error;
   std::filesystem::remove_all(rounding.output, error);
+  const TemporaryOutput temporary{rounding.output};
   QuantizeModel(model, rounding);
   result.fitted = compare(request.output);
   result.rounded = compare(rounding.output);
@@ -27,7 +40,6 @@ FitOrRound FitOrRoundModel(
       Fail("cannot replace {}: {}", (request.output / "model.safetensors").string(),
            error.message());
   }
-  std::filesystem::remove_all(rounding.output, error);
   return result;
 }
 

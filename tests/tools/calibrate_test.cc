@@ -279,7 +279,6 @@ TEST(Calibrate, DecodingGoesByTheFile) {
 
 #ifdef LOOPSPEC_BUSY_CLOCK
 
-// What a busy machine says is kept and shown as not used, until a second run or --force says so.
 TEST(Calibrate, CtrlCEndsItWithItsExitCode) {
   const Scratch scratch;
   RunOptions interrupt;
@@ -292,6 +291,7 @@ TEST(Calibrate, CtrlCEndsItWithItsExitCode) {
   EXPECT_NE(result.err.find("interrupted: nothing was written"), std::string::npos) << result.err;
 }
 
+// What a busy machine says is kept and shown as not used, until a second run or --force says so.
 TEST(Calibrate, ABusyMachineIsAskedAgain) {
   const Scratch scratch;
   const std::string model = CopyOf(OuroDemo(), scratch);

@@ -157,7 +157,7 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
     std::array<pollfd, 3> waits = {pollfd{out.read_end(), POLLIN, 0},
                                    {err.read_end(), POLLIN, 0},
                                    {in.write_end(), POLLOUT, 0}};
-    const bool watched = options.interrupt_after > 0 || options.kill_when;
+    const bool watched = options.interrupt_after > 0 || options.interrupt_when || options.kill_when;
     poll(waits.data(), waits.size(), watched ? 1 : 100);
     if (waits[0].revents != 0) {
       Drain(out.read_end(), result.out);
@@ -191,8 +191,9 @@ RunResult Call(const std::vector<std::string>& arguments, const RunOptions& opti
       kill(child, SIGKILL);
       signalled = true;
     }
-    const bool reached =
-        !options.interrupt_at.empty() && result.err.find(options.interrupt_at) != std::string::npos;
+    const bool reached = (!options.interrupt_at.empty() &&
+                          result.err.find(options.interrupt_at) != std::string::npos) ||
+                         (options.interrupt_when && !signalled && options.interrupt_when());
     if (((options.interrupt_after_error && !result.err.empty()) || reached) && !signalled) {
       kill(child, SIGINT);
       signalled = true;

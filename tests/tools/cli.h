@@ -23,13 +23,14 @@ struct RunOptions {
   double interrupt_after = 0;          // Ctrl-C, these seconds after the program began to catch it
   bool interrupt_after_error = false;  // Ctrl-C when the first bytes are on standard error
   std::string interrupt_at;            // Ctrl-C once standard error has this
-  std::function<void()> after_output;  // called when the first bytes have come
-  std::function<bool()> kill_when;     // asked all the while; SIGKILL when it says so
-  bool gpu = false;                    // the program sees the machine's GPUs: else it is the CPU's
-  bool error_terminal = false;         // standard error is a terminal
-  bool colour = false;                 // leave NO_COLOR unset
-  size_t file_limit = 0;               // writing more to a file fails, as on a full disk
-  double timeout = 300;                // seconds, so that a test that hangs ends
+  std::function<bool()> interrupt_when;  // asked all the while; Ctrl-C when it says so
+  std::function<void()> after_output;    // called when the first bytes have come
+  std::function<bool()> kill_when;       // asked all the while; SIGKILL when it says so
+  bool gpu = false;             // the program sees the machine's GPUs: else it is the CPU's
+  bool error_terminal = false;  // standard error is a terminal
+  bool colour = false;          // leave NO_COLOR unset
+  size_t file_limit = 0;        // writing more to a file fails, as on a full disk
+  double timeout = 300;         // seconds, so that a test that hangs ends
 };
 
 struct RunResult {
