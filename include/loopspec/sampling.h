@@ -24,7 +24,8 @@ struct TokenBias {
   float bias = 0.0f;
 };
 
-struct SamplingParams {
+// The numbers alone, which a device can hold.
+struct SamplingNumbers {
   float temperature = 0.0f;  // 0: greedy
   int top_k = 0;             // 0: off
   float top_p = 1.0f;
@@ -33,16 +34,20 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // on every token of prompt and output
   float presence_penalty = 0.0f;    // on tokens of the output
   float frequency_penalty = 0.0f;   // on tokens of the output, times their count
+
+  bool greedy() const { return temperature <= 0.0f; }
+  bool needs_counts() const {
+    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
+  }
+};
+
+struct SamplingParams : SamplingNumbers {
   std::vector<TokenBias> bias;
   Sampler sampler = Sampler::kCascade;
   LaterProposal later = LaterProposal::kGatedResidual;
 
-  bool greedy() const { return temperature <= 0.0f; }
   // Greedy and coupled decisions compare choices; only the cascade compares distributions.
   bool needs_distributions() const { return !greedy() && sampler == Sampler::kCascade; }
-  bool needs_counts() const {
-    return repetition_penalty != 1.0f || presence_penalty != 0.0f || frequency_penalty != 0.0f;
-  }
 };
 
 }  // namespace loopspec

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing
     from typing_extensions import Self, Unpack
 
-    from ._params import ChatFields, ParamFields
+    from ._params import ChatFields, FilterFields, ParamFields
 
 Message: TypeAlias = Mapping[str, Any]
 """{"role": "user", "content": "Hello"}"""
@@ -673,14 +673,16 @@ class Engine:
         return Trace(recurrence=self.recurrence, depths=list(answer.depths), events=events,
                      output=output_of(answer, *self._told(prompt, request)))
 
-    def calibrate(self, prompts: Sequence[Any], *, views: Sequence[str] = ("greedy", "sampling"), temperature: float = 1.0,
-                  top_p: float = 0.7, top_k: int = 0, min_p: float = 0.0, positions: int = 4096, max_tokens: int = 128,
-                  proposals: int = 3, measure: int = 6, measure_prompts: int = 4, repeat: int = 3, seed: int = 0,
-                  save: bool = True, force: bool = False, use_tqdm: bool | None = None) -> Calibration:
+    def calibrate(self, prompts: Sequence[Any], *, views: Sequence[str] = ("greedy", "sampling"), positions: int = 4096,
+                  max_tokens: int = 128, proposals: int = 3, measure: int = 6, measure_prompts: int = 4, repeat: int = 3,
+                  seed: int = 0, save: bool = True, force: bool = False, use_tqdm: bool | None = None,
+                  **sampling: Unpack[FilterFields]) -> Calibration:
         """Finds the proposal depths that are fastest for this model on this machine, as `loopspec calibrate` does.
 
         prompts: such as you will decode; text, ids or conversations. A few dozen will do.
-        views: "greedy", "sampling" or both: each gets depths of its own; the sampling parameters shape the second.
+        views: "greedy", "sampling" or both: each gets depths of its own.
+        **sampling: temperature and the filters of `SamplingParams`, which shape the second view; temperature 1 and top_p 0.7
+            unless they are given.
         positions: to look at, prompts and answers together. max_tokens: of each answer.
         proposals: depths in a set at most. measure: sets that are timed, `repeat` times over `measure_prompts` prompts.
         save: engines that are loaded from now on use the depths; this one keeps its own.
@@ -694,15 +696,20 @@ class Engine:
             raise ValueError("prompts is empty, expected a few dozen")
         if isinstance(views, str):
             raise TypeError(f"views is {views!r}, expected a list such as ['greedy']")
-        params = SamplingParams(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
+        for name in sampling:
+            if name not in _core.sampling_filters:
+                raise TypeError(f"calibrate has no parameter {name!r}")
+        params = SamplingParams(**sampling)
+        if params.temperature is None:
+            params.temperature = 1.0
+        drawn = params._sampling({"top_p": 0.7})
+        assert drawn is not None
         requests = self._requests(listed, None, {}, False)
         for view in views:
             one_of("views", view, ("greedy", "sampling"))
         ids = [request.tokens or (self._core.encode_chat(request.messages_json, request.template_arguments)
                                   if request.messages_json else self._core.encode(request.prompt, True))
                for request in requests]
-        sampling = params._sampling({})
-        assert sampling is not None
         bar = progress_bar(use_tqdm, None, "")
 
         def progress(what: str, done: int, total: int, unit: str) -> None:
@@ -714,7 +721,7 @@ class Engine:
 
         try:
             result = _core.calibrate(
-                self._core, prompts=ids, views=list(dict.fromkeys(views)), sampling=sampling,
+                self._core, prompts=ids, views=list(dict.fromkeys(views)), sampling=drawn,
                 positions=integer("positions", positions, 2), max_tokens=integer("max_tokens", max_tokens, 2),
                 proposals=integer("proposals", proposals, 1, 3), measure=integer("measure", measure, 0),
                 measure_prompts=integer("measure_prompts", measure_prompts, 1), repeat=integer("repeat", repeat, 1),

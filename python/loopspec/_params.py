@@ -16,15 +16,19 @@ __all__ = ["SamplingParams"]
 if TYPE_CHECKING:
     from typing_extensions import TypedDict, Unpack
 
-    class ParamFields(TypedDict, total=False):
-        """The fields of `SamplingParams` as keyword arguments. tests/python/fields_test.py compares the two."""
+    class FilterFields(TypedDict, total=False):
+        """Temperature and what takes tokens out of the distribution, as keyword arguments."""
 
-        n: int
         temperature: float | None
         top_p: float | None
         top_k: int | None
         min_p: float | None
         top_n_sigma: float | None
+
+    class ParamFields(FilterFields, total=False):
+        """The fields of `SamplingParams` as keyword arguments. tests/python/fields_test.py compares the two."""
+
+        n: int
         repetition_penalty: float | None
         presence_penalty: float | None
         frequency_penalty: float | None

@@ -211,12 +211,15 @@ void BindRequest(nb::module_& module) {
         for (const auto& [token, value] : bias) self.bias.push_back({token, value});
       });
   nb::dict numbers;  // of Sampling: the type, the least value, one sentence
+  nb::list filters;  // the names of those that shape a distribution
   for (const SamplingField& field : SamplingFields()) {
     std::visit([&](auto member) { sampling.def_rw(field.name, member); }, field.member);
     numbers[field.name] =
         nb::make_tuple(field.whole() ? "int" : "float", field.range.low, field.help);
+    if (field.part != SamplingPart::kPenalty) filters.append(field.name);
   }
   module.attr("sampling_fields") = numbers;
+  module.attr("sampling_filters") = filters;
   nb::dict plain;  // of Request: the least and the largest value, None for switches
   for (const RequestField& field : RequestFields()) {
     plain[field.name] = field.is_switch()

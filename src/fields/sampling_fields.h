@@ -26,7 +26,7 @@ enum class SamplingPart {
 };
 
 struct SamplingField {
-  const char* name;  // min_p: in bodies, in Python, in generation_config.json; --min-p in commands
+  const char* name;  // top_p: in bodies, in Python, in generation_config.json; --top-p in commands
   SamplingPart part;
   std::variant<float SamplingParams::*, int SamplingParams::*> member;
   Range range;

@@ -27,14 +27,16 @@ class Tables(unittest.TestCase):
             self.assertIsInstance(getattr(_core.Sampling(), name), int if kind == "int" else float)
 
     def test_keyword_arguments_have_the_types_of_the_fields(self):
-        """ParamFields, which only type checkers see."""
+        """FilterFields and ParamFields, which only type checkers see."""
         source = ast.parse(pathlib.Path(inspect.getfile(_params)).read_text(encoding="utf-8"))
 
         def annotated(name):
             [found] = [node for node in ast.walk(source) if isinstance(node, ast.ClassDef) and node.name == name]
             return {node.target.id: ast.unparse(node.annotation) for node in found.body if isinstance(node, ast.AnnAssign)}
 
-        self.assertEqual(annotated("ParamFields"), annotated("SamplingParams"))
+        filters = annotated("FilterFields")
+        self.assertEqual({**filters, **annotated("ParamFields")}, annotated("SamplingParams"))
+        self.assertEqual(set(filters), set(_core.sampling_filters))
 
     def test_every_field_is_described(self):
         described = SamplingParams.__doc__

@@ -119,7 +119,7 @@ class Calibrations(unittest.TestCase):
 
     def test_nothing_is_written_unless_asked_for(self):
         found = engine().calibrate(PROMPTS[:2], positions=60, max_tokens=8, measure=0, repeat=1, proposals=1,
-                                   views=["sampling"], save=False)
+                                   views=["sampling"], save=False, top_n_sigma=2)
         self.assertIsNone(found.path)
         self.assertFalse(os.path.exists(os.path.join(OURO, "loopspec-calibration.json")))
         self.assertEqual(engine().generate(PROMPTS[0], max_tokens=4).text, engine().generate(PROMPTS[0], max_tokens=4).text)
@@ -165,6 +165,8 @@ class Calibrations(unittest.TestCase):
             engine().calibrate(PROMPTS, views=["x"])
         with self.assertRaisesRegex(ValueError, "^temperature is 0"):
             engine().calibrate(PROMPTS, temperature=0)
+        with self.assertRaisesRegex(TypeError, "^calibrate has no parameter 'repetition_penalty'"):
+            engine().calibrate(PROMPTS, repetition_penalty=1.1)
         with self.assertRaisesRegex(ValueError, "^prompts is empty"):
             engine().calibrate([])
         with self.assertRaisesRegex(TypeError, "^views is 'greedy', expected a list"):

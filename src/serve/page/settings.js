@@ -1,7 +1,7 @@
 // The settings' fields: what they say, what they remember, what a request takes from them.
 import { $ } from './dom.js';
 
-const SAMPLING = ['temperature', 'top_p', 'top_k', 'min_p', 'repetition_penalty'];
+const SAMPLING = Array.from(document.querySelectorAll('[data-sampling]'), (input) => input.id); // as a request names them
 const CHECKS = ['colour', 'code-origins', 'markdown', 'probabilities', 'watch', 'keep'];
 const CHOICES = 'loopspec.checks';
 const TOP = 5; // likeliest tokens beside each one

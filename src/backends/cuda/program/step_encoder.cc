@@ -413,14 +413,7 @@ void StepEncoder::EncodeReadouts(const StepPlan& plan, PinnedArray<std::byte>& b
     for (int r = 0; r < from.recorded_count; ++r)
       to.recorded[r] = {from.recorded[r].proposal, from.recorded[r].token};
     to.draw = from.draw;
-    to.temperature = sampling.temperature;
-    to.top_k = sampling.top_k;
-    to.top_p = sampling.top_p;
-    to.min_p = sampling.min_p;
-    to.top_n_sigma = sampling.top_n_sigma;
-    to.repetition_penalty = sampling.repetition_penalty;
-    to.presence_penalty = sampling.presence_penalty;
-    to.frequency_penalty = sampling.frequency_penalty;
+    to.numbers = sampling;
     to.sampler = sampling.sampler;
     to.later = sampling.later;
     to.logprobs = to.verify ? from.logprobs : -1;

@@ -268,8 +268,8 @@ __device__ bool Adjust(const ReadoutInfo& r, const PlanHeader* plan, const uint3
   const auto* counts = reinterpret_cast<const TokenCount*>(base + r.counts_at);
   for (int i = threadIdx.x; i < r.counts_length; i += kTeamThreads) {
     float& logit = out[counts[i].token];
-    logit = Penalised(logit, counts[i].generated, r.repetition_penalty, r.presence_penalty,
-                      r.frequency_penalty);
+    logit = Penalised(logit, counts[i].generated, r.numbers.repetition_penalty,
+                      r.numbers.presence_penalty, r.numbers.frequency_penalty);
   }
   __syncthreads();
   // Serial: a request may name a token twice.
@@ -286,7 +286,7 @@ __device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutI
                        float* values) {
   float top;
   const int first = ArgMaxOf(team, values, vocab, &top);
-  const float inverse = 1.0f / r.temperature;
+  const float inverse = 1.0f / r.numbers.temperature;
   // A penalty or a very low temperature took a value out of range: the likeliest token has all the
   // mass. Only an infinite largest value or an infinite factor can make a weight that is no number.
   if (!IsFinite((top - top) * inverse)) {
@@ -294,8 +294,8 @@ __device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutI
     __syncthreads();
     return;
   }
-  if (r.top_n_sigma > 0.0f) {
-    const float floor = SigmaFloor(team, vocab, values, top, r.top_n_sigma);
+  if (r.numbers.top_n_sigma > 0.0f) {
+    const float floor = SigmaFloor(team, vocab, values, top, r.numbers.top_n_sigma);
     for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
       if (values[v] < floor) values[v] = __int_as_float(0xFF800000);
     }
@@ -303,20 +303,20 @@ __device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutI
   }
   Cut cut;
   bool cuts = false;
-  if (r.top_k > 0 && r.top_k < vocab) {
+  if (r.numbers.top_k > 0 && r.numbers.top_k < vocab) {
     Ranking all(team, histogram, values, vocab, top, inverse, __int_as_float(0xFF800000));
-    cut = all.Find(static_cast<unsigned>(r.top_k), 0);
+    cut = all.Find(static_cast<unsigned>(r.numbers.top_k), 0);
     cuts = true;
   }
-  if (r.top_p < 1.0f) {
+  if (r.numbers.top_p < 1.0f) {
     // Tokens lighter than (1 - top_p) / vocab cannot be in the nucleus of the whole; under top-k
     // all are looked at.
-    const double least = (1.0 - r.top_p) / vocab * 0.5;
+    const double least = (1.0 - r.numbers.top_p) / vocab * 0.5;
     const float floor = cuts ? __int_as_float(0xFF800000)
-                             : top + r.temperature * static_cast<float>(log(least) - 1e-3);
+                             : top + r.numbers.temperature * static_cast<float>(log(least) - 1e-3);
     Ranking ranking(team, histogram, values, vocab, top, inverse, floor);
     const double total = static_cast<double>(ranking.MassOf(cut));
-    const double wanted = ceil(static_cast<double>(r.top_p) * total);
+    const double wanted = ceil(static_cast<double>(r.numbers.top_p) * total);
     cut = ranking.Find(0, static_cast<unsigned long long>(wanted < 1.0 ? 1.0 : wanted));
     cuts = true;
   }
@@ -324,8 +324,8 @@ __device__ void Filter(const CtaTeam& team, Histogram* histogram, const ReadoutI
   double part = 0.0;
   for (int v = threadIdx.x; v < vocab; v += kTeamThreads) {
     float weight = TokenWeight((values[v] - top) * inverse);
-    const bool kept =
-        (!cuts || cut.Keeps(OrderedBits(values[v]), static_cast<uint32_t>(v))) && weight >= r.min_p;
+    const bool kept = (!cuts || cut.Keeps(OrderedBits(values[v]), static_cast<uint32_t>(v))) &&
+                      weight >= r.numbers.min_p;
     if (!kept && v != first) weight = 0.0f;
     values[v] = weight;
     part += static_cast<double>(weight);
@@ -459,7 +459,7 @@ __global__ void __launch_bounds__(kTeamThreads)
   }
   __syncthreads();
 
-  const bool greedy = r.temperature <= 0.0f;
+  const bool greedy = r.numbers.temperature <= 0.0f;
   const bool cascade = !greedy && r.sampler == Sampler::kCascade;
   const bool adjusted = mask != nullptr || r.counts_length > 0 || r.bias_length > 0;
   const float* from = logits;

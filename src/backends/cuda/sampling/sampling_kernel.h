@@ -21,9 +21,7 @@ struct ReadoutInfo {
   int32_t recorded_count;
   RecordedInfo recorded[kMaxProposals];
   DrawKey draw;
-  float temperature, top_p, min_p, top_n_sigma;
-  int32_t top_k;
-  float repetition_penalty, presence_penalty, frequency_penalty;
+  SamplingNumbers numbers;
   Sampler sampler;
   LaterProposal later;
   int32_t counts_at, counts_length;  // TokenCount, byte offset from the plan
