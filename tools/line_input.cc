@@ -22,6 +22,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/json.h"
 #include "tools/progress.h"
 
@@ -124,14 +125,8 @@ void ForgetChatInterrupt() {
 }
 
 std::string DefaultHistoryFile() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const std::string state = variable("XDG_STATE_HOME"); !state.empty())
-    return state + "/loopspec/chat_history";
-  const std::string home = variable("HOME");
-  return home.empty() ? "" : home + "/.local/state/loopspec/chat_history";
+  const std::filesystem::path state = UserFolder("XDG_STATE_HOME", ".local/state");
+  return state.empty() ? "" : (state / "loopspec/chat_history").string();
 }
 
 // The editor and its history. The file has a JSON string per line: messages may have several.

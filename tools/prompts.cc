@@ -1,19 +1,14 @@
 #include "tools/prompts.h"
 
-#include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/trimmed.h"
 #include "tools/input_file.h"
 
 namespace loopspec::tools {
 namespace {
-
-std::string Trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
 
 PromptEntry FromJsonLine(const std::string& line, const std::string& where) {
   const Json json = ParseJson(line, where);
@@ -34,7 +29,7 @@ std::vector<PromptEntry> ReadPrompts(const std::string& path, int limit) {
   for (int number = 1; begin < file.size(); ++number) {
     size_t end = file.find('\n', begin);
     if (end == std::string::npos) end = file.size();
-    const std::string line = Trimmed(file.substr(begin, end - begin));
+    const std::string line(Trimmed(std::string_view(file).substr(begin, end - begin)));
     begin = end + 1;
     if (line.empty()) continue;
     const std::string where = fmt::format("{}, line {}", NameOfInput(path), number);

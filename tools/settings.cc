@@ -6,25 +6,16 @@
 #include <set>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "base/trimmed.h"
 #include "tools/command_spec.h"
 
 namespace loopspec::tools {
 namespace {
 
 constexpr const char* kKey = "api-key";  // read by serve itself, beside those of the command line
-
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::string Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == text.npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1));
-}
 
 // Long names of a command's options and of its commands' options.
 std::set<std::string> OptionNames(const CommandSpec& command) {
@@ -58,24 +49,24 @@ std::vector<Setting> ReadFileSettings(const std::string& path) {
   size_t begin = 0;
   for (int number = 1; begin < file.size(); ++number) {
     const size_t end = std::min(file.find('\n', begin), file.size());
-    const std::string line = Trimmed(std::string_view(file).substr(begin, end - begin));
+    const std::string_view line = Trimmed(std::string_view(file).substr(begin, end - begin));
     begin = end + 1;
     const std::string where = fmt::format("{}, line {}", path, number);
     if (line.empty() || line[0] == '#' || line[0] == ';') continue;
     if (line[0] == '[') {
       if (line.back() != ']') Fail("{}: expected [COMMAND], found {}", where, line);
-      section = Trimmed(std::string_view(line).substr(1, line.size() - 2));
+      section = Trimmed(line.substr(1, line.size() - 2));
       settings.push_back({section, "", "", where});
       continue;
     }
     const size_t equals = line.find('=');
     if (equals == line.npos) Fail("{}: expected OPTION = VALUE, found {}", where, line);
-    std::string value = Trimmed(std::string_view(line).substr(equals + 1));
+    std::string_view value = Trimmed(line.substr(equals + 1));
     if (value.size() > 1 && value.front() == '"' && value.back() == '"')
       value = value.substr(1, value.size() - 2);
-    std::string key = Trimmed(line.substr(0, equals));
+    std::string key(Trimmed(line.substr(0, equals)));
     std::replace(key.begin(), key.end(), '_', '-');  // max_tokens, as Python and HTTP call it
-    settings.push_back({section, key, value, where});
+    settings.push_back({section, key, std::string(value), where});
   }
   return settings;
 }
@@ -90,11 +81,9 @@ std::string VariableOf(const std::string& long_name) {
 }
 
 std::string ConfigFile() {
-  if (std::getenv("LOOPSPEC_CONFIG") != nullptr) return Variable("LOOPSPEC_CONFIG");
-  if (const std::string folder = Variable("XDG_CONFIG_HOME"); !folder.empty())
-    return folder + "/loopspec/config";
-  const std::string home = Variable("HOME");
-  return home.empty() ? "" : home + "/.config/loopspec/config";
+  if (std::getenv("LOOPSPEC_CONFIG") != nullptr) return Environment("LOOPSPEC_CONFIG");
+  const std::filesystem::path folder = UserFolder("XDG_CONFIG_HOME", ".config");
+  return folder.empty() ? "" : (folder / "loopspec/config").string();
 }
 
 std::map<std::string, std::string> ReadSettings(CommandSpec& app, const std::string& command) {
@@ -122,7 +111,7 @@ std::map<std::string, std::string> ReadSettings(CommandSpec& app, const std::str
   for (const Setting& setting : settings) {
     if (setting.key.empty() || (!setting.section.empty() && setting.section != command)) continue;
     const std::string variable = VariableOf(setting.key);
-    if (!Variable(variable.c_str()).empty()) continue;
+    if (!Environment(variable.c_str()).empty()) continue;
     setenv(variable.c_str(), setting.value.c_str(), 1);
     origin[variable] = setting.where;
   }

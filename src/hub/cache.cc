@@ -1,9 +1,9 @@
 #include "hub/cache.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
 
@@ -57,11 +57,6 @@ bool PlainPart(std::string_view part) {
 }
 
 }  // namespace
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 fs::path HomeFolder() {
   if (const std::string home = Environment("HF_HOME"); !home.empty()) return Expanded(home);

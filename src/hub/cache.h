@@ -11,9 +11,6 @@
 
 namespace loopspec::hub {
 
-// The variable's value, or nothing.
-std::string Environment(const char* name);
-
 // HF_HOME and HF_HUB_CACHE, with the defaults that the huggingface_hub library has.
 std::filesystem::path HomeFolder();
 std::filesystem::path CacheFolder();

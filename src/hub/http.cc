@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "hub/cache.h"
+#include "base/environment.h"
 
 namespace loopspec::hub {
 namespace {

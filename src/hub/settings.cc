@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/trimmed.h"

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <functional>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -184,13 +184,7 @@ fs::path CalibrationBeside(const fs::path& folder) {
 }
 
 std::optional<fs::path> CalibrationInCache(const fs::path& folder) {
-  const auto environment = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  fs::path cache = environment("XDG_CACHE_HOME");
-  if (cache.empty() && !environment("HOME").empty())
-    cache = fs::path(environment("HOME")) / ".cache";
+  const fs::path cache = UserFolder("XDG_CACHE_HOME", ".cache");
   if (cache.empty()) return std::nullopt;
   std::error_code error;
   const fs::path real = fs::weakly_canonical(folder, error);

@@ -3,12 +3,12 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/field_error.h"
 #include "base/mapped_file.h"
 #include "hub/cache.h"
@@ -43,11 +43,6 @@ std::string ModelsIn(const fs::path& folder) {
   return out;
 }
 
-std::string Variable(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : otherwise;
-}
-
 // The folder of the shared object that holds this code; of a program, its own.
 fs::path OwnFolder() {
   std::error_code error;
@@ -63,12 +58,10 @@ fs::path OwnFolder() {
 std::vector<fs::path> InstalledFolders() {
   const fs::path own = OwnFolder();
   std::vector<fs::path> folders = {own / "../share/loopspec/models", own / "../loopspec_demo"};
-  const std::string home = Variable("HOME", "");
-  const std::string data = Variable("XDG_DATA_HOME", "");
-  if (!data.empty() || !home.empty())
-    folders.push_back((data.empty() ? fs::path(home) / ".local/share" : fs::path(data)) /
-                      "loopspec/models");
-  const std::string system = Variable("XDG_DATA_DIRS", "/usr/local/share:/usr/share");
+  if (const fs::path data = UserFolder("XDG_DATA_HOME", ".local/share"); !data.empty())
+    folders.push_back(data / "loopspec/models");
+  std::string system = Environment("XDG_DATA_DIRS");
+  if (system.empty()) system = "/usr/local/share:/usr/share";
   for (size_t begin = 0; begin <= system.size();) {
     const size_t end = std::min(system.find(':', begin), system.size());
     if (end > begin)

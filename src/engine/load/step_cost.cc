@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <functional>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
@@ -309,36 +309,24 @@ std::string KeysText(const BackendOptions& options) {
   return fmt::format("{}", static_cast<int>(options.kv_type));
 }
 
-std::optional<fs::path> CacheFolder() {
-  const auto environment = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  fs::path folder = environment("XDG_CACHE_HOME");
-  if (folder.empty() && !environment("HOME").empty())
-    folder = fs::path(environment("HOME")) / ".cache";
-  if (folder.empty()) return std::nullopt;
-  return folder / "loopspec";
-}
-
 }  // namespace
 
 std::optional<fs::path> StepCostFile(const Backend& backend) {
-  const auto folder = CacheFolder();
-  if (!folder) return std::nullopt;
+  const fs::path cache = UserFolder("XDG_CACHE_HOME", ".cache");
+  if (cache.empty()) return std::nullopt;
   const std::string key =
       fmt::format("{} {} {} {} {} {} {}", kVersion, backend.device(), backend.chip(),
                   backend.options().threads, static_cast<int>(backend.options().compute),
                   KeysText(backend.options()), ShapeOf(backend.spec()));
-  return *folder / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
+  return cache / "loopspec" / fmt::format("step-cost-{:016x}.json", std::hash<std::string>{}(key));
 }
 
 std::vector<StepCostOrigin> KeptStepCosts(const ModelSpec& spec) {
   std::vector<StepCostOrigin> kept;
-  const auto folder = CacheFolder();
+  const fs::path cache = UserFolder("XDG_CACHE_HOME", ".cache");
   std::error_code error;
-  if (!folder || !fs::is_directory(*folder, error)) return kept;
-  for (const auto& entry : fs::directory_iterator(*folder, error)) {
+  if (cache.empty() || !fs::is_directory(cache / "loopspec", error)) return kept;
+  for (const auto& entry : fs::directory_iterator(cache / "loopspec", error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("step-cost-") || !name.ends_with(".json")) continue;
     try {
