@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "base/utf8.h"
+
 namespace loopspec {
 namespace {
 
@@ -26,9 +28,7 @@ size_t CharacterLength(std::string_view text, uint32_t& value) {
     value = value << 6 | (byte(i) & 0x3Fu);
   }
   constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (value < kSmallest[length] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
-    return 0;
-  return length;
+  return value < kSmallest[length] || !IsCharacter(value) ? 0 : length;
 }
 
 // C0 and C1 controls, and the marks that reorder text on a screen.

@@ -1,4 +1,4 @@
-// White space of a line, and text without it.
+// White space of lines and of JSON, and text without it.
 #pragma once
 
 #include <string_view>
@@ -6,6 +6,10 @@
 namespace loopspec {
 
 inline constexpr std::string_view kWhite = " \t\r\n";
+
+inline constexpr bool IsWhite(int byte) {
+  return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
+}
 
 // A view into `text` that leaves out the white space at both ends.
 inline std::string_view Trimmed(std::string_view text) {

@@ -3,10 +3,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace loopspec {
+
+inline constexpr char32_t kLastCodePoint = 0x10FFFF;
+// Whether a number is that of a character: surrogates are not.
+inline constexpr bool IsCharacter(int64_t value) {
+  return value >= 0 && value <= kLastCodePoint && (value < 0xD800 || value > 0xDFFF);
+}
 
 // U+FFFD, which stands for bytes that are no UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";

@@ -9,8 +9,6 @@
 namespace loopspec {
 namespace {
 
-constexpr double kCoreBranch = 0.02;  // where e is injected, as in Raven's twins
-
 // `branch`: size of a sublayer's contribution.
 void Block(const TwinShape& s, const std::string& at, double branch, bool shifted,
            std::vector<TensorPlan>& out) {
@@ -44,6 +42,7 @@ std::vector<TensorPlan> IfmTwinTensors(const TwinShape& s, double branch, double
       Block(s, fmt::format("layers.{}.", layer++), of_state * size, shifted, out);
   };
   stack(s.prelude, kPreludeBranch, false);
+  // Where e is injected, as in Raven's twins.
   stack(s.core, s.injects() ? kCoreBranch : branch, !s.injects());
   stack(s.coda, kCodaBranch, false);
   if (s.injects()) {

@@ -11,9 +11,6 @@
 namespace loopspec {
 namespace {
 
-// Raven's prelude, which all depths share, mixes the context in; its recurrence must not, or its
-// own wandering would hide the shift.
-constexpr double kCoreBranch = 0.02;
 constexpr int kRavenFirstDraft = 2;   // the depth of the first drafts at R = 32
 constexpr int kHuginnFirstDraft = 4;  // the same of Huginn
 // Huginn's head is its embedding, so that a state that still points to its own token would choose

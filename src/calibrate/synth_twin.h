@@ -76,6 +76,9 @@ inline double Unit(int in) {
 // Sizes of the sublayers of P and C beside a state of size one, and of the logits.
 inline constexpr double kPreludeBranch = 0.5;
 inline constexpr double kCodaBranch = 0.1;
+// Raven's prelude, which all depths share, mixes the context in; its recurrence must not, or its
+// own wandering would hide the shift.
+inline constexpr double kCoreBranch = 0.02;
 inline constexpr double kLogitDeviation = 3.0;
 
 // IFM's tensors and config.json (synth_ifm.cc); `branch` and `keep` as the twin has them.

@@ -1,9 +1,13 @@
 // The values that a number may have, and how messages say so.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 namespace loopspec {
+
+inline constexpr double kMaxInt = std::numeric_limits<int32_t>::max();
 
 struct Range {
   double low = 0;
@@ -14,7 +18,7 @@ struct Range {
   bool Holds(double value) const { return (above ? value > low : value >= low) && value <= high; }
 };
 
-// "0 to 1", "above 0, at most 1000"; "0 or more" where the upper end is the largest int.
+// "0 to 1", "above 0, at most 1000"; "0 or more" where the upper end is kMaxInt.
 std::string Expected(const Range& range);
 
 }  // namespace loopspec

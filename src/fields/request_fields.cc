@@ -10,7 +10,6 @@
 namespace loopspec {
 namespace {
 
-constexpr double kMaxInt = std::numeric_limits<int32_t>::max();
 using R = Request;
 
 constexpr RequestField kFields[] = {

@@ -13,7 +13,6 @@
 namespace loopspec {
 namespace {
 
-constexpr double kMaxInt = std::numeric_limits<int32_t>::max();
 using S = SamplingParams;
 
 // In the order in which the help lists them.

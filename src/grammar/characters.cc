@@ -9,7 +9,6 @@
 namespace loopspec::grammar {
 namespace {
 
-constexpr char32_t kLast = 0x10FFFF;
 constexpr char32_t kFirstSurrogate = 0xD800;
 constexpr char32_t kLastSurrogate = 0xDFFF;
 // A set with more ranges is a table: an expression with so many choices is slow to follow.
@@ -46,7 +45,7 @@ Node Utf8Range(Regular& regular, char32_t low, char32_t high) {
     uint8_t lead;
   };
   static constexpr Length kLengths[] = {
-      {0x7F, 1, 0}, {0x7FF, 2, 0xC0}, {0xFFFF, 3, 0xE0}, {kLast, 4, 0xF0}};
+      {0x7F, 1, 0}, {0x7FF, 2, 0xC0}, {0xFFFF, 3, 0xE0}, {kLastCodePoint, 4, 0xF0}};
   std::vector<Node> choices;
   char32_t first = 0;
   for (const Length& length : kLengths) {
@@ -164,7 +163,7 @@ CharacterSet CharacterSet::Complement() const {
     if (low > next) result.ranges_.emplace_back(next, low - 1);
     next = high + 1;
   }
-  if (next <= kLast) result.ranges_.emplace_back(next, kLast);
+  if (next <= kLastCodePoint) result.ranges_.emplace_back(next, kLastCodePoint);
   result.Normalize();
   return result;
 }
@@ -198,7 +197,7 @@ CharacterSet CharacterSet::FoldCase() const {
 }
 
 const CharacterSet& PlainInJson() {
-  static const CharacterSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLast}};
+  static const CharacterSet plain{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kLastCodePoint}};
   return plain;
 }
 

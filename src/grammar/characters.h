@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "grammar/regular.h"
 
 namespace loopspec::grammar {
@@ -18,7 +19,7 @@ class CharacterSet {
   CharacterSet() = default;
   CharacterSet(std::initializer_list<std::pair<char32_t, char32_t>> ranges);
   explicit CharacterSet(std::vector<std::pair<char32_t, char32_t>> ranges);
-  static CharacterSet All() { return {{0, 0x10FFFF}}; }
+  static CharacterSet All() { return {{0, kLastCodePoint}}; }
 
   void Add(char32_t low, char32_t high);
   void Add(const CharacterSet& other);

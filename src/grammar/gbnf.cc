@@ -17,8 +17,6 @@ namespace loopspec::grammar {
 namespace {
 
 constexpr size_t kMaxText = size_t{4} << 20;
-constexpr int kMaxNesting = 200;
-constexpr uint32_t kMaxCount = 1'000'000;
 
 class GbnfParser {
  public:
@@ -262,9 +260,7 @@ class GbnfParser {
       default:
         Reject("has an unknown escape");
     }
-    if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
-      Reject("names a code point that does not exist");
-    }
+    if (!IsCharacter(value)) Reject("names a code point that does not exist");
     return value;
   }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/trimmed.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/marks.h"
@@ -271,8 +272,7 @@ std::string State::ForcedBytes(size_t most, bool without_space) const {
     int only = -1;
     StateId next = kDead;
     for (int byte = 0; byte < 256; ++byte) {
-      const bool space = byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
-      if (without_space && space) continue;
+      if (without_space && IsWhite(byte)) continue;
       const StateId reached = tables_->automaton.Next(state, static_cast<uint8_t>(byte));
       if (reached == kDead) continue;
       if (only >= 0) return forced;

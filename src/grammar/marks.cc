@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/trimmed.h"
+
 namespace loopspec::grammar {
 namespace {
 
@@ -32,10 +34,6 @@ std::vector<size_t> Fallbacks(std::string_view mark) {
     fallback[i + 1] = k;
   }
   return fallback;
-}
-
-bool IsSpace(int byte) {
-  return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
 // `without`: the texts that never come to the end of the mark; else those that end there.
@@ -65,7 +63,7 @@ Table Search(std::string_view mark, FreeText text, std::string_view but, bool wi
         if (start < but.size() && static_cast<uint8_t>(but[start]) == byte) {
           started = start + 1;
           if (started == but.size()) continue;
-        } else if (start == 0 && IsSpace(byte)) {
+        } else if (start == 0 && IsWhite(byte)) {
           started = 0;
         }
         const auto [found, added] =

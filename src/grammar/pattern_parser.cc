@@ -15,8 +15,6 @@ namespace loopspec::grammar {
 namespace {
 
 constexpr size_t kMaxPattern = 64 * 1024;
-constexpr int kMaxNesting = 200;
-constexpr uint32_t kMaxCount = 1'000'000;
 
 const CharacterSet& Digits() {
   static const CharacterSet set{{'0', '9'}};
@@ -200,7 +198,7 @@ class PatternParser {
     if (Take("{")) {
       while (!AtEnd() && Peek() != '}') {
         value = value * 16 + TakeHex(1);
-        if (value > 0x10FFFF) Reject("names a code point above U+10FFFF");
+        if (value > kLastCodePoint) Reject("names a code point above U+10FFFF");
       }
       if (!Take("}")) Reject("has a \\u{ without an end");
     } else {

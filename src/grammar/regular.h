@@ -27,6 +27,10 @@ inline constexpr Node kNothing = 0;  // no text at all: a dead state
 inline constexpr Node kEmpty = 1;    // the empty text alone
 inline constexpr uint32_t kUnbounded = ~0u;
 
+// Of patterns and grammars that people write: groups within groups, and the counts of repetitions.
+inline constexpr int kMaxNesting = 200;
+inline constexpr uint32_t kMaxCount = 1'000'000;
+
 // An automaton given by its states: sets of many texts, remainders of a division, a search for a
 // mark. State 0 is the start.
 struct Table {

@@ -9,8 +9,6 @@
 namespace loopspec::grammar {
 namespace {
 
-constexpr char32_t kLast = 0x10FFFF;
-
 // One bit for each category.
 template <typename... Categories>
 constexpr uint32_t Of(Categories... categories) {
@@ -87,7 +85,7 @@ struct Run {
 const std::vector<Run>& Runs() {
   static const std::vector<Run> runs = [] {
     std::vector<Run> made;
-    for (char32_t c = 0; c <= kLast; ++c) {
+    for (char32_t c = 0; c <= kLastCodePoint; ++c) {
       const uint32_t category = Of(utf8proc_category(static_cast<utf8proc_int32_t>(c)));
       if (made.empty() || made.back().category != category) made.push_back({c, c, category});
       made.back().high = c;

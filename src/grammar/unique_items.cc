@@ -8,14 +8,11 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/trimmed.h"
 #include "fmt/format.h"
 
 namespace loopspec::grammar {
 namespace {
-
-bool IsSpace(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 
 // 1, 1.0 and 10e-1 are one number. Whole numbers keep all their digits.
 std::string CanonicalNumber(std::string_view text) {
@@ -97,7 +94,7 @@ class Canonicalizer {
   }
 
   void Skip() {
-    while (at_ < text_.size() && IsSpace(text_[at_])) ++at_;
+    while (at_ < text_.size() && IsWhite(text_[at_])) ++at_;
   }
   bool Take(char c) {
     Skip();
@@ -127,7 +124,7 @@ class Canonicalizer {
 
   std::string Word() {
     const size_t start = at_;
-    while (at_ < text_.size() && !IsSpace(text_[at_]) && text_[at_] != ',' && text_[at_] != ']' &&
+    while (at_ < text_.size() && !IsWhite(text_[at_]) && text_[at_] != ',' && text_[at_] != ']' &&
            text_[at_] != '}') {
       ++at_;
     }
@@ -221,7 +218,7 @@ UniqueItems::Track UniqueItems::Append(Track track, uint8_t byte) {
       if (place == set.end() || *place != value) set.insert(place, value);
       return Make(sets_.Intern(set), 0);
     }
-    if (parts.text == 0 && IsSpace(static_cast<char>(byte))) return track;
+    if (parts.text == 0 && IsWhite(byte)) return track;
   }
   return Make(parts.set, Longer(parts.text, byte));
 }

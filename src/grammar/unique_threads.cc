@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/trimmed.h"
 #include "grammar/threads.h"
 
 namespace loopspec::grammar {
@@ -18,10 +19,6 @@ constexpr int kMostCountingSteps = 20'000;
 constexpr int kMostSearchSteps = 20'000;
 constexpr int kDeepestExpression = 64;
 constexpr size_t kLongestLoop = 48;
-
-bool IsSpace(int byte) {
-  return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
-}
 
 // What closes a value first, so that a search finds short texts.
 const std::vector<uint8_t>& SearchOrder() {
@@ -281,7 +278,7 @@ bool Automaton::LeadsOn(StateId start) {
       continue;
     }
     const uint8_t byte = SearchOrder()[top.next++];
-    if (IsSpace(byte) && !unique_items_.InString(TrackOf(top.state))) continue;
+    if (IsWhite(byte) && !unique_items_.InString(TrackOf(top.state))) continue;
     ++steps;
     const StateId next = NextUnchecked(top.state, byte);
     if (next == kDead || known(next) == 1) continue;

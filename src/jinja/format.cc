@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/escape_html.h"
+#include "base/utf8.h"
 #include "jinja/arguments.h"
 #include "jinja/interpreter.h"
 #include "jinja/operators.h"
@@ -310,9 +311,8 @@ class PercentFormatter {
   std::string Character(const Value& value) {
     if (value.IsString() && value.string()->length == 1) return value.text();
     const std::optional<int64_t> code = value.integer();
-    if (!code || *code < 0 || *code > 0x10FFFF || (*code >= 0xD800 && *code < 0xE000)) {
+    if (!code || !IsCharacter(*code))
       Fail("chat template: %c requires an int in range or a single character");
-    }
     std::string out;
     AppendUtf8(static_cast<char32_t>(*code), out);
     return out;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "jinja/repr.h"
 #include "jinja/unicode.h"
 
@@ -86,9 +87,8 @@ class EscapeDecoder {
     if (text.size() < digits || error != std::errc() || end != text.data() + digits) {
       Fail("chat template line {}: truncated \\{} escape in a string", line_, kind);
     }
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
+    if (!IsCharacter(value))
       Fail("chat template line {}: \\{}{} in a string is not a character", line_, kind, text);
-    }
     position_ += digits;
     AppendUtf8(value, out_);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/trimmed.h"
 #include "text/unicode.h"
 
 namespace loopspec {
@@ -40,10 +41,7 @@ class Scanner {
   }
 
   void Space() {
-    while (at_ < text_.size() &&
-           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) {
-      ++at_;
-    }
+    while (at_ < text_.size() && IsWhite(text_[at_])) ++at_;
   }
   char Next() {
     Space();
