@@ -31,6 +31,26 @@ function(loopspec_folder name)
   endif()
 endfunction()
 
+# loopspec_unity(TARGET [n]): compiles about n of its files as one, 16 unless told: templates that they share are then
+# instantiated once, which is most of what the compiler does with them. So the files of a target share the names in their
+# anonymous namespaces: one that two of them give to different things is an error of the compiler.
+function(loopspec_unity target)
+  if(NOT LOOPSPEC_UNITY)
+    return()
+  endif()
+  set(batch ${ARGN})
+  if(NOT batch)
+    set(batch 16)
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  list(LENGTH sources files)
+  # Of about the same size.
+  math(EXPR count "(${files} + ${batch} - 1) / ${batch}")
+  math(EXPR batch "(${files} + ${count} - 1) / ${count}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+endfunction()
+
 # loopspec_cold(TARGET): its speed does not matter.
 function(loopspec_cold target)
   target_compile_options(${target} PRIVATE ${LOOPSPEC_COLD_OPTIONS})

@@ -185,7 +185,7 @@ std::unique_ptr<CalibrationResult> Calibrate(const std::shared_ptr<Engine>& engi
   return result;
 }
 
-std::unique_ptr<CalibrationResult> Run(
+std::unique_ptr<CalibrationResult> CalibrateEngine(
     const EngineHandle& engine, std::vector<std::vector<int32_t>> prompts,
     std::vector<std::string> views, const SamplingParams& sampling, int positions, int max_tokens,
     int proposals, int measure, int measure_prompts, int repeat, uint64_t seed, std::string date,
@@ -238,10 +238,10 @@ void BindCalibration(nb::module_& module) {
       .def("save_step_cost", [](const CalibrationResult& self) {
         SaveStepCost(*self.backend, self.reports[0].step_cost);
       });
-  module.def("calibrate", &Run, "engine"_a, nb::kw_only(), "prompts"_a, "views"_a, "sampling"_a,
-             "positions"_a, "max_tokens"_a, "proposals"_a, "measure"_a, "measure_prompts"_a,
-             "repeat"_a, "seed"_a, "date"_a, "version"_a, "command"_a, "name"_a,
-             "progress"_a.none() = nb::none());
+  module.def("calibrate", &CalibrateEngine, "engine"_a, nb::kw_only(), "prompts"_a, "views"_a,
+             "sampling"_a, "positions"_a, "max_tokens"_a, "proposals"_a, "measure"_a,
+             "measure_prompts"_a, "repeat"_a, "seed"_a, "date"_a, "version"_a, "command"_a,
+             "name"_a, "progress"_a.none() = nb::none());
 }
 
 }  // namespace loopspec::python

@@ -169,7 +169,7 @@ std::string Heading(const BenchResult& result) {
 
 // ---- The page
 
-HtmlCell SpeedupCell(const SpecFigures& f) {
+HtmlCell SpeedupWithNote(const SpecFigures& f) {
   HtmlCell cell(f.Enough() ? fmt::format("{:.2f}x", f.speedup) : "too few tokens");
   cell.faint = !f.Enough();
   if (f.Enough() && f.spread) cell.note = f.spread->Words();
@@ -225,7 +225,7 @@ HtmlTable PageTable(const BenchResult& result) {
         HtmlCell(fmt::format("{:.2f}", f.rows_mean), fmt::format("peak {}", f.rows_peak)),
         HtmlCell(percent(f.floor_share), fmt::format("allows {:.2f}x", f.memory_allows)),
         t.answered > 0 ? fmt::format("{} of {}", t.correct, t.answered) : "–"};
-    if (speedups) row.insert(row.begin() + 1, SpeedupCell(f));
+    if (speedups) row.insert(row.begin() + 1, SpeedupWithNote(f));
     table.rows.push_back(std::move(row));
   }
   return table;

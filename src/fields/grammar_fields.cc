@@ -9,7 +9,7 @@
 namespace loopspec {
 namespace {
 
-constexpr GrammarField kFields[] = {
+constexpr GrammarField kGrammarFields[] = {
     {"json_schema", GrammarKind::kJsonSchema,
      "The answer is JSON that is valid by this schema, with its properties in the schema's order"},
     {"regex", GrammarKind::kRegex, "The whole answer matches this regular expression"},
@@ -31,13 +31,13 @@ std::string Quoted(std::string_view text) {
 }  // namespace
 
 std::span<const GrammarField> GrammarFields() {
-  return kFields;
+  return kGrammarFields;
 }
 
 const GrammarField& GrammarFieldOf(GrammarKind kind) {
-  const auto found = std::find_if(std::begin(kFields), std::end(kFields),
+  const auto found = std::find_if(std::begin(kGrammarFields), std::end(kGrammarFields),
                                   [&](const GrammarField& field) { return field.kind == kind; });
-  LOOPSPEC_CHECK(found != std::end(kFields));
+  LOOPSPEC_CHECK(found != std::end(kGrammarFields));
   return *found;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using R = Request;
 
-constexpr RequestField kFields[] = {
+constexpr RequestField kRequestFields[] = {
     {"n", &R::choices, {1, kMaxInt}, "Answers to each prompt, each with draws of its own"},
     {"max_tokens", &R::max_tokens, {0, kMaxInt}, "Maximum tokens of an answer"},
     {"max_thinking_tokens",
@@ -83,18 +83,18 @@ void RequestField::Set(Request& request, int value) const {
 }
 
 std::span<const RequestField> RequestFields() {
-  return kFields;
+  return kRequestFields;
 }
 
 const RequestField& RequestFieldNamed(std::string_view name) {
-  const auto found = std::find_if(std::begin(kFields), std::end(kFields),
+  const auto found = std::find_if(std::begin(kRequestFields), std::end(kRequestFields),
                                   [&](const RequestField& field) { return field.name == name; });
-  LOOPSPEC_CHECK(found != std::end(kFields));
+  LOOPSPEC_CHECK(found != std::end(kRequestFields));
   return *found;
 }
 
 void CheckNumbers(const Request& request) {
-  for (const RequestField& field : kFields) {
+  for (const RequestField& field : kRequestFields) {
     std::optional<int> value;
     if (const auto* plain = std::get_if<int Request::*>(&field.member)) value = request.**plain;
     if (const auto* maybe = std::get_if<std::optional<int> Request::*>(&field.member))

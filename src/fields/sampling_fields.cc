@@ -16,7 +16,7 @@ namespace {
 using S = SamplingParams;
 
 // In the order in which the help lists them.
-constexpr SamplingField kFields[] = {
+constexpr SamplingField kSamplingFields[] = {
     {"temperature",
      SamplingPart::kTemperature,
      &S::temperature,
@@ -76,10 +76,10 @@ constexpr SamplingField kFields[] = {
      {},
      "Subtract this times how often a token has been written"},
 };
-static_assert(std::size(kFields) <= 64, "SaidSampling has a bit for each field");
+static_assert(std::size(kSamplingFields) <= 64, "SaidSampling has a bit for each field");
 
 uint64_t MarkOf(const SamplingField& field) {
-  return uint64_t{1} << (&field - kFields);
+  return uint64_t{1} << (&field - kSamplingFields);
 }
 
 // "top-k", "repetition penalty".
@@ -114,11 +114,11 @@ std::string SamplingField::Shown(const SamplingParams& params) const {
 }
 
 std::span<const SamplingField> SamplingFields() {
-  return kFields;
+  return kSamplingFields;
 }
 
 void CheckSamplingParams(const SamplingParams& params, int vocab) {
-  for (const SamplingField& field : kFields) {
+  for (const SamplingField& field : kSamplingFields) {
     if (!field.range.Holds(field.Get(params)))
       throw FieldError(field.name, field.Shown(params), Expected(field.range));
   }
@@ -136,7 +136,7 @@ void CheckSamplingParams(const SamplingParams& params, int vocab) {
 
 std::string Described(const SamplingParams& params) {
   std::string text;
-  for (const SamplingField& field : kFields) {
+  for (const SamplingField& field : kSamplingFields) {
     const bool temperature = field.part == SamplingPart::kTemperature;
     if (temperature && params.greedy()) text = "greedy";
     // Greedy decoding takes the likeliest token, which no filter takes out.
@@ -152,7 +152,7 @@ std::string Described(const SamplingParams& params) {
 OrderedJson ToJson(const SamplingParams& params,
                    const std::function<bool(const SamplingField&)>& wanted) {
   OrderedJson json = OrderedJson::object();
-  for (const SamplingField& field : kFields) {
+  for (const SamplingField& field : kSamplingFields) {
     if (!wanted(field)) continue;
     std::visit([&](auto at) { json[field.name] = params.*at; }, field.member);
   }
@@ -169,7 +169,7 @@ bool SaidSampling::Says(const SamplingField& field) const {
 }
 
 SamplingParams SaidSampling::Over(SamplingParams others) const {
-  for (const SamplingField& field : kFields) {
+  for (const SamplingField& field : kSamplingFields) {
     if (Says(field)) field.Set(others, field.Get(said_));
   }
   if (sampler_) others.sampler = *sampler_;

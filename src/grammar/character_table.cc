@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kNoState = ~0u;
 
 // A digit of a number, in one byte.
-struct Digit {
+struct DigitByte {
   int bits;         // 0: always the same byte
   uint32_t offset;  // what is added to the digit's value: the byte, or the hexadecimal digit
   bool hex;         // in either case
@@ -23,7 +23,7 @@ struct Digit {
 // first.
 struct Form {
   char32_t first, last, base;
-  std::vector<Digit> digits;
+  std::vector<DigitByte> digits;
 };
 
 const std::vector<Form>& Utf8Forms() {
@@ -111,11 +111,11 @@ class TableMaker {
   // Numbers from `first` on that the digits can write, as far as they are among `numbers`, which
   // are ascending ranges within what the digits can write.
   uint32_t State(std::span<const std::pair<uint32_t, uint32_t>> numbers, uint32_t first,
-                 std::span<const Digit> digits) {
+                 std::span<const DigitByte> digits) {
     if (numbers.empty()) return kNoState;
     if (digits.empty()) return kEnd;
     int rest_bits = 0;
-    for (const Digit& digit : digits.subspan(1)) rest_bits += digit.bits;
+    for (const DigitByte& digit : digits.subspan(1)) rest_bits += digit.bits;
     std::vector<uint32_t> next(size_t{1} << digits[0].bits, kNoState);
     for (uint32_t value = 0; value < next.size(); ++value) {
       const uint32_t low = first + (value << rest_bits);
@@ -140,7 +140,7 @@ class TableMaker {
   }
 
   // The bytes of a digit, with the state after each of its values.
-  static Edges EdgesOf(const Digit& digit, std::span<const uint32_t> next) {
+  static Edges EdgesOf(const DigitByte& digit, std::span<const uint32_t> next) {
     std::array<uint32_t, 256> by_byte;
     by_byte.fill(kNoState);
     for (uint32_t value = 0; value < next.size(); ++value) {

@@ -279,7 +279,7 @@ Value IsAscii(Interpreter&, const Value& self, const Arguments& arguments) {
 }
 
 template <bool kUpper>
-Value IsCase(Interpreter&, const Value& self, const Arguments& arguments) {
+Value HasCase(Interpreter&, const Value& self, const Arguments& arguments) {
   const Bound bound("a string method", arguments, {});
   return Value::Of(IsCasedText(self.text(), kUpper));
 }
@@ -300,9 +300,9 @@ constexpr StringMethod kStringMethods[] = {
     {"isalpha", All<IsAlpha>},
     {"isascii", IsAscii},
     {"isdigit", All<IsDigit>},
-    {"islower", IsCase<false>},
+    {"islower", HasCase<false>},
     {"isspace", All<IsSpace>},
-    {"isupper", IsCase<true>},
+    {"isupper", HasCase<true>},
     {"join", StringJoin},
     {"lower", MapSelf<ToLower>},
     {"lstrip", Strip<true, false>},

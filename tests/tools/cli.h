@@ -33,6 +33,13 @@ struct RunOptions {
   double timeout = 300;         // seconds, so that a test that hangs ends
 };
 
+// Sanitizers are slow, and machines have other work.
+inline RunOptions Patient() {
+  RunOptions options;
+  options.timeout = 240;
+  return options;
+}
+
 struct RunResult {
   int code = -1;   // exit code, or -1 when it did not exit by itself
   int signal = 0;  // that ended it
@@ -59,6 +66,9 @@ void ExpectRefused(const RunResult& result, const std::vector<std::string>& word
 // The object that `generate --json` prints, after checking that it succeeded.
 Json Generate(std::vector<std::string> arguments);
 std::vector<int> Ids(const Json& result);
+
+// The prompt of tests that want any story.
+inline constexpr const char* kStory = "Once upon a time, there was a";
 
 std::filesystem::path Binary();
 std::string OuroDemo();

@@ -30,12 +30,6 @@ const Family kFamilies[] = {{"nanbeige4.2-3b", "384", "nanbeige", 2, {}, "1"},
                             {"huginn-0125", "192", "huginn", 32, {4, 16}, "8"},
                             {"ifm-p2-s", "768", "ifm", 5, {1, 2}, "3"}};
 
-RunOptions Patient() {
-  RunOptions options;
-  options.timeout = 240;
-  return options;
-}
-
 // A twin of one layer whose tokenizer begins every text with a token of its own, as Nanbeige's
 // does, and whose template writes that token.
 std::string SmallTwin(const Family& family, const Scratch& scratch) {

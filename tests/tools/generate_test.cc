@@ -18,8 +18,6 @@
 namespace loopspec::test {
 namespace {
 
-const char* const kStory = "Once upon a time, there was a";
-
 std::vector<std::string> Demo(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"--model", OuroDemo(), "--prompt", kStory, "--ignore-eos"};
   arguments.insert(arguments.end(), more.begin(), more.end());

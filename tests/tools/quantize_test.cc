@@ -11,8 +11,6 @@
 namespace loopspec::test {
 namespace {
 
-const char* const kStory = "Once upon a time, there was a";
-
 // Drafts change nothing, and they are accepted.
 void ExpectLossless(const std::vector<std::string>& model) {
   std::vector<std::string> arguments = {"--prompt", kStory, "--max-tokens", "24", "--ignore-eos"};

@@ -14,13 +14,6 @@
 namespace loopspec::test {
 namespace {
 
-// Sanitizers are slow, and machines have other work.
-RunOptions Patient() {
-  RunOptions options;
-  options.timeout = 240;
-  return options;
-}
-
 std::vector<std::string> Small(const std::string& like, const std::string& output,
                                const std::vector<std::string>& more = {}) {
   const bool nanbeige = like.starts_with("nanbeige"), huginn = like.starts_with("huginn");

@@ -120,7 +120,7 @@ void Say(Service& service, const RunOptions& options, const char* level, const s
   if (!options.service.log.file.empty()) fmt::print(stderr, "loopspec: {}\n", text);
 }
 
-std::string Address(const std::string& host, int port) {
+std::string HostAndPort(const std::string& host, int port) {
   return host.find(':') == host.npos ? fmt::format("http://{}:{}", host, port)
                                      : fmt::format("http://[{}]:{}", host, port);
 }
@@ -131,7 +131,7 @@ std::string OpenWarning(const std::string& host, int port, const ApiKeys& keys) 
   if (!keys.empty() || IsLoopbackHost(host)) return {};
   return fmt::format(
       "whoever can reach {} may use this server: it asks for no key (--api-key-file, --api-key)",
-      Address(host, port));
+      HostAndPort(host, port));
 }
 
 void RunServer(const RunOptions& options, const LoadEngine& load,
@@ -145,7 +145,7 @@ void RunServer(const RunOptions& options, const LoadEngine& load,
   const auto ended = [&](std::chrono::milliseconds limit) {
     return signals.Wait(limit, [&] { Reload(options, service); });
   };
-  const std::string address = Address(options.http.host, server.port());
+  const std::string address = HostAndPort(options.http.host, server.port());
   service.log().Event("info", "listening on " + address);
   const std::string open = OpenWarning(options.http.host, server.port(), options.service.keys);
   if (!open.empty()) Say(service, options, "warning", open);

@@ -20,18 +20,18 @@ constexpr const char* kTurns =
     "{%- for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{%- if add_generation_prompt %}{% if think %}<think>{% else %}The{% endif %}{% endif %}";
 
-struct Form {
+struct MarkedForm {
   const char* name;
   const char* marks;  // what the template is known by
 };
-constexpr Form kForms[] = {
+constexpr MarkedForm kForms[] = {
     {"hermes", "{# tools <tool_call> #}"},
     {"xml", "{# tools <tool_call> <function= #}"},
     {"llama", "{# tools ipython \"parameters\": #} "},
     {"generic", ""},
 };
 
-const Json kTools = Json::parse(R"([
+const Json kLookAndWait = Json::parse(R"([
     {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties":
         {"what": {"type": "string", "maxLength": 12}, "times": {"type": "integer", "minimum": 1,
          "maximum": 99}, "how": {"enum": ["fast", "slow"]}, "sure": {"type": "boolean"}},
@@ -53,7 +53,7 @@ std::string Fault(const Json& call) {
   return "";
 }
 
-class ToolsModelTest : public testing::TestWithParam<Form> {
+class ToolsModelTest : public testing::TestWithParam<MarkedForm> {
  protected:
   ToolsModelTest() {
     const std::filesystem::path demo = LOOPSPEC_SOURCE_DIR "/models/ouro-demo";
@@ -76,7 +76,7 @@ class ToolsModelTest : public testing::TestWithParam<Form> {
   // The first choice, which is the same with and without drafts.
   Json Choice(Json fields) {
     fields["messages"] = {{{"role", "user"}, {"content", "Tell me of a cat."}}};
-    fields["tools"] = kTools;
+    fields["tools"] = kLookAndWait;
     fields["max_tokens"] = 160;
     Json choices[2];
     for (const bool drafts : {true, false}) {
