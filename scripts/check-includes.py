@@ -37,7 +37,8 @@ ALLOWED = {
     "src/experiments": {"src/fields", "src/calibrate", "src/report", "src/engine", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "src/experiments/tasks": {"src/base"},
     "src/engine/load": {"src/fields", "src/hub/cache.h", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
-    "src/engine/schedule": {"src/engine/load", "src/engine/prompt_scores.h", "src/engine/token_stream.h", "src/grammar/grammar.h", "src/fields", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
+    "src/engine/pages": {"src/backends/backend.h", "src/kv", "src/model", "src/tensor", "src/base"},
+    "src/engine/schedule": {"src/engine/load", "src/engine/pages", "src/engine/prompt_scores.h", "src/engine/token_stream.h", "src/grammar/grammar.h", "src/fields", "src/decode", "src/backends/backend.h", "src/kv", "src/sampling", "src/model", "src/tensor", "src/text", "src/base"},
     "tools": {"src", "tools"},
     "python": {"src/fields", "src/calibrate", "src/report/trace_picture.h", "src/engine/session.h", "src/engine/load", "src/hub/pull.h", "src/model/model_spec.h", "src/sampling/filters.h", "src/base"},
 }

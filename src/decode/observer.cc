@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "decode/depths.h"
+
 namespace loopspec {
 
 void DecodeObserver::Begin(const BranchTree& tree, int proposals, int recurrence) {
@@ -68,6 +70,18 @@ void DecodeObserver::Planned(std::span<const RowPlan> rows, int32_t first_row,
   statistics_.row_recurrences += recurrences * count;
   statistics_.rows_peak = std::max(statistics_.rows_peak, static_cast<int>(count));
   statistics_.rows_histogram[static_cast<size_t>(count)] += recurrences;
+}
+
+void DecodeObserver::Summarise(std::span<const int> depths, int recurrence) {
+  Statistics& s = statistics_;
+  const auto ratio = [](double a, double b) { return b > 0 ? a / b : 0.0; };
+  const auto tokens = static_cast<double>(s.decoded_tokens);
+  const auto recurrences = static_cast<double>(s.recurrences);
+  s.gamma = Gamma(s.accepted, s.fallback, depths, recurrence);
+  // Every token over the time since the prompt was read (docs/measuring.md, "The clock").
+  s.tokens_per_second = ratio(tokens, s.decode_seconds);
+  s.rows_mean = ratio(static_cast<double>(s.row_recurrences), recurrences);
+  s.tokens_per_pass = ratio(tokens * recurrence, recurrences);
 }
 
 void DecodeObserver::Record(TraceEvent::Kind kind, const Branch& branch, int32_t token,

@@ -51,6 +51,9 @@ class DecodeObserver {
   void Planned(std::span<const RowPlan> rows, int32_t first_row,
                std::span<const ReadoutPlan> readouts, int recurrences);
 
+  // The text has ended, and its owner has filled in tokens and times: what follows from all of it.
+  void Summarise(std::span<const int> depths, int recurrence);
+
   // The decoder's counts; all else in it is its owner's to fill in.
   Statistics& statistics() { return statistics_; }
   const Statistics& statistics() const { return statistics_; }

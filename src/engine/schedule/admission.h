@@ -8,7 +8,7 @@
 
 #include "backends/backend.h"
 #include "decode/step_cost.h"
-#include "engine/schedule/kv_pages.h"
+#include "engine/pages/kv_pages.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"
 #include "kv/ledger.h"

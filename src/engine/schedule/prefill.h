@@ -5,7 +5,7 @@
 
 #include "backends/backend.h"
 #include "base/timer.h"
-#include "engine/schedule/kv_pages.h"
+#include "engine/pages/kv_pages.h"
 #include "engine/schedule/sequence.h"
 
 namespace loopspec {

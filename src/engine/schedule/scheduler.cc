@@ -26,18 +26,6 @@ SchedulerOptions WithDefaults(SchedulerOptions options, const Backend& backend) 
   return options;
 }
 
-// What follows from the counts and times of a text that has ended.
-void Summarise(const ResolvedRequest& request, Statistics& s) {
-  const auto ratio = [](double a, double b) { return b > 0 ? a / b : 0.0; };
-  const auto tokens = static_cast<double>(s.decoded_tokens);
-  const auto recurrences = static_cast<double>(s.recurrences);
-  s.gamma = Gamma(s.accepted, s.fallback, request.depths, request.recurrence);
-  // Every token over the time since the prompt was read (docs/measuring.md, "The clock").
-  s.tokens_per_second = ratio(tokens, s.decode_seconds);
-  s.rows_mean = ratio(static_cast<double>(s.row_recurrences), recurrences);
-  s.tokens_per_pass = ratio(tokens * request.recurrence, recurrences);
-}
-
 }  // namespace
 
 Scheduler::Scheduler(Backend& backend, const SchedulerOptions& options)
@@ -433,7 +421,7 @@ void Scheduler::End(Sequence& sequence, FinishReason reason, const std::string& 
       }
     }
     statistics.decode_seconds = sequence.reported > 0 ? sequence.decoded.Seconds() : 0.0;
-    Summarise(*sequence.request, statistics);
+    sequence.observer->Summarise(sequence.request->depths, sequence.request->recurrence);
     counters_.fallback += statistics.fallback;
     counters_.early += statistics.early;
     counters_.drafted += statistics.drafted;

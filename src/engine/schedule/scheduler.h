@@ -8,7 +8,7 @@
 //   admission.h    sequences are admitted, preempted (swapped out) and resumed (swapped in)
 //   prefill.h      chunked prefill of one prompt at a time
 //   decode_step.h  one step with rows of all sequences that decode
-//   kv_pages.h     KV pages of sequences, and prefix hits (prefix_cache.h)
+//   ../pages/          KV pages of sequences, and prefix hits
 //   ../token_stream.h  what a reader gets
 //
 // A scheduling step (Step) takes in what was submitted or cancelled, asks the policy for a plan and
@@ -38,7 +38,7 @@
 #include "decode/step_cost.h"
 #include "engine/schedule/admission.h"
 #include "engine/schedule/decode_step.h"
-#include "engine/schedule/kv_pages.h"
+#include "engine/pages/kv_pages.h"
 #include "engine/schedule/prefill.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"

@@ -11,7 +11,7 @@
 
 #include "base/timer.h"
 #include "decode/loopspec.h"
-#include "engine/schedule/prefix_cache.h"
+#include "engine/pages/prefix_cache.h"
 #include "engine/schedule/schedule.h"
 #include "engine/token_stream.h"
 

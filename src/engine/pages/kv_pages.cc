@@ -1,4 +1,4 @@
-#include "engine/schedule/kv_pages.h"
+#include "engine/pages/kv_pages.h"
 
 #include <algorithm>
 #include <utility>
@@ -30,13 +30,11 @@ bool KvPages::Grow(SequencePages& pages, int64_t positions, int spare) {
 
 PrefixHit KvPages::TakePrefixHit(std::span<const int32_t> tokens, SequencePages& pages,
                                  const PagePlanes& needed, PagePlanes* held) {
-  if (ledger_.window() == 0) {
-    const int64_t found = cache_.Find(tokens, pages, needed, held);
-    return {found, found, SequencePages(ledger_)};
-  }
-  WindowHit hit{0, SequencePages(ledger_)};
-  const int64_t found = cache_.Find(tokens, pages, needed, held, &hit);
-  return {found, hit.known, std::move(hit.window)};
+  PrefixHit hit{0, 0, SequencePages(ledger_)};
+  const bool windows = ledger_.window() > 0;
+  hit.positions = cache_.Find(tokens, pages, needed, held, windows ? &hit : nullptr);
+  if (!windows) hit.known = hit.positions;
+  return hit;
 }
 
 // A query in span g reads its own span and the one before from the window, as far as they are

@@ -1,5 +1,5 @@
 // KV pages: who gets them, what is evicted for them, and that keys and values stay what they were.
-#include "engine/schedule/kv_pages.h"
+#include "engine/pages/kv_pages.h"
 
 #include <gtest/gtest.h>
 

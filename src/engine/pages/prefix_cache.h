@@ -41,10 +41,11 @@ struct PagePlanes {
   bool operator==(const PagePlanes&) const = default;
 };
 
-// What a hit that ends at a window has found.
-struct WindowHit {
-  int64_t known = 0;     // tokens in the cache, with a window at their end or not
-  SequencePages window;  // pages of the window at the hit's end
+// The cached beginning of a text.
+struct PrefixHit {
+  int64_t positions = 0;  // that can be gone on from
+  int64_t known = 0;      // that are cached, perhaps without the window at their end
+  SequencePages window;   // by a plan of keys: pages of the window at the hit's end
 };
 
 class PrefixCache {
@@ -60,10 +61,10 @@ class PrefixCache {
   // Only pages that hold `needed` are taken; texts of different recurrences share no pages. Returns
   // how many tokens were found, a multiple of kPageSize. `held`, where given, loses the readouts
   // that one of these pages lacks. `at_window`: where given, the hit ends at an entry with a
-  // window.
+  // window, and gets all but its positions.
   int64_t Find(std::span<const int32_t> tokens, SequencePages& sequence,
                const PagePlanes& needed = {}, PagePlanes* held = nullptr,
-               WindowHit* at_window = nullptr);
+               PrefixHit* at_window = nullptr);
 
   // Keeps the pages of `tokens`, as far as they are whole; pages[i] holds tokens [64 i, 64 i + 64)
   // for good, and all of them hold `planes`. Where a beginning is known already, the known page

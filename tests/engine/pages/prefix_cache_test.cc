@@ -1,5 +1,5 @@
 // The cache of prefixes: what is found is what was put in, and what is in use is never evicted.
-#include "engine/schedule/prefix_cache.h"
+#include "engine/pages/prefix_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ TEST(PrefixCache, HitsEndAtAWindow) {
   const auto beginning = [&](int pages) { return std::span(text).first(64u * pages); };
   const auto find = [&](int64_t& known) {
     SequencePages hit(ledger);
-    WindowHit windows{0, SequencePages(ledger)};
+    PrefixHit windows{0, 0, SequencePages(ledger)};
     const int64_t found = cache.Find(text, hit, {}, nullptr, &windows);
     EXPECT_EQ(hit.pages().size(), static_cast<size_t>(found / kPageSize));
     EXPECT_EQ(windows.window.pages().empty(), found == 0);

@@ -7,17 +7,10 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "engine/schedule/prefix_cache.h"
+#include "engine/pages/prefix_cache.h"
 #include "kv/ledger.h"
 
 namespace loopspec {
-
-// The cached beginning of a text.
-struct PrefixHit {
-  int64_t positions = 0;  // that can be gone on from
-  int64_t known = 0;      // that are cached, perhaps without the window at their end
-  SequencePages window;   // by a plan of keys: pages of the window at the hit's end
-};
 
 class KvPages {
  public:

@@ -1,4 +1,4 @@
-#include "engine/schedule/prefix_cache.h"
+#include "engine/pages/prefix_cache.h"
 
 #include <algorithm>
 
@@ -49,7 +49,7 @@ void PrefixCache::Touch(Entry* last) {
 }
 
 int64_t PrefixCache::Find(std::span<const int32_t> tokens, SequencePages& sequence,
-                          const PagePlanes& needed, PagePlanes* held, WindowHit* at_window) {
+                          const PagePlanes& needed, PagePlanes* held, PrefixHit* at_window) {
   std::vector<Entry*> found;
   size_t used = 0;  // of them
   uint64_t hash = 0;
