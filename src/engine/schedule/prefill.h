@@ -22,7 +22,6 @@ class Prefill {
   void Begin(Sequence& sequence);
   // Whose chunk is in flight; null when none is.
   Sequence* sequence() const { return sequence_; }
-  int chunk() const { return chunk_; }
   double seconds() const { return timer_.Seconds(); }  // since the last chunk was begun
   bool Done();                                         // whether Finish would return at once
   void Finish();                                       // waits; throws as Begin

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/field_error.h"
-#include "decode/depths.h"
 
 namespace loopspec {
 
