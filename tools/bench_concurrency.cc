@@ -26,7 +26,7 @@ using experiments::Median;
 
 constexpr int kMostRequests = 1024;
 
-// One run of one way at one number of requests.
+// One run of one way of decoding at one number of requests.
 struct Measured {
   double tokens_per_second = 0;
   int64_t tokens = 0;         // in the steps that are timed
@@ -44,7 +44,7 @@ struct Measured {
   }
 };
 
-// All runs of one way at one number of requests.
+// All runs of one way of decoding at one number of requests.
 struct Line {
   std::vector<double> rates, rows, first, step, chunk;  // rates, rows: one of each repeat
   int64_t tokens = 0, texts = 0;

@@ -127,7 +127,7 @@ Engine EngineFor(const ChatOptions& options) {
   EngineOptions engine = options.decode.ToEngineOptions(options.model, model);
   // A GPU takes its memory at once: no more of it than one text can use.
   if (!IsCpu(engine)) engine.kv_positions = model.spec.max_positions;
-  loaded->tokenizer();  // who has none is told now
+  loaded->tokenizer();  // throws now where there is none
   loaded->chat_template();
   Engine made(engine, loaded);
   if (made.facts().context < model.spec.max_positions)

@@ -17,7 +17,7 @@ struct OptionSpec {
   std::vector<std::string> long_names, short_names;  // without dashes: "model", "m"
   // Names that other programs have for it, with their dashes: "--temp". Read, but not listed.
   std::vector<std::string> aliases;
-  std::string argument;  // its name as an argument without dashes: MODEL; empty: it is none
+  std::string argument;  // its name as an argument without dashes: MODEL; empty: it cannot be one
   std::string help;
   std::string heading = "Options";  // in the help
   std::string type_name;            // what the help calls its value; empty: a flag

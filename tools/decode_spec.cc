@@ -19,7 +19,7 @@ int Number(const std::string& text, int low, int high, const std::string& what) 
   return value;
 }
 
-// What the sampling of a way is, beside that of the others; false for other words.
+// Takes the word for how this way of decoding samples; false for other words.
 bool SetSampling(const std::string& part, DecodeSpec& spec) {
   if (part == "cascade" || part == "coupled")
     spec.sampler = part == "coupled" ? Sampler::kCoupled : Sampler::kCascade;

@@ -126,7 +126,7 @@ void RunExperiments(const RunOptions& options) {
     Fail("--benchmarks {}: no such folder", options.benchmarks);
   EngineOptions engine = options.model.ToEngineOptions();
   const auto loaded = std::make_shared<const LoadedModel>(engine);
-  loaded->tokenizer();  // who has none is told now
+  loaded->tokenizer();  // throws now where there is none
   const Model& model = loaded->model();
   const experiments::ExperimentSubject subject{
       options.model.model, fs::weakly_canonical(loaded->folder()), loaded,

@@ -146,7 +146,7 @@ std::string StateText(const ModelSpec& spec) {
 
 constexpr int64_t kRequestTokens = 4096;
 
-// Texts of kRequestTokens, each with a window of so many bytes.
+// Texts of kRequestTokens that 80 GB hold, each with a window of `window` bytes.
 int64_t RequestsIn80Gb(int64_t per_token, int64_t window) {
   return 80'000'000'000 / (per_token * kRequestTokens + window);
 }

@@ -53,7 +53,7 @@ std::string CommandLine() {
   std::string command;
   for (size_t at = 0; at < all.size();) {
     const size_t end = std::min(all.find('\0', at), all.size());
-    // The program without its folder, which is nobody's business.
+    // The program without its folder: reports are passed on, and paths are private.
     command += at == 0 ? "loopspec" : " " + Quoted(all.substr(at, end - at));
     at = end + 1;
   }

@@ -18,7 +18,7 @@ std::string HumanBytes(double bytes);
 std::string HumanSeconds(double seconds);
 std::string HumanCount(double count);
 
-// Says on stderr that a text of so many tokens was cut, and by what: "-n".
+// Says on stderr that a text was cut after `tokens` tokens, and by what: "-n".
 void NoteCut(size_t tokens, const char* by);
 
 // Why reading faster than memory is no mistake; nothing for shares up to 1.

@@ -45,7 +45,8 @@ void AddOptions(Command command, ServeOptions& options) {
       "without layers after the loop have them all");
   add("Model", "--served-model-name", options.served_model_name, "The model's name in answers");
   add("Model", "--prefix-cache", options.prefix_cache,
-      "Memory for prefixes that nobody uses now, such as 2G; 0 is none, default: all that is free");
+      "Memory for prefixes that nobody uses now, such as 2G; 0 keeps none, default: all that is "
+      "free");
   command
       .AddFlag("--trust-special-tokens", options.trust_special_tokens,
                "Special tokens that users and tools write are tokens, not text")
@@ -67,8 +68,7 @@ void AddOptions(Command command, ServeOptions& options) {
   add("HTTP", "--allowed-host", options.allowed_hosts,
       "A name that clients call the server by, besides localhost and its address; * is any")
       .OneValueEach();
-  command.AddFlag("--strict", options.strict, "Refuse requests with fields that nobody knows")
-      .Group("HTTP");
+  command.AddFlag("--strict", options.strict, "Refuse requests with unknown fields").Group("HTTP");
 
   add("Limits", "--request-timeout", options.request_timeout, "Seconds for an answer")
       .Range(1, 1'000'000)

@@ -28,7 +28,7 @@ class WordWrap {
   size_t width_ = 0;  // of the word
 };
 
-// Columns of the terminal that standard output is; 0 where it is none.
+// Columns of the terminal that standard output is; 0 where it is no terminal.
 size_t TerminalColumns();
 
 // A whole text, broken for that terminal.

@@ -284,7 +284,7 @@ class Engine:
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.
-    recurrence: run so many recurrences instead of the model's own R.
+    recurrence: how many recurrences to run, instead of the model's own R.
     recurrences: numbers below R after which requests and `logits` may read the model out, too; Ouro models have them all.
     kv_memory: for keys and values, in bytes, as "8GiB", or as "80%" of what is free beside the weights; None: a quarter of a CPU's memory, less than half of a GPU's.
     kv_positions: the same counted in tokens, those of all requests together, prompts and answers; give one or the other.
@@ -639,7 +639,8 @@ class Engine:
         """Logits of every position, as a NumPy array of float32 [depths, tokens, vocabulary].
 
         ids: the text as ids; a text is encoded first.
-        depths: any of `recurrences`; one depth as a number leaves the first axis out. None: R alone, likewise.
+        depths: any of `recurrences`; one depth as a number leaves the first axis out. None: R alone, also without
+            that axis.
 
         The array is the engine's own memory, not copied; torch.from_dlpack(array) shares it, too. Equal bit for bit
         to what decoding computes on a CPU.

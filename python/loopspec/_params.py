@@ -167,7 +167,7 @@ class SamplingParams:
     presence_penalty, frequency_penalty: the same for tokens of the answer, once or by their count.
     logit_bias: what is added to the logits of tokens, by id: {42: -100.0}.
     seed: of the draws. None: a random one, which the output tells.
-    max_tokens: at most so many; None: 256, or what the context has room for. 0 only reads the prompt.
+    max_tokens: the longest answer; None: 256 tokens, or what the context has room for. 0 only reads the prompt.
     max_thinking_tokens: where the prompt ends in <think>, </think> comes after this many at the latest.
     stop: the text ends before any of these strings.
     stop_token_ids: it ends with any of these tokens.

@@ -15,7 +15,7 @@ struct Answer {
   std::vector<int> depths;  // of its proposals
   std::vector<Choice> choices;
   std::vector<Token> prompt_logprobs;  // where asked for
-  std::vector<TraceEvent> trace;       // likewise
+  std::vector<TraceEvent> trace;       // where asked for
 
   // Of a list: why this one was refused, or what went wrong on the way. A refusal is the caller's
   // to mend.

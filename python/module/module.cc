@@ -299,7 +299,7 @@ void BindAnswer(nb::module_& module) {
 void BindStream(nb::module_& module) {
   nb::class_<StreamHandle>(module, "Stream")
       .def("read", &StreamHandle::Read, "timeout"_a.none() = nb::none(), Without(),
-           "The tokens that are there; waits for one, forever or for so many seconds.")
+           "The tokens that are there; waits for one, forever or for this many seconds.")
       .def("cancel", &StreamHandle::Cancel, Without())
       .def("fileno", &StreamHandle::Descriptor,
            "A descriptor that is readable when read(0) may give something.")

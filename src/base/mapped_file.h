@@ -37,7 +37,7 @@ class MappedFile {
 
 // For the main of a program: a file that is cut short while it is mapped, or that its disk no
 // longer gives, raises SIGBUS when its bytes are needed. From this call on the process then ends
-// with one sentence and exit code 2. Faults elsewhere take the way they took before.
+// with one sentence and exit code 2. Faults elsewhere are handled as they were before.
 void ReportMappedFileFaults();
 
 // The whole file as a string; throws Error naming the path. `limit` bounds what a hostile path can

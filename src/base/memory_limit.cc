@@ -14,7 +14,7 @@ void Lower(MemoryLimit& limit, int64_t bytes, const char* what) {
   if (bytes > 0 && bytes < limit.bytes) limit = {bytes, what};
 }
 
-// The number in a file of the cgroup file system; 0 where there is none ("max" above all).
+// The number in a file of the cgroup file system; 0 where it holds no number: "max" is no limit.
 int64_t CgroupLimit(const char* path) {
   std::ifstream file(path);
   int64_t bytes = 0;

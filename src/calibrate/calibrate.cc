@@ -28,7 +28,8 @@ void Divide(std::vector<double>& sums, double by) {
 DepthProfiler::DepthProfiler(Backend& backend, const SamplingParams& sampling,
                              const std::vector<std::vector<int>>& sets)
     : backend_(backend), team_(backend.options().threads), sampling_(sampling) {
-  team_.FixTeam(team_.size());  // shares of the work are unequal: who waits is not in the way
+  // Shares of the work are unequal, so a member that waits is no sign of a busy core.
+  team_.FixTeam(team_.size());
   const int recurrence = backend.spec().recurrence;
   LOOPSPEC_CHECK(static_cast<int>(backend.options().readout_depths.size()) == recurrence);
   LOOPSPEC_CHECK(!sampling.greedy());

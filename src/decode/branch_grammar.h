@@ -60,7 +60,8 @@ class BranchGrammar {
 
     std::span<const uint32_t> Words() override;
   };
-  // The state after one token more; none, and the reason in `error`, where there is none.
+  // The state after one token more. Where the grammar does not allow it: nothing, and the reason in
+  // `error`.
   static std::optional<grammar::State> After(const std::optional<grammar::State>& state,
                                              int32_t token, std::string& error);
 

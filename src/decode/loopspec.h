@@ -72,7 +72,7 @@ class LoopSpec {
   // Gives up a branch and its descendants, but not the root: their drafts stay on record.
   void Evict(int32_t branch);
 
-  // At most so many branches from now on; the least likely ones go first.
+  // From now on there are at most `most` branches; the least likely ones go first.
   void LimitBranches(int most);
 
   // ---- Drafts ----

@@ -54,8 +54,8 @@ void RowChooser::Choose(std::span<const RowState> rows, int limit, const StepCos
 
   double useful = 0;
   StepWork work;
-  // One row more. A token passes P once and is read out at every proposal depth and at R: of as
-  // many rows, so many are there in a step on average.
+  // One row more. A token passes P once and is read out at every proposal depth and at R, so each
+  // row adds that share of a prelude and of a readout to an average step.
   const auto add = [&](const RowState& r) {
     const auto context = static_cast<double>(r.context);
     useful += r.reach;

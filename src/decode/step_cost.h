@@ -14,7 +14,7 @@ struct StepWork {
   double row_positions = 0;    // committed positions attended to, over the rows ...
   double plane_positions = 0;  // ... and read, over the distinct planes of a recurrence
   double preludes = 0;         // rows that pass P first; under 1: the share of steps with one
-  double readouts = 0;         // likewise of C
+  double readouts = 0;         // rows that are read out; under 1: the share of steps with one
 };
 
 struct StepSeconds {
@@ -31,7 +31,7 @@ struct StepCost {
   double plane_position = 0;  // reading one committed position at one depth, for all its rows
   double row_position = 0;    // attending to one position, for each row
   double prelude = 0, prelude_row = 0;  // P in a step that has one; each row of it
-  double readout = 0, readout_row = 0;  // C, head and sampling likewise
+  double readout = 0, readout_row = 0;  // C, head and sampling in a step that has them; each row
   double step = 0;                      // what every step costs whatever it does
   int64_t context = -1;  // committed positions at which costs are taken; -1: of each sequence
 

@@ -15,7 +15,7 @@ namespace {
 
 // Grammars that are kept.
 constexpr size_t kMostKept = 32;
-// Their bytes grow while texts are written: they are counted again after so many requests.
+// Their bytes grow while texts are written: they are counted again after this many requests.
 constexpr uint64_t kUsesBetweenCounts = 64;
 // What ends the thinking of a model whose prompt ends in <think>, as text/reasoning.h has it.
 constexpr const char* kEndOfThinking = "</think>";

@@ -36,7 +36,7 @@ class Grammars {
   std::optional<grammar::State> StartAfter(std::span<const int32_t> prompt,
                                            const GrammarSource& source, bool chat);
 
-  // Where the prompt ends in <think>: the limit of so many tokens on what follows.
+  // Where the prompt ends in <think>: a limit on the tokens of the thinking that follows.
   std::optional<ThinkingLimit> LimitThinking(std::span<const int32_t> prompt, int tokens);
 
   // Sources that were compiled so far.

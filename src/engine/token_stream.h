@@ -92,7 +92,7 @@ class TokenStream {
   const std::shared_ptr<const ResolvedRequest> request_;
   const std::shared_ptr<Wakeup> engine_;
   std::vector<std::unique_ptr<IncrementalDecoder>> decoders_;  // by choice; the engine's alone
-  std::vector<int32_t> last_tokens_;                           // likewise
+  std::vector<int32_t> last_tokens_;                           // by choice; the engine's alone
   std::atomic<bool> cancelled_{false};
 
   mutable std::mutex mutex_;

@@ -109,7 +109,7 @@ std::string Equal(const BenchSpec& spec) {
   return spec.totals.equal == spec.totals.compared ? "yes" : "NO";
 }
 
-// Lines below a way's row: what does not fit into it.
+// Lines below the row of a way of decoding, for what does not fit into it.
 std::vector<std::string> Remarks(const BenchResult& result, const BenchSpec& spec) {
   const SpecFigures f = result.Figures(spec);
   const Statistics& s = spec.totals.statistics;

@@ -41,7 +41,7 @@ struct BenchResult {
 };
 
 OrderedJson BenchJson(const BenchResult& result);
-// A line of names and one for each way.
+// A line of names and one for each way of decoding.
 std::string BenchCsv(const BenchResult& result);
 std::string BenchTable(const BenchResult& result);
 std::string BenchHtml(const BenchResult& result);

@@ -366,7 +366,7 @@ std::string GroupOf(const std::string& task, const std::string& sampling) {
 std::filesystem::path TaskFolder(const std::string& task, const std::filesystem::path& model,
                                  const std::filesystem::path& benchmarks) {
   const std::vector<std::string> names = TaskNames();
-  // A task that nobody knows is refused where it is made.
+  // An unknown task is refused where it is made.
   if (task == "stories" || std::find(names.begin(), names.end(), task) == names.end()) return {};
   const bool given = !benchmarks.empty() && std::filesystem::exists(benchmarks / kHeldout);
   if (task == "heldout_problems" && !given)

@@ -20,10 +20,9 @@ constexpr int kRowsOfBin = 10;  // as in the paper's histograms
 void AddMemory(const std::vector<ExperimentResult>& results, HtmlPage& page) {
   HtmlTable table;
   table.caption = "Memory";
-  table.columns = {{"model", false},       {"precision", false},
-                   {"KV per token"},       {"longest text"},
-                   {"KV of it"},           {"peak rows"},
-                   {"KV of as many rows"}, {"peak memory of the process"}};
+  table.columns = {
+      {"model", false}, {"precision", false}, {"KV per token"},    {"longest text"},
+      {"KV of it"},     {"peak rows"},        {"KV of peak rows"}, {"peak memory of the process"}};
   const auto size = [](double bytes) {
     return bytes >= 1e9   ? fmt::format("{:.2f} GB", bytes / 1e9)
            : bytes >= 1e6 ? fmt::format("{:.1f} MB", bytes / 1e6)

@@ -26,7 +26,7 @@ struct ExperimentResult {
   std::string device, chip, compute, version, date, command;
   std::vector<std::string> notes;  // on prompts that differ from the paper's
   int threads = 0;
-  int max_tokens = 0;          // texts were cut at so many new tokens; 0: as declared
+  int max_tokens = 0;          // of each text, instead of what the tasks declare; 0: as declared
   bool earlier_clock = false;  // recorded by the clock that started at the first token; converted
   double bandwidth = 0;
   int64_t kv_bytes_per_token = 0, peak_memory = 0;  // 0: not recorded

@@ -18,7 +18,7 @@ std::string KeyOf(const Measurement& m, size_t spec, size_t job, int repeat) {
   return name.Key();
 }
 
-// The first way whose text `way` must have; nothing when it is free.
+// The first way of decoding whose text that of `spec` must equal; nothing when it may differ.
 std::optional<size_t> ReferenceOf(const Measurement& m, size_t spec) {
   if (m.specs[spec].same_text.empty()) return std::nullopt;
   for (size_t i = 0; i < m.specs.size(); ++i) {
@@ -106,7 +106,8 @@ bool RunMeasurement(const Measurement& m, const MeasureHooks& hooks, Records& re
   const int64_t total = CountRuns(m);
   int64_t done = CountDone(m, records);
   if (done == total) return true;
-  // Once for nothing: the first run meets cold caches, and it would always be the same way's.
+  // Once for nothing: the first run meets cold caches, and that would always be the same way of
+  // decoding.
   MeasuredSpec warm_up = m.specs[0];
   warm_up.request.max_tokens =
       std::min(warm_up.request.max_tokens.value_or(kWarmUpTokens), kWarmUpTokens);

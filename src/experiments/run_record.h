@@ -23,8 +23,8 @@ struct RunRecord {
   std::vector<int32_t> tokens;  // as decoded
   std::string finish;           // "stop", "length"
   Statistics statistics;        // counts, seconds and bytes read
-  // Whether the tokens are those of the group's first way, where they must be: greedy decoding and
-  // the coupled sampler.
+  // Whether the tokens are those of the group's first way of decoding, where they must be: greedy
+  // decoding and the coupled sampler.
   std::optional<bool> equal;
   std::optional<bool> correct;  // where the expected answer is known
   std::string text;             // up to the stop string

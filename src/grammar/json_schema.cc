@@ -346,7 +346,7 @@ class SchemaWriter {
       }
       for (const OrderedJson* value : values) {
         if (!reader_.Fulfils(*value, shape)) continue;
-        // Texts of which none begins another.
+        // Only kinds of texts that never begin another of the list.
         if (!value->is_string() && !value->is_boolean() && !value->is_null()) return kNoText;
         const std::string text = ScalarTexts(*value).front();
         if (std::ranges::any_of(rules.properties, [&](const auto& p) { return p.key == text; })) {

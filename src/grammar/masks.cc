@@ -10,7 +10,7 @@ namespace {
 
 // Bytes of masks that a grammar keeps; when they are more, all are forgotten.
 constexpr size_t kMaxKept = size_t{64} << 20;
-// Nodes of which is kept after which bytes they stay as they are.
+// Nodes for which the bytes are kept after which they stay as they are.
 constexpr size_t kMaxLoops = 256;
 
 }  // namespace

@@ -118,7 +118,7 @@ class Regular {
     uint32_t min = 0, max = 0;  // the shortest and the longest, kUnbounded: there is no longest
     // Whether every length between the two is there.
     bool all = false;
-    // After any beginning of a text, so many characters at most are needed to complete one.
+    // After any beginning of a text, how many characters are needed at most to complete it.
     uint32_t completion = 0;
   };
   Lengths LengthsOf(Node node);
@@ -130,7 +130,7 @@ class Regular {
   };
   bool AsLimited(Node node, Limited& limited) const;
   Node any_character() const { return any_character_; }
-  // The parts of an intersection; the node itself where it is none.
+  // The parts of an intersection; the node itself where it is no intersection.
   std::vector<Node> Parts(Node node) const;
   // A concatenation as its first part and what follows.
   std::pair<Node, Node> Split(Node node) const {

@@ -287,7 +287,7 @@ bool SchemaReader::ApplyNegatedArray(ShapeList& shapes, const OrderedJson& schem
   if (keyword == "uniqueItems" && value != OrderedJson(true)) {
     shapes.clear();
   } else if (list) {
-    // One of the first items is not so.
+    // One of the first items does not fulfil its schema.
     ShapeList all;
     for (size_t i = 0; i < value.size(); ++i) {
       for (Shape shape : shapes) {
@@ -301,13 +301,13 @@ bool SchemaReader::ApplyNegatedArray(ShapeList& shapes, const OrderedJson& schem
     }
     shapes = std::move(all);
   } else if (keyword == "items" && schema.contains("prefixItems")) {
-    // An item after the first ones is not so: known where there are none.
+    // An item after the first ones does not fulfil `value`: known where that allows no item at all.
     if (value != OrderedJson(false)) return false;
     for (Shape& shape : shapes) {
       shape.min_items = std::max<uint64_t>(shape.min_items, schema["prefixItems"].size() + 1);
     }
   } else if (keyword == "items") {
-    // Some item is not so.
+    // Some item does not fulfil `value`.
     for (Shape& shape : shapes) shape.contains.push_back({{{&value, true}}, 1, kUnbounded});
   } else if (keyword == "additionalItems") {
     if (!schema.contains("items") || !schema["items"].is_array()) {
@@ -362,7 +362,7 @@ bool SchemaReader::ApplyNegatedObject(ShapeList& shapes, const OrderedJson& sche
     }
     shapes = std::move(all);
   } else if (keyword == "additionalProperties") {
-    // Some property is none of the schema's, and its value is not so.
+    // Some property is not among the schema's, and its value does not fulfil `value`.
     if (value == OrderedJson(true) || value == OrderedJson::object()) {
       shapes.clear();
       return true;

@@ -93,7 +93,7 @@ struct Shape {
     Demands value;
   };
   std::vector<Present> present;
-  // The same, where the name is none that the shape lists.
+  // The same, where the shape does not list the name.
   std::vector<Present> other_present;
   std::vector<Demands> names;
   uint64_t min_properties = 0;
@@ -103,7 +103,7 @@ struct Shape {
   Demands PropertyDemands(Regular& regular, const std::string& name) const;
 };
 
-// Whether a keyword says nothing about a value: a title, a comment, one that nobody knows.
+// Whether a keyword says nothing about a value: a title, a comment, an unknown one.
 bool SaysNothing(const std::string& keyword);
 
 class SchemaReader {
@@ -111,7 +111,7 @@ class SchemaReader {
   // `root` must outlive the reader.
   SchemaReader(const OrderedJson& root, const SchemaOptions& options, Regular& regular);
 
-  // Throws Error for a keyword that cannot be enforced, or for a schema that is none.
+  // Throws Error for a keyword that cannot be enforced, or for what is no schema.
   const std::vector<Shape>& Shapes(const Demands& demands);
   // Whether no value fulfils them, as far as this can be seen in a few steps.
   bool Impossible(const Demands& demands, int depth = 0);

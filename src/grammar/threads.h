@@ -94,7 +94,7 @@ class Automaton {
   bool IsWithinUnique(uint32_t stack) const { return (stack_marks_[stack] & kMarked) != 0; }
   // Whether an item of such an array has just been read, whatever way the stack is taken.
   bool EndsUniqueItem(uint32_t stack) const;
-  // Whether so many texts can follow that some of them make an item unlike those before.
+  // Whether enough different texts can follow that one of them makes an item unlike those before.
   bool StackIsOpenEnded(uint32_t stack) const { return (stack_marks_[stack] & kOpenEnded) != 0; }
   bool IsOpenEnded(const Reading& reading);
   bool StateIsOpenEnded(StateId state);

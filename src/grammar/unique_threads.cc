@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kManyTexts = 1024;
 // Values that an array may have for this to hold.
 constexpr size_t kFewValues = 900;
-// Work to find out whether a language has so many texts.
+// Work to find out whether a language has kManyTexts texts.
 constexpr int kMostCountingSteps = 20'000;
 // Bytes that a search for an item that is new may try.
 constexpr int kMostSearchSteps = 20'000;

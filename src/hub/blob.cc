@@ -226,7 +226,7 @@ std::string Explain(const Answer& answer, const std::string& what, bool has_toke
   if (code == "RevisionNotFound") return fmt::format("{}: the Hub has no such revision", what);
   if (answer.status == 401 || answer.status == 403 || answer.status == 404)
     return fmt::format(
-        "{}: the Hub answered {}: there is none of that name, or {}", what, answer.status,
+        "{}: the Hub answered {}: nothing there has that name, or {}", what, answer.status,
         has_token ? "the token may not see it" : "it is private and needs a token in HF_TOKEN");
   return fmt::format("{}: the Hub answered {}, expected 200", what, answer.status);
 }

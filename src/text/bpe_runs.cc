@@ -33,7 +33,7 @@ class RunList {
       const RunPair top = heap_.back();
       heap_.pop_back();
       RunPair now;
-      // Where the run has changed since, the pair has another order or is none.
+      // Where the run has changed since, the pair has another order or is gone.
       if (!Find(top.run, top.inside, now) || now.order != top.order) continue;
       if (top.inside) {
         MergeInside(top.run, now);

@@ -23,7 +23,8 @@ OrderedJson ReadObject(const std::filesystem::path& path) {
   return json;
 }
 
-// A special token is a text, or an object with its content; anything else (null above all) is none.
+// A special token is a text, or an object with its content; anything else (null above all) means
+// that there is none.
 std::optional<std::string> TokenText(const OrderedJson& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string()) {

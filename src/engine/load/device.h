@@ -35,7 +35,7 @@ struct KvChoice {
   std::optional<SpannedKeyPlan> plan = {};
 };
 // "auto" and "bf16", which are the same where activations are bf16, "int8", or "loops:int8*8,last":
-// a plan of keys for a model of so many recurrences.
+// a plan of keys for a model of `recurrence` recurrences.
 KvChoice ParseKvType(const std::string& text, ComputeMode compute, int recurrence);
 
 }  // namespace loopspec

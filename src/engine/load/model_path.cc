@@ -149,7 +149,7 @@ fs::path ResolveModel(const std::string& model) {
     throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
                      others.empty() ? "a folder that holds config.json" : "one of " + others);
   }
-  // Nobody's name on the Hub, but what the documentation calls the demo model in a clone.
+  // Not a name on the Hub, but what the documentation calls the demo model in a clone.
   if (!cached && name == fs::path("models") / kDemoModel)
     throw FieldError(ErrorKind::kMissing, "model", model + ", where there is no such folder",
                      ExpectedModel(model));

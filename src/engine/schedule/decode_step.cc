@@ -75,7 +75,7 @@ void DecodeStep::ChooseRows() {
 
 // Without drafts a token is one step of R recurrences if all begin together, and a few where one of
 // them samples from its drafts and is read out at their depths. So a row that is about to begin
-// waits for those under way, R - 1 recurrences at most; and none waits for a group.
+// waits for those under way, R - 1 recurrences at most. No row waits to be put into a group.
 void DecodeStep::AwaitEachOther() {
   const bool wait =
       std::any_of(rows_.begin(), rows_.end(), [](const RowState& row) { return row.depth > 0; });
@@ -100,7 +100,7 @@ int64_t DecodeStep::Plan() {
   return planes;
 }
 
-// What the step took, as a step of as many rows at their mean context.
+// Counts what the step took as the time of a step that has its rows, all at their mean context.
 void DecodeStep::Observe(int64_t planes) {
   if (plan_.rows.empty()) return;
   int64_t context = 0;

@@ -13,9 +13,9 @@ constexpr double kFirstTokenDelay = 1.25;
 // Drafts are taken up again only for a gain beyond the error of the estimate.
 constexpr double kDraftingGain = 1.03;
 
-// A request is short beside one with so many times its work.
+// A request is short beside another that has this many times its work.
 constexpr int64_t kShortFactor = 8;
-// While an answer gets its first tokens, steps take so many times as long as chunks.
+// While an answer gets its first tokens, steps take this many times as long as chunks.
 constexpr double kStepsPerChunk = 2.0;
 
 double WeightOf(const ScheduleView& view, int tenant) {

@@ -81,7 +81,7 @@ struct ScheduleView {
 // A waiting sequence begins, or a preempted one goes on.
 struct Admit {
   int sequence = -1;  // index into the view
-  int replaces = -1;  // likewise: who is preempted for its place; -1: there is one
+  int replaces = -1;  // index of who is preempted for its place; -1: a place is free
 
   bool operator==(const Admit&) const = default;
 };

@@ -258,7 +258,7 @@ bool Scheduler::AdmitOne(Sequence& sequence) {
   bool fits = false;
   if (!Guard(sequence,
              [&] { fits = waits ? admission_.Admit(sequence) : admission_.Resume(sequence); }))
-    return true;  // it has ended, and is in nobody's way
+    return true;  // it has ended with an error, and the next may be tried
   pacing_.pages_short = !fits;
   if (!fits || !waits) return fits;
   counters_.prompt_tokens += sequence.statistics().prompt_tokens;

@@ -6,15 +6,15 @@
 namespace loopspec {
 namespace {
 
-// Rows are lent while they make the step no longer than so many times what is due takes ...
+// Rows are lent while the step takes no longer than this many times one of the due rows alone ...
 constexpr double kLentDelay = 1.1;
 // ... and cost no more than this part of a row that is due. Where all rows cost the same nothing is
 // lent: a weight of 3 would not be worth 3 any more.
 constexpr double kLentRow = 0.5;
 
-// A token counts as one as long as it costs no more than so many rows without a context: so tenants
-// with equal weights get as many tokens. Beyond it counts by its cost, so that nobody who asks for
-// long contexts takes the whole machine.
+// A token counts as one as long as it costs no more than this many rows without a context: so
+// tenants with equal weights get as many tokens. Beyond it counts by its cost, so that nobody who
+// asks for long contexts takes the whole machine.
 constexpr double kRowsOfAToken = 4;
 // Row count at which a row's own cost is taken: there the weights are shared by many.
 constexpr int kManyRows = 64;

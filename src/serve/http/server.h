@@ -34,7 +34,7 @@ struct HttpServerOptions {
   std::chrono::milliseconds first_byte_timeout{10'000};
   std::chrono::milliseconds idle_timeout{75'000};    // between requests
   std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its last: 408
-  std::chrono::milliseconds body_timeout{60'000};    // likewise: 408
+  std::chrono::milliseconds body_timeout{60'000};    // from its first byte to its last: 408
   std::chrono::milliseconds write_timeout{
       30'000};                                   // a client that reads nothing for so long is gone
   std::chrono::milliseconds keep_alive{15'000};  // silence in a streamed answer

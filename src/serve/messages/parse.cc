@@ -93,7 +93,7 @@ std::vector<MessagesField> MessagesFields(const WireParser& parser) {
   };
   add("messages",
       "The conversation. Blocks of text, tool_use, tool_result and thinking are read; images of "
-      "the last message are refused, and blocks that nobody knows are left out and named in the "
+      "the last message are refused, and unknown blocks are left out and named in the "
       "header X-Loopspec-Ignored.",
       ConversationSchema(), ReadElsewhere);
   add("system", "What holds for the whole conversation: text, or blocks of text.", StringOrBlocks(),

@@ -28,8 +28,8 @@ Value ParseObject(std::string_view body,
   return json;
 }
 
-// Null counts as absent. A field of another endpoint is none that nobody knows: it asks for
-// something that does not happen here.
+// Null counts as absent. A field of another endpoint is not taken for an unknown one, which may be
+// ignored: it asks for something that does not happen here.
 template <typename Request>
 void ReadFields(const Json& body, unsigned endpoint, const std::vector<Field<Request>>& fields,
                 const WireLimits& limits, Request& request) {

@@ -37,10 +37,10 @@ struct WireLimits {
   int max_bias = 1024;        // entries of logit_bias
   int max_scores =
       2'000'000;        // log-probabilities of echoed prompts, the likeliest tokens' included
-  bool strict = false;  // fields that nobody knows are refused, not ignored
+  bool strict = false;  // unknown fields are refused, not ignored
 };
 
-// Names of fields that nobody knows, as far as they are worth telling.
+// Names of unknown fields, as far as they are worth telling.
 class IgnoredFields {
  public:
   void Add(const std::string& path);

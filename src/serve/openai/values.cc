@@ -69,7 +69,7 @@ OrderedJson ReadMessage(const Json& message, const std::string& path, bool last,
     const std::string where = path + "." + key;
     if (key == "role" || value.is_null()) continue;
     if (key == "content") {
-      // What a tool gave back nobody asks about in so many words.
+      // Images and the like are refused in the last message, but not in what a tool gave back.
       out["content"] = value.is_array()
                            ? TextOfParts(value, where, last && name != "tool", limits, ignored)
                            : ReadString(value, where);

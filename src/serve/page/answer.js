@@ -10,7 +10,7 @@ import { scoresOf, Tokens } from './tokens.js';
 
 export const TITLES = { loopspec: 'LoopSpec', ar: 'Autoregressive' };
 const REASONS = { length: 'token limit', stop: 'complete', tool_calls: 'calls a tool' };
-const REST = 4; // drawing may take one part in so many of the time
+const REST = 4; // drawing may take one part in REST of the time
 
 export class Answer {
   // `model`: {recurrence}; `depths`: those of the drafts, none for autoregressive decoding; `watch`: with the pipeline;

@@ -57,7 +57,7 @@ export function count(number, one, many = `${one}s`) {
   return `${number.toLocaleString('en')} ${number === 1 ? one : many}`;
 }
 
-// A wait of so many milliseconds, in words that can be read at a glance.
+// A wait, in words that can be read at a glance.
 export function duration(milliseconds) {
   return milliseconds < 10_000 ? `${Math.round(milliseconds)} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
 }

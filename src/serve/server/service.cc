@@ -311,7 +311,7 @@ void Service::Handle(HttpRequest request, std::shared_ptr<ResponseWriter> writer
   }
 }
 
-// Null when there is none; `allowed`: the method with which there would be.
+// Null when no route has the path with this method; `allowed`: the method that the path has.
 const Service::RouteEntry* Service::FindRoute(const HttpRequest& head, std::string* allowed) {
   std::string_view method = head.method;
   if (method == "HEAD") method = "GET";

@@ -72,7 +72,7 @@ struct ServiceCore {
   std::function<HttpServerCounts()> http_counts;
   MemoryCounts memory;
 
-  // Fields that nobody knows and that the log has named: each is told once.
+  // Unknown fields that the log has named: each is told once.
   std::mutex ignored_mutex;
   std::set<std::string> ignored;
 
@@ -97,7 +97,7 @@ struct CallDefaults {
   std::string id;
 };
 
-// How a model is called: the name of its folder, since paths are nobody's business, or ORG/NAME.
+// How a model is called: the name of its folder, since clients are not told paths, or ORG/NAME.
 std::string PublicModelName(const std::string& model);
 
 // The answer to a request that is refused or fails, in the form of the API that `path` belongs to.

@@ -50,7 +50,7 @@ void Service::NoteIgnored(Call& call, const IgnoredFields& ignored) {
     }
   }
   if (!untold.empty()) {
-    core_->log.Event("warning", fmt::format("requests have fields that nobody knows: {} is ignored "
+    core_->log.Event("warning", fmt::format("requests have unknown fields: {} is ignored "
                                             "(--strict refuses it){}",
                                             untold, last ? "; further names are not told" : ""));
   }

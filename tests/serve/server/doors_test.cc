@@ -311,7 +311,7 @@ TEST_F(DoorsTest, TakesNewKeys) {
   EXPECT_EQ(status("new"), 200);
 }
 
-// A field that nobody knows: the answer comes, the client is told, the log has its name once.
+// An unknown field: the answer comes, the client is told, the log has its name once.
 TEST_F(DoorsTest, TellsOfFieldsThatAreIgnored) {
   Start();
   const Json body = {{"prompt", "x"}, {"max_tokens", 1}, {"mood", "fine"}, {"min_tokens", 0}};
@@ -355,7 +355,8 @@ TEST_F(DoorsTest, InventedFieldsDoNotFillTheLog) {
   service_.reset();  // writes the log
   const std::string log = std::string(ReadFile(options_.log.file));
   int lines = 0;
-  for (size_t at = log.find("nobody knows"); at != log.npos; at = log.find("nobody knows", at + 1))
+  for (size_t at = log.find("unknown fields"); at != log.npos;
+       at = log.find("unknown fields", at + 1))
     ++lines;
   EXPECT_EQ(lines, 8) << log;  // of eight names each
   EXPECT_NE(log.find("further names are not told"), log.npos);
