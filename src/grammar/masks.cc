@@ -43,18 +43,13 @@ uint32_t MaskMaker::LongestRun(uint32_t index, Node item) {
   path_[0] = {regular.Repeat(item, 0, kUnbounded), 0};
   uint32_t longest = 0;
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
-  const auto count = static_cast<uint32_t>(trie.nodes.size());
-  for (uint32_t i = 0; i < count;) {
-    const Vocabulary::TrieNode& node = trie.nodes[i];
+  trie.Walk(0, trie.size(), [&](uint32_t, const Vocabulary::TrieNode& node) {
     const Node next = regular.Next(path_[node.depth - 1].a, node.byte);
-    if (next == kNothing) {
-      i = node.end;
-      continue;
-    }
+    if (next == kNothing) return false;
     longest = std::max<uint32_t>(longest, node.depth);
     path_[node.depth] = {next, 0};
-    ++i;
-  }
+    return true;
+  });
   runs_.Set(key, longest);
   return longest;
 }
@@ -122,15 +117,9 @@ void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   Regular& regular = automaton_.regular();
   nodes_[0] = start;
-  const Vocabulary::TrieNode* const nodes = trie.nodes.data();
-  const auto count = static_cast<uint32_t>(trie.nodes.size());
-  for (uint32_t i = 0; i < count;) {
-    const Vocabulary::TrieNode& node = nodes[i];
+  trie.Walk(0, trie.size(), [&](uint32_t i, const Vocabulary::TrieNode& node) {
     const Node next = regular.Next(nodes_[node.depth - 1], node.byte);
-    if (next == kNothing) {
-      i = node.end;
-      continue;
-    }
+    if (next == kNothing) return false;
     if (node.ids > 0) Set(trie, node, mask.within);
     if (node.end > i + 1 && regular.Nullable(next)) mask.exits.push_back({i, 0});
     nodes_[node.depth] = next;
@@ -141,11 +130,10 @@ void MaskMaker::WalkRegular(uint32_t index, Node start, ReadingMask& mask) {
       for (const int32_t id : trie.IdsFrom(i)) {
         mask.within[static_cast<size_t>(id) / 32] |= 1u << (static_cast<size_t>(id) % 32);
       }
-      i = node.end;
-      continue;
+      return false;
     }
-    i = next > kEmpty ? i + 1 : node.end;
-  }
+    return next > kEmpty;
+  });
 }
 
 void MaskMaker::Walk(uint32_t index, const Reading& reading, ReadingMask& mask) {
@@ -160,23 +148,14 @@ void MaskMaker::WalkKeys(uint32_t index, const Reading& reading, std::vector<uin
                          std::vector<Exit>& exits) {
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   path_[0] = reading;
-  const auto count = static_cast<uint32_t>(trie.nodes.size());
-  for (uint32_t i = 0; i < count;) {
-    const Vocabulary::TrieNode& node = trie.nodes[i];
+  trie.Walk(0, trie.size(), [&](uint32_t i, const Vocabulary::TrieNode& node) {
     const Reading next = automaton_.Step(path_[node.depth - 1], node.byte);
-    if (next.a == kNothing) {
-      i = node.end;
-      continue;
-    }
+    if (next.a == kNothing) return false;
     Set(trie, node, within);
     if (node.end > i + 1 && automaton_.MayStop(next)) exits.push_back({i, next.b});
-    if (automaton_.MayGoOn(next)) {
-      path_[node.depth] = next;
-      ++i;
-    } else {
-      i = node.end;
-    }
-  }
+    path_[node.depth] = next;
+    return automaton_.MayGoOn(next);
+  });
 }
 
 void MaskMaker::AddKeys(const Automaton::Thread& thread, std::vector<uint32_t>& words) {
@@ -214,19 +193,14 @@ void MaskMaker::WalkState(uint32_t index, uint32_t from, StateId state,
                           std::vector<uint32_t>& words) {
   if (state == kDead) return;
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
-  const uint32_t end = trie.nodes[from].end;
   states_[trie.nodes[from].depth] = state;
-  for (uint32_t i = from + 1; i < end;) {
-    const Vocabulary::TrieNode& node = trie.nodes[i];
+  trie.Walk(from + 1, trie.nodes[from].end, [&](uint32_t, const Vocabulary::TrieNode& node) {
     const StateId next = automaton_.Next(states_[node.depth - 1], node.byte);
-    if (next == kDead) {
-      i = node.end;
-      continue;
-    }
+    if (next == kDead) return false;
     Set(trie, node, words);
     states_[node.depth] = next;
-    ++i;
-  }
+    return true;
+  });
 }
 
 std::string_view MaskMaker::BytesTo(const Vocabulary::Trie& trie, uint32_t node) const {
@@ -249,46 +223,36 @@ void MaskMaker::FindNarrow(uint32_t index, const Reading& reading, ReadingMask& 
   mask.has_narrow = true;
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   path_[0] = reading;
-  const auto count = static_cast<uint32_t>(trie.nodes.size());
-  for (uint32_t i = 0; i < count;) {
-    const Vocabulary::TrieNode& node = trie.nodes[i];
+  trie.Walk(0, trie.size(), [&](uint32_t i, const Vocabulary::TrieNode& node) {
     const Reading next = automaton_.Step(path_[node.depth - 1], node.byte);
-    if (next.a == kNothing) {
-      i = node.end;
-      continue;
-    }
+    if (next.a == kNothing) return false;
     const bool goes_on = automaton_.MayGoOn(next);
     if (node.ids > 0 && !(goes_on && automaton_.IsOpenEnded(next))) mask.narrow.push_back(i);
     path_[node.depth] = next;
-    i = goes_on ? i + 1 : node.end;
-  }
+    return goes_on;
+  });
 }
 
 void MaskMaker::WalkUnique(uint32_t index, uint32_t from, StateId after, StateId state,
                            std::vector<uint32_t>& words) {
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
-  const uint32_t end = trie.nodes[from].end;
   states_[trie.nodes[from].depth] = after;
-  for (uint32_t i = from + 1; i < end;) {
-    const Vocabulary::TrieNode& node = trie.nodes[i];
+  trie.Walk(from + 1, trie.nodes[from].end, [&](uint32_t i, const Vocabulary::TrieNode& node) {
     const StateId next = automaton_.Next(states_[node.depth - 1], node.byte);
-    if (next == kDead) {
-      i = node.end;
-      continue;
-    }
+    if (next == kDead) return false;
     if (automaton_.TrackOf(next) == Automaton::kAskedItems) {
       // The items decide, for this token and all that begin with it.
-      for (; i < node.end; ++i) {
-        if (trie.nodes[i].ids > 0 && MayFollow(trie, i, state)) Set(trie, trie.nodes[i], words);
+      for (uint32_t k = i; k < node.end; ++k) {
+        if (trie.nodes[k].ids > 0 && MayFollow(trie, k, state)) Set(trie, trie.nodes[k], words);
       }
-      continue;
+      return false;
     }
     if (node.ids > 0 && (automaton_.StateIsOpenEnded(next) || MayFollow(trie, i, state))) {
       Set(trie, node, words);
     }
     states_[node.depth] = next;
-    ++i;
-  }
+    return true;
+  });
 }
 
 void MaskMaker::AddUnique(StateId state, const Automaton::Thread& thread,

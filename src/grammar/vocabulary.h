@@ -49,6 +49,14 @@ class Vocabulary {
     std::vector<uint32_t> bytes_below;
     std::vector<std::bitset<256>> byte_sets;
     static constexpr uint32_t kFew = ~0u;
+    // Calls enter(i, node) for the nodes [from, end) in order, without those below a node for which
+    // it is false.
+    template <typename F>
+    void Walk(uint32_t from, uint32_t end, F enter) const {
+      const TrieNode* const all = nodes.data();
+      for (uint32_t i = from; i < end;) i = enter(i, all[i]) ? i + 1 : all[i].end;
+    }
+    uint32_t size() const { return static_cast<uint32_t>(nodes.size()); }
     // All tokens that end at the node or below.
     std::span<const int32_t> IdsFrom(uint32_t node) const {
       const uint32_t end = nodes[node].end;
