@@ -342,6 +342,7 @@ void RunCalibrate(CommandOptions options) {
 }
 
 void RunCalibrateKeys(const CommandOptions& options) {
+  CatchInterrupt();
   CalibrateKeysOptions keys = options.of_keys;
   if (!options.prompts.empty()) keys.fit = options.prompts;
   keys.positions = options.run.positions;

@@ -13,6 +13,7 @@
 #include "engine/load/model_text.h"
 #include "quantize/calibration_texts.h"
 #include "tools/input_file.h"
+#include "tools/interrupt.h"
 #include "tools/progress.h"
 #include "tools/prompts.h"
 #include "tools/provenance.h"
@@ -21,6 +22,7 @@
 namespace loopspec::tools {
 namespace {
 
+constexpr const char* kKeysInterrupted = "nothing was measured to the end";
 // Spans of a text, so that most positions have some that are read by the plan.
 constexpr int64_t kSpansOfText = 16;
 
@@ -102,15 +104,18 @@ void CalibrateKeys(const ModelOptions& model_options, const CalibrateKeysOptions
   for (const auto& text : fitted) {
     reader.ReadExactly(text, [](int32_t, int32_t, std::span<const float>) {});
     residuals.Add(reader.backend(), reader.pages(), std::ssize(text));
+    StopIfInterrupted(kKeysInterrupted);
     progress.Show("reading keys", residuals.positions(), total, "positions");
   }
   std::vector<KeyPlan> plans = PlansFor(residuals, spec, readouts);
   for (const KeyPlan& plan : named) {
     if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
   }
-  KeyJudgement judgement = JudgePlans(
-      reader, judged, plans, options.span,
-      [&](int64_t done, int64_t of) { progress.Show("judging plans", done, of, "positions"); });
+  KeyJudgement judgement =
+      JudgePlans(reader, judged, plans, options.span, [&](int64_t done, int64_t of) {
+        StopIfInterrupted(kKeysInterrupted);
+        progress.Show("judging plans", done, of, "positions");
+      });
   progress.Clear();
   const auto name = [](const std::string& file, const char* built_in) {
     return file == "built-in" ? built_in : NameOfInput(file);

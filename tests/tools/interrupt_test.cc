@@ -91,6 +91,15 @@ TEST(Interrupt, LogitsWritesAllOrNothing) {
   }
 }
 
+TEST(Interrupt, CalibrateKeysPrintsNothing) {
+  RunOptions soon;
+  soon.interrupt_after = 0.001;
+  const RunResult stopped =
+      Call({"calibrate", "--keys", "--model", OuroDemo(), "--span", "16"}, soon);
+  EXPECT_EQ(SentenceOf(stopped), "nothing was measured to the end");
+  EXPECT_EQ(stopped.out, "");
+}
+
 TEST(Interrupt, QuantizeGoesOnFromWhereItWas) {
   const Scratch scratch;
   const auto quantize = [&](const std::string& name, const RunOptions& options = {}) {
