@@ -4,17 +4,10 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/trimmed.h"
 
 namespace loopspec::tools {
 namespace {
-
-constexpr std::string_view kSpace = " \t\r\n";
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
 
 // What stands between `open` and `close`, or the text itself without them.
 std::string_view Inside(std::string_view text, std::string_view open, std::string_view close) {
@@ -22,13 +15,13 @@ std::string_view Inside(std::string_view text, std::string_view open, std::strin
     return text;
   text.remove_prefix(open.size());
   text.remove_suffix(close.size());
-  return Trim(text);
+  return Trimmed(text);
 }
 
 }  // namespace
 
 std::vector<int32_t> ParseTokenList(const std::string& text) {
-  std::string_view rest = Trim(text);
+  std::string_view rest = Trimmed(text);
   rest = Inside(rest, "{\"tokens\":", "}");
   rest = Inside(rest, "[", "]");
   std::vector<int32_t> tokens;
@@ -41,9 +34,9 @@ std::vector<int32_t> ParseTokenList(const std::string& text) {
            word.empty() ? rest.substr(0, 40) : word.substr(0, 40));
     }
     tokens.push_back(token);
-    rest = Trim(rest.substr(word.size()));
+    rest = Trimmed(rest.substr(word.size()));
     if (rest.empty() || rest[0] != ',') continue;
-    rest = Trim(rest.substr(1));
+    rest = Trimmed(rest.substr(1));
     if (rest.empty()) Fail("a list of tokens ends with a comma, expected a number after it");
   }
   return tokens;

@@ -15,10 +15,6 @@ namespace {
 using Kind = AnswerPart::Kind;
 using Parts = std::vector<AnswerPart>;
 
-bool IsWhite(char c) {
-  return kWhite.find(c) != kWhite.npos;
-}
-
 // Whether `text` begins with `mark`; none: it ends before that is known.
 std::optional<bool> BeginsWith(std::string_view text, std::string_view mark) {
   const size_t common = std::min(text.size(), mark.size());
