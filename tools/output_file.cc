@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/whole_file.h"
 
 namespace loopspec::tools {
 namespace {
@@ -21,18 +22,6 @@ bool IsSpecial(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   return fs::exists(status) && !fs::is_regular_file(status);
-}
-
-void WriteTo(const std::string& file, const std::string& text, const std::string& path) {
-  errno = 0;
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (out) return;
-  const std::string reason = std::strerror(errno);
-  std::error_code ignored;
-  if (file != path) fs::remove(file, ignored);
-  Fail("cannot write {}: {}", path, reason);
 }
 
 }  // namespace
@@ -59,14 +48,12 @@ void WriteTextFile(const std::string& path, const std::string& text) {
       Fail("cannot write to standard output: {}", std::strerror(errno));
     return;
   }
-  if (IsSpecial(path)) return WriteTo(path, text, path);
-  const std::string temporary = path + ".partial";
-  WriteTo(temporary, text, path);
-  std::error_code error, ignored;
-  fs::rename(temporary, path, error);
-  if (!error) return;
-  fs::remove(temporary, ignored);
-  Fail("cannot write {}: {}", path, error.message());
+  if (!IsSpecial(path)) return WriteWholeFile(path, text);
+  errno = 0;
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) Fail("cannot write {}: {}", path, std::strerror(errno));
 }
 
 }  // namespace loopspec::tools

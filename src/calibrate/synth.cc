@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "base/whole_file.h"
 #include "calibrate/byte_tokenizer.h"
 #include "calibrate/synth_twin.h"
 #include "tensor/dtype.h"
@@ -118,13 +119,6 @@ void WriteShard(const std::filesystem::path& path, const std::vector<TensorPlan>
   if (!file) Fail("{} cannot be written: is the disk full?", path.string());
 }
 
-void WriteText(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) Fail("{} cannot be written", path.string());
-}
-
 TwinShape ShapeOf(const SynthRequest& request) {
   const std::vector<TwinShape>& shapes = TwinShapes();
   const auto found = std::find_if(shapes.begin(), shapes.end(),
@@ -170,8 +164,8 @@ void WriteNotes(const SynthRequest& request, OrderedJson config, const SynthAgre
                                     {"measured", measured->shares},
                                     {"positions", measured->positions}};
   }
-  WriteText(request.output / "config.json", config.dump(2) + "\n");
-  WriteText(request.output / "README.md", Readme(request, measured));
+  WriteWholeFile(request.output / "config.json", config.dump(2) + "\n");
+  WriteWholeFile(request.output / "README.md", Readme(request, measured));
 }
 
 // Told at once, not after the disk is full.
@@ -246,10 +240,11 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
       index["weight_map"][plans[i].name] = shard.name;
   }
   if (result.files > 1)
-    WriteText(files.Add(request.output / "model.safetensors.index.json"), index.dump(2) + "\n");
+    WriteWholeFile(files.Add(request.output / "model.safetensors.index.json"),
+                   index.dump(2) + "\n");
   // Text in and out for commands that need it; its words mean nothing anyway.
   if (shape.vocab >= kByteTokens)
-    WriteText(files.Add(request.output / "tokenizer.json"), ByteTokenizerJson());
+    WriteWholeFile(files.Add(request.output / "tokenizer.json"), ByteTokenizerJson());
   for (const char* name : {"config.json", "README.md"}) files.Add(request.output / name);
   WriteNotes(request, twin.Config(), nullptr);
   files.Keep();

@@ -6,10 +6,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <fstream>
+#include <ostream>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/whole_file.h"
 
 namespace loopspec {
 namespace {
@@ -76,49 +77,48 @@ NpyArray IntArray(std::string name, std::vector<int64_t> shape, std::span<const 
 }
 
 void WriteNpz(const std::filesystem::path& path, std::span<const NpyArray> arrays) {
-  std::ofstream file(path, std::ios::binary);
-  std::string directory;
-  uint64_t offset = 0;
-  for (const NpyArray& array : arrays) {
-    const std::string content = Npy(array), name = array.name + ".npy";
-    if (content.size() > 0xFFFFFFF0u || offset + content.size() > 0xFFFFFFF0u)
-      Fail("{}: more than 4 GB, which an .npz file of this kind cannot hold", path.string());
-    std::string entry;         // what the local header and the directory have in common
-    Put(entry, uint16_t{20});  // version needed
-    Put(entry, uint16_t{0});   // flags
-    Put(entry, uint16_t{0});   // stored
-    Put(entry, uint16_t{0});   // time
-    Put(entry, uint16_t{33});  // 1 January 1980
-    Put(entry, Crc32(content));
-    Put(entry, static_cast<uint32_t>(content.size()));
-    Put(entry, static_cast<uint32_t>(content.size()));
-    Put(entry, static_cast<uint16_t>(name.size()));
-    Put(entry, uint16_t{0});  // extra
-    std::string local = "PK\x03\x04" + entry + name;
-    file.write(local.data(), static_cast<std::streamsize>(local.size()));
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-    directory += "PK\x01\x02";
-    Put(directory, uint16_t{20});  // made by
-    directory += entry;
-    Put(directory, uint16_t{0});  // comment
-    Put(directory, uint16_t{0});  // disk
-    Put(directory, uint16_t{0});
-    Put(directory, uint32_t{0});
-    Put(directory, static_cast<uint32_t>(offset));
-    directory += name;
-    offset += local.size() + content.size();
-  }
-  std::string end = "PK\x05\x06";
-  Put(end, uint32_t{0});  // disks
-  Put(end, static_cast<uint16_t>(arrays.size()));
-  Put(end, static_cast<uint16_t>(arrays.size()));
-  Put(end, static_cast<uint32_t>(directory.size()));
-  Put(end, static_cast<uint32_t>(offset));
-  Put(end, uint16_t{0});
-  file.write(directory.data(), static_cast<std::streamsize>(directory.size()));
-  file.write(end.data(), static_cast<std::streamsize>(end.size()));
-  file.close();
-  if (!file) Fail("{} cannot be written", path.string());
+  WriteWholeFile(path, [&](std::ostream& file) {
+    std::string directory;
+    uint64_t offset = 0;
+    for (const NpyArray& array : arrays) {
+      const std::string content = Npy(array), name = array.name + ".npy";
+      if (content.size() > 0xFFFFFFF0u || offset + content.size() > 0xFFFFFFF0u)
+        Fail("{}: more than 4 GB, which an .npz file of this kind cannot hold", path.string());
+      std::string entry;         // what the local header and the directory have in common
+      Put(entry, uint16_t{20});  // version needed
+      Put(entry, uint16_t{0});   // flags
+      Put(entry, uint16_t{0});   // stored
+      Put(entry, uint16_t{0});   // time
+      Put(entry, uint16_t{33});  // 1 January 1980
+      Put(entry, Crc32(content));
+      Put(entry, static_cast<uint32_t>(content.size()));
+      Put(entry, static_cast<uint32_t>(content.size()));
+      Put(entry, static_cast<uint16_t>(name.size()));
+      Put(entry, uint16_t{0});  // extra
+      std::string local = "PK\x03\x04" + entry + name;
+      file.write(local.data(), static_cast<std::streamsize>(local.size()));
+      file.write(content.data(), static_cast<std::streamsize>(content.size()));
+      directory += "PK\x01\x02";
+      Put(directory, uint16_t{20});  // made by
+      directory += entry;
+      Put(directory, uint16_t{0});  // comment
+      Put(directory, uint16_t{0});  // disk
+      Put(directory, uint16_t{0});
+      Put(directory, uint32_t{0});
+      Put(directory, static_cast<uint32_t>(offset));
+      directory += name;
+      offset += local.size() + content.size();
+    }
+    std::string end = "PK\x05\x06";
+    Put(end, uint32_t{0});  // disks
+    Put(end, static_cast<uint16_t>(arrays.size()));
+    Put(end, static_cast<uint16_t>(arrays.size()));
+    Put(end, static_cast<uint32_t>(directory.size()));
+    Put(end, static_cast<uint32_t>(offset));
+    Put(end, uint16_t{0});
+    file.write(directory.data(), static_cast<std::streamsize>(directory.size()));
+    file.write(end.data(), static_cast<std::streamsize>(end.size()));
+  });
 }
 
 }  // namespace loopspec

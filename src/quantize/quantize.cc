@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -15,6 +14,7 @@
 #include "base/mapped_file.h"
 #include "base/memory_limit.h"
 #include "base/thread_pool.h"
+#include "base/whole_file.h"
 #include "kv/ledger.h"
 #include "quantize/gptq.h"
 #include "tensor/safetensors.h"
@@ -236,13 +236,6 @@ void CopyTheRest(const std::filesystem::path& from, const std::filesystem::path&
   }
 }
 
-void WriteWhole(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.flush();
-  if (!out) Fail("cannot write {}", path.string());
-}
-
 // What a run that goes on must have been: the same source and settings.
 std::string Manifest(const Model& model, const QuantizeRequest& request) {
   int64_t tokens = 0;
@@ -278,7 +271,7 @@ void PrepareOutput(const Model& model, const QuantizeRequest& request) {
     Fail("{} holds parts of another run: give the same model, precision and texts, or remove it",
          (request.output / "parts").string());
   }
-  WriteWhole(file, manifest);
+  WriteWholeFile(file, manifest);
 }
 
 }  // namespace
@@ -357,7 +350,7 @@ QuantizeResult QuantizeModel(const Model& model, const QuantizeRequest& request)
   }
   // Matrices that stay as they are; a runtime that reads the folder must not look for their codes.
   config["quantization_config"] = QuantizationConfig(request.bits, ignored);
-  WriteWhole(request.output / "config.json", config.dump(1) + "\n");
+  WriteWholeFile(request.output / "config.json", config.dump(1) + "\n");
   std::error_code error;
   parts.clear();
   std::filesystem::remove_all(request.output / "parts", error);

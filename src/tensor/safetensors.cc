@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <ostream>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/whole_file.h"
 
 namespace loopspec {
 namespace {
@@ -226,19 +227,7 @@ void WriteSafetensors(std::ostream& out, std::span<const NamedTensor> tensors,
 }
 
 void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
-  const std::filesystem::path temporary = path.string() + ".partial";
-  std::error_code error, ignored;
-  try {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    WriteSafetensors(out, tensors, path.string());
-  } catch (const Error&) {
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
-  std::filesystem::rename(temporary, path, error);
-  if (!error) return;
-  std::filesystem::remove(temporary, ignored);
-  Fail("cannot write {}: {}", path.string(), error.message());
+  WriteWholeFile(path, [&](std::ostream& out) { WriteSafetensors(out, tensors, path.string()); });
 }
 
 }  // namespace loopspec

@@ -58,8 +58,7 @@ struct NamedTensor {
 // Throws Error naming `what` when the stream does not take it all.
 void WriteSafetensors(std::ostream& out, std::span<const NamedTensor> tensors,
                       const std::string& what);
-// Writes to a temporary file beside `path` and renames it, so that a full disk leaves no half file.
-// Throws Error.
+// As a whole (base/whole_file.h). Throws Error.
 void WriteSafetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
 }  // namespace loopspec

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <functional>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/timer.h"
+#include "base/whole_file.h"
 
 namespace loopspec {
 namespace {
@@ -350,18 +350,17 @@ void SaveStepCost(const Backend& backend, const StepCost& cost, double spread) {
   if (!file) return;
   std::error_code error;
   fs::create_directories(file->parent_path(), error);
-  // Written aside and renamed: a reader sees a whole file or none.
-  const fs::path aside = file->string() + fmt::format(".{}", static_cast<const void*>(&cost));
-  std::ofstream out(aside);
   const bool cpu = backend.device() == "cpu";
   const StepCostOrigin origin = {TodaysDate(),   backend.device(),
                                  backend.chip(), cpu ? backend.options().threads : 0,
                                  spread,         ShapeOf(backend.spec())};
-  if (out << StepCostText(cost, origin)) {
-    out.close();
-    fs::rename(aside, *file, error);
+  try {
+    // Several processes may do so at the same time.
+    WriteWholeFile(*file, StepCostText(cost, origin),
+                   fmt::format(".{}", static_cast<const void*>(&cost)));
+  } catch (const Error&) {
+    // It is measured again.
   }
-  if (error || !out) fs::remove(aside, error);
 }
 
 namespace {
