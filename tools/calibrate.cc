@@ -1,6 +1,5 @@
 // loopspec calibrate: which depths are best for a model on this machine, and why.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -8,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/mapped_file.h"
-#include "calibrate/calibration_page.h"
+#include "calibrate/calibration_files.h"
 #include "calibrate/calibration_run.h"
 #include "calibrate/calibration_text.h"
 #include "engine/load/calibration.h"
@@ -31,10 +29,6 @@ namespace loopspec::tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kPageName = "loopspec-calibration.html";
-// A calibration of a busy machine is kept and not used. One that comes to the same choice later is.
-constexpr const char* kPendingName = "loopspec-calibration.pending.json";
 
 struct CommandOptions {
   ModelOptions model;
@@ -110,17 +104,9 @@ std::vector<RatesView> ViewsOf(const std::string& view) {
   return {RatesView::kGreedy, RatesView::kSampled};
 }
 
-// Folders in which decoding would find a calibration, the first that can be written to first.
-std::vector<fs::path> PlacesFor(const fs::path& folder) {
-  std::vector<fs::path> places;
-  if (access(folder.c_str(), W_OK) == 0) places.push_back(folder);
-  if (const auto cached = CalibrationInCache(folder)) places.push_back(cached->parent_path());
-  return places;
-}
-
-std::vector<fs::path> PlacesOf(const CommandOptions& options, const LoadedModel& loaded) {
-  return options.output.empty() ? PlacesFor(loaded.folder())
-                                : std::vector<fs::path>{options.output};
+CalibrationFiles FilesOf(const CommandOptions& options, const LoadedModel& loaded) {
+  return options.output.empty() ? CalibrationFiles::Of(loaded.folder())
+                                : CalibrationFiles(std::vector<fs::path>{options.output});
 }
 
 // Before anything is measured: a folder that cannot be.
@@ -133,43 +119,22 @@ void CheckOutputFolder(const fs::path& folder) {
          there.string());
 }
 
-// Writes the file and the page into the first folder that takes them; returns it.
+// Writes the calibration with its step costs; returns the folder.
 fs::path WriteResults(const CommandOptions& options, const LoadedModel& loaded,
                       const Backend& backend, const std::vector<CalibrationReport>& reports) {
-  const std::vector<fs::path> folders = PlacesOf(options, loaded);
-  std::string why = "there is no cache folder";
-  for (const fs::path& place : folders) {
-    std::error_code error;
-    fs::create_directories(place, error);
-    const fs::path file = place / kCalibrationName;
-    try {
-      std::string old;
-      if (fs::is_regular_file(file, error)) old = ReadFile(file);
-      WriteTextFile(file.string(), CalibrationJson(reports, loaded.model(), old).dump(1) + "\n");
-      WriteTextFile((place / kPageName).string(), CalibrationPage(reports));
-      if (!options.output.empty())
-        WriteTextFile((place / "step-cost.json").string(), StepCostText(reports[0].step_cost));
-      else
-        SaveStepCost(backend, reports[0].step_cost);
-      return place;
-    } catch (const Error& failure) {
-      why = failure.what();
-    }
-  }
-  Fail("the calibration cannot be kept: {}", why);
+  const fs::path place = FilesOf(options, loaded).Write(reports, loaded.model());
+  if (options.output.empty())
+    SaveStepCost(backend, reports[0].step_cost);
+  else
+    WriteTextFile((place / "step-cost.json").string(), StepCostText(reports[0].step_cost));
+  return place;
 }
 
 // Decoding goes by rule again, and step costs are measured anew when they are next needed.
 void Reset(const CommandOptions& options) {
   EngineOptions engine = options.model.ToEngineOptions();
   const LoadedModel loaded(engine);
-  std::vector<fs::path> files = {CalibrationBeside(loaded.folder()), loaded.folder() / kPageName,
-                                 loaded.folder() / kPendingName};
-  if (const auto cached = CalibrationInCache(loaded.folder())) {
-    files.push_back(*cached);
-    files.push_back(cached->parent_path() / kPageName);
-    files.push_back(cached->parent_path() / kPendingName);
-  }
+  std::vector<fs::path> files = CalibrationFiles::Of(loaded.folder()).All();
   engine.kv_positions = 64;
   if (const auto cost = StepCostFile(*MakeBackend(loaded.model(), engine, {})))
     files.push_back(*cost);
@@ -183,52 +148,6 @@ void Reset(const CommandOptions& options) {
     removed += there ? 1 : 0;
   }
   if (removed == 0) fmt::print("{} has no calibration\n", options.model.model);
-}
-
-OrderedJson ChoicesOf(const std::vector<CalibrationReport>& reports) {
-  OrderedJson choices = OrderedJson::object();
-  for (const CalibrationReport& report : reports)
-    choices[report.view == RatesView::kGreedy ? "greedy" : "sampling"] = report.chosen_depths;
-  return choices;
-}
-
-// Whether an earlier run on a busy machine chose the same.
-bool ConfirmsPending(const CommandOptions& options, const LoadedModel& loaded,
-                     const std::vector<CalibrationReport>& reports) {
-  for (const fs::path& place : PlacesOf(options, loaded)) {
-    try {
-      const fs::path file = place / kPendingName;
-      if (!fs::is_regular_file(file)) continue;
-      const OrderedJson kept = ParseOrderedJson(ReadFile(file), file.string());
-      if (kept.contains("choices") && kept["choices"] == ChoicesOf(reports)) return true;
-    } catch (const std::exception&) {
-      // As if it were not there.
-    }
-  }
-  return false;
-}
-
-void ForgetPending(const CommandOptions& options, const LoadedModel& loaded) {
-  std::error_code error;
-  for (const fs::path& place : PlacesOf(options, loaded)) fs::remove(place / kPendingName, error);
-}
-
-// Where it was kept; empty: nowhere.
-fs::path KeepPending(const CommandOptions& options, const LoadedModel& loaded,
-                     const std::vector<CalibrationReport>& reports) {
-  const OrderedJson kept = {{"choices", ChoicesOf(reports)},
-                            {"calibration", CalibrationJson(reports, loaded.model(), "")}};
-  for (const fs::path& place : PlacesOf(options, loaded)) {
-    std::error_code error;
-    fs::create_directories(place, error);
-    try {
-      WriteTextFile((place / kPendingName).string(), kept.dump(1) + "\n");
-      return place / kPendingName;
-    } catch (const Error&) {
-      // The next place may take it.
-    }
-  }
-  return {};
 }
 
 // What every report says of where it comes from.
@@ -260,7 +179,7 @@ void SayWhereItIs(const CommandOptions& options, const fs::path& place) {
         "written to\n  {}\nwhere decoding does not look: it goes by a file of that name beside the "
         "model\n",
         file);
-  fmt::print("charts: {}\n", (place / kPageName).string());
+  fmt::print("charts: {}\n", (place / kCalibrationPageName).string());
 }
 
 void RunCalibrate(CommandOptions options) {
@@ -308,11 +227,13 @@ void RunCalibrate(CommandOptions options) {
     spread = std::max(spread, reports.back().spread);
     noisy = noisy || reports.back().busy();
   }
-  const bool confirmed = noisy && ConfirmsPending(options, loaded, reports);
+  // A calibration of a busy machine is kept and not used. One that comes to the same choice later
+  // is.
+  const CalibrationFiles files = FilesOf(options, loaded);
+  const bool confirmed = noisy && files.Confirm(reports);
   const bool busy = noisy && !confirmed && !options.force;
-  const fs::path place = busy ? KeepPending(options, loaded, reports)
-                              : WriteResults(options, loaded, *backend, reports);
-  if (!busy) ForgetPending(options, loaded);
+  const fs::path place =
+      busy ? files.KeepPending(reports, model) : WriteResults(options, loaded, *backend, reports);
   if (options.json) {
     OrderedJson json = CalibrationJson(reports, model, "");
     json["used"] = !busy;

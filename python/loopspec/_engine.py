@@ -731,13 +731,16 @@ class Engine:
         finally:
             if bar is not None:
                 bar.close()
-        choices = {view: result.chosen(view) for view in dict.fromkeys(views)}
-        used = save and (force or not result.busy or _is_confirmed(result, choices))
-        if save and not used:
-            _keep_pending(result, choices)
+        path = None
+        if save and (force or not result.busy or result.confirmed):
+            try:
+                path = result.write()
+            except ValueError as error:
+                raise OSError(str(error)) from None
+        elif save:
+            result.keep_pending()
         return Calibration(depths=result.chosen("greedy"), sampled_depths=result.chosen("sampling"), spread=result.spread,
-                           busy=result.busy, path=_write_calibration(result) if used else None, data=json.loads(result.json("")),
-                           text=result.text, page=result.page)
+                           busy=result.busy, path=path, data=json.loads(result.json), text=result.text, page=result.page)
 
     # ---- The end ----
 
@@ -836,57 +839,3 @@ def _pull(name: str) -> None:
     finally:
         if bar is not None:
             bar.close()
-
-
-def _pending(place: str) -> str:
-    """Where a calibration of a busy machine is kept, as `loopspec calibrate` keeps it."""
-    return os.path.join(os.path.dirname(place), "loopspec-calibration.pending.json")
-
-
-def _is_confirmed(result: _core.CalibrationResult, choices: dict[str, Any]) -> bool:
-    """Whether an earlier run chose the same."""
-    for place in result.places:
-        try:
-            with open(_pending(place), encoding="utf-8") as file:
-                if json.load(file).get("choices") == choices:
-                    return True
-        except (OSError, ValueError, AttributeError):
-            continue
-    return False
-
-
-def _keep_pending(result: _core.CalibrationResult, choices: dict[str, Any]) -> None:
-    for place in result.places:
-        try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            with open(_pending(place), "w", encoding="utf-8") as file:
-                json.dump({"choices": choices, "calibration": json.loads(result.json(""))}, file, indent=1)
-            return
-        except OSError:
-            continue
-
-
-def _write_calibration(result: _core.CalibrationResult) -> str:
-    """Into the first place where decoding finds it and that can be written to."""
-    failed = "there is no place for it"
-    for place in result.places:
-        try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            old = ""
-            if os.path.isfile(place):
-                with open(place, encoding="utf-8") as file:
-                    old = file.read()
-            for path, content in ((place, result.json(old)), (re.sub(r"\.json$", ".html", place), result.page)):
-                new = f"{path}.{os.getpid()}.new"
-                with open(new, "w", encoding="utf-8") as file:
-                    file.write(content)
-                os.replace(new, path)
-        except OSError as error:
-            failed = str(error)
-            continue
-        result.save_step_cost()
-        for other in result.places:
-            if os.path.isfile(_pending(other)):
-                os.unlink(_pending(other))
-        return place
-    raise OSError(f"the calibration cannot be kept: {failed}")

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "calibrate/calibration_files.h"
 #include "calibrate/calibration_page.h"
 #include "calibrate/calibration_run.h"
 #include "calibrate/calibration_text.h"
@@ -53,16 +55,12 @@ struct CalibrationResult {
     return std::any_of(reports.begin(), reports.end(),
                        [](const CalibrationReport& report) { return report.busy(); });
   }
-  // The file's content; `old`: what stands there.
-  std::string Json(const std::string& old) const {
-    return CalibrationJson(reports, loaded->model(), old).dump(1) + "\n";
-  }
-  // Files in which decoding finds it, the best place first.
-  std::vector<std::string> Places() const {
-    std::vector<std::string> places = {CalibrationBeside(loaded->folder()).string()};
-    if (const auto cached = CalibrationInCache(loaded->folder()))
-      places.push_back(cached->string());
-    return places;
+  CalibrationFiles Files() const { return CalibrationFiles::Of(loaded->folder()); }
+  // Returns the file that decoding goes by.
+  std::string Write() const {
+    const std::filesystem::path folder = Files().Write(reports, loaded->model());
+    SaveStepCost(*backend, reports[0].step_cost);
+    return (folder / kCalibrationName).string();
   }
   std::string Text() const {
     std::string text;
@@ -229,14 +227,19 @@ void BindCalibration(nb::module_& module) {
   nb::class_<CalibrationResult>(module, "CalibrationResult")
       .def_prop_ro("spread", &CalibrationResult::spread)
       .def_prop_ro("busy", &CalibrationResult::busy)
-      .def_prop_ro("places", &CalibrationResult::Places)
       .def_prop_ro("text", &CalibrationResult::Text)
       .def_prop_ro("page",
                    [](const CalibrationResult& self) { return CalibrationPage(self.reports); })
-      .def("json", &CalibrationResult::Json, "old"_a)
+      .def_prop_ro("json",
+                   [](const CalibrationResult& self) {
+                     return CalibrationJson(self.reports, self.loaded->model(), "").dump();
+                   })
+      .def_prop_ro("confirmed",
+                   [](const CalibrationResult& self) { return self.Files().Confirm(self.reports); })
       .def("chosen", &CalibrationResult::Chosen, "view"_a)
-      .def("save_step_cost", [](const CalibrationResult& self) {
-        SaveStepCost(*self.backend, self.reports[0].step_cost);
+      .def("write", &CalibrationResult::Write)
+      .def("keep_pending", [](const CalibrationResult& self) {
+        self.Files().KeepPending(self.reports, self.loaded->model());
       });
   module.def("calibrate", &CalibrateEngine, "engine"_a, nb::kw_only(), "prompts"_a, "views"_a,
              "sampling"_a, "positions"_a, "max_tokens"_a, "proposals"_a, "measure"_a,
