@@ -92,8 +92,7 @@ void AddBatchCommand(Command app) {
   command
       .AddOption("--max-tokens,-n", options->max_tokens,
                  "Maximum tokens to generate for a prompt; default: as the server has it")
-      .Range(1, 1 << 30)
-      .TypeName("N");
+      .Range(1, 1 << 30);
   command
       .AddOption("--seed", options->seed,
                  "Seed of the first line, the next number for each further one: same file and "

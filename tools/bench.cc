@@ -275,25 +275,21 @@ void RunBench(const BenchOptions& options) {
 
 void AddSourceOptions(Command command, BenchSource& source) {
   command.AddOption("--shots", source.shots, "Worked examples before each prompt of a task")
-      .Range(0, 64)
-      .TypeName("N");
+      .Range(0, 64);
   command.AddOption("--benchmarks", source.benchmarks,
                     "Folder of benchmark files, as scripts/fetch-benchmarks.py makes it");
   command.AddOption("--limit", source.limit, "Use the first N prompts only; 0 is all")
       .Range(0, 1 << 30)
-      .TypeName("N")
       .ShowDefault();
   command
       .AddOption("--max-tokens,-n", source.max_tokens,
                  "Maximum tokens to generate per prompt; default: the task's number, or 256")
-      .Range(2, 1 << 30)
-      .TypeName("N");
+      .Range(2, 1 << 30);
   command
       .AddOption(
           "--max-length", source.max_length,
           "Maximum tokens of prompt and answer together: longer prompts lose their beginning")
-      .Range(3, 1 << 30)
-      .TypeName("N");
+      .Range(3, 1 << 30);
   command.AddFlag("--chat", source.chat, "Put prompts into the model's chat template");
   command
       .AddOption("--template-arg", source.template_args,
@@ -334,8 +330,7 @@ void AddBenchCommand(Command app) {
       command
           .AddOption("--prompt-tokens", options->source.prompt_tokens,
                      "Made prompts of N tokens instead, which mean nothing: 8 of them, or --limit")
-          .Range(1, 1 << 30)
-          .TypeName("N");
+          .Range(1, 1 << 30);
   command
       .AddOption("--decode", options->decode,
                  "ar, lookup, loopspec, loopspec:1,2; then @16 (at most 16 rows), /g2, /early, "
@@ -349,11 +344,9 @@ void AddBenchCommand(Command app) {
       .AddOption("--cells", options->cells,
                  "Branches alive at once; more than 256 are for /paper, which has one per draft")
       .Range(1, 4096)
-      .TypeName("N")
       .ShowDefault();
   command.AddOption("--repeat", options->repeat, "Times that everything is run")
       .Range(1, 1000)
-      .TypeName("N")
       .ShowDefault();
   command.AddFlag("--ignore-eos", options->ignore_eos, "Do not stop at end-of-text tokens");
   command.AddOption(

@@ -302,7 +302,6 @@ std::vector<Option> AddKeyOptions(const Command& command, CommandOptions& option
                      "int8. Texts are joined to 16 spans; decoding would have a multiple of 64")
           .Group(heading)
           .Range(1, 4096)
-          .TypeName("N")
           .ShowDefault()};
 }
 
@@ -326,44 +325,35 @@ void AddCalibrateCommand(Command app) {
           .AddOption("--prompt-tokens", options->prompt_tokens,
                      "Made prompts of N tokens instead, which mean nothing, as many as "
                      "--measure-prompts; for synthetic twins")
-          .Range(1, 1 << 30)
-          .TypeName("N");
+          .Range(1, 1 << 30);
   const Option chat =
       command.AddFlag("--chat", options->chat, "Send each prompt as a user's message");
   add("--positions", run.positions, "Positions to look at, prompts and answers together")
-      .Range(2, 1 << 24)
-      .TypeName("N");
+      .Range(2, 1 << 24);
   command
       .AddOption("--prompt-positions", run.prompt_positions,
                  "Of each prompt only its last N positions: long prompts are there for the context")
-      .Range(1, 1 << 24)
-      .TypeName("N");
+      .Range(1, 1 << 24);
   const Option max_tokens =
       add("--max-tokens,-n", run.max_tokens,
           "Maximum tokens to generate after each prompt, as far as the context has room")
-          .Range(2, 1 << 20)
-          .TypeName("N");
+          .Range(2, 1 << 20);
   add("--view", options->view,
       "What decoding is tuned for: greedy, sampling, or both, each with depths of its own")
       .OneOf({"greedy", "sampling", "both"});
   AddSamplingNumbers(command, run.sampling, "Sampled view", [](const SamplingField& field) {
     return field.part != SamplingPart::kPenalty;
   });
-  add("--proposals", run.proposals, "Depths in a set at most").Range(1, 3).TypeName("N");
+  add("--proposals", run.proposals, "Depths in a set at most").Range(1, 3);
   add("--measure", options->measure,
       "Sets of depths to time, interleaved, the best predicted and others: a number, or all; the "
       "fastest measured is chosen");
-  add("--measure-prompts", run.measure_prompts, "Prompts of each timing")
-      .Range(1, 1 << 20)
-      .TypeName("N");
+  add("--measure-prompts", run.measure_prompts, "Prompts of each timing").Range(1, 1 << 20);
   command
       .AddOption("--measure-tokens", run.measure_tokens,
                  "Tokens of each timed text; default: --max-tokens")
-      .Range(2, 1 << 20)
-      .TypeName("N");
-  add("--repeat", run.repeat, "Timings of each set; the median counts")
-      .Range(1, 1000)
-      .TypeName("N");
+      .Range(2, 1 << 20);
+  add("--repeat", run.repeat, "Timings of each set; the median counts").Range(1, 1000);
   add("--seed", run.seed, "Seed of sampled texts");
   command.AddOption("--output,-o", options->output,
                     "Folder for the calibration, its page and the step costs, where decoding does "

@@ -444,13 +444,11 @@ void AddChatCommand(Command app) {
       .AddOption("--max-tokens,-n", options->max_tokens,
                  "Maximum tokens to generate per answer; default: what the context has room for")
       .Range(1, 1 << 30)
-      .TypeName("N")
       .Alias("--n-predict");
   command
       .AddOption("--ctx-size,-c", options->context,
                  "Maximum tokens of the conversation that the model sees; default: its context")
-      .Range(2, 1 << 30)
-      .TypeName("N");
+      .Range(2, 1 << 30);
   command.AddFlag("--no-history", options->no_history,
                   "Do not keep what is typed for the next run");
   command

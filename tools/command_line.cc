@@ -42,9 +42,7 @@ struct Variable<std::vector<T>> {
 
 template <typename T>
 constexpr const char* TypeNameOf() {
-  if constexpr (std::is_floating_point_v<T>) return "FLOAT";
-  if constexpr (std::is_unsigned_v<T>) return "UINT";
-  return std::is_integral_v<T> ? "INT" : "TEXT";
+  return std::is_floating_point_v<T> ? "X" : std::is_integral_v<T> ? "N" : "TEXT";
 }
 
 // "--model,-m,MODEL".

@@ -22,7 +22,7 @@ class Option {
   Option Required() const;
   // Heading in the help under which it stands.
   Option Group(const std::string& heading) const;
-  // What the help calls the value.
+  // What the help calls the value, instead of N, X or TEXT by its type.
   Option TypeName(const std::string& name) const;
   // The help shows the value that the variable has now, or `text` instead.
   Option ShowDefault() const;

@@ -220,7 +220,6 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
       .Required();
   command.AddOption("--limit", options->limit, "Texts of each task; 0 is all")
       .Range(0, 1 << 30)
-      .TypeName("N")
       .ShowDefault();
   command
       .AddOption(
@@ -228,13 +227,11 @@ void AddRun(Command app, const std::shared_ptr<RunOptions>& options) {
           "Maximum tokens to generate for a text, for a trial; prompts are cut on the left to the "
           "model's context; 0 is as declared")
       .Range(0, 1 << 30)
-      .TypeName("N")
       .ShowDefault();
   command
       .AddOption("--repeat", options->repeat,
                  "Times that every text is decoded where speed is measured")
       .Range(1, 1000)
-      .TypeName("N")
       .ShowDefault();
   command.AddOption("--benchmarks", options->benchmarks,
                     "Folder of benchmark files, as scripts/fetch-benchmarks.py makes it");

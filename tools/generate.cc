@@ -227,7 +227,6 @@ void AddGenerateCommand(Command app) {
       .AddOption("--max-tokens,-n", options->max_tokens,
                  "Maximum tokens to generate; default: 256, or what the context has room for")
       .Range(1, 1 << 30)
-      .TypeName("N")
       .Alias("--n-predict");
   options->model.AddTo(command);
   const Option positional = command.AddOption(
@@ -246,8 +245,7 @@ void AddGenerateCommand(Command app) {
   command
       .AddOption("--max-thinking-tokens", options->max_thinking_tokens,
                  RequestFieldNamed("max_thinking_tokens").help)
-      .Range(0, 1 << 30)
-      .TypeName("N");
+      .Range(0, 1 << 30);
   command.AddFlag("--ignore-eos", options->ignore_eos,
                   "Do not stop at the model's end-of-text tokens");
   options->grammar.AddTo(command);
@@ -258,8 +256,7 @@ void AddGenerateCommand(Command app) {
       command
           .AddOption("--logprobs", options->logprobs,
                      "With --json: log-probabilities of each token and the N likeliest")
-          .Range(0, 1000)
-          .TypeName("N");
+          .Range(0, 1000);
   const Option color =
       command.AddFlag("--color", options->color,
                       "Colour the text by source, as the page of serve does: blue first draft, "

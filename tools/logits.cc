@@ -247,7 +247,6 @@ void AddLogitsCommand(Command app) {
                     ".html; on the CPU");
   command.AddOption("--top", options->top, "Likeliest tokens that --lens lists")
       .Range(1, 100)
-      .TypeName("N")
       .ShowDefault();
   command.AddFlag("--exit-gate", options->exit_gate,
                   "Print what Ouro's exit gate says, and what leaving early would change");

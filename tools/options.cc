@@ -40,8 +40,7 @@ void ModelOptions::AddTo(Command command, bool may_lead, const std::string& fall
   AddPullFlag(command);
   group(command.AddOption("--recurrence", recurrence,
                           "Run N recurrences per token instead of the model's own R"))
-      .Range(1, 4096)
-      .TypeName("N");
+      .Range(1, 4096);
   group(command.AddOption("--set", set,
                           "Override a key of config.json: key=value, dots descend "
                           "(init_values.std=0); may be given several times"))
@@ -61,7 +60,6 @@ void ModelOptions::AddTo(Command command, bool may_lead, const std::string& fall
       .ShowDefault();
   group(command.AddOption("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
       .Range(0, 1024)
-      .TypeName("N")
       .ShowDefault();
   group(command.AddOption("--state-seed", state_seed, "Seed of Raven's random initial states"))
       .ShowDefault();
@@ -173,7 +171,7 @@ void DecodeOptions::AddTo(Command command) {
   add("--depths", depths,
       "Depths that draft the next token, such as 1,2; auto: those of a calibration, else by the "
       "model's R");
-  add("--max-rows", max_rows, RequestFieldNamed("max_rows").help).Range(0, 256).TypeName("N");
+  add("--max-rows", max_rows, RequestFieldNamed("max_rows").help).Range(0, 256);
   add("--group", group,
       "Tokens that pass the later depths together, sharing what is read of the context: 1 to 16, "
       "or auto: by the length of the context");

@@ -69,10 +69,7 @@ void AddPullCommand(Command app) {
       "HF_HUB_OFFLINE are heeded.");
   auto arguments = std::make_shared<PullArguments>();
   command.AddOption("name", arguments->model, "ORG/NAME, or ORG/NAME@REVISION").Required();
-  command.AddOption("--jobs,-j", arguments->jobs, "Files at a time")
-      .Range(1, 64)
-      .TypeName("N")
-      .ShowDefault();
+  command.AddOption("--jobs,-j", arguments->jobs, "Files at a time").Range(1, 64).ShowDefault();
   command.AddFlag("--verify", arguments->verify,
                   "Read the files that are here already too, and download again what is damaged");
   command.AddFlag("--json", arguments->json, "Print JSON");

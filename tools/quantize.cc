@@ -255,11 +255,9 @@ void AddQuantizeCommand(Command app) {
       .TypeName("FILE|none")
       .ShowDefault("a built-in set of letters, notices, recipes and verse");
   command.AddOption("--damping", options->damping, "Of GPTQ: more is nearer to rounding")
-      .TypeName("X")
       .ShowDefault();
   command.AddOption("--max-tokens", options->tokens, "Tokens of each set to use")
       .Range(2, 1 << 24)
-      .TypeName("N")
       .ShowDefault();
   options->model.AddTo(command);
   command.SetFooter("\nExample:\n  loopspec quantize -m models/ouro-demo --to int8 -o ouro-int8");

@@ -89,8 +89,7 @@ void AddOptions(Command command, ServeOptions& options) {
       .ShowDefault();
   add("Limits", "--max-address-connections", options.max_address_connections,
       "Maximum connections of one address, or IPv6 /64; 0: a quarter of all, at least 32")
-      .Range(0, 1'000'000)
-      .TypeName("N");
+      .Range(0, 1'000'000);
   command
       .AddOption("--trusted-proxy", options.trusted_proxies,
                  "Address of a proxy whose connections are not counted by address; may be given "

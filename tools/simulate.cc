@@ -223,11 +223,8 @@ void AddSimulateCommand(Command app) {
   command
       .AddOption("--recurrence", options->recurrence,
                  "R; default: that of the model or of the named cost")
-      .Range(1, 4096)
-      .TypeName("N");
-  add("--context", options->context, "Committed positions that attention reads")
-      .Range(0, 1 << 24)
-      .TypeName("N");
+      .Range(1, 4096);
+  add("--context", options->context, "Committed positions that attention reads").Range(0, 1 << 24);
   add("--cost", options->cost,
       "What is read: ouro-1.4b, raven-llama, or bytes of B, P, C and of a position's keys and "
       "values at one depth, with commas between");
@@ -236,10 +233,9 @@ void AddSimulateCommand(Command app) {
                     "Take the step costs of this model on this machine instead of --cost");
   add("--device", options->model.device, "Where the model runs: auto, cpu, cuda or cuda:N");
   add("--max-rows", options->max_rows, "Maximum rows of a step; 0: as many as are worth their time")
-      .Range(0, 256)
-      .TypeName("N");
+      .Range(0, 256);
   add("--group", options->group, "Tokens that pass the later depths together: 1 to 16, or auto");
-  add("--max-tokens,-n", options->tokens, "Tokens to simulate").Range(1, 1000000).TypeName("N");
+  add("--max-tokens,-n", options->tokens, "Tokens to simulate").Range(1, 1000000);
   add("--seed", options->seed, "Seed of the outcomes");
   command.AddFlag("--json", options->json, "Print JSON");
   command.SetFooter(

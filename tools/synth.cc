@@ -99,17 +99,14 @@ void AddSynthCommand(Command app) {
   command
       .AddOption("--layers", request.layers,
                  "Blocks of the recurrence, instead of the model's own number")
-      .Range(1, 4096)
-      .TypeName("N");
+      .Range(1, 4096);
   command
       .AddOption("--width", request.width,
                  "Width of the states instead of the model's own, heads and feed-forward in "
                  "proportion: for trials on a small scale")
-      .Range(1, 1 << 20)
-      .TypeName("N");
+      .Range(1, 1 << 20);
   command.AddOption("--vocab", request.vocab, "Tokens, instead of the model's own number")
-      .Range(16, 1 << 24)
-      .TypeName("N");
+      .Range(16, 1 << 24);
   command.AddOption("--seed", request.seed, "Seed of the weights").ShowDefault();
   command.AddOption("--output,-o", options->output, "Folder to write").Required();
   command
@@ -121,7 +118,6 @@ void AddSynthCommand(Command app) {
                  "Positions to measure over; the weights are scaled and measured again until the "
                  "agreement is near")
       .Range(16, 4096)
-      .TypeName("N")
       .ShowDefault();
   command.AddFlag("--no-measure", options->no_measure,
                   "Write only: the scale is a guess and the agreement unknown");
