@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -189,28 +188,14 @@ void RunCalibrate(CommandOptions options) {
   const auto shared = std::make_shared<const LoadedModel>(engine);
   const LoadedModel& loaded = *shared;
   const Model& model = loaded.model();
-  const int recurrence = model.spec.recurrence;
   CalibrationOptions& run = options.run;
-  if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", options.model.model);
-  CheckSamplingParams(run.sampling, model.spec.vocab);
-  if (run.sampling.greedy())
-    Fail("--temperature {}: the sampled view needs one above 0; the greedy view is always there",
-         run.sampling.temperature);
+  CheckCalibration(run, model.spec, options.model.model);
   run.measure = SetsToMeasure(options.measure);  // a mistake is told before the work
   const std::vector<CalibrationPrompt> prompts = MakePrompts(options, loaded);
-  size_t longest = 0;
-  for (const CalibrationPrompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
-  std::vector<int> every(static_cast<size_t>(recurrence) - 1);
-  std::iota(every.begin(), every.end(), 1);
-  engine.kv_positions =
-      static_cast<int64_t>(longest) + std::max(run.max_tokens, run.measure_tokens);
-  const std::shared_ptr<Backend> backend = MakeBackend(model, engine, every);
+  const std::shared_ptr<Backend> backend =
+      PrepareCalibration(model, options.model.ChooseDepths(model), prompts, engine, run);
   // After made prompts an end of the text means nothing either.
   if (options.prompt_tokens == 0) run.stop_tokens = loaded.special().eos;
-  const ChosenDepths chosen = options.model.ChooseDepths(model);
-  run.greedy_depths = chosen.depths;
-  run.sampled_depths = chosen.sampled_depths;
-  run.threads = engine.threads;
 
   std::vector<CalibrationReport> reports;
   double spread = 1;

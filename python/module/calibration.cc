@@ -12,7 +12,6 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,11 +24,9 @@
 #include "calibrate/calibration_run.h"
 #include "calibrate/calibration_text.h"
 #include "engine/load/calibration.h"
-#include "engine/load/device.h"
 #include "engine/load/step_cost.h"
 #include "engine/session.h"
 #include "engine_handle.h"
-#include "fields/sampling_fields.h"
 #include "given_up.h"
 #include "in_call.h"
 #include "loopspec/engine.h"
@@ -141,34 +138,19 @@ std::unique_ptr<CalibrationResult> Calibrate(const std::shared_ptr<Engine>& engi
   auto result = std::make_unique<CalibrationResult>();
   result->loaded = engine->session().shared_loaded();
   const Model& model = result->loaded->model();
-  const int recurrence = model.spec.recurrence;
   CalibrationOptions& run = asked.run;
-  if (recurrence < 2) Fail("{} has R = 1: there are no depths to choose", engine->facts().name);
-  CheckSamplingParams(run.sampling, model.spec.vocab);
-  if (run.sampling.greedy())
-    Fail("temperature is {}: the sampled view needs one above 0; the greedy view is always there",
-         run.sampling.temperature);
+  CheckCalibration(run, model.spec, engine->facts().name);
   std::vector<CalibrationPrompt> prompts;
-  size_t longest = 0;
   int64_t sum = 0;
   for (size_t i = 0; i < asked.prompts.size() && sum < run.positions; ++i) {
     prompts.push_back({std::move(asked.prompts[i]), fmt::format("prompts[{}]", i)});
     CheckPrompt(run, prompts.back(), model.spec);
-    longest = std::max(longest, prompts.back().tokens.size());
     sum += LookedAt(run, prompts.back());
   }
-  EngineOptions options = engine->session().options();
-  options.kv_memory = 0;
-  options.kv_positions =
-      static_cast<int64_t>(longest) + std::max(run.max_tokens, run.measure_tokens);
-  std::vector<int> every(static_cast<size_t>(recurrence) - 1);
-  std::iota(every.begin(), every.end(), 1);
-  result->backend = MakeBackend(model, options, every);
+  const EngineOptions& options = engine->session().options();
+  result->backend = PrepareCalibration(
+      model, ChooseDefaultDepths(result->loaded->folder(), model, options), prompts, options, run);
   run.stop_tokens = result->loaded->special().eos;
-  const ChosenDepths chosen = ChooseDefaultDepths(result->loaded->folder(), model, options);
-  run.greedy_depths = chosen.depths;
-  run.sampled_depths = chosen.sampled_depths;
-  run.threads = options.threads;
   CalibrationHooks hooks;
   hooks.interrupted = [&] { return told.stopped(); };
   hooks.progress = [&](const char* what, int64_t done, int64_t total, const char* unit) {

@@ -5,10 +5,13 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/field_error.h"
 #include "calibrate/cost_pace.h"
 #include "calibrate/exit_gate.h"
 #include "engine/laboratory.h"
+#include "engine/load/device.h"
 #include "engine/load/step_cost.h"
+#include "fields/sampling_fields.h"
 
 namespace loopspec {
 namespace {
@@ -309,6 +312,32 @@ std::vector<int> ChooseFastest(const CalibrationReport& report) {
     if (fewer) best = &candidate;
   }
   return best == nullptr ? std::vector<int>{} : best->depths;
+}
+
+void CheckCalibration(const CalibrationOptions& options, const ModelSpec& spec,
+                      const std::string& name) {
+  if (spec.recurrence < 2) Fail("{} has R = 1: there are no depths to choose", name);
+  CheckSamplingParams(options.sampling, spec.vocab);
+  if (options.sampling.greedy()) {
+    throw FieldError("temperature", fmt::format("{}", options.sampling.temperature),
+                     "above 0 for the sampled view; the greedy view is always there");
+  }
+}
+
+std::shared_ptr<Backend> PrepareCalibration(const Model& model, const ChosenDepths& chosen,
+                                            const std::vector<CalibrationPrompt>& prompts,
+                                            EngineOptions engine, CalibrationOptions& options) {
+  size_t longest = 0;
+  for (const CalibrationPrompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+  engine.kv_memory = 0;
+  engine.kv_positions =
+      static_cast<int64_t>(longest) + std::max(options.max_tokens, options.measure_tokens);
+  options.greedy_depths = chosen.depths;
+  options.sampled_depths = chosen.sampled_depths;
+  options.threads = engine.threads;
+  std::vector<int> every(static_cast<size_t>(model.spec.recurrence) - 1);
+  std::iota(every.begin(), every.end(), 1);
+  return MakeBackend(model, engine, every);
 }
 
 void RunCalibration(const CalibrationOptions& options,

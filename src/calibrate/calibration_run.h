@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "calibrate/calibration_report.h"
+#include "engine/load/calibration.h"
 #include "engine/load/loaded_model.h"
 
 namespace loopspec {
@@ -45,6 +46,16 @@ int64_t LookedAt(const CalibrationOptions& options, const CalibrationPrompt& pro
 // Throws Error when a prompt has no tokens, unknown ones, or too many for the model.
 void CheckPrompt(const CalibrationOptions& options, const CalibrationPrompt& prompt,
                  const ModelSpec& spec);
+
+// Throws Error where R or the sampling leaves nothing to calibrate. `name`: of the model.
+void CheckCalibration(const CalibrationOptions& options, const ModelSpec& spec,
+                      const std::string& name);
+
+// What both views need: has `options` write texts with the depths that are chosen so far, and makes
+// a backend that reads out every depth and holds the longest text.
+std::shared_ptr<Backend> PrepareCalibration(const Model& model, const ChosenDepths& chosen,
+                                            const std::vector<CalibrationPrompt>& prompts,
+                                            EngineOptions engine, CalibrationOptions& options);
 
 // One view. `report` says on what and when; the rest of it is filled in. The backend reads out
 // every depth and holds the longest text. Throws Error when nothing can be calibrated by, or when
