@@ -32,7 +32,7 @@ class ResolveTest : public testing::Test {
   CallContext context_;
 };
 
-Token Say(const std::string& text, int choice = 0) {
+Token TokenOf(const std::string& text, int choice = 0) {
   Token token;
   token.choice = choice;
   token.id = static_cast<unsigned char>(text[0]);
@@ -172,9 +172,9 @@ TEST_F(ResolveTest, AnswersAreMadeOfEventsAlone) {
   TextCall call = Completion(R"(,"n":2,"stream":true,"stream_options":{"include_usage":true})");
   AnswerWriter& answer = *call.answer;
   EXPECT_EQ(answer.Events(0), "");
-  answer.AddToken(0, Say("a", 0));
-  answer.AddToken(0, Say("b", 0));
-  answer.AddToken(0, Say("c", 1));
+  answer.AddToken(0, TokenOf("a", 0));
+  answer.AddToken(0, TokenOf("b", 0));
+  answer.AddToken(0, TokenOf("c", 1));
   const std::string first = answer.Events(0);  // one event for each choice
   EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 4);
   EXPECT_NE(first.find(R"("text":"ab")"), std::string::npos) << first;
@@ -185,7 +185,7 @@ TEST_F(ResolveTest, AnswersAreMadeOfEventsAlone) {
   EXPECT_EQ(answer.counts().completion_tokens, 3);
   Statistics stopped = Ended(FinishReason::kStop, 1);
   stopped.stop_token = 'q';
-  answer.AddEnd(0, Say("held", 1), stopped);
+  answer.AddEnd(0, TokenOf("held", 1), stopped);
   EXPECT_TRUE(answer.complete());
   const std::string rest = answer.Events(0);
   EXPECT_NE(rest.find(R"("text":"held")"), std::string::npos) << rest;
@@ -198,10 +198,10 @@ TEST_F(ResolveTest, WholeAnswersHaveEveryPromptAndChoice) {
   TextCall call = Read(kCompletions, R"({"prompt":["hi","ho"],"echo":true,"logprobs":1})");
   AnswerWriter& answer = *call.answer;
   for (const size_t prompt : {1u, 0u}) {
-    Token score = Say("h");
+    Token score = TokenOf("h");
     score.logprob = -1.0f;
     answer.AddPrompt(prompt, {score, score});
-    Token token = Say(prompt == 0 ? "x" : "y");
+    Token token = TokenOf(prompt == 0 ? "x" : "y");
     token.logprob = -2.0f;
     answer.AddToken(prompt, token);
     answer.AddEnd(prompt, Silence(0), Ended(FinishReason::kStop, 1));
@@ -224,7 +224,7 @@ TEST_F(ResolveTest, LongStreamsOfWholeAnswersAreNotQuadratic) {
   size_t sent = 0;
   int events = 0;
   for (int i = 0; i < kTokens; ++i) {
-    Token token = Say("a");
+    Token token = TokenOf("a");
     token.logprob = -0.123456f;
     for (int j = 0; j < 20; ++j) token.top.push_back({j, -1.2345678f});
     call.answer->AddToken(0, std::move(token));
