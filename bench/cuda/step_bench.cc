@@ -111,7 +111,6 @@ class Bench {
   void UseWide() { SetWideFrom(1); }
   void UsePasses() { SetWideFrom(1 << 30); }
   void UseUsual() { SetWideFrom(backend_->usual_wide_from()); }
-  void SetSharedQueries(int queries) { backend_->SetSharedQueries(queries); }
   bool IsUsuallyWide(int rows) const { return rows >= backend_->usual_wide_from(); }
   void SetWideShape(int shape) { backend_->SetWideShape(shape); }
   bool HasWideShape(int shape) const { return backend_->HasWideShape(shape); }
@@ -318,8 +317,7 @@ struct Options {
   int context = kContext;
   int requests = 1;
   int cells = 256;
-  int shared_queries = 0;  // 0: as usual
-  int recurrences = 1;     // of a step
+  int recurrences = 1;  // of a step
   std::vector<KeyType> keys = {KeyType()};
   std::vector<cuda::WeightForm> forms = {cuda::WeightForm::kBF16};
   bool shapes = false;
@@ -345,8 +343,6 @@ Options Parse(int argc, char** argv) {
       options.context = std::stoi(value());
     } else if (word == "--requests") {
       options.requests = std::stoi(value());
-    } else if (word == "--shared-queries") {
-      options.shared_queries = std::stoi(value());
     } else if (word == "--cells") {
       options.cells = std::stoi(value());
     } else if (word == "--kv-type") {
@@ -373,10 +369,8 @@ Options Parse(int argc, char** argv) {
     } else {
       throw std::runtime_error(
           "usage: cuda_step_bench [ouro|nanbeige|raven|huginn|all] [--results FILE] [--rows N,N] "
-          "[--depths N] "
-          "[--context N] [--requests N] [--cells N] [--shared-queries 8] [--recurrences N] "
-          "[--kv-type "
-          "bf16;int8;loops:PLAN] "
+          "[--depths N] [--context N] [--requests N] [--cells N] [--recurrences N] "
+          "[--kv-type bf16;int8;loops:PLAN] "
           "[--weights bf16,int8,int4] [--shapes]");
     }
   }
@@ -457,7 +451,6 @@ void RunChosen(const char* name, const ModelSpec& spec, const std::vector<int>& 
       benches.push_back(std::make_unique<Bench>(name, spec, readouts, options.context,
                                                 options.requests, bandwidth, options.results, keys,
                                                 form, options.cells));
-      if (options.shared_queries > 0) benches.back()->SetSharedQueries(options.shared_queries);
     }
   }
   if (options.depths > 0) depths = options.depths;

@@ -1,7 +1,6 @@
 // Attention to int8 keys and values of a phase's rows: pieces as in attention_op.cuh. There is a
-// function for pieces that the producer warp fetches, one for those that rows of several depths
-// share by a plan, and others for those that the warp loads itself, which have all that lies in
-// cells.
+// function for pieces that the producer warp fetches, and others for those that the warp loads
+// itself, which have all that lies in cells.
 #pragma once
 
 #include "backends/cuda/attention/attention_math_int8.cuh"
@@ -421,93 +420,7 @@ __device__ __forceinline__ void AttendMergedInt8(const AttentionPiece& piece, co
   }
 }
 
-// A span of splits, each a partial, for up to sixteen queries of rows at several depths.
-template <int kHead, typename Ring>
-__device__ __forceinline__ void AttendSharedInt8(const AttentionPiece& piece, const KeySpan& span,
-                                                 const Run& run, Ring& ring) {
-  using Block = Int8Block<kHead>;
-  constexpr int kHalves = kSharedQueries / kUnitQueries;
-  const DecodeParams& p = Context().p;
-  const size_t page_heads = PageHeads(run);
-  LaneScales<kHead> scales_now, scales_next;
-  scales_next.Load(SplitPlace<kHead>(piece.page, piece.begin, page_heads).scales);
-  Int8State<kHead, kSharedQueries> state;
-  int last[kHalves], slots[kHalves];
-#pragma unroll
-  for (int i = 0; i < kHalves; ++i) {
-    const LaneQuery query = QueryOfLane(piece, i * kUnitQueries);
-    last[i] = query.last;
-    slots[i] = query.slot;
-    uint4 parts[Block::kParts];
-    LoadQueryParts<kHead>(query, run, parts);
-    state.SetQuery(i, query.valid, parts, p.shapes.attention_scale);
-  }
-#pragma unroll 1
-  for (int split = 0; split < piece.splits; ++split) {
-    typename Block::Codes codes;
-    typename Block::Scales scales;
-    float weights[Block::kGroups][4];
-    state.Clear();
-    scales_now = scales_next;
-    const int next = min(split + 1, piece.splits - 1);
-    if (next > split) {
-      scales_next.Load(SplitPlace<kHead>(KeysOf(span, next, piece.head),
-                                         piece.begin + next * Block::kSplit, page_heads)
-                           .scales);
-    }
-    __syncwarp();
-    const uint32_t stage = ring.WaitStage();
-#pragma unroll
-    for (int j = 0; j < Block::kGroups; ++j) Block::LoadShared(stage, 0, j, codes[j]);
-    scales_now.Spread(0, scales);
-    state.Score(codes, scales, weights);
-    uint32_t read = 0;
-#pragma unroll
-    for (int j = 0; j < Block::kGroups; ++j) read |= Block::LoadShared(stage, 1, j, codes[j]);
-    __syncwarp();
-    ring.Refill(read);
-    state.template Soften<true>(0, last, true, weights);
-    scales_now.Spread(1, scales);
-    const WeightDigits<Block::kGroups, kHalves> digits(weights, scales);
-#pragma unroll
-    for (int i = 0; i < kHalves; ++i) StoreWeight(run, slots[i], state.maximum[i], state.sum[i]);
-#pragma unroll
-    for (int c = 0; c < Block::kParts; ++c) {
-      float o[4][2 * kHalves] = {};
-      state.AddPart(c, codes, digits, o);
-#pragma unroll
-      for (int i = 0; i < kHalves; ++i) {
-        float half[4][2];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          half[k][0] = o[k][2 * i];
-          half[k][1] = o[k][2 * i + 1];
-        }
-        PartialResults<kHead>(run, slots[i]).Store(c, half);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kHalves; ++i) slots[i] += slots[i] >= 0 ? p.shapes.heads : 0;
-  }
-}
-
-// The warp's pieces of large units, which come before all others.
-template <int kHead, typename Kind>
-__device__ __noinline__ void AttendSharedPiecesInt8() {
-  const Run run = CurrentRun();
-  const CtaContext& context = Context();
-  if (!StreamsKeys(context.phase.units)) return;
-  const int kv_heads = context.p.shapes.kv_heads, total = context.phase.large_units * kv_heads;
-  Ring<Kind> ring;
-#pragma unroll 1
-  for (int i = FirstPiece(), n = 0; i < total; i += PieceStride(), ++n) {
-    AttendSharedInt8<kHead>(PieceAt(i, n, run.recurrence),
-                            SpanOf(Quotient(i, kv_heads), run.recurrence), run, ring);
-  }
-  ring.Save();
-}
-
-// The warp's other pieces that the producer warp fetches.
+// The warp's pieces that the producer warp fetches.
 template <int kHead, typename Kind>
 __device__ __noinline__ void AttendStreamedPiecesInt8() {
   const Run run = CurrentRun();
@@ -518,11 +431,9 @@ __device__ __noinline__ void AttendStreamedPiecesInt8() {
   const int total =
       (context.phase.pieces == PieceKind::kSplits ? context.phase.units : context.phase.spans) *
       kv_heads;
-  const int shared = context.phase.large_units * kv_heads;
   Ring<Kind> ring;
 #pragma unroll 1
   for (int i = FirstPiece(), n = 0; i < total; i += PieceStride(), ++n) {
-    if (i < shared) continue;
     const AttentionPiece piece = PieceAt(i, n, run.recurrence);
     if (piece.whole != 0) {
       AttendStreamedInt8<kHead>(piece, SpanOf(Quotient(i, kv_heads), run.recurrence), run, ring);
@@ -556,10 +467,7 @@ __device__ __noinline__ void AttendLoadedPiecesInt8() {
 // Nothing is kept in registers across the calls: the kernel's loop makes them.
 template <int kHead, typename Kind>
 __device__ __forceinline__ void AttendInt8() {
-  if constexpr (Kind::kProducer) {
-    if (Context().phase.large_units > 0) AttendSharedPiecesInt8<kHead, Kind>();
-    AttendStreamedPiecesInt8<kHead, Kind>();
-  }
+  if constexpr (Kind::kProducer) AttendStreamedPiecesInt8<kHead, Kind>();
   if (Context().phase.pieces == PieceKind::kMergedSpans) {
     AttendLoadedPiecesInt8<kHead, Kind::kProducer, true>();
   } else {

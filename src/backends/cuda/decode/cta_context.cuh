@@ -99,7 +99,6 @@ struct alignas(16) PhaseContext {
   bool small_batch;
   PieceKind pieces;
   int spans;                   // whole units; unless pieces are single splits, the first
-  int large_units;             // of more than kUnitQueries queries; before all others
   PhaseRelation relation;      // as in the plan
   const RowInfo* infos;        // in `row_cache` where they fit
   const QueryRow* query_rows;  // in `query_cache` where they fit

@@ -168,7 +168,6 @@ __device__ __noinline__ OpDigest EnterNextPhase() {
                  : plan.longest_span[phase] > 1 ? PieceKind::kSpans
                                                 : PieceKind::kSplits;
     now.spans = plan.spans[phase];
-    now.large_units = plan.large_units[phase];
     now.relation = plan.relation[phase];
     now.allowed =
         (now.small_batch && context.p.exchange.enabled != 0 ? OpFlags(OpFlag::kSend) : OpFlags{}) |

@@ -68,9 +68,6 @@ class CudaBackend final : public Backend {
     encoder_.SetWideFrom(wide_.available() ? rows : std::max(rows, kWideFrom));
   }
   int usual_wide_from() const { return wide_.from(); }
-  // By a plan of keys, queries of rows of several depths for which keys are fetched once, 8 or 16:
-  // for tests and benchmarks.
-  void SetSharedQueries(int queries) { encoder_.SetSharedQueries(queries); }
   // Their products in tiles of one shape, where the device has it (WideKernels).
   bool HasWideShape(int shape) const { return wide_.HasShape(shape); }
   void SetWideShape(int shape) { wide_.SetShape(shape); }

@@ -43,8 +43,6 @@ inline constexpr int PartialSplits(int position, int split, int kv_heads, int mo
 // Query heads that a warp takes at once: an attention unit has as many rows as give that many query
 // heads of one KV head, and at least one.
 inline constexpr int kUnitQueries = 8;
-// Of keys that rows of several depths share by a plan, fetched by the producer warp.
-inline constexpr int kSharedQueries = 16;
 // Likewise in phases that have a kernel for each operation: keys and values are read once for all
 // of these.
 inline constexpr int kLargeUnitQueries = 32;

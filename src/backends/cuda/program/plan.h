@@ -78,7 +78,6 @@ struct PlanHeader {
   int32_t merged[kPhases];        // 1: some partials are of several splits
   int32_t longest_span[kPhases];  // splits of the longest span
   int32_t spans[kPhases];         // where that is more than one: whole units, which come first
-  int32_t large_units[kPhases];   // of more than kUnitQueries queries; they come before all others
   // Byte offsets from the header.
   int32_t row_at[kPhases];
   int32_t query_rows_at[kPhases];

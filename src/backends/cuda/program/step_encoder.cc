@@ -230,7 +230,6 @@ void StepEncoder::EncodePhase(const StepPlan& plan, Phase phase, PinnedArray<std
     if (unit.merged > 1) header_.merged[phase] = 1;
     header_.longest_span[phase] = std::max(header_.longest_span[phase], unit.keys.splits);
     header_.spans[phase] += unit.keys.whole;
-    if (unit.count * (spec_.heads / spec_.kv_heads) > kUnitQueries) ++header_.large_units[phase];
     if (phase == kPhaseCore) step_.positions_read += unit.keys.splits * split_;
   }
   std::copy(infos_.begin(), infos_.end(),
@@ -283,10 +282,8 @@ void StepEncoder::Group(const StepPlan& plan) {
   units_.clear();
   tail_units_.clear();
   const int count = static_cast<int>(order_.size());
-  const int group = spec_.heads / spec_.kv_heads;
-  const bool large = count >= wide_from_;
-  const int per_unit = std::max(1, (large ? kLargeUnitQueries : kUnitQueries) / group),
-            per_shared_unit = large ? per_unit : std::max(1, shared_queries_ / group);
+  const int per_unit = std::max(
+      1, (count >= wide_from_ ? kLargeUnitQueries : kUnitQueries) / (spec_.heads / spec_.kv_heads));
   for (int i = 0; i < count; ++i) {
     const RowPlan& row = *plans_[static_cast<size_t>(order_[i])];
     const int merged = Merged(row.position), end = row.position / split_ + 1;
@@ -296,37 +293,31 @@ void StepEncoder::Group(const StepPlan& plan) {
     }
   }
   sharers_.clear();
-  Share(per_unit, per_shared_unit, true);
-  Share(per_unit, per_unit, false);
-  const auto large_unit = [&](int rows) { return rows * group > kUnitQueries; };
+  Share(per_unit, true);
+  Share(per_unit, false);
   const int span = count <= span_rows_ && count < wide_from_
                        ? ChooseSpanSplits(sharers_, static_cast<int>(tail_units_.size()),
                                           spec_.kv_heads, warps_, kPageSize / split_)
                        : 1;
-  for (const bool large_first : {true, false}) {
-    for (const Sharers& rows : sharers_) {
-      if (large_unit(rows.count) != large_first) continue;
-      const int splits = std::max(span, rows.merged), end = rows.begin + rows.splits;
-      for (int split = rows.begin; split < end; split += splits)
-        units_.push_back(Unit(plan, rows.first, rows.count, split, std::min(splits, end - split)));
-    }
+  for (const Sharers& rows : sharers_) {
+    const int splits = std::max(span, rows.merged), end = rows.begin + rows.splits;
+    for (int split = rows.begin; split < end; split += splits)
+      units_.push_back(Unit(plan, rows.first, rows.count, split, std::min(splits, end - split)));
   }
-  const auto large_units = static_cast<size_t>(std::ranges::count_if(
-      units_, [&](const AttentionUnit& unit) { return large_unit(unit.count); }));
   const bool spans = std::any_of(units_.begin(), units_.end(),
                                  [](const AttentionUnit& unit) { return unit.keys.splits > 1; });
   // As many as the producer warp takes care of (attention/attention_pieces.cuh).
   LOOPSPEC_CHECK(!spans || count > span_rows_ || count >= wide_from_ ||
                  static_cast<int>(units_.size()) * spec_.kv_heads >= warps_ / 4);
-  const size_t at = spans ? units_.size()
-                          : std::max(large_units, TailUnitsIndex(units_.size(), tail_units_.size(),
-                                                                 spec_.kv_heads, warps_));
+  const size_t at = spans
+                        ? units_.size()
+                        : TailUnitsIndex(units_.size(), tail_units_.size(), spec_.kv_heads, warps_);
   units_.insert(units_.begin() + static_cast<std::ptrdiff_t>(at), tail_units_.begin(),
                 tail_units_.end());
 }
 
 // `far`: of the splits before their windows, otherwise of the rest.
-void StepEncoder::Share(int per_unit, int per_shared_unit, bool far) {
+void StepEncoder::Share(int per_unit, bool far) {
   const int count = static_cast<int>(order_.size());
   const auto same = [&](const RowKey& a, const RowKey& b) {
     return a.sequence == b.sequence && a.first_plane == b.first_plane &&
@@ -335,10 +326,8 @@ void StepEncoder::Share(int per_unit, int per_shared_unit, bool far) {
   };
   for (int first = 0; first < count;) {
     const RowKey key = KeyOf(order_[first]);
-    // There is no code for more queries of partials of several splits.
-    const int most = far && key.merged == 1 ? per_shared_unit : per_unit;
     int last = first + 1;
-    while (last < count && last - first < most && same(key, KeyOf(order_[last]))) ++last;
+    while (last < count && last - first < per_unit && same(key, KeyOf(order_[last]))) ++last;
     const int before = std::max(0, key.far_splits);
     const int begin = far ? 0 : before;
     const int end = far ? before : key.committed / split_ / key.merged * key.merged;

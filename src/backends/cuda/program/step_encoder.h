@@ -53,9 +53,6 @@ class StepEncoder {
 
   // Rows of a phase from which on attention has large units, of single partials.
   void SetWideFrom(int rows) { wide_from_ = rows; }
-  // Queries of a unit of keys that rows share before their windows, kUnitQueries or
-  // kSharedQueries.
-  void SetSharedQueries(int queries) { shared_queries_ = queries; }
   // Rows of a phase up to which a unit may be a span of several splits.
   void SetSpanRows(int rows) { span_rows_ = rows; }
 
@@ -80,7 +77,7 @@ class StepEncoder {
   };
   RowKey KeyOf(int32_t row) const;  // by its place in infos_
   void Group(const StepPlan& plan);
-  void Share(int per_unit, int per_shared_unit, bool far);
+  void Share(int per_unit, bool far);
   int Merged(int position) const;
   AttentionUnit Unit(const StepPlan& plan, int first, int count, int split, int splits) const;
   void FindPages(const StepPlan& plan, const RowPlan& row, int plane, KeySpan& keys) const;
@@ -90,7 +87,6 @@ class StepEncoder {
   const KeptPlanes& kept_;
   int split_, warps_, cells_, readouts_;
   int wide_from_ = kWideFrom;
-  int shared_queries_ = kSharedQueries;
   int span_rows_ = 0;
   size_t used_ = 0;
   PlanHeader header_{};
