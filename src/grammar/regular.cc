@@ -15,7 +15,7 @@ namespace {
 // have a short text; where there is none, a search that goes deep finds a long one sooner.
 constexpr size_t kWideSearch = 400;
 // Bytes that a search tries straight on before that.
-constexpr uint32_t kWithinCharacter = 400;
+constexpr uint32_t kStraightSearch = 3000;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   hash ^= value + 0x9E3779B97F4A7C15ull + (hash << 6) + (hash >> 2);
@@ -377,6 +377,11 @@ Node Regular::Derivative(Node node, uint8_t byte) {
     }
     case Kind::kOr:
     case Kind::kAnd: {
+      // Most bytes are none of some part's.
+      for (uint32_t i = 0; entry.kind == Kind::kAnd && i < entry.b; ++i) {
+        const Node child = children_[entry.a + i];
+        if (nodes_[child].plain && Next(child, byte) == kNothing) return kNothing;
+      }
       std::vector<Node> parts;
       for (uint32_t i = 0; i < entry.b; ++i) {
         const Node child = children_[entry.a + i];
@@ -439,8 +444,9 @@ bool Regular::Alive(Node node, size_t most) {
     }
     return true;
   };
-  // Within a character of a counted text: its end is near, and the lengths decide there.
-  for (uint32_t at = 0, steps = 0; !found && any_character_ != kNothing && steps < kWithinCharacter;
+  // Straight on: within a character of a counted text its end is near, and the lengths decide
+  // there; two patterns that agree on a long beginning are not worth trying all ways of writing it.
+  for (uint32_t at = 0, steps = 0; !found && any_character_ != kNothing && steps < kStraightSearch;
        ++steps) {
     if (visits[at].next_class == class_bytes_.size()) break;
     if (follow(at)) at = last;
