@@ -311,7 +311,8 @@ class SchemaWriter {
           const Shape::Contains& contains = shape.contains[k];
           const bool bounded = contains.max != kUnbounded;
           if ((fits >> k & 1) != 0) {
-            possible = possible && (!bounded || counts[k + 1] < contains.max);
+            // When enough of them are there, one that fits more is an item like any other.
+            possible = possible && counts[k + 1] < (bounded ? contains.max : most[k + 1]);
             next[k + 1] = std::min(counts[k + 1] + 1, most[k + 1]);
             Add(demands, contains.demands);
           } else if (bounded) {
@@ -402,7 +403,7 @@ class SchemaWriter {
         Shape with = rest;
         if (!required.contains(name)) with.required.push_back(name);
         if (!present.value.empty()) {
-          with.properties.push_back({{{name, present.value}}, {}, {}});
+          with.AddProperty(name, present.value);
         }
         choices.push_back(WriteObject(with));
         // It is there in any case: no other is needed.

@@ -267,10 +267,10 @@ void SchemaReader::ExcludeValue(ShapeList& shapes, const OrderedJson& value) {
     for (const auto& [name, member] : value.items()) {
       names.push_back(name);
       Shape without = same;
-      without.properties.push_back({{{name, {{&Never()}}}}, {}, {}});
+      without.AddProperty(name, {{&Never()}});
       all.push_back(std::move(without));
       Shape differs = same;
-      differs.properties.push_back({{{name, {{&ConstSchema(member), true}}}}, {}, {}});
+      differs.AddProperty(name, {{&ConstSchema(member), true}});
       differs.required.push_back(name);
       all.push_back(std::move(differs));
     }
@@ -308,7 +308,7 @@ bool SchemaReader::ApplyNegatedArray(ShapeList& shapes, const OrderedJson& schem
     }
   } else if (keyword == "items") {
     // Some item does not fulfil `value`.
-    for (Shape& shape : shapes) shape.contains.push_back({{{&value, true}}, 1, kUnbounded});
+    for (Shape& shape : shapes) shape.AddContains({{{&value, true}}, 1, kUnbounded});
   } else if (keyword == "additionalItems") {
     if (!schema.contains("items") || !schema["items"].is_array()) {
       shapes.clear();
@@ -341,7 +341,7 @@ bool SchemaReader::ApplyNegatedObject(ShapeList& shapes, const OrderedJson& sche
     for (const OrderedJson& name : value) {
       if (!name.is_string()) Fail("the schema's required has a name that is no string");
       for (Shape shape : shapes) {
-        shape.properties.push_back({{{name.get<std::string>(), {{&Never()}}}}, {}, {}});
+        shape.AddProperty(name.get<std::string>(), {{&Never()}});
         all.push_back(std::move(shape));
       }
     }
@@ -353,7 +353,7 @@ bool SchemaReader::ApplyNegatedObject(ShapeList& shapes, const OrderedJson& sche
     for (const auto& [name, property] : value.items()) {
       if (property == OrderedJson(true) || property == OrderedJson::object()) continue;
       for (Shape shape : shapes) {
-        shape.properties.push_back({{{name, {{&property, true}}}}, {}, {}});
+        shape.AddProperty(name, {{&property, true}});
         if (std::ranges::find(shape.required, name) == shape.required.end()) {
           shape.required.push_back(name);
         }

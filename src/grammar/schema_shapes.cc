@@ -365,7 +365,7 @@ bool SchemaReader::ApplyArray(ShapeList& shapes, const OrderedJson& schema,
       contains.max = UpperCount("maxContains", schema["maxContains"]);
     }
     for (Shape& shape : shapes) {
-      if (contains.min > 0 || contains.max != kUnbounded) shape.contains.push_back(contains);
+      if (contains.min > 0 || contains.max != kUnbounded) shape.AddContains(contains);
     }
   } else if (keyword == "prefixItems" || keyword == "items" || keyword == "additionalItems") {
     // `items` as an array is what prefixItems was called up to draft 2019.
@@ -387,7 +387,8 @@ bool SchemaReader::ApplyArray(ShapeList& shapes, const OrderedJson& schema,
       return true;  // additionalItems: read with items
     }
     items.serial = negations_ == 0 ? ++serial_ : 0;
-    for (Shape& shape : shapes) shape.items.push_back(items);
+    const Shared<Shape::Items> shared(std::move(items));
+    for (Shape& shape : shapes) shape.items.push_back(shared);
   } else {
     return false;
   }
@@ -435,7 +436,8 @@ bool SchemaReader::ApplyObject(ShapeList& shapes, const OrderedJson& schema,
       group.all = true;
     }
     group.serial = negations_ == 0 ? ++serial_ : 0;
-    for (Shape& shape : shapes) shape.properties.push_back(group);
+    const Shared<Shape::Properties> shared(std::move(group));
+    for (Shape& shape : shapes) shape.properties.push_back(shared);
   } else {
     return false;
   }
@@ -507,7 +509,7 @@ void SchemaReader::ApplyDependency(ShapeList& shapes, const std::string& name,
   static const OrderedJson kNever = false;
   ShapeList without = shapes;
   for (Shape& shape : without) {
-    shape.properties.push_back({{{name, {{&kNever}}}}, {}, {}});
+    shape.AddProperty(name, {{&kNever}});
   }
   for (Shape& shape : shapes) {
     // What is no object has no property.

@@ -2,6 +2,7 @@
 // when they are put together. A shape has no such keywords left but in the schemas of its parts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,6 +44,18 @@ enum ValueType : uint32_t {
   kAnyType = 127,
 };
 
+// What shapes have in common: copies of a shape are many, and what a schema says about its
+// properties may be long. Never changed.
+template <typename T>
+class Shared {
+ public:
+  Shared(T value) : value_(std::make_shared<const T>(std::move(value))) {}
+  operator const T&() const { return *value_; }
+
+ private:
+  std::shared_ptr<const T> value_;
+};
+
 struct Shape {
   uint32_t types = kAnyType;
   std::optional<std::vector<const OrderedJson*>> values;  // one of these
@@ -64,14 +77,18 @@ struct Shape {
     uint32_t serial = 0;
     bool all = false;
   };
-  std::vector<Items> items;
+  std::vector<Shared<Items>> items;
   // How many items fulfil the demands.
   struct Contains {
     Demands demands;
     uint64_t min = 1;
     uint64_t max = kUnbounded;
+    bool operator==(const Contains&) const = default;
   };
-  std::vector<Contains> contains;
+  std::vector<Contains> contains;  // each once
+  void AddContains(const Contains& more) {
+    if (std::ranges::find(contains, more) == contains.end()) contains.push_back(more);
+  }
   uint64_t min_items = 0;
   uint64_t max_items = kUnbounded;
   bool unique = false;
@@ -85,7 +102,11 @@ struct Shape {
     uint32_t serial = 0;
     bool all = false;
   };
-  std::vector<Properties> properties;
+  std::vector<Shared<Properties>> properties;
+  // One more demand, on the value of one property.
+  void AddProperty(std::string name, Demands value) {
+    properties.push_back(Properties{{{std::move(name), std::move(value)}}, {}, {}});
+  }
   std::vector<std::string> required;
   // A property with such a name, without its quotes, is there, and fulfils the demands.
   struct Present {
