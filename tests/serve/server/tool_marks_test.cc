@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/mark_cuts.h"
 #include "tests/support/scripted_engine.h"
 #include "text/tool_grammar.h"
 #include "text/tool_reader.h"
@@ -41,30 +42,6 @@ const Form kXmlForm = {
     "\n<function=subtract>\n<parameter=b>\nx\n</parameter>\n</function>\n"
     "</tool_call>"};
 
-// Tokens that hold the mark together, and how much of them comes before it and after it.
-struct Cut {
-  std::vector<std::string> words;
-  size_t before = 0, after = 0;
-  bool special = false;
-};
-
-// The mark in one token, in two at every place, in three at some, in one byte each, and in tokens
-// that begin before it or end after it.
-std::vector<Cut> Cuts() {
-  std::vector<Cut> cuts = {{{kMark}, 0, 0, true}, {{kMark}}};
-  for (size_t at = 1; at < kMark.size(); ++at)
-    cuts.push_back({{kMark.substr(0, at), kMark.substr(at)}});
-  cuts.push_back({{"<tool", "_", "call>"}});
-  cuts.push_back({{"<", "tool_call", ">"}});
-  cuts.push_back({{}});
-  for (const char c : kMark) cuts.back().words.push_back(std::string(1, c));
-  cuts.push_back({{"I <tool_", "call>"}, 2});
-  cuts.push_back({{"<tool_call", ">\n"}, 0, 1});
-  cuts.push_back({{"<<tool_call>\n"}, 1, 1});
-  cuts.push_back({{".<too", "l_ca", "ll>\n"}, 1, 1});
-  return cuts;
-}
-
 struct Written {
   std::vector<int32_t> ids;
   FinishReason reason = FinishReason::kNone;
@@ -75,21 +52,7 @@ class ToolMarks : public testing::TestWithParam<Form> {
  protected:
   // An engine whose model says `before` letters, the mark as it is cut, and a call.
   void Say(const Cut& cut, size_t before, const std::string& call) {
-    ScriptedOptions options;
-    options.background = false;
-    options.endless = false;
-    options.special_words = cut.special;
-    for (size_t i = 0; i < before; ++i) options.tokens.push_back("abcde"[i % 5]);
-    for (const std::string& word : cut.words) {
-      options.tokens.push_back(kScriptWords + static_cast<int32_t>(options.words.size()));
-      if (word.size() == 1) {
-        options.tokens.back() = static_cast<unsigned char>(word[0]);
-      } else {
-        options.words.push_back(word);
-      }
-    }
-    for (const char c : call.substr(cut.after))
-      options.tokens.push_back(static_cast<unsigned char>(c));
+    ScriptedOptions options = ScriptOf(cut, before, call);
     engine_ = MakeScriptedEngine(options);
     const ToolGrammar grammar = GrammarOfTools(GetParam().format, Tools(), {.parallel = false});
     request_ = Request();
@@ -144,7 +107,7 @@ class ToolMarks : public testing::TestWithParam<Form> {
 
 TEST_P(ToolMarks, AtEveryDraftAndCutInEveryWay) {
   int runs = 0, turn = 0;
-  for (const Cut& cut : Cuts()) {
+  for (const Cut& cut : CutsOf(kMark, "\n")) {
     ++turn;
     for (const bool valid : {true, false}) {
       const std::string& call = valid ? GetParam().valid : GetParam().invalid;
@@ -192,7 +155,7 @@ TEST_P(ToolMarks, AtEveryDraftAndCutInEveryWay) {
 // Sampled texts, in which the mark comes early, late or twice, or never.
 TEST_P(ToolMarks, SampledTextsAreTheSame) {
   int called = 0;
-  for (const Cut& cut : Cuts()) {
+  for (const Cut& cut : CutsOf(kMark, "\n")) {
     Say(cut, 2, GetParam().valid);
     request_.prompt = "zz?";
     request_.sampling->temperature = 1.0f;
