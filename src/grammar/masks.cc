@@ -12,6 +12,55 @@ namespace {
 constexpr size_t kMaxKept = size_t{64} << 20;
 // Nodes for which the bytes are kept after which they stay as they are.
 constexpr size_t kMaxLoops = 256;
+// A search for whether a thread takes all plain characters makes so many new states at most and
+// visits so many places; when it was given up so often, none is begun any more.
+constexpr int kMostSteps = 400;
+constexpr size_t kMostPlaces = 2000;
+constexpr int kMostGivenUp = 16;
+
+// Whether the bytes neither name a member, which may have come before, nor open an array within an
+// item, nor have an escape.
+bool IsSimpleEnd(std::string_view bytes) {
+  return bytes.find_first_of(":[\\") == std::string_view::npos;
+}
+
+void AddTo(std::vector<uint32_t>& words, const std::vector<uint32_t>& more) {
+  for (size_t w = 0; w < words.size(); ++w) words[w] |= more[w];
+}
+
+// Plain characters byte by byte: the places within one, from the first (0) on, and the bytes that
+// lead from each to the next.
+struct PlainStep {
+  uint8_t low, high;
+  uint32_t next;
+};
+std::span<const PlainStep> PlainSteps(uint32_t place) {
+  static const std::vector<std::vector<PlainStep>> steps = {
+      {{0x20, 0x21, 0},
+       {0x23, 0x5B, 0},
+       {0x5D, 0x7F, 0},
+       {0xC2, 0xDF, 1},
+       {0xE0, 0xE0, 4},
+       {0xE1, 0xE1, 2},
+       {0xE2, 0xE2, 8},
+       {0xE3, 0xEC, 2},
+       {0xED, 0xED, 5},
+       {0xEE, 0xEF, 2},
+       {0xF0, 0xF0, 6},
+       {0xF1, 0xF3, 3},
+       {0xF4, 0xF4, 7}},
+      {{0x80, 0xBF, 0}},                   // 1: one more byte
+      {{0x80, 0xBF, 1}},                   // 2
+      {{0x80, 0xBF, 2}},                   // 3
+      {{0xA0, 0xBF, 1}},                   // 4: after E0
+      {{0x80, 0x9F, 1}},                   // 5: after ED, no surrogates
+      {{0x90, 0xBF, 2}},                   // 6: after F0
+      {{0x80, 0x8F, 2}},                   // 7: after F4
+      {{0x80, 0x80, 9}, {0x81, 0xBF, 1}},  // 8: after E2
+      {{0x80, 0xA7, 0}, {0xAA, 0xBF, 0}},  // 9: after E2 80, neither U+2028 nor U+2029
+  };
+  return steps[place];
+}
 
 }  // namespace
 
@@ -22,6 +71,7 @@ MaskMaker::MaskMaker(Automaton& automaton, const Vocabulary& vocabulary)
   path_.resize(vocabulary.longest() + 1);
   nodes_.resize(vocabulary.longest() + 1);
   states_.resize(vocabulary.longest() + 1);
+  ended_.resize(vocabulary.longest() + 1);
   for (const int32_t id : vocabulary.specials()) {
     if (automaton.KnowsSpecial(vocabulary.bytes(id))) specials_.push_back(id);
   }
@@ -54,13 +104,18 @@ uint32_t MaskMaker::LongestRun(uint32_t index, Node item) {
   return longest;
 }
 
-Node MaskMaker::Clamped(Node node, uint32_t run) {
+Node MaskMaker::Clamped(Node node, uint32_t run, bool slice) {
   Regular& regular = automaton_.regular();
   Regular::Limited limited;
   if (regular.AsLimited(node, limited)) {
+    // A token of a slice has one character at least, and nothing else comes after it.
+    const uint32_t most_min = slice && TakesNoPlain(limited.tail) ? 1 : 0;
     const Regular::Lengths lengths = regular.LengthsOf(limited.language);
-    if (!lengths.known || limited.max < uint64_t{run} + lengths.completion) return node;
-    return Clamped(regular.Concat(limited.language, limited.tail), run);
+    if (limited.min > most_min || !lengths.known ||
+        limited.max < uint64_t{run} + lengths.completion) {
+      return node;
+    }
+    return Clamped(regular.Concat(limited.language, limited.tail), run, slice);
   }
   Regular::Counted counted;
   if (!regular.AsCounted(node, counted)) return node;
@@ -70,23 +125,102 @@ Node MaskMaker::Clamped(Node node, uint32_t run) {
   return regular.Concat(regular.Repeat(counted.item, min, max), counted.tail);
 }
 
-uint32_t MaskMaker::PlainCharacters(Node node) {
+MaskMaker::Plain MaskMaker::CountedPlain(Node node) {
   Regular& regular = automaton_.regular();
   const auto [first, tail] = regular.Split(node);
-  if (regular.Nullable(tail)) return 0;
+  if (regular.Nullable(tail)) return {};
   uint32_t most = kUnbounded;
+  uint32_t left_out = 0;  // characters of the longest text that a complement leaves out, and one
+  bool counts = false;    // whether there is a count at all
+  bool exact = true;
   for (const Node part : regular.Parts(first)) {
+    if (const Node inner = regular.LeftOut(part); inner != kNothing) {
+      // Some longer text is left.
+      const Regular::Lengths lengths = regular.LengthsOf(inner);
+      if (!lengths.known || lengths.max == kUnbounded) return {};
+      left_out = std::max(left_out, lengths.max + 1);
+      continue;
+    }
     Regular::Counted counted;
-    if (!regular.AsCounted(part, counted) || counted.tail != kEmpty) return 0;
+    if (!regular.AsCounted(part, counted) || counted.tail != kEmpty) return {};
     uint32_t takes = takes_plain_.Find(counted.item);
     if (takes == NumberMap::kMissing) {
       takes = regular.Contains(counted.item, plain_) ? 1 : 0;
       takes_plain_.Set(counted.item, takes);
     }
-    if (takes == 0) return 0;
+    if (takes == 0) return {};
+    counts = true;
     most = std::min(most, counted.max);
+    exact = exact && regular.LengthsOf(counted.item).max == 1;
   }
-  return most;
+  if (!counts) return {};
+  if (left_out > 0 && most != kUnbounded) most = most > left_out ? most - left_out : 0;
+  return {most, exact && left_out == 0 && most > 0 && TakesNoPlain(tail)};
+}
+
+MaskMaker::Plain MaskMaker::PlainCharacters(Node node) {
+  if (const Plain plain = CountedPlain(node); plain.most > 0) return plain;
+  Regular& regular = automaton_.regular();
+  Regular::Limited limited;
+  if (!regular.AsLimited(node, limited)) return {TakesAnyPlain(node) ? kUnbounded : 0, false};
+  const Regular::Lengths lengths = regular.LengthsOf(limited.language);
+  if (!lengths.known || limited.min > 1 || limited.max <= lengths.completion ||
+      !TakesAnyPlain(regular.Concat(limited.language, limited.tail))) {
+    return {};
+  }
+  return {limited.max - lengths.completion, false};
+}
+
+bool MaskMaker::TakesNoPlain(Node node) {
+  const uint32_t known = takes_no_plain_.Find(node);
+  if (known != NumberMap::kMissing) return known == 1;
+  bool none = true;
+  for (int byte = 0x20; byte < 0x100 && none; ++byte) {
+    if (byte == '"' || byte == '\\') continue;
+    none = automaton_.regular().Next(node, static_cast<uint8_t>(byte)) == kNothing;
+  }
+  takes_no_plain_.Set(node, none ? 1 : 0);
+  return none;
+}
+
+bool MaskMaker::TakesAnyPlain(Node start) {
+  const uint32_t known = takes_any_plain_.Find(start);
+  if (known != NumberMap::kMissing) return known == 1;
+  Regular& regular = automaton_.regular();
+  // A place of an intersection costs a search for what follows it.
+  if (gave_up_ == kMostGivenUp || !regular.IsPlain(start)) return false;
+  struct Visit {
+    Node node;
+    uint32_t place;
+  };
+  std::vector<Visit> visits{{start, 0}};
+  NumberMap seen;
+  seen.Set(uint64_t{start} << 8, 1);
+  bool all = !regular.Nullable(start);
+  int made = 0;
+  for (size_t i = 0; all && i < visits.size(); ++i) {
+    const Visit visit = visits[i];
+    for (const PlainStep& step : PlainSteps(visit.place)) {
+      for (uint32_t byte = step.low; all && byte <= step.high; ++byte) {
+        made += regular.KnowsNext(visit.node, static_cast<uint8_t>(byte)) ? 0 : 1;
+        const Node next = regular.Next(visit.node, static_cast<uint8_t>(byte));
+        all = next != kNothing && !regular.Nullable(next);
+        const uint64_t key = uint64_t{next} << 8 | step.next;
+        if (!all || seen.Find(key) != NumberMap::kMissing) continue;
+        seen.Set(key, 1);
+        visits.push_back({next, step.next});
+      }
+    }
+    if (all && (made > kMostSteps || visits.size() > kMostPlaces)) {
+      ++gave_up_;
+      all = false;
+    }
+  }
+  takes_any_plain_.Set(start, all ? 1 : 0);
+  for (const Visit& visit : visits) {
+    if (all && visit.place == 0) takes_any_plain_.Set(visit.node, 1);
+  }
+  return all;
 }
 
 bool MaskMaker::StaysAfter(Node node, const std::bitset<256>& bytes) {
@@ -174,7 +308,10 @@ MaskMaker::ReadingMask& MaskMaker::MaskOf(uint32_t trie, const Reading& given) {
     Regular& regular = automaton_.regular();
     Regular::Limited limited;
     if (regular.AsLimited(reading.a, limited)) {
-      reading.a = Clamped(reading.a, LongestRun(trie, regular.any_character()));
+      const uint32_t characters = vocabulary_.tries()[trie].characters;
+      const bool slice = characters > 0;
+      const uint32_t run = slice ? characters : LongestRun(trie, regular.any_character());
+      reading.a = Clamped(reading.a, run, slice);
     }
     Regular::Counted counted;
     if (regular.AsCounted(reading.a, counted)) {
@@ -227,20 +364,30 @@ void MaskMaker::FindNarrow(uint32_t index, const Reading& reading, ReadingMask& 
     const Reading next = automaton_.Step(path_[node.depth - 1], node.byte);
     if (next.a == kNothing) return false;
     const bool goes_on = automaton_.MayGoOn(next);
-    if (node.ids > 0 && !(goes_on && automaton_.IsOpenEnded(next))) mask.narrow.push_back(i);
+    if (node.ids > 0 && !(goes_on && automaton_.IsOpenEnded(next))) {
+      const auto before = std::span(path_).first(node.depth);
+      mask.narrow.push_back({i, !goes_on && std::ranges::all_of(before, [&](const Reading& place) {
+                               return automaton_.IsOpenEnded(place);
+                             })});
+    }
     path_[node.depth] = next;
     return goes_on;
   });
 }
 
 void MaskMaker::WalkUnique(uint32_t index, uint32_t from, StateId after, StateId state,
-                           std::vector<uint32_t>& words) {
+                           bool item_is_new, std::vector<uint32_t>& words) {
   const Vocabulary::Trie& trie = vocabulary_.tries()[index];
   states_[trie.nodes[from].depth] = after;
+  ended_[trie.nodes[from].depth] = !item_is_new;
   trie.Walk(from + 1, trie.nodes[from].end, [&](uint32_t i, const Vocabulary::TrieNode& node) {
     const StateId next = automaton_.Next(states_[node.depth - 1], node.byte);
     if (next == kDead) return false;
-    if (automaton_.TrackOf(next) == Automaton::kAskedItems) {
+    bool ended = ended_[node.depth - 1];
+    const bool asked = automaton_.TrackOf(next) == Automaton::kAskedItems;
+    if (asked && !ended && IsSimpleEnd(BytesTo(trie, i))) {
+      ended = true;
+    } else if (asked) {
       // The items decide, for this token and all that begin with it.
       for (uint32_t k = i; k < node.end; ++k) {
         if (trie.nodes[k].ids > 0 && MayFollow(trie, k, state)) Set(trie, trie.nodes[k], words);
@@ -251,6 +398,7 @@ void MaskMaker::WalkUnique(uint32_t index, uint32_t from, StateId after, StateId
       Set(trie, node, words);
     }
     states_[node.depth] = next;
+    ended_[node.depth] = ended;
     return true;
   });
 }
@@ -260,38 +408,49 @@ void MaskMaker::AddUnique(StateId state, const Automaton::Thread& thread,
   const Reading reading{thread.a, thread.b};
   const bool open_ended = automaton_.StackIsOpenEnded(thread.stack);
   const UniqueItems::Track track = automaton_.TrackOf(state);
-  const uint32_t plain = thread.b == 0 ? PlainCharacters(thread.a) : 0;
+  const uint32_t plain = thread.b == 0 ? PlainCharacters(thread.a).most : 0;
+  const bool ends_item = thread.b == 0 && automaton_.EndsUniqueItem(thread.stack);
+  UniqueItems& items = automaton_.unique_items();
+  UniqueItems::Rests rests;
+  if (ends_item) rests = items.RestsOf(track);
+  const bool leads_on =
+      ends_item && automaton_.LeadsOnAfterNewItem(thread, track, vocabulary_.longest());
+  const bool is_new = thread.b == 0 && !ends_item && !open_ended &&
+                      automaton_.ItemIsNewForSure(thread.stack, track, vocabulary_.longest());
   for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
     const Vocabulary::Trie& trie = vocabulary_.tries()[i];
     if (trie.nodes.empty()) continue;
     // One more character must have room, so that there is a choice.
     if (trie.characters > 0 && trie.characters < plain) {
-      for (size_t w = 0; w < words.size(); ++w) words[w] |= trie.mask[w];
+      AddTo(words, trie.mask);
       continue;
     }
     ReadingMask& mask = MaskOf(i, reading);
     if (!open_ended) FindNarrow(i, reading, mask);
     if (open_ended || mask.narrow.empty()) {
-      for (size_t w = 0; w < words.size(); ++w) words[w] |= mask.within[w];
+      AddTo(words, mask.within);
     } else {
       std::vector<uint32_t> within = mask.within;
-      for (const uint32_t node : mask.narrow) {
-        if (MayFollow(trie, node, state)) continue;
+      for (const auto [node, ends] : mask.narrow) {
+        const std::string_view bytes = BytesTo(trie, node);
+        if (ends && ends_item && !items.LastIsNew(track, rests, bytes)) {
+          // Not this one.
+        } else if ((ends && leads_on) || (is_new && IsSimpleEnd(bytes)) ||
+                   MayFollow(trie, node, state)) {
+          continue;
+        }
         for (uint32_t k = 0; k < trie.nodes[node].ids; ++k) {
           const auto id = static_cast<uint32_t>(trie.ids[trie.nodes[node].first_id + k]);
           within[id / 32] &= ~(1u << (id % 32));
         }
       }
-      for (size_t w = 0; w < words.size(); ++w) words[w] |= within[w];
+      AddTo(words, within);
     }
-    const bool ends_item = thread.b == 0 && automaton_.EndsUniqueItem(thread.stack);
     for (const Exit& exit : mask.exits) {
-      if (ends_item && !automaton_.unique_items().LastIsNew(track, BytesTo(trie, exit.node))) {
-        continue;
-      }
+      if (ends_item && !items.LastIsNew(track, rests, BytesTo(trie, exit.node))) continue;
       const StateId after = automaton_.After({thread.a, exit.b, thread.stack});
       if (ends_item || automaton_.TrackOf(after) != Automaton::kAskedItems) {
-        WalkUnique(i, exit.node, after, state, words);
+        WalkUnique(i, exit.node, after, state, is_new, words);
         continue;
       }
       for (uint32_t k = exit.node + 1; k < trie.nodes[exit.node].end; ++k) {
@@ -336,16 +495,17 @@ Mask MaskMaker::Make(StateId state) {
       AddKeys(thread, *words);
       continue;
     }
-    const uint32_t plain = PlainCharacters(thread.a);
+    const Plain plain = PlainCharacters(thread.a);
     for (uint32_t i = 0; i < vocabulary_.tries().size(); ++i) {
       const Vocabulary::Trie& trie = vocabulary_.tries()[i];
       if (trie.nodes.empty()) continue;
-      const bool whole = trie.characters > 0 && trie.characters <= plain;
-      const ReadingMask* mask = whole ? nullptr : &MaskOf(i, {thread.a, 0});
-      const std::vector<uint32_t>& within = whole ? trie.mask : mask->within;
-      for (size_t w = 0; w < words->size(); ++w) (*words)[w] |= within[w];
-      if (whole) continue;
-      for (const Exit& exit : mask->exits) {
+      if (trie.characters > 0 && (plain.exact || trie.characters <= plain.most)) {
+        if (const auto* const all = trie.UpTo(plain.most)) AddTo(*words, *all);
+        continue;
+      }
+      const ReadingMask& mask = MaskOf(i, {thread.a, 0});
+      AddTo(*words, mask.within);
+      for (const Exit& exit : mask.exits) {
         WalkState(i, exit.node, automaton_.After({thread.a, exit.b, thread.stack}), *words);
       }
     }

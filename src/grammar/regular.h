@@ -81,6 +81,11 @@ class Regular {
     }
     return MakeNext(node, byte);
   }
+  // Whether this step was asked for before, so that it costs nothing.
+  bool KnowsNext(Node node, uint8_t byte) const {
+    const uint32_t row = rows_of_[node];
+    return row != kNoRow && classes_ready_ && rows_[row + class_of_[byte]] != kUnknown;
+  }
   // Whether the language has any text.
   bool Alive(Node node) { return Alive(node, kMaxSearch); }
   bool Matches(Node node, std::string_view text);
@@ -101,6 +106,10 @@ class Regular {
     Node tail;
   };
   bool AsCounted(Node node, Counted& counted) const;
+  // Of a complement: what it leaves out. Else kNothing.
+  Node LeftOut(Node node) const {
+    return nodes_[node].kind == Kind::kNot ? nodes_[node].a : kNothing;
+  }
   // Whether both are states of one table.
   bool SameTable(Node a, Node b) const {
     return nodes_[a].kind == Kind::kTable && nodes_[b].kind == Kind::kTable &&
@@ -122,10 +131,10 @@ class Regular {
     uint32_t completion = 0;
   };
   Lengths LengthsOf(Node node);
-  // A node of the form (language & any{0,max}) tail, where `language` has lengths.
+  // A node of the form (language & any{min,max}) tail, where `language` has lengths.
   struct Limited {
     Node language;
-    uint32_t max;
+    uint32_t min, max;
     Node tail;
   };
   bool AsLimited(Node node, Limited& limited) const;

@@ -199,8 +199,8 @@ bool Regular::AsLimited(Node node, Limited& limited) const {
   const auto children = Children(nodes_[first]);
   for (const size_t counted : {0, 1}) {
     const Entry& count = nodes_[children[counted]];
-    if (count.kind != Kind::kRepeat || count.a != any_character_ || count.min != 0) continue;
-    limited = {children[1 - counted], count.max, tail};
+    if (count.kind != Kind::kRepeat || count.a != any_character_) continue;
+    limited = {children[1 - counted], count.min, count.max, tail};
     return true;
   }
   return false;

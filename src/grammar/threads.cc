@@ -322,6 +322,7 @@ StateId Automaton::NextUnchecked(StateId state, uint8_t byte) {
     AddThread(reading, thread.stack);
     if (MayStop(reading)) Stop(reading, thread.stack);
   }
+  if (threads_.empty() && work_.empty()) return kDead;  // what most bytes come to
   Expand();
   return Collect();
 }

@@ -98,6 +98,12 @@ class Automaton {
   bool StackIsOpenEnded(uint32_t stack) const { return (stack_marks_[stack] & kOpenEnded) != 0; }
   bool IsOpenEnded(const Reading& reading);
   bool StateIsOpenEnded(StateId state);
+  // Whether some text leads on after a thread that ends an item, if the item is new: where this
+  // says no there may be one all the same. `longest`: bytes of the item that are still to come.
+  bool LeadsOnAfterNewItem(const Thread& thread, UniqueItems::Track track, size_t longest);
+  // Whether the item that is being read, within a string, is new however it ends, and then some
+  // text leads on, for tokens of at most `longest` bytes: see UniqueItems::IsNewForSure.
+  bool ItemIsNewForSure(uint32_t stack, UniqueItems::Track track, size_t longest);
   // Throws Error for an array that must have more different items than there may be.
   void RefuseFewItems();
 
@@ -127,6 +133,8 @@ class Automaton {
   bool LeadsToLoop(Node node);
   bool IsOpenEndedExpression(Expression expression, int depth = 0);
   bool ItemIsNew();
+  // Whether some text leads on after the item that is read above this stack, if it is new.
+  bool ItemEndIsOpenEnded(uint32_t stack);
   // The state after a byte, even if no text leads on from there.
   StateId NextUnchecked(StateId state, uint8_t byte);
   // Whether some text leads on from a state with a track.
@@ -151,6 +159,7 @@ class Automaton {
   UniqueItems unique_items_;
   std::vector<uint8_t> stack_marks_;
   NumberMap open_ended_;           // nodes, and (with the highest bit set) expressions
+  NumberMap item_ends_;            // stacks, for ItemEndIsOpenEnded
   std::vector<uint8_t> leads_on_;  // states: 0 not known yet, 1 no, 2 yes
   std::vector<bool> may_end_;
   NumberMap next_;   // state and byte to state

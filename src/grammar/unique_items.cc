@@ -203,7 +203,10 @@ std::string UniqueItems::Spelled(uint32_t text) const {
 uint32_t UniqueItems::ValueOf(std::string_view text) {
   std::string canonical = CanonicalJson(text);
   memory_ += canonical.size() + 64;
-  return values_.emplace(std::move(canonical), static_cast<uint32_t>(values_.size())).first->second;
+  const auto [value, added] =
+      values_.emplace(std::move(canonical), static_cast<uint32_t>(values_.size()));
+  if (added) value_texts_.push_back(value->first);
+  return value->second;
 }
 
 UniqueItems::Track UniqueItems::Append(Track track, uint8_t byte) {
@@ -221,6 +224,69 @@ UniqueItems::Track UniqueItems::Append(Track track, uint8_t byte) {
     if (parts.text == 0 && IsWhite(byte)) return track;
   }
   return Make(parts.set, Longer(parts.text, byte));
+}
+
+UniqueItems::Rests UniqueItems::RestsOf(Track track) const {
+  const Parts parts = tracks_[track];
+  const Text& last = texts_[parts.text];
+  const std::string text = Spelled(parts.text);
+  Rests rests;
+  // Strings without escapes are their own canonical form.
+  const bool in_string = last.in_string && last.depth == 0 && text.find('\\') == std::string::npos;
+  rests.known = parts.text == 0 || in_string;
+  rests.started = in_string;
+  if (!rests.known) return rests;
+  for (const uint32_t value : sets_[parts.set]) {
+    const std::string_view before = value_texts_[value];
+    if (before.starts_with(text)) rests.texts.push_back(before.substr(text.size()));
+  }
+  return rests;
+}
+
+bool UniqueItems::LastIsNew(Track track, const Rests& rests, std::string_view more) {
+  const bool decides = rests.known && (rests.started || more.starts_with('"')) &&
+                       more.find('\\') == std::string_view::npos;
+  return decides ? std::ranges::find(rests.texts, more) == rests.texts.end()
+                 : LastIsNew(track, more);
+}
+
+bool UniqueItems::IsNewForSure(Track track) const {
+  const std::string spelled = Spelled(tracks_[track].text);
+  const std::string_view text = spelled;
+  // Strings without escapes stand in the canonical form as they are.
+  std::vector<std::string_view> strings, names;
+  int arrays = 0;
+  char before = 0;             // the last byte that is no space and in no string
+  bool ends_in_value = false;  // whether nothing but spaces came after such a string
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (IsWhite(c)) continue;
+    if (c != '"') {
+      arrays += c == '[' ? 1 : c == ']' ? -1 : 0;
+      if (c == ':' && (strings.empty() || before != '"')) return false;
+      if (c == ':') {
+        // A name that comes twice has its last value: the first may be any.
+        if (std::ranges::find(names, strings.back()) != names.end()) return false;
+        names.push_back(strings.back());
+      }
+      before = c;
+      ends_in_value = false;
+      continue;
+    }
+    const size_t end = text.find_first_of("\"\\", i + 1);
+    if (end != std::string_view::npos && text[end] == '\\') return false;
+    strings.push_back(text.substr(i, end == std::string_view::npos ? end : end + 1 - i));
+    ends_in_value = before == ':';
+    before = '"';
+    if (end == std::string_view::npos) break;
+    i = end;
+  }
+  if (!ends_in_value || arrays > 0) return false;
+  return std::ranges::all_of(sets_[tracks_[track].set], [&](uint32_t value) {
+    return std::ranges::any_of(strings, [&](std::string_view one) {
+      return value_texts_[value].find(one) == std::string_view::npos;
+    });
+  });
 }
 
 size_t UniqueItems::CountKnown(Track track) const {

@@ -32,6 +32,19 @@ class UniqueItems {
   // The innermost array that is open: whether the item that has just been read, the last, is equal
   // to none before it. `more`: bytes that come after the track.
   bool LastIsNew(Track track, std::string_view more = {});
+  // LastIsNew for many `more` that end a string of the outermost array: what the values before
+  // leave after the text of the item so far.
+  struct Rests {
+    bool known = false;  // whether the item is such a string, or may become one
+    bool started = false;
+    std::vector<std::string_view> texts;
+  };
+  Rests RestsOf(Track track) const;
+  bool LastIsNew(Track track, const Rests& rests, std::string_view more);
+  // Whether the item that is being read differs from all before it however it goes on, as far as
+  // its strings show. Says yes only where its text ends in the value of a member, a string, which
+  // may be open, and no array within it is; what follows must not name that member again.
+  bool IsNewForSure(Track track) const;
   // At most this many values are excluded.
   size_t CountKnown(Track track) const;
   bool InString(Track track) const { return texts_[tracks_[track].text].in_string; }
@@ -63,6 +76,7 @@ class UniqueItems {
   NumberMap longer_;         // text and byte to text
   ListTable<uint32_t> sets_;
   std::unordered_map<std::string, uint32_t> values_;  // by canonical text
+  std::vector<std::string_view> value_texts_;         // the keys of values_ by number
   NumberMap is_new_;                                  // by track
   size_t memory_ = 0;
 };

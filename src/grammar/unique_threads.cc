@@ -237,7 +237,42 @@ bool Automaton::StateIsOpenEnded(StateId state) {
     if (many) continue;
     if (StackIsOpenEnded(thread.stack) || IsOpenEnded(Reading{thread.a, thread.b})) return true;
   }
-  return MayEnd(state);
+  if (MayEnd(state)) return true;
+  if (many || !KnowsItems(state)) return false;
+  const std::vector<Thread> threads(list.begin(), list.end());
+  return std::ranges::any_of(
+             threads, [&](const Thread& thread) { return ItemEndIsOpenEnded(thread.stack); }) &&
+         unique_items_.IsNewForSure(track);
+}
+
+bool Automaton::ItemEndIsOpenEnded(uint32_t stack) {
+  const uint32_t known = item_ends_.Find(stack);
+  if (known != NumberMap::kMissing) return known == 1;
+  bool open_ended = false;
+  // One way to take the stack is enough.
+  for (uint32_t at = stack; at != 0;) {
+    const uint32_t frame = stacks_[at][0];
+    if (frame == 0) break;
+    const uint32_t alone = InternStack(std::span(&frame, 1));
+    if (EndsUniqueItem(alone)) {
+      open_ended = StateIsOpenEnded(After({kEmpty, 0, alone}));
+      break;
+    }
+    at = frames_[frame][0].stack;
+  }
+  item_ends_.Set(stack, open_ended ? 1 : 0);
+  return open_ended;
+}
+
+bool Automaton::ItemIsNewForSure(uint32_t stack, UniqueItems::Track track, size_t longest) {
+  return unique_items_.InString(track) && unique_items_.CountKnown(track) + longest <= kFewValues &&
+         ItemEndIsOpenEnded(stack) && unique_items_.IsNewForSure(track);
+}
+
+bool Automaton::LeadsOnAfterNewItem(const Thread& thread, UniqueItems::Track track,
+                                    size_t longest) {
+  // Each value that becomes known takes a byte at least.
+  return unique_items_.CountKnown(track) + longest <= kFewValues && StateIsOpenEnded(After(thread));
 }
 
 void Automaton::RefuseFewItems() {

@@ -97,7 +97,26 @@ Vocabulary::Trie MakeTrie(std::vector<int32_t> ids, const std::vector<Vocabulary
   return trie;
 }
 
+// `counts`: the characters of each token.
+void FindShorter(Vocabulary::Trie& trie, const std::vector<uint32_t>& counts) {
+  std::vector<int32_t> ids = trie.ids;
+  const auto count = [&](int32_t id) { return counts[static_cast<size_t>(id)]; };
+  std::ranges::sort(ids, {}, count);
+  std::vector<uint32_t> mask(trie.mask.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    mask[static_cast<size_t>(ids[i]) / 32] |= 1u << (ids[i] % 32);
+    if (i + 1 == ids.size() || count(ids[i + 1]) > count(ids[i])) {
+      trie.shorter.push_back({count(ids[i]), mask});
+    }
+  }
+}
+
 }  // namespace
+
+const std::vector<uint32_t>* Vocabulary::Trie::UpTo(uint32_t most) const {
+  const auto after = std::ranges::upper_bound(shorter, most, {}, &Shorter::characters);
+  return after == shorter.begin() ? nullptr : &std::prev(after)->mask;
+}
 
 Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
     : tokens_(std::move(tokens)), ends_(std::move(ends)) {
@@ -106,6 +125,7 @@ Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
   }
   std::vector<std::vector<int32_t>> parts(1 + std::size(kSlices));
   std::vector<uint32_t> most(parts.size());  // characters of a token of the part
+  std::vector<uint32_t> counts(tokens_.size());
   for (int32_t id = 0; id < size(); ++id) {
     const Token& token = tokens_[static_cast<size_t>(id)];
     if (token.bytes.empty() || token.bytes.size() > kLongestToken || IsEnd(id)) continue;
@@ -115,6 +135,7 @@ Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
     }
     longest_ = std::max(longest_, token.bytes.size());
     const uint32_t characters = PlainCharacters(token.bytes);
+    counts[static_cast<size_t>(id)] = characters;
     size_t part = 0;
     if (characters > 0) {
       part = 1;
@@ -126,6 +147,7 @@ Vocabulary::Vocabulary(std::vector<Token> tokens, std::vector<int32_t> ends)
   for (size_t i = 0; i < parts.size(); ++i) {
     tries_.push_back(MakeTrie(std::move(parts[i]), tokens_, words()));
     tries_.back().characters = most[i];
+    if (most[i] > 0) FindShorter(tries_.back(), counts);
   }
 }
 

@@ -67,6 +67,14 @@ class Vocabulary {
     // JSON string, at most this many of them; 0: any other tokens.
     uint32_t characters = 0;
     std::vector<uint32_t> mask;  // all tokens of the trie
+    // For a slice: the tokens with at most so many characters, for each number that some token has.
+    struct Shorter {
+      uint32_t characters;
+      std::vector<uint32_t> mask;
+    };
+    std::vector<Shorter> shorter;
+    // Null where the slice has none.
+    const std::vector<uint32_t>* UpTo(uint32_t most) const;
   };
   // Each token that is not special is in one of them.
   std::span<const Trie> tries() const { return tries_; }

@@ -36,6 +36,89 @@ TEST(GrammarMask, LoopsEqualBruteForce) {
   }
 }
 
+// After each of the texts, and along random ones.
+void ExpectBruteForceAfter(const std::string& schema, std::initializer_list<const char*> texts) {
+  const auto grammar = Grammar::FromSchema(schema, DemoVocabulary());
+  for (const std::string text : texts) {
+    State state = grammar->Start();
+    ASSERT_TRUE(state.Advance(text)) << schema << " " << text;
+    ExpectBruteForce(state, *DemoVocabulary(), text);
+  }
+  WalkRandomly(*grammar, grammar->Start(), 1, 6);
+}
+
+// Tokens of plain characters are taken by their length, without a walk.
+TEST(GrammarMask, PlainTokensByTheirLengthEqualBruteForce) {
+  for (const char* counts : {"\"maxLength\": 3", "\"maxLength\": 13", "\"maxLength\": 40",
+                             "\"minLength\": 3, \"maxLength\": 9"}) {
+    ExpectBruteForceAfter(std::string(R"({"type": "string", )") + counts + "}",
+                          {"\"", "\"a", "\"\\u00e", "\"\xC3", "\"\xC3\xA9t"});
+  }
+}
+
+// The names of properties are left out of the other names.
+TEST(GrammarMask, OtherNamesEqualBruteForce) {
+  const char* const names =
+      R"("properties": {"name": {"type": "null"}, "names": {"type": "null"}, "note": {"type": "null"},
+                        "\u00e9t\u00e9": {"type": "null"}})";
+  ExpectBruteForceAfter(
+      std::string(R"({"type": "object", "additionalProperties": {"type": "null"}, )") + names + "}",
+      {"{\"", "{\"n", "{\"name", "{\"names", "{\"x", "{\"\xC3\xA9t", "{\"\\u00e"});
+  for (const char* bound : {"5", "6", "20"}) {
+    ExpectBruteForceAfter(std::string(R"({"type": "object", "propertyNames": {"maxLength": )") +
+                              bound + "}, " + names + "}",
+                          {"{\"", "{\"n", "{\"na", "{\"nam", "{\"namex"});
+  }
+}
+
+// A pattern that is searched for is found after any text.
+TEST(GrammarMask, SearchedPatternsEqualBruteForce) {
+  for (const char* counts : {"", ", \"maxLength\": 30", ", \"minLength\": 1, \"maxLength\": 12"}) {
+    for (const char* pattern : {"the", "^[^q]*$", "^a.*b.*$", "e+$", "^(?!the)", "[^ -~]"}) {
+      ExpectBruteForceAfter(
+          std::string(R"({"type": "string", "pattern": ")") + pattern + "\"" + counts + "}",
+          {"\"", "\"a", "\"at"});
+    }
+  }
+}
+
+// An item is compared with those before, which only matters where it ends.
+TEST(GrammarMask, DifferentItemsEqualBruteForce) {
+  for (const char* item : {R"("type": "string")", R"("type": "string", "maxLength": 4)",
+                           R"("type": ["string", "array", "null"], "maxItems": 1)"}) {
+    ExpectBruteForceAfter(
+        std::string(R"({"type": "array", "maxItems": 3, "uniqueItems": true, "items": {)") + item +
+            "}}",
+        {"[", "[\"", "[\"the\"", "[\"the\",", "[\"the\",\"", "[\"the\",\"t", "[\"the\", \"the",
+         "[\"the\",\"\\u0074h", "[\"the\",\"o\",\"", "[\"the\",\"o\",\"th"});
+  }
+  ExpectBruteForceAfter(
+      R"({"type": "array", "uniqueItems": true, "items": {"type": "string", "pattern": "^(a|b|the)$"}})",
+      {"[", "[\"", "[\"a\",\"", "[\"a\",\"b\"", "[\"a\",\"b\",\"t", "[\"the\",\"a\",\"b"});
+}
+
+TEST(GrammarMask, DifferentObjectsEqualBruteForce) {
+  const std::string pair =
+      R"("properties": {"k": {"type": "string"}, "v": {"type": "string", "maxLength": 6}})";
+  ExpectBruteForceAfter(
+      R"({"type": "array", "maxItems": 3, "uniqueItems": true, "items": {"type": "object", )" +
+          pair + R"(, "required": ["k", "v"], "additionalProperties": false}})",
+      {"[{\"k\":\"a\",\"v\":\"b", "[{\"k\":\"a\",\"v\":\"b\"},{\"k\":\"",
+       "[{\"k\":\"a\",\"v\":\"the\"},{\"k\":\"a\",\"v\":\"",
+       "[{\"k\":\"a\",\"v\":\"the\"},{\"k\":\"a\",\"v\":\"th",
+       "[{\"k\":\"a\",\"v\":\"the\"},{\"k\":\"b\",\"v\":\"th",
+       "[{\"k\":\"a\",\"v\":\"the\"},{\"k\":\"a\",\"v\":\"x\"},{\"k\":\"a\",\"v\":\"the"});
+  // A name that comes twice has its last value.
+  ExpectBruteForceAfter(
+      R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "additionalProperties": {"enum": ["a", "b"]}}})",
+      {"[{\"x\":\"a\"},{\"x\":\"", "[{\"x\":\"a\"},{\"x\":\"b\",\"x\":\"",
+       "[{\"x\":\"a\"},{\"x\":\"b\",\"\\u0078\":\""});
+  ExpectBruteForceAfter(
+      R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "maxProperties": 1,
+          "properties": {"x": {"type": "array", "uniqueItems": true, "items": {"type": "string"}}}}})",
+      {"[{\"x\":[\"a\",\"", "[{\"x\":[\"a\"]},{\"x\":[\"", "[{\"x\":[\"a\"]},{\"x\":[\"a\""});
+}
+
 TEST(GrammarMask, NestedRulesEqualBruteForce) {
   const auto grammar = Grammar::FromGbnf(
       "root ::= value\n"
