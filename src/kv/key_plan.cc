@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -10,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kv/ledger.h"
 #include "kv/planes.h"
 #include "tensor/dtype.h"
 
@@ -131,6 +133,10 @@ int64_t KeyBytes(KeyForm form, int head_dim) {
   return 0;
 }
 
+int64_t ResidualPageBytes(int bits, int head_dim) {
+  return 2 * kPageSize * (int64_t{head_dim} * bits + 16) / 8;
+}
+
 void RoundToInt8(float* x, int head_dim) {
   const float largest = Largest(x, head_dim);
   if (std::isinf(largest) || largest < 1e-30f) {
@@ -141,21 +147,37 @@ void RoundToInt8(float* x, int head_dim) {
   for (int i = 0; i < head_dim; ++i) x[i] = std::nearbyint(x[i] * inverse) * scale;
 }
 
+float RoundResidual(int bits, const float* last, const float* x, int head_dim, int8_t* levels) {
+  int32_t top = 0;
+  for (int i = 0; i < head_dim; ++i)
+    top = std::max(top, std::bit_cast<int32_t>(x[i] - last[i]) & 0x7FFFFFFF);
+  const int32_t most = (1 << (bits - 1)) - 1;
+  const float scale =
+      BF16ToFloat(FloatToBF16(std::bit_cast<float>(top) / static_cast<float>(most)));
+  if (!std::isfinite(scale) || scale == 0.0f) {
+    std::fill_n(levels, head_dim, int8_t{0});
+    return scale == 0.0f ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  }
+  for (int i = 0; i < head_dim; ++i) {
+    // Adding 1.5 * 2^23 rounds to the nearest integer, halves to the even one, and leaves it in the
+    // low bits.
+    const float level = (x[i] - last[i]) / scale + 12582912.0f;
+    levels[i] =
+        static_cast<int8_t>(std::clamp(std::bit_cast<int32_t>(level) - 0x4B400000, -most, most));
+  }
+  return scale;
+}
+
 void RoundToForm(KeyForm form, const float* last, float* x, int head_dim) {
   if (form.kind == KeyForm::Kind::kInt8) return;
   if (form.kind == KeyForm::Kind::kLast) {
     std::copy_n(last, head_dim, x);
     return;
   }
-  for (int i = 0; i < head_dim; ++i) x[i] = x[i] - last[i];
-  // The residual's scale is bf16; levels lie alike on both sides of zero.
-  const float levels = static_cast<float>((1 << (form.bits - 1)) - 1);
-  const float scale = BF16ToFloat(FloatToBF16(Largest(x, head_dim) / levels));
-  for (int i = 0; i < head_dim; ++i) {
-    const float level =
-        scale > 0 ? std::clamp(std::nearbyint(x[i] / scale), -levels, levels) : 0.0f;
-    x[i] = last[i] + level * scale;
-  }
+  std::vector<int8_t> levels(static_cast<size_t>(head_dim));
+  const float scale = RoundResidual(form.bits, last, x, head_dim, levels.data());
+  for (int i = 0; i < head_dim; ++i)
+    x[i] = last[i] + static_cast<float>(levels[static_cast<size_t>(i)]) * scale;
 }
 
 }  // namespace loopspec

@@ -56,8 +56,15 @@ class KeyPlan {
 
 // Bytes of the keys, or the values, of one head and position: the numbers and their scale.
 int64_t KeyBytes(KeyForm form, int head_dim);
+// Bytes of the residuals of one head's keys and values in a page.
+int64_t ResidualPageBytes(int bits, int head_dim);
 
 // ---- The forms themselves, as plain code: what a kernel must give ----
+
+// The residual of `x` against `last`, [head_dim] each: x is about last + levels * scale. Levels lie
+// alike on both sides of zero, up to 2^(bits - 1) - 1. Returns the scale, a bf16 number; NaN, with
+// all levels 0, where a number is not finite.
+float RoundResidual(int bits, const float* last, const float* x, int head_dim, int8_t* levels);
 
 // What int8 keys hold of `x`, [head_dim]: the bits that a backend's int8 planes give.
 void RoundToInt8(float* x, int head_dim);

@@ -4,6 +4,9 @@ namespace loopspec::cpu {
 namespace {
 
 struct PlainOps {
+  static void Unpack(const std::byte* packed, int bits, int64_t count, std::byte* out) {
+    UnpackResiduals(packed, bits, count, out);
+  }
   static void Keys(const std::byte* keys, const int8_t* hi, const int8_t* lo, int d, int blocks,
                    const std::byte*, int32_t* hi_sums, int32_t* lo_sums) {
     const auto* key = reinterpret_cast<const uint8_t*>(keys);

@@ -9,6 +9,10 @@
 // weights, each times its value's scale, become two digits with a scale of the chunk's own; its
 // integer sums are exact in any order, and chunks are added in order. So it does not matter what
 // lies in pages and what in cells.
+//
+// Where a query adds residuals to a page (kv_residual.h), the same is done with the residuals right
+// after the page itself: a second term of each score, and a second sum of the chunk with digits of
+// its own.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +21,9 @@
 #include <limits>
 
 #include "backends/cpu/kv_int8.h"
+#include "backends/cpu/kv_residual.h"
 #include "backends/cpu/ops.h"
+#include "tensor/dtype.h"
 
 namespace loopspec::cpu {
 
@@ -25,6 +31,7 @@ namespace loopspec::cpu {
 //   Keys(keys, hi, lo, d, blocks, ahead, hi_sums, lo_sums)     sums of 16 positions for each block
 //   Values(values, hi, lo, d, blocks, ahead, hi_sums, lo_sums) sums of d dimensions over
 //                                                              kValueBlock x blocks positions
+//   Unpack(packed, bits, count, out)                           as UnpackResiduals
 // and may fetch as much as it reads from `ahead` on, unless that is null.
 template <class Ops>
 class Int8AttentionKernel {
@@ -34,7 +41,7 @@ class Int8AttentionKernel {
  private:
   static constexpr int kChunk = kPageSize;
   static constexpr int kLanes = 16;
-  static constexpr int kGathered = 512;  // dimensions of a head, mostly
+  static constexpr int kGathered = kMostResidualDims;  // dimensions of a head, mostly
 
   // A query on its way.
   struct State {
@@ -174,10 +181,49 @@ class Int8AttentionKernel {
               Together(hi_out[j] - state.hi_offset, lo_out[j] - state.lo_offset) *
               (page.key_scales[j] * state.scale);
         }
+        AddResidualScores(i, at);
       }
       const int64_t count = Part(end - 1, at, run.count);
       std::copy_n(page.value_scales, count, scales + at);
       at += count;
+    }
+  }
+
+  // Of the page whose first position is `at`; null: none.
+  const std::byte* Residual(size_t query, int64_t at) const {
+    const auto page = static_cast<size_t>(at / kPageSize);
+    const auto& residuals = call_.queries[query].residuals;
+    return page < residuals.size() ? residuals[page] : nullptr;
+  }
+  // The 64 d numbers at `packed`, unless they were unpacked for the query before.
+  void Unpack(const std::byte* packed, int bits) {
+    if (unpacked_from_ == packed) return;
+    unpacked_from_ = packed;
+    Ops::Unpack(packed, bits, int64_t{kPageSize} * d_, unpacked_);
+  }
+  // Numbers are stored plus 2^(bits - 1) where int8 ones are plus 128.
+  static int32_t ResidualOffset(int32_t int8_offset, int bits) { return int8_offset >> (8 - bits); }
+  static float ResidualScale(const std::byte* scales, int position) {
+    uint16_t scale;
+    std::memcpy(&scale, scales + 2 * position, 2);
+    return BF16ToFloat(scale);
+  }
+
+  void AddResidualScores(size_t query, int64_t at) {
+    const std::byte* residual = Residual(query, at);
+    if (residual == nullptr) return;
+    const State& state = states_[query];
+    const int bits = call_.queries[query].bits;
+    const ResidualPageHead page(residual, bits, d_);
+    Unpack(page.keys, bits);
+    alignas(64) int32_t hi_out[kChunk], lo_out[kChunk];
+    Ops::Keys(unpacked_, state.hi, state.lo, d_, kChunk / kKeyBlock, nullptr, hi_out, lo_out);
+    const int32_t hi_offset = ResidualOffset(state.hi_offset, bits);
+    const int32_t lo_offset = ResidualOffset(state.lo_offset, bits);
+    for (int j = 0; j < kChunk; ++j) {
+      const float term = Together(hi_out[j] - hi_offset, lo_out[j] - lo_offset) *
+                         (ResidualScale(page.key_scales, j) * state.scale);
+      state.scores[at + j] = state.scores[at + j] + term;
     }
   }
 
@@ -334,6 +380,27 @@ class Int8AttentionKernel {
     return Digits(weights, n, hi, lo, hi_sum, lo_sum);
   }
 
+  void AddResidualValues(size_t query, int64_t begin) {
+    const std::byte* residual = Residual(query, begin);
+    if (residual == nullptr) return;
+    const int bits = call_.queries[query].bits;
+    const ResidualPageHead page(residual, bits, d_);
+    Unpack(page.values, bits);
+    float weights[kChunk];
+    for (int i = 0; i < kChunk; ++i)
+      weights[i] = states_[query].scores[begin + i] * ResidualScale(page.value_scales, i);
+    alignas(64) int8_t hi[kChunk], lo[kChunk];
+    int32_t hi_sum, lo_sum;
+    const float scale = Digits(weights, kChunk, hi, lo, hi_sum, lo_sum);
+    alignas(64) int32_t hi_out[kGathered], lo_out[kGathered];
+    Ops::Values(unpacked_, hi, lo, d_, kChunk / kValueBlock, nullptr, hi_out, lo_out);
+    const int32_t hi_offset = ResidualOffset(128 * hi_sum, bits);
+    const int32_t lo_offset = ResidualOffset(128 * lo_sum, bits);
+    float* out = call_.queries[query].out;
+    for (int i = 0; i < d_; ++i)
+      out[i] = out[i] + Together(hi_out[i] - hi_offset, lo_out[i] - lo_offset) * scale;
+  }
+
   // Positions [begin, end) of these queries, as far as each goes.
   void AddChunk(const std::byte* values, int64_t begin, int64_t end, const std::byte* ahead,
                 size_t first_query, size_t last_query) {
@@ -349,6 +416,7 @@ class Int8AttentionKernel {
       float* out = call_.queries[q].out;
       for (int i = 0; i < d_; ++i)
         out[i] = out[i] + Together(hi_out[i] - 128 * hi_sum, lo_out[i] - 128 * lo_sum) * scale;
+      AddResidualValues(q, begin);
     }
   }
 
@@ -359,6 +427,8 @@ class Int8AttentionKernel {
   float* value_scales_;                   // of all positions, or of the shared ones
   float* own_scales_[kMostQueries] = {};  // of the positions after the shared ones, by query
   int64_t shared_ = 0;                    // positions that call.own come after
+  const std::byte* unpacked_from_ = nullptr;
+  alignas(64) std::byte unpacked_[kChunk * kGathered];
 };
 
 }  // namespace loopspec::cpu

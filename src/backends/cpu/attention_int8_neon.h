@@ -18,6 +18,9 @@ namespace loopspec::cpu {
 //                             digits, which numbers stored plus 128 have in their sums
 template <class Dot>
 struct NeonDotOps {
+  static void Unpack(const std::byte* packed, int bits, int64_t count, std::byte* out) {
+    UnpackResiduals(packed, bits, count, out);
+  }
   static void Keys(const std::byte* keys, const int8_t* hi, const int8_t* lo, int d, int blocks,
                    const std::byte* ahead, int32_t* hi_sums, int32_t* lo_sums) {
     (ahead != nullptr ? AllKeys<true> : AllKeys<false>)(keys, hi, lo, d, blocks, ahead, hi_sums,

@@ -42,9 +42,18 @@ void CopyInt8ToPage(const std::byte* cell_head, int d, std::byte* page_head, int
   std::memcpy(page.value_scales + position, cell_head + 2 * d + 4, 4);
 }
 
+void CopyInt8FromPage(const std::byte* page_head, int d, std::byte* cell_head, int position) {
+  const Int8PageHead page(const_cast<std::byte*>(page_head), d);
+  for (int i = 0; i < d; i += 4)
+    std::memcpy(cell_head + i, page.keys + Int8PageHead::KeyAt(position, i, d), 4);
+  for (int i = 0; i < d; ++i) cell_head[d + i] = page.values[Int8PageHead::ValueAt(position, i, d)];
+  std::memcpy(cell_head + 2 * d, page.key_scales + position, 4);
+  std::memcpy(cell_head + 2 * d + 4, page.value_scales + position, 4);
+}
+
 void StoreInt8InPage(const float* key, const float* value, int d, std::byte* page_head,
                      int position) {
-  std::byte cell[2 * kInt8MostDims + 8];
+  std::byte cell[kInt8MostCell];
   StoreInt8(key, value, d, cell);
   CopyInt8ToPage(cell, d, page_head, position);
 }

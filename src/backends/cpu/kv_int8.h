@@ -21,7 +21,8 @@ inline constexpr int kValueBlock = 8;  // positions
 #else
 inline constexpr int kValueBlock = 4;
 #endif
-inline constexpr int kInt8MostDims = 4096;  // of a head
+inline constexpr int kInt8MostDims = 4096;                     // of a head
+inline constexpr int kInt8MostCell = 2 * (kInt8MostDims + 4);  // bytes of a cell's head
 
 // Where the parts of a page's head begin.
 struct Int8PageHead {
@@ -52,5 +53,6 @@ void StoreInt8(const float* key, const float* value, int d, std::byte* cell_head
 void StoreInt8InPage(const float* key, const float* value, int d, std::byte* page_head,
                      int position);
 void CopyInt8ToPage(const std::byte* cell_head, int d, std::byte* page_head, int position);
+void CopyInt8FromPage(const std::byte* page_head, int d, std::byte* cell_head, int position);
 
 }  // namespace loopspec::cpu

@@ -46,6 +46,10 @@ struct AttentionQuery {
   const float* q;  // [head_dim], rotated
   int64_t positions;
   float* out;  // [head_dim]
+  // int8 keys alone: to the keys and values of the call's first runs, whole pages, this query adds
+  // residuals of `bits` bits (kv_residual.h), each page's head here. There are none of the others.
+  std::span<const std::byte* const> residuals = {};
+  int bits = 0;
 };
 
 // Keys and values that queries [begin, end) of a call read after those that all of them read.
