@@ -159,7 +159,8 @@ struct PlannedKeys {
 
 PlannedKeys PlanKeys(const ModelSpec& spec, int readouts, const SpannedKeyPlan& plan) {
   const KeptPlanes kept(spec, readouts, plan);
-  const int64_t per_token = int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4);
+  const int64_t per_token =
+      kept.BytesPerPosition(spec.kv_heads * 2 * KeyBytes(kOwnKeys, spec.head_dim));
   return {per_token, per_token * kPageSize * kept.window_pages()};
 }
 

@@ -169,7 +169,7 @@ std::string CheckpointName(const ExperimentSubject& subject) {
 // Keys and values of one position, on all planes that this backend keeps of a long text.
 int64_t KvBytes(const ModelSpec& spec, const BackendOptions& options) {
   const KeptPlanes planes(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
-  return int64_t{planes.slots()} * spec.kv_heads * 2 * KvHeadBytes(options, spec.head_dim);
+  return planes.BytesPerPosition(spec.kv_heads * 2 * KvHeadBytes(options, spec.head_dim));
 }
 
 // The most memory that this process has had so far.

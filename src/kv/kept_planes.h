@@ -2,8 +2,10 @@
 //
 // Positions are cut into spans. A query in span g reads the spans g - 1 and g exactly, each depth's
 // own keys, and all spans before them by the plan: where the plan says `last`, the keys of the last
-// loop. So the own keys of such a depth are needed for two spans only. They lie in the *window* of
-// the sequence, whose pages are used in turn; every other plane has a slot in the sequence's pages.
+// loop, and where it says `r4`, these and a residual of 4 bits. So the own keys of such a depth are
+// needed for two spans only. They lie in the *window* of the sequence, whose pages are used in
+// turn; every other plane has a slot in the sequence's pages, and residuals lie after the slots. A
+// position's residuals are written when it is committed, since its last loop's keys exist then.
 //
 // What a query reads follows from its position and the plan, whoever computes it and when. It needs
 // the last loop of all positions before span g - 1, so whoever runs ahead of the committed text may
@@ -40,11 +42,13 @@ struct PlaneSlots {
   int own = -1;     // in the page of a position
   int window = -1;  // or in the window
   int far = -1;     // in the page of a position before the window: read there instead of its own
+  int64_t residual = -1;  // and with it these residuals: bytes from the first of a page on
+  int bits = 0;           // of a residual
+  int last = -1;          // the plane of the last loop, that residuals are against
 };
 
 class KeptPlanes {
  public:
-  // Throws Error where the plan has residuals.
   KeptPlanes(const ModelSpec& spec, int readouts, const std::optional<SpannedKeyPlan>& plan);
 
   // A text of `recurrences` loops (0: all) has the keys of its last loop where R's would be.
@@ -54,8 +58,13 @@ class KeptPlanes {
                   static_cast<size_t>(plane)];
   }
   int planes() const { return planes_; }
-  int slots() const { return page_slots_; }  // of a page
-  // Whether some loop is read from the last one's, so that texts have a window.
+  int slots() const { return page_slots_; }                   // of a page
+  int64_t residual_bytes() const { return residual_bytes_; }  // of a page, after its slots
+  // Of all that a page keeps; `plane_bytes`: of a position on one plane.
+  int64_t BytesPerPosition(int64_t plane_bytes) const {
+    return page_slots_ * plane_bytes + residual_bytes_ / kPageSize;
+  }
+  // Whether some loop's own keys are not kept, so that texts have a window.
   bool has_window() const { return window_slots_ > 0; }
   // Pages that the window takes.
   int window_pages() const { return ring_ * pages_per_turn_; }
@@ -66,9 +75,9 @@ class KeptPlanes {
   // Which page of the window holds a slot of the positions of page `i`, and at which slot. The
   // layers of a loop follow each other in one page.
   int WindowPage(int64_t i, int slot) const {
-    return static_cast<int>(i % ring_) * pages_per_turn_ + slot / page_slots_;
+    return static_cast<int>(i % ring_) * pages_per_turn_ + slot / turn_slots_;
   }
-  int SlotInWindowPage(int slot) const { return slot % page_slots_; }
+  int SlotInWindowPage(int slot) const { return slot % turn_slots_; }
   // Pages [0, FarPages) of a text lie before the window of a query at `position`.
   int64_t FarPages(int64_t position) const {
     const int64_t before = position / span_ - 1;
@@ -82,6 +91,8 @@ class KeptPlanes {
   int recurrence_, planes_;
   int span_ = kPageSize;
   int page_slots_ = 0;
+  int64_t residual_bytes_ = 0;
+  int turn_slots_ = 1;    // of a page in the window, where slots take the room of residuals too
   int window_slots_ = 0;  // of a page's worth of positions in the window, gaps at ends of pages too
   int ring_ = 1, pages_per_turn_ = 0;
   std::vector<PlaneSlots> slots_;  // [recurrences of the text][plane]

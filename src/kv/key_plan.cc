@@ -100,6 +100,11 @@ KeyForm KeyPlan::At(int depth) const {
   return depth == recurrence() ? kOwnKeys : forms_[static_cast<size_t>(depth) - 1];
 }
 
+bool KeyPlan::HasResiduals() const {
+  return std::ranges::any_of(forms_,
+                             [](KeyForm form) { return form.kind == KeyForm::Kind::kResidual; });
+}
+
 std::string KeyPlan::text() const {
   std::string text;
   for (size_t begin = 0; begin < forms_.size();) {

@@ -43,6 +43,7 @@ class KeyPlan {
 
   int recurrence() const { return static_cast<int>(forms_.size()) + 1; }
   KeyForm At(int depth) const;  // depth counts from 1
+  bool HasResiduals() const;
   // The one text that Parse reads this plan from and that names it.
   std::string text() const;
   // Bytes of a position beyond the window on all planes, scales included.

@@ -1,11 +1,14 @@
 // Keys kept by a plan of loops: what a query reads, against an int8 backend whose pages are
-// rewritten by hand between the spans of a text, and texts of fewer loops. The same bits.
+// rewritten by hand between the spans of a text; residuals against what such a backend's keys have
+// beyond the last loop's; and texts of fewer loops. The same bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <map>
 
+#include "backends/cpu/kv_int8.h"
+#include "backends/cpu/kv_residual.h"
 #include "kv/planes.h"
 #include "tests/support/driver.h"
 #include "tests/support/models.h"
@@ -41,6 +44,8 @@ class LoopKeys : public testing::TestWithParam<PlanCase> {
       table[{position, readout}] = std::vector<float>(logits.begin(), logits.end());
     };
   }
+
+  static void ExpectTextsOfFewerLoopsToHaveTheirOwnLast();
 
   static void ExpectSame(const LogitsTable& found, const LogitsTable& expected) {
     ASSERT_EQ(found.size(), expected.size());
@@ -113,7 +118,7 @@ TEST_P(LoopKeys, AreTheLastLoopsBeyondTheWindow) {
 
 // A text of fewer loops has that loop's keys where the last one's would be: it is what the model
 // writes when it is loaded with so many loops and the plan's first forms.
-TEST_P(LoopKeys, ATextOfFewerLoopsHasItsOwnLast) {
+void LoopKeys::ExpectTextsOfFewerLoopsToHaveTheirOwnLast() {
   const Model model = LoadTestModel(GetParam().model, GetParam().recurrence);
   const int loops = model.spec.recurrence;
   const SpannedKeyPlan plan = SpannedKeyPlan::Parse(GetParam().plan, loops);
@@ -134,6 +139,10 @@ TEST_P(LoopKeys, ATextOfFewerLoopsHasItsOwnLast) {
   }
 }
 
+TEST_P(LoopKeys, ATextOfFewerLoopsHasItsOwnLast) {
+  ExpectTextsOfFewerLoopsToHaveTheirOwnLast();
+}
+
 std::string NameOf(const testing::TestParamInfo<PlanCase>& param) {
   std::string name = fmt::format("{}_{}", param.param.model, param.param.plan);
   std::replace_if(
@@ -150,6 +159,80 @@ constexpr PlanCase kCases[] = {
     {"raven-demo", 5, "int8*2,last@128"},
 };
 INSTANTIATE_TEST_SUITE_P(All, LoopKeys, testing::ValuesIn(kCases), NameOf);
+
+// ---- Residuals against the last loop ----
+
+class LoopResiduals : public LoopKeys {};
+
+// Of the first two spans, whose keys are int8's: a page's residuals are what an int8 backend's keys
+// of each loop have beyond those of the last one.
+TEST_P(LoopResiduals, AreTheOwnKeysBeyondTheLastLoops) {
+  const Model model = LoadTestModel(GetParam().model, GetParam().recurrence);
+  const ModelSpec& spec = model.spec;
+  const int d = spec.head_dim;
+  const SpannedKeyPlan plan = SpannedKeyPlan::Parse(GetParam().plan, spec.recurrence);
+  const std::vector<int> depths = {1, spec.recurrence};
+  const PlaneMap planes(spec, 2);
+  const KeptPlanes kept(spec, 2, plan);
+  const std::vector<int32_t> text = RandomTokens(spec, static_cast<size_t>(2 * plan.span), 3);
+  const auto pages_of = [&](Backend& backend) {
+    KvLedger ledger(backend.pages(), 1, backend.window_pages());
+    const SequencePages pages(ledger, std::ssize(text));
+    backend.Prefill({PlanOf(pages), 0, text});
+    std::vector<std::byte> bytes(pages.pages().size() * static_cast<size_t>(backend.page_bytes()));
+    backend.SavePages(pages.pages(), bytes.data());
+    return bytes;
+  };
+  const auto int8 = MakeCpuBackend(model, Options(depths, nullptr));
+  const auto backend = MakeCpuBackend(model, Options(depths, &plan));
+  const std::vector<std::byte> own = pages_of(*int8), found = pages_of(*backend);
+  const int64_t head_bytes = int64_t{2} * kPageSize * (d + 4);
+  const auto head_at = [&](int64_t page, int plane, int head) {
+    return own.data() + page * int8->page_bytes() + (plane * spec.kv_heads + head) * head_bytes;
+  };
+  EXPECT_LT(backend->page_bytes(), int8->page_bytes());
+  int compared = 0;
+  for (int64_t page = 0; page < std::ssize(text) / kPageSize; ++page) {
+    const std::byte* residuals =
+        found.data() + (page + 1) * backend->page_bytes() - kept.residual_bytes();
+    for (int depth = 1; depth < spec.recurrence; ++depth) {
+      const KeyForm form = plan.plan.At(depth);
+      if (form.kind != KeyForm::Kind::kResidual) continue;
+      for (int layer = 0; layer < spec.core_calls(); ++layer) {
+        const int plane = planes.Core(layer, depth), last = planes.Core(layer, spec.recurrence);
+        for (int head = 0; head < spec.kv_heads; ++head, ++compared) {
+          const auto bytes = static_cast<size_t>(ResidualPageBytes(form.bits, d));
+          std::vector<std::byte> expected(bytes);
+          for (int position = 0; position < kPageSize; ++position) {
+            std::vector<std::byte> a(static_cast<size_t>(2 * (d + 4))), b = a;
+            cpu::CopyInt8FromPage(head_at(page, plane, head), d, a.data(), position);
+            cpu::CopyInt8FromPage(head_at(page, last, head), d, b.data(), position);
+            cpu::StoreResidual(a.data(), b.data(), form.bits, d, expected.data(), position);
+          }
+          const std::byte* at =
+              residuals + kept.At(0, plane).residual + int64_t{head} * std::ssize(expected);
+          ASSERT_EQ(std::memcmp(at, expected.data(), bytes), 0)
+              << "page " << page << " depth " << depth << " layer " << layer << " head " << head;
+        }
+      }
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_P(LoopResiduals, ATextOfFewerLoopsHasItsOwnLast) {
+  ExpectTextsOfFewerLoopsToHaveTheirOwnLast();
+}
+
+// A span longer than a page, a window of more pages than one for each turn, and all three forms.
+constexpr PlanCase kResidualCases[] = {
+    {"ouro-tiny-f32", 0, "int8,r5,r4", ComputeMode::kF32},
+    {"ouro-tiny-gqa-bf16-sharded", 0, "r6,r4,r3@128"},
+    {"raven-llama-tiny-f32", 0, "r7,last"},
+    {"huginn-tiny-f32", 0, "r2,int8,r8,last,r3"},
+    {"nanbeige-tiny-f32", 0, "r5", ComputeMode::kF32},
+};
+INSTANTIATE_TEST_SUITE_P(All, LoopResiduals, testing::ValuesIn(kResidualCases), NameOf);
 
 TEST(SpannedKeyPlan, SaysItsSpanAndRefusesOthers) {
   EXPECT_EQ(SpannedKeyPlan::Parse("int8*8,last", 32).text(), "int8*8,last@64");

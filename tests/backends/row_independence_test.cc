@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstring>
 #include <map>
 
 #include "tests/support/driver.h"
@@ -207,6 +208,30 @@ TEST_P(RowIndependence, DecodedTokenByToken) {
   EXPECT_EQ(found.size(), 10 * backend_->options().readout_depths.size());
 }
 
+// Pages hold the same bytes whether a prompt or committed cells filled them.
+TEST_P(RowIndependence, PagesOfStepsAreThoseOfAPrompt) {
+  const std::vector<int32_t> text = Text(2 * kPageSize, 6);
+  const auto end = static_cast<int32_t>(text.size());
+  const int whole = NewSequence(end), sequence = NewSequence(end);
+  backend_->Prefill({Plan(whole), 0, text});
+  const int32_t begin = end - 2 * kPageSize + 31;
+  backend_->Prefill({Plan(sequence), 0, std::span(text).first(static_cast<size_t>(begin))});
+  LogitsTable ignored;
+  for (int32_t position = begin; position < end; ++position) {
+    LiveRow row{sequence, 5, text[static_cast<size_t>(position)], position};
+    while (row.depth < recurrence()) Step({&row}, {}, 1, sequence, ignored);
+    Step({}, {{row.cell, sequence, position}}, 1, sequence, ignored);
+  }
+  const auto bytes = static_cast<size_t>(backend_->page_bytes());
+  for (size_t page = 0; page < text.size() / kPageSize; ++page) {
+    std::vector<std::byte> a(bytes), b(bytes);
+    backend_->SavePages(sequences_[static_cast<size_t>(whole)]->pages().subspan(page, 1), a.data());
+    backend_->SavePages(sequences_[static_cast<size_t>(sequence)]->pages().subspan(page, 1),
+                        b.data());
+    EXPECT_TRUE(a == b) << "page " << page;
+  }
+}
+
 // A pipeline as LoopSpec runs it: each token starts one recurrence after the one before, on a chain
 // of live ancestors.
 TEST_P(RowIndependence, ChainsOfLiveAncestors) {
@@ -323,6 +348,10 @@ std::vector<RowsCase> Cases() {
   cases.push_back({"ifm split-hl-x2", 3, {1, 2}, kF32, 2, "int8,last"});
   cases.push_back({"ouro-demo", 0, {1, 2}, kBF16, 2, "int8*2,last"});
   cases.push_back({"raven-demo", 6, {1, 3}, kBF16, 2, "int8,last,int8,last"});
+  cases.push_back({"ouro-tiny-f32", 0, {1, 2}, kF32, 1, "r6,r4,r3"});
+  cases.push_back({"raven-llama-tiny-f32", 0, {1, 3}, kF32, 3, "r5,last,r2@128"});
+  cases.push_back({"ouro-demo", 0, {1, 2}, kBF16, 2, "int8,r5,r4"});
+  cases.push_back({"raven-demo", 6, {1, 3}, kBF16, 2, "int8,r7,last,r3,r8"});
   return cases;
 }
 
@@ -331,7 +360,9 @@ INSTANTIATE_TEST_SUITE_P(All, RowIndependence, testing::ValuesIn(Cases()), [](co
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
   return name + (param.param.compute == ComputeMode::kBF16 ? "_bf16" : "_f32") +
-         (param.param.plan != nullptr ? "_by_plan" : "");
+         (param.param.plan == nullptr                     ? ""
+          : std::strchr(param.param.plan, 'r') != nullptr ? "_by_residuals"
+                                                          : "_by_plan");
 });
 
 }  // namespace

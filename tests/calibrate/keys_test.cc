@@ -14,6 +14,7 @@
 #include "calibrate/key_report.h"
 #include "calibrate/key_residuals.h"
 #include "kv/planes.h"
+#include "tests/support/driver.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/models.h"
 
@@ -248,6 +249,35 @@ TEST_P(KeysOfFamily, LieInTheFormsOfThePlan) {
       EXPECT_FALSE(std::equal(own + coded, own + plane, of_last + coded));
     }
   }
+}
+
+// Decoding by a plan reads what is measured here: its logits are far nearer to those of its own
+// plan than to those of one with a bit less.
+TEST_P(KeysOfFamily, AreDecodedAsTheyAreMeasured) {
+  const std::vector<int32_t> text = RandomTokens(model_.spec, 4 * kPageSize, 6);
+  BackendOptions options = Options();
+  KeyReader reader(model_, options, std::ssize(text));
+  options.compute = ComputeMode::kF32;
+  options.cells = 1;
+  options.kv_positions = std::ssize(text);
+  options.kv_type = KvType::kLoops;
+  options.key_plan = SpannedKeyPlan{Plan("r2"), kPageSize};
+  LogitsTable decoded;
+  ScoreTokens(*MakeCpuBackend(model_, options), text, Into(decoded));
+  const auto distance = [&](const char* plan) {
+    LogitsTable measured;
+    reader.ReadByPlan(text, Plan(plan), kPageSize, kPageSize, Into(measured));
+    double sum = 0;
+    for (const auto& [key, logits] : measured) {
+      for (size_t i = 0; key.first >= 2 * kPageSize && i < logits.size(); ++i)
+        sum += std::fabs(logits[i] - decoded.at(key)[i]);
+    }
+    return sum;
+  };
+  const double same = distance("r2");
+  EXPECT_LT(4 * same, distance("r3"));
+  EXPECT_LT(4 * same, distance("int8"));
+  EXPECT_LT(4 * same, distance("last"));
 }
 
 // ---- Judging ----

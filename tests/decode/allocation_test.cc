@@ -42,15 +42,23 @@ void ExpectNone(Scheduler& scheduler, ResolvedRequest request, int warm, const c
   EXPECT_EQ(last - baseline, 0) << what << ": at most " << worst << " in a step";
 }
 
-class SteadyState : public testing::TestWithParam<const char*> {};
+struct SteadyCase {
+  const char* model;
+  const char* plan = nullptr;  // of keys
+};
+class SteadyState : public testing::TestWithParam<SteadyCase> {};
 
 TEST_P(SteadyState, DecodingAllocatesNothing) {
-  const std::string name = GetParam();
+  const std::string name = GetParam().model;
   const Model model = LoadTestModel(name, name == "raven-demo" ? 4 : 0);
   BackendOptions options;
   options.readout_depths = {1, 2, model.spec.recurrence};
   options.kv_positions = 1024;
   options.threads = 1;
+  if (GetParam().plan != nullptr) {
+    options.kv_type = KvType::kLoops;
+    options.key_plan = SpannedKeyPlan::Parse(GetParam().plan, model.spec.recurrence);
+  }
   const auto backend = MakeTestBackend(model, options);
   Scheduler scheduler(*backend, OneAtATime());
   ResolvedRequest request;
@@ -75,10 +83,13 @@ TEST_P(SteadyState, DecodingAllocatesNothing) {
   ExpectNone(scheduler, request, kWarm, "with penalties");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SteadyState, testing::Values("ouro-demo", "raven-demo"),
+INSTANTIATE_TEST_SUITE_P(All, SteadyState,
+                         testing::Values(SteadyCase{"ouro-demo"}, SteadyCase{"raven-demo"},
+                                         SteadyCase{"ouro-demo", "r6,r4,last"}),
                          [](const auto& param) {
-                           return std::string(param.param).substr(0, 5) == "ouro-" ? "Ouro"
-                                                                                   : "Raven";
+                           return std::string(param.param.plan != nullptr ? "ByPlan" : "") +
+                                  (std::string(param.param.model) == "ouro-demo" ? "Ouro"
+                                                                                 : "Raven");
                          });
 
 }  // namespace

@@ -72,8 +72,7 @@ class QuantizedEquality : public testing::TestWithParam<Precision> {
     const ModelSpec& spec = model_->spec;
     options.key_plan = SpannedKeyPlan::Parse(GetParam().plan, spec.recurrence);
     const KeptPlanes kept(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
-    const int64_t page =
-        int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4) * kPageSize;
+    const int64_t page = kept.BytesPerPosition(spec.kv_heads * 2 * (spec.head_dim + 4)) * kPageSize;
     options.kv_memory = page * (PagesFor(options.kv_positions) + 2 * kept.window_pages());
   }
 
@@ -243,6 +242,8 @@ const Precision kPrecisions[] = {
     {"raven-demo", 8, KvType::kCompute, kRavenDepths},
     {"raven-demo", 4, KvType::kInt8, kRavenDepths},
     {"ouro-demo", 16, KvType::kLoops, kOuroDepths, ComputeMode::kAuto, "int8*2,last"},
+    {"ouro-demo", 16, KvType::kLoops, kOuroDepths, ComputeMode::kAuto, "int8,r5,r4"},
+    {"ouro-demo", 8, KvType::kLoops, kOuroDepths, ComputeMode::kF32, "r6,r3,last"},
     {"raven-demo", 16, KvType::kLoops, kRavenDepths, ComputeMode::kAuto, "int8*8,last"},
 };
 INSTANTIATE_TEST_SUITE_P(All, QuantizedEquality, testing::ValuesIn(kPrecisions),

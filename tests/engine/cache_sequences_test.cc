@@ -42,6 +42,10 @@ const Setup kHuginn = {
 
 const Setup kHuginnByPlan = {"huginn-tiny-f32",       {1, 2, 4, 6, 8}, {{2, 4}, {1}, {4}}, 6,
                              {{"block_size", "512"}}, "int8*2,last"};
+const Setup kHuginnByResiduals = {"huginn-tiny-f32",       {1, 2, 4, 6, 8},
+                                  {{2, 4}, {1}, {4}},      6,
+                                  {{"block_size", "512"}}, "int8,r5*2,r3,last,r2"};
+const Setup kOuroByResiduals = {"ouro-demo", {1, 2, 3, 4}, {{1, 2}, {1}, {2}}, 3, {}, "r6,r4,r3"};
 const Setup kOuroByPlan = {"ouro-demo", {1, 2, 3, 4}, {{1, 2}, {1}, {2}}, 3, {}, "int8,last"};
 
 constexpr size_t kLongest = 4 * kPageSize;  // positions of a text
@@ -138,7 +142,7 @@ class CacheSequences {
                             options.key_plan);
       const ModelSpec& spec = loaded_->spec();
       const int64_t page =
-          int64_t{kept.slots()} * spec.kv_heads * 2 * (spec.head_dim + 4) * kPageSize;
+          kept.BytesPerPosition(spec.kv_heads * 2 * (spec.head_dim + 4)) * kPageSize;
       options.kv_memory = page * (positions / kPageSize + kept.window_pages());
     }
     return options;
@@ -345,6 +349,10 @@ TEST(CacheSequences, HuginnByAPlanOfKeys) {
   ExpectTheSameTexts(kHuginnByPlan, 7, 60);
 }
 
+TEST(CacheSequences, HuginnByResiduals) {
+  ExpectTheSameTexts(kHuginnByResiduals, 7, 60);
+}
+
 // The second text that begins as the first leaves a window where they part, the third hits there;
 // and a text that goes on from an answer hits at its end.
 TEST(CacheSequences, ByAPlanOfKeysTheThirdTextHitsWhereTextsPart) {
@@ -358,6 +366,12 @@ TEST(CacheSequencesLong, HuginnByAPlanOfKeys) {
 }
 TEST(CacheSequencesLong, OuroByAPlanOfKeys) {
   ExpectTheSameTexts(kOuroByPlan, 1, 100);
+}
+TEST(CacheSequencesLong, HuginnByResiduals) {
+  ExpectTheSameTexts(kHuginnByResiduals, 100, 700);
+}
+TEST(CacheSequencesLong, OuroByResiduals) {
+  ExpectTheSameTexts(kOuroByResiduals, 1, 100);
 }
 TEST(CacheSequencesLong, Ouro) {
   ExpectTheSameTexts(kOuro, 1, 150);

@@ -6,8 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "base/error.h"
-
 namespace loopspec {
 namespace {
 
@@ -58,8 +56,42 @@ TEST(KeptPlanes, LayersOfALoopFollowEachOtherInOnePage) {
   }
 }
 
-TEST(KeptPlanes, RefuseResiduals) {
-  EXPECT_THROW(KeptPlanes(Spec(0, 2, 0, 4), 1, SpannedKeyPlan::Parse("int8,r4,last", 4)), Error);
+// Where planes lie: what a page keeps is what the plan says, and no two parts overlap.
+TEST(KeptPlanes, HaveRoomForWhatThePlanKeeps) {
+  ModelSpec spec = Spec(1, 3, 1, 32);
+  spec.head_dim = 64;
+  spec.kv_heads = 2;
+  const PlaneMap planes(spec, 2);
+  for (const char* text : {"int8", "int8*8,last", "int8,r5,r4", "r2*7,last,r8,r3,int8,r6"}) {
+    const SpannedKeyPlan plan = SpannedKeyPlan::Parse(text, 32);
+    const KeptPlanes kept(spec, 2, plan);
+    EXPECT_EQ(kept.BytesPerPosition(68 * 2 * 2), plan.plan.BytesPerPosition(spec, 2)) << text;
+    int64_t residuals = 0;
+    std::set<int> slots, window;
+    for (int plane = 0; plane < planes.count(); ++plane) {
+      const PlaneSlots& at = kept.At(0, plane);
+      EXPECT_NE(at.own < 0, at.window < 0) << text << " " << plane;
+      EXPECT_TRUE((at.own < 0 ? window : slots).insert(at.own < 0 ? at.window : at.own).second);
+      if (at.residual < 0) continue;
+      EXPECT_EQ(at.residual, residuals);
+      EXPECT_EQ(at.far, kept.At(0, at.last).own);
+      residuals += ResidualPageBytes(at.bits, spec.head_dim) * spec.kv_heads;
+    }
+    EXPECT_EQ(residuals, kept.residual_bytes());
+    EXPECT_EQ(std::ssize(slots), kept.slots());
+    // Every slot of the window has a place of its own, which ends within its page.
+    const int64_t slot_bytes = int64_t{68} * 2 * 2 * kPageSize;
+    const int64_t page_bytes = kept.BytesPerPosition(68 * 2 * 2) * kPageSize;
+    std::set<std::pair<int, int>> places;
+    for (const int slot : window) {
+      for (const int64_t page : {0, 1}) {
+        const int at = kept.WindowPage(page, slot), in_page = kept.SlotInWindowPage(slot);
+        EXPECT_LT(at, kept.window_pages());
+        EXPECT_LE((in_page + 1) * slot_bytes, page_bytes);
+        EXPECT_TRUE(places.insert({at, in_page}).second) << text;
+      }
+    }
+  }
 }
 
 }  // namespace

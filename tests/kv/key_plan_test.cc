@@ -100,6 +100,23 @@ TEST(KeyForms, HoldWhatTheirBitsCan) {
   EXPECT_EQ(own[1], 6.0f);
 }
 
+TEST(KeyForms, ResidualsAreLevelsAndAScale) {
+  const float last[] = {1.0f, -2.0f, 0.5f}, x[] = {1.0f + 6.0f, -2.0f - 1.5f, 0.5f - 6.0f};
+  int8_t levels[3];
+  EXPECT_EQ(RoundResidual(3, last, x, 3, levels), 2.0f);  // three levels on each side
+  EXPECT_EQ(levels[0], 3);
+  EXPECT_EQ(levels[1], -1);
+  EXPECT_EQ(levels[2], -3);
+  // A scale between two bf16 numbers is rounded, and no level leaves its range.
+  const float zero[] = {0.0f, 0.0f}, y[] = {1.005f, -1.005f};
+  EXPECT_EQ(RoundResidual(2, zero, y, 2, levels), 1.0078125f);
+  EXPECT_EQ(levels[0], 1);
+  EXPECT_EQ(levels[1], -1);
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(), 1.0f};
+  EXPECT_TRUE(std::isnan(RoundResidual(4, zero, bad, 2, levels)));
+  EXPECT_EQ(levels[1], 0);
+}
+
 TEST(KeyForms, NothingAndNoNumber) {
   const float last[] = {1.0f, 2.0f};
   float zero[] = {0.0f, 0.0f}, same[] = {1.0f, 2.0f};

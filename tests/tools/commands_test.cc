@@ -112,6 +112,19 @@ TEST(Inspect, TheDemoModel) {
       Json({4, 8}));
 }
 
+TEST(Inspect, KeysByAPlan) {
+  const Json json = Call({"inspect", "--model", OuroDemo(), "--kv-type", "loops:int8,r5,r4",
+                          "--device", "cpu", "--json"})
+                        .json();
+  EXPECT_EQ(json.at("kv_type"), "loops:int8,r5,r4@64");
+  // Six layers of six heads, keys and values: two loops with 64 bytes and a scale of 4, residuals
+  // of 40 and of 32 bytes with scales of 2.
+  const int64_t per_token = 6 * 6 * 2 * (2 * 68 + 42 + 34);
+  EXPECT_EQ(json.at("kv_bytes_per_token"), per_token);
+  // Two loops of int8 for two spans fit into a page each.
+  EXPECT_EQ(json.at("kv_bytes_per_window"), 2 * 64 * per_token);
+}
+
 TEST(Inspect, AllLayouts) {
   for (const char* name : {"ouro-tiny-f32", "ouro-tiny-gqa-bf16-sharded", "raven-llama-tiny-f32",
                            "raven-olmo-tiny-bf16"}) {

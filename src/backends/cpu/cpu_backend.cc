@@ -6,6 +6,7 @@
 
 #include "backends/cpu/bandwidth.h"
 #include "backends/cpu/kv_int8.h"
+#include "backends/cpu/kv_residual.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
@@ -40,8 +41,8 @@ KeptPlanes PlanesOf(const ModelSpec& spec, const BackendOptions& options) {
 }
 
 int64_t PageBytes(const ModelSpec& spec, const BackendOptions& options) {
-  const int slots = PlanesOf(spec, options).slots();
-  return KvMemory::BytesPerPosition(spec, slots, KvHeadBytes(options, spec.head_dim)) * kPageSize;
+  const int64_t plane = KvMemory::BytesPerPosition(spec, 1, KvHeadBytes(options, spec.head_dim));
+  return PlanesOf(spec, options).BytesPerPosition(plane) * kPageSize;
 }
 
 Needs NeedsOf(const ModelSpec& spec, const BackendOptions& options) {
@@ -67,6 +68,13 @@ int PagesOf(const ModelSpec& spec, const BackendOptions& options) {
   return pages + texts * window;
 }
 
+void CheckPlan(const ModelSpec& spec, const BackendOptions& options) {
+  if (options.key_plan && options.key_plan->plan.HasResiduals() &&
+      spec.head_dim > kMostResidualDims)
+    Fail("plan of keys {}: residuals need heads of up to {}, this model's are of {}",
+         options.key_plan->text(), kMostResidualDims, spec.head_dim);
+}
+
 BackendOptions Grant(const Model& model, BackendOptions options) {
   const ModelSpec& spec = model.spec;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
@@ -78,6 +86,7 @@ BackendOptions Grant(const Model& model, BackendOptions options) {
     Fail("key/value type int8 needs heads of a multiple of 4 up to {}, this model's are of {}",
          kInt8MostDims, spec.head_dim);
   LOOPSPEC_CHECK((options.kv_type == KvType::kLoops) == options.key_plan.has_value());
+  CheckPlan(spec, options);
   LOOPSPEC_CHECK(!options.round_keys ||
                  (options.compute == ComputeMode::kF32 && options.kv_type == KvType::kCompute));
   if (options.threads <= 0) options.threads = UsableCores();
@@ -516,6 +525,11 @@ void CpuBackend::RunChunk(const PrefillPlan& plan, const Sinks& sinks) {
     if (readout) ++next;
     for (BatchRow& row : rows) row.plane += spec.core_calls();
   }
+  if (kv_.kept().residual_bytes() == 0) return;
+  pool_.Run([&](Worker& worker) {
+    const Worker::Range planes = worker.Share(kv_.planes());
+    kv_.MakeResiduals(sequence, start, start + std::ssize(tokens), planes.begin, planes.end);
+  });
 }
 
 void CpuBackend::ChunkReadout(Worker& worker, std::span<BatchRow> rows, int readout, int32_t start,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cpu/kv_int8.h"
+#include "backends/cpu/kv_residual.h"
 #include "base/error.h"
 
 namespace loopspec::cpu {
@@ -65,7 +66,7 @@ KvMemory::KvMemory(const ModelSpec& spec, KeptPlanes kept, int pages, int cells,
       int8_(int8),
       row_bytes_(head_bytes),
       cell_bytes_(BytesPerPosition(spec, kept_.planes(), head_bytes)),
-      page_bytes_(BytesPerPosition(spec, kept_.slots(), head_bytes) * kPageSize),
+      page_bytes_(kept_.BytesPerPosition(BytesPerPosition(spec, 1, head_bytes)) * kPageSize),
       pages_(static_cast<size_t>(pages * page_bytes_)),
       cells_(static_cast<size_t>(cells * cell_bytes_)) {}
 
@@ -73,18 +74,42 @@ void KvMemory::Commit(int cell, const SequencePlan& sequence, int position, int6
                       int64_t plane_end) const {
   const int offset = position % kPageSize;
   for (int64_t plane = plane_begin; plane < plane_end; ++plane) {
-    const Slot at = Own(sequence, position / kPageSize, static_cast<int>(plane));
+    const PlaneSlots& slots = kept_.At(sequence.recurrences, static_cast<int>(plane));
+    const Slot at = Own(sequence, position / kPageSize, slots);
     if (at.page < 0) continue;
     for (int head = 0; head < heads_; ++head) {
       const Place from = InCell(cell, static_cast<int>(plane), head);
       if (int8_) {
         const Place page_head = InPage(at.page, at.slot, head, 0);
         CopyInt8ToPage(from.keys, head_dim_, page_head.keys, offset);
+        if (slots.residual < 0) continue;
+        StoreResidual(from.keys, InCell(cell, slots.last, head).keys, slots.bits, head_dim_,
+                      ResidualsInPage(sequence.pages[position / kPageSize], slots, head), offset);
         continue;
       }
       const Place to = InPage(at.page, at.slot, head, offset);
       std::memcpy(to.keys, from.keys, static_cast<size_t>(row_bytes_));
       std::memcpy(to.values, from.values, static_cast<size_t>(row_bytes_));
+    }
+  }
+}
+
+void KvMemory::MakeResiduals(const SequencePlan& sequence, int64_t begin, int64_t end,
+                             int64_t plane_begin, int64_t plane_end) const {
+  std::byte own[kInt8MostCell], last[kInt8MostCell];
+  for (int64_t plane = plane_begin; plane < plane_end; ++plane) {
+    const PlaneSlots& slots = kept_.At(sequence.recurrences, static_cast<int>(plane));
+    if (slots.residual < 0) continue;
+    for (int64_t position = begin; position < end; ++position) {
+      const int64_t page = position / kPageSize;
+      const auto offset = static_cast<int>(position % kPageSize);
+      const Slot of_own = Own(sequence, page, slots), of_last = Own(sequence, page, slots.last);
+      for (int head = 0; head < heads_; ++head) {
+        CopyInt8FromPage(InPage(of_own.page, of_own.slot, head, 0).keys, head_dim_, own, offset);
+        CopyInt8FromPage(InPage(of_last.page, of_last.slot, head, 0).keys, head_dim_, last, offset);
+        StoreResidual(own, last, slots.bits, head_dim_,
+                      ResidualsInPage(sequence.pages[page], slots, head), offset);
+      }
     }
   }
 }

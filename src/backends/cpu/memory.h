@@ -34,7 +34,8 @@ class LazyBuffer {
 };
 
 // Pages: [page][slot][kv head][keys 64 x head_dim | values 64 x head_dim]; a slot is a plane where
-// keys are not kept by a plan (kv/kept_planes.h).
+// keys are not kept by a plan (kv/kept_planes.h). By a plan residuals come after the slots:
+// [plane that has them][kv head] as kv_residual.h says.
 // Cells: [cell][plane][kv head][keys head_dim | values head_dim].
 // int8 ones lie inside a head's part as kv_int8.h says.
 class KvMemory {
@@ -79,6 +80,12 @@ class KvMemory {
           head_(head),
           far_pages_(slots_.window < 0 ? 0 : memory.kept_.FarPages(position)) {}
 
+    int64_t far_pages() const { return far_pages_; }
+    // Bits of the residuals that are read with the pages before the window; 0: none.
+    int residual_bits() const { return slots_.bits; }
+    const std::byte* Residuals(int64_t i) const {
+      return memory_.ResidualsInPage(sequence_.pages[i], slots_, head_);
+    }
     Place Page(int64_t i) const {
       const Slot at =
           i < far_pages_ ? Slot{sequence_.pages[i], slots_.far} : memory_.Own(sequence_, i, slots_);
@@ -103,9 +110,13 @@ class KvMemory {
     return reads_last ? kept_.FarPages(position) : 0;
   }
 
-  // Copies the keys and values of `cell` on planes [begin, end) into a committed position.
+  // Copies the keys and values of `cell` on planes [begin, end) into a committed position, and
+  // makes their residuals.
   void Commit(int cell, const SequencePlan& sequence, int position, int64_t plane_begin,
               int64_t plane_end) const;
+  // Makes those of positions [begin, end), whose keys and values were written into the pages.
+  void MakeResiduals(const SequencePlan& sequence, int64_t begin, int64_t end, int64_t plane_begin,
+                     int64_t plane_end) const;
 
   std::byte* Page(int page) const { return pages_.data() + page * page_bytes_; }
   int64_t page_bytes() const { return page_bytes_; }
@@ -117,6 +128,11 @@ class KvMemory {
   bool int8() const { return int8_; }
 
  private:
+  std::byte* ResidualsInPage(int page, const PlaneSlots& slots, int head) const {
+    return Page(page) + page_bytes_ - kept_.residual_bytes() + slots.residual +
+           head * ResidualPageBytes(slots.bits, head_dim_);
+  }
+
   const KeptPlanes kept_;
   int heads_, head_dim_;
   bool int8_;

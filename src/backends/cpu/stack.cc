@@ -59,12 +59,15 @@ Stack::Stack(const ModelSpec& spec, const Weights& weights, KvMemory& kv,
     scratch.head_out.resize(queries * static_cast<size_t>(spec.head_dim));
     scratch.queries.reserve(queries);
     scratch.tiles.reserve(static_cast<size_t>(row_capacity + 1));
+    scratch.row_residuals.reserve(kMostQueries);
     scratch.runs.reserve(static_cast<size_t>(PagesFor(max_positions) + row_capacity + 1));
     if (!kv.kept().has_window()) continue;
     // The pages of a window and a chain of cells for each row of a tile.
     scratch.own.reserve(kMostQueries);
     scratch.own_runs.reserve(
         static_cast<size_t>(kMostQueries * (kv.kept().window_pages() + row_capacity + 1)));
+    if (kv.kept().residual_bytes() == 0) continue;
+    scratch.residuals.reserve(static_cast<size_t>(kMostQueries * PagesFor(max_positions)));
   }
 }
 
@@ -144,11 +147,13 @@ void Stack::AttentionPart(Worker& worker, const Block& block, std::span<const Ba
     const int64_t following = std::min(t + 1, tile_tasks.end - 1);
     const BatchRow &last = tile.back(), &next = rows_of(following).back();
     scratch.own.clear();
+    scratch.residuals.clear();
+    scratch.row_residuals.clear();
     if (tile.size() > 1 && last.cell_count > 0) {
       FindSharedRuns(tile, layer, tile_tasks.Head(t), scratch);
     } else {
       FindRuns(last, last.plane + layer, tile_tasks.Head(t), next, next.plane + layer,
-               tile_tasks.Head(following), scratch.runs);
+               tile_tasks.Head(following), scratch);
     }
     AttendTile(block, tile, scratch.tiles[static_cast<size_t>(tile_tasks.Row(t))],
                tile_tasks.Head(t), worker.index());
@@ -257,7 +262,8 @@ bool Stack::HeadsPackAlone(const MatMulKernel& kernel) const {
 
 // Where the keys and values of one row and head lie, and where those that are wanted after them.
 void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row,
-                     int next_plane, int next_head, std::vector<KvRun>& runs) const {
+                     int next_plane, int next_head, Scratch& scratch) const {
+  std::vector<KvRun>& runs = scratch.runs;
   runs.clear();
   const KvMemory::Reader here(kv_, row.sequence, plane, head, row.position);
   const KvMemory::Reader after(kv_, next_row.sequence, next_plane, next_head, next_row.position);
@@ -272,6 +278,16 @@ void Stack::FindRuns(const BatchRow& row, int plane, int head, const BatchRow& n
     const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
     runs.push_back({place.keys, place.values, 1, nullptr, true});
   }
+  FindResiduals(here, scratch);
+}
+
+// What a row adds to the pages before its window.
+void Stack::FindResiduals(const KvMemory::Reader& reader, Scratch& scratch) const {
+  const size_t begin = scratch.residuals.size();
+  const int bits = reader.residual_bits();
+  for (int64_t page = 0; bits > 0 && page < reader.far_pages(); ++page)
+    scratch.residuals.push_back(reader.Residuals(page));
+  scratch.row_residuals.push_back({begin, scratch.residuals.size() - begin, bits});
 }
 
 // The runs of rows that read the same loop before their window: those before it, and each row's
@@ -300,6 +316,7 @@ void Stack::FindSharedRuns(std::span<const BatchRow> rows, int layer, int head,
       const KvMemory::Place place = kv_.InCell(row.cells[i], plane, head);
       scratch.own_runs.push_back({place.keys, place.values, 1, nullptr, true});
     }
+    FindResiduals(reader, scratch);
     // As numbers first: the list may move while it grows.
     scratch.own.push_back(
         {r * group, (r + 1) * group, {scratch.own_runs.data(), scratch.own_runs.size() - begin}});
@@ -360,10 +377,12 @@ void Stack::AttendTile(const Block& block, std::span<const BatchRow> rows, int f
   scratch.queries.clear();
   float* out = scratch.head_out.data();
   for (size_t r = 0; r < rows.size(); ++r) {
+    const RowResiduals& more = scratch.row_residuals[scratch.own.empty() ? 0 : r];
+    const std::span residuals = std::span(scratch.residuals).subspan(more.begin, more.count);
     float* q = qkv_.data() + (first_row + static_cast<int64_t>(r)) * qkv_size + at;
     for (int g = 0; g < group; ++g, out += d) {
       RotateHead(rows[r], bias == nullptr ? nullptr : bias + g * d, q + g * d);
-      scratch.queries.push_back({q + g * d, rows[r].positions(), out});
+      scratch.queries.push_back({q + g * d, rows[r].positions(), out, residuals, more.bits});
     }
   }
   const std::span<const AttentionQuery> queries = scratch.queries;

@@ -59,12 +59,18 @@ class Stack {
   void Head(Worker& worker, std::span<const BatchRow> rows, float* logits);
 
  private:
+  struct RowResiduals {
+    size_t begin, count;
+    int bits;
+  };
   struct Scratch {  // per worker
     std::vector<float> row, gate, up, head_out;
     LazyBuffer attention;
     std::vector<KvRun> runs;
-    std::vector<KvRun> own_runs;  // of the rows of a tile, one after the other
-    std::vector<OwnRuns> own;     // empty: all rows of the tile read `runs`
+    std::vector<KvRun> own_runs;              // of the rows of a tile, one after the other
+    std::vector<OwnRuns> own;                 // empty: all rows of the tile read `runs`
+    std::vector<const std::byte*> residuals;  // of the rows of a tile, one after the other
+    std::vector<RowResiduals> row_residuals;  // of each row, or of all of them
     std::vector<AttentionQuery> queries;
     std::vector<int> tiles;  // where each begins, and the end
   };
@@ -92,8 +98,9 @@ class Stack {
   bool ReadTheSameLoop(const BatchRow& row, const BatchRow& other) const;
   void ProjectHeads(const Block& block, Worker::Range heads, int rows, const std::byte* next);
   void FindRuns(const BatchRow& row, int plane, int head, const BatchRow& next_row, int next_plane,
-                int next_head, std::vector<KvRun>& runs) const;
+                int next_head, Scratch& scratch) const;
   void FindSharedRuns(std::span<const BatchRow> rows, int layer, int head, Scratch& scratch) const;
+  void FindResiduals(const KvMemory::Reader& reader, Scratch& scratch) const;
   void AttendTile(const Block& block, std::span<const BatchRow> rows, int first_row, int head,
                   int worker);
   bool HeadsPackAlone(const MatMulKernel& kernel) const;

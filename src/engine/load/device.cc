@@ -44,7 +44,7 @@ int ResolveDevice(const std::string& device, ComputeMode compute) {
 // A quarter of the memory there is, as positions of this model.
 int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
   const KeptPlanes planes(spec, static_cast<int>(options.readout_depths.size()), options.key_plan);
-  const int64_t position = int64_t{planes.slots()} * spec.kv_size() * 2 * 4;  // float32 at most
+  const int64_t position = planes.BytesPerPosition(int64_t{spec.kv_size()} * 2 * 4);  // float32
   const int64_t texts = GetMemoryLimit().bytes / 4 / position / spec.max_positions;
   // Less than one text: the backend knows best what it can do.
   return std::min<int64_t>(texts, kMostTexts) * spec.max_positions;
@@ -90,13 +90,7 @@ KvChoice ParseKvType(const std::string& text, ComputeMode compute, int recurrenc
   if (text.starts_with("loops:")) {
     if (recurrence < 2)
       throw FieldError("kv_type", text, "auto, bf16 or int8, since this model has one loop");
-    const SpannedKeyPlan plan = SpannedKeyPlan::Parse(text.substr(6), recurrence);
-    for (int depth = 1; depth < recurrence; ++depth) {
-      if (plan.plan.At(depth).kind == KeyForm::Kind::kResidual)
-        throw FieldError("kv_type", text,
-                         "forms int8 and last: residuals are measured by calibrate --keys alone");
-    }
-    return {KvType::kLoops, plan};
+    return {KvType::kLoops, SpannedKeyPlan::Parse(text.substr(6), recurrence)};
   }
   if (text == "loops") {
     throw FieldError("kv_type", text,

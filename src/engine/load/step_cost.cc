@@ -85,14 +85,15 @@ class Probe {
   std::vector<int32_t> pages_;
 };
 
-// The share of loops that have keys of their own far back; the others' are read from the last
-// loop's, which is in a cache mostly, since several rows or loops read it one after the other.
+// The share of loops that have keys of their own far back, a residual for its part of int8's bits;
+// the others' are read from the last loop's, which is in a cache mostly, since several rows or
+// loops read it one after the other.
 double OwnLoops(const ModelSpec& spec, const BackendOptions& options) {
   if (!options.key_plan) return 1.0;
-  int own = 0;
+  int bits = 0;
   for (int depth = 1; depth <= spec.recurrence; ++depth)
-    own += options.key_plan->plan.At(depth).kind == KeyForm::Kind::kLast ? 0 : 1;
-  return static_cast<double>(own) / spec.recurrence;
+    bits += options.key_plan->plan.At(depth).bits;
+  return static_cast<double>(bits) / (8 * spec.recurrence);
 }
 
 // Bytes of keys and values that one recurrence reads of one committed position, of a loop in the

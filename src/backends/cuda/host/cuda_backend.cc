@@ -62,6 +62,9 @@ BackendOptions Granted(BackendOptions options, const ModelSpec& spec) {
   if (options.compute == ComputeMode::kF32)
     Fail("the CUDA backend computes in bf16, float32 was asked for");
   LOOPSPEC_CHECK((options.kv_type == KvType::kLoops) == options.key_plan.has_value());
+  if (options.key_plan && options.key_plan->plan.HasResiduals())
+    Fail("plan of keys {}: the CUDA backend reads no residuals, expected int8 and last, or the CPU",
+         options.key_plan->text());
   options.compute = ComputeMode::kBF16;
   if (options.readout_depths.empty()) options.readout_depths = {spec.recurrence};
   if (options.cells < 1 || options.cells > 4096)
