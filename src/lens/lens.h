@@ -44,8 +44,9 @@ struct Lens {
 // Reads `tokens` as one text at the backend's readout depths. `gate`: null, or the model's. Throws
 // Error where the backend hands out no states, and where logits are no numbers. `before_part` is
 // called every few positions; what it throws ends the reading.
-Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, const ExitGate* gate,
-                 const std::function<void()>& before_part = [] {});
+Lens LookThrough(
+    Backend& backend, std::span<const int32_t> tokens, int top, const ExitGate* gate,
+    const std::function<void()>& before_part = [] {});
 
 // `texts`: of the tokens, for people. `text_of`: of any token.
 using TokenText = std::function<std::string(int32_t token)>;
