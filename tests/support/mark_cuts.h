@@ -61,4 +61,18 @@ inline ScriptedOptions ScriptOf(const Cut& cut, size_t before, std::string_view 
   return options;
 }
 
+// What an answer is compared by: its tokens, and why it ended.
+struct WrittenIds {
+  std::vector<int32_t> ids;
+  FinishReason reason = FinishReason::kNone;
+  bool operator==(const WrittenIds&) const = default;
+};
+
+inline WrittenIds WrittenIn(const Result& result) {
+  WrittenIds written;
+  for (const Token& token : result.choices[0].tokens) written.ids.push_back(token.id);
+  written.reason = result.statistics().finish_reason;
+  return written;
+}
+
 }  // namespace loopspec::test

@@ -18,17 +18,11 @@
 namespace loopspec::test {
 namespace {
 
-const std::string kMark = "</think>";
+const std::string kEndOfThinking = "</think>";
 constexpr const char* kAnswers = "[0-9]{1,3} (cats|dogs)\\.";
 // White space after the mark is no part of the answer.
 const std::string kValid = "\n\n12 cats.";
 const std::string kInvalid = "\n\nno 12 dogs";
-
-struct Written {
-  std::vector<int32_t> ids;
-  FinishReason reason = FinishReason::kNone;
-  bool operator==(const Written&) const = default;
-};
 
 class ThinkingMarks : public testing::Test {
  protected:
@@ -44,16 +38,13 @@ class ThinkingMarks : public testing::Test {
     request_.prompt = std::string(static_cast<size_t>(length), 'z') + "?<think>";
   }
 
-  Written Run(const Request& request) {
+  WrittenIds Run(const Request& request) {
     const Result result = engine_->Generate(request);
-    Written written;
     tokens_ = result.choices[0].tokens;
-    for (const Token& token : tokens_) written.ids.push_back(token.id);
-    written.reason = result.statistics().finish_reason;
     text_ = result.text();
-    return written;
+    return WrittenIn(result);
   }
-  Written RunPlain() {
+  WrittenIds RunPlain() {
     Request plain = request_;
     plain.decoding = Decoding::kAutoregressive;
     return Run(plain);
@@ -70,9 +61,10 @@ class ThinkingMarks : public testing::Test {
 
   // Whether the text that was written last has a valid answer after its thinking.
   bool IsAnswered() const {
-    const size_t end = text_.find(kMark);
+    const size_t end = text_.find(kEndOfThinking);
     if (end == std::string::npos) return false;
-    const size_t begin = std::min(text_.find_first_not_of(" \n", end + kMark.size()), text_.size());
+    const size_t begin =
+        std::min(text_.find_first_not_of(" \n", end + kEndOfThinking.size()), text_.size());
     const auto grammar = grammar::Grammar::FromRegex(kAnswers, nullptr);
     grammar::State state = grammar->Start();
     return state.Advance(text_.substr(begin)) && state.MayEnd();
@@ -87,7 +79,7 @@ class ThinkingMarks : public testing::Test {
 
 TEST_F(ThinkingMarks, AtEveryDraftAndCutInEveryWay) {
   int runs = 0, turn = 0;
-  for (const Cut& cut : CutsOf(kMark, "\n\n1")) {
+  for (const Cut& cut : CutsOf(kEndOfThinking, "\n\n1")) {
     ++turn;
     for (const bool valid : {true, false}) {
       const std::string& answer = valid ? kValid : kInvalid;
@@ -103,11 +95,13 @@ TEST_F(ThinkingMarks, AtEveryDraftAndCutInEveryWay) {
           Ask(length);
           request_.max_rows = 0;
           request_.depths.reset();
-          const Written plain = RunPlain();
+          const WrittenIds plain = RunPlain();
           ASSERT_EQ(plain.reason, FinishReason::kStop) << text_;
           ASSERT_TRUE(text_.starts_with(thought)) << text_;
           ASSERT_TRUE(IsAnswered()) << text_;
-          if (valid) ASSERT_EQ(text_, thought + answer.substr(cut.after));
+          if (valid) {
+            ASSERT_EQ(text_, thought + answer.substr(cut.after));
+          }
           for (const std::vector<int>& depths : {std::vector{1, 2}, std::vector{2}}) {
             request_.depths = depths;
             request_.guesses = (length + static_cast<int>(before)) % 2 == 0;
@@ -132,14 +126,14 @@ TEST_F(ThinkingMarks, AtEveryDraftAndCutInEveryWay) {
 // Sampled texts, whose thinking ends early, late or not at all.
 TEST_F(ThinkingMarks, SampledTextsAreTheSame) {
   int answered = 0, cut_off = 0;
-  for (const Cut& cut : CutsOf(kMark, "\n\n1")) {
+  for (const Cut& cut : CutsOf(kEndOfThinking, "\n\n1")) {
     Say(cut, 2, kValid);
     Ask(2);
     request_.sampling->temperature = 1.0f;
     request_.sampling->sampler = Sampler::kCoupled;
     for (uint64_t seed = 0; seed < 4; ++seed) {
       request_.seed = seed;
-      const Written plain = RunPlain();
+      const WrittenIds plain = RunPlain();
       const bool stopped = plain.reason == FinishReason::kStop;
       ASSERT_EQ(IsAnswered(), stopped) << text_;
       ++(stopped ? answered : cut_off);

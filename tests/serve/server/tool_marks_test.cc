@@ -42,12 +42,6 @@ const Form kXmlForm = {
     "\n<function=subtract>\n<parameter=b>\nx\n</parameter>\n</function>\n"
     "</tool_call>"};
 
-struct Written {
-  std::vector<int32_t> ids;
-  FinishReason reason = FinishReason::kNone;
-  bool operator==(const Written&) const = default;
-};
-
 class ToolMarks : public testing::TestWithParam<Form> {
  protected:
   // An engine whose model says `before` letters, the mark as it is cut, and a call.
@@ -61,14 +55,11 @@ class ToolMarks : public testing::TestWithParam<Form> {
     request_.sampling.emplace();
   }
 
-  Written Run(const Request& request) {
+  WrittenIds Run(const Request& request) {
     const Result result = engine_->Generate(request);
-    Written written;
     tokens_ = result.choices[0].tokens;
-    for (const Token& token : tokens_) written.ids.push_back(token.id);
-    written.reason = result.statistics().finish_reason;
     text_ = result.text();
-    return written;
+    return WrittenIn(result);
   }
 
   // Notes where in its chain of drafts the token stands that ends the mark: which proposal it was,
@@ -120,7 +111,7 @@ TEST_P(ToolMarks, AtEveryDraftAndCutInEveryWay) {
           request_.decoding = Decoding::kAutoregressive;
           request_.max_rows = 0;
           request_.depths.reset();
-          const Written plain = Run(request_);
+          const WrittenIds plain = Run(request_);
           ASSERT_EQ(plain.reason, FinishReason::kStop) << text_;
           const std::vector<std::string> calls = Calls();
           ASSERT_FALSE(calls.empty()) << text_;
@@ -163,7 +154,7 @@ TEST_P(ToolMarks, SampledTextsAreTheSame) {
     for (uint64_t seed = 0; seed < 4; ++seed) {
       request_.seed = seed;
       request_.decoding = Decoding::kAutoregressive;
-      const Written plain = Run(request_);
+      const WrittenIds plain = Run(request_);
       called += Calls().empty() ? 0 : 1;
       request_.decoding = Decoding::kLoopSpec;
       for (const bool guesses : {false, true}) {
