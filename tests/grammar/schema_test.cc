@@ -520,41 +520,23 @@ TEST(GrammarSchema, MasksEqualBruteForce) {
   }
 }
 
-// The rules of a schema: how many, and how many threads read a text under them.
-struct Counted {
-  uint32_t rules;
-  size_t threads;
-};
-Counted CountsOf(const std::string& schema, const std::string& text) {
+// How many rules a schema makes.
+uint32_t RulesOf(const std::string& schema) {
   const OrderedJson json = ParseOrderedJson(schema, "a schema");
   Rules rules;
   rules.start = CompileSchema(json, {}, rules).texts;
-  rules.expressions.Finish(rules.regular);
-  Automaton automaton(rules);
-  StateId state = automaton.start();
-  for (const char c : text) state = automaton.Next(state, static_cast<uint8_t>(c));
-  EXPECT_NE(state, kDead) << text;
-  return {rules.expressions.AddRule(), automaton.Threads(state).size()};
+  return rules.expressions.AddRule();
 }
 
-// What `contains` asks for is read in a way of its own until it is there, and not any more after
-// that: arrays within arrays would multiply the ways.
-TEST(GrammarSchema, ContainsIsReadInOneWayWhenItIsThere) {
+// One `contains` that is referred to twice is counted once.
+TEST(GrammarSchema, EqualContainsAreCountedOnce) {
   const std::string fits = R"({"type": "object", "required": ["a"]})";
-  const std::string one = R"({"type": "array", "contains": )" + fits + "}";
-  const size_t plain = CountsOf(R"({"type": "array"})", "[{").threads;
-  EXPECT_GT(CountsOf(one, "[{").threads, plain);
-  EXPECT_EQ(CountsOf(one, R"([{"a":1},{)").threads, plain);
-  const std::string two = R"({"type": "array", "contains": )" + fits + R"(, "minContains": 2})";
-  EXPECT_GT(CountsOf(two, R"([{"a":1},{)").threads, plain);
-  EXPECT_EQ(CountsOf(two, R"([{"a":1},{"a":2},{)").threads, plain);
-  // The same once more adds nothing: one schema that is referred to twice.
   const std::string again =
       R"({"$defs": {"c": {"contains": )" + fits +
       R"(}}, "type": "array", "allOf": [{"$ref": "#/$defs/c"}, {"$ref": "#/$defs/c"}]})";
   const std::string once = R"({"$defs": {"c": {"contains": )" + fits +
                            R"(}}, "type": "array", "allOf": [{"$ref": "#/$defs/c"}]})";
-  EXPECT_EQ(CountsOf(again, "[{").rules, CountsOf(once, "[{").rules);
+  EXPECT_EQ(RulesOf(again), RulesOf(once));
 }
 
 }  // namespace
