@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "grammar/grammar.h"
 #include "grammar/json_schema.h"
-#include "grammar/threads.h"
 #include "tests/grammar/vocabularies.h"
 
 namespace loopspec::grammar {
