@@ -163,7 +163,7 @@ serve::RunOptions ToRunOptions(const ServeOptions& options) {
   service.max_tokens_limit = options.max_tokens;
   service.request_timeout = std::chrono::seconds(options.request_timeout);
   service.assets = serve::PageAssets();
-  service.doors = {options.host, options.allowed_hosts, options.cors_origins};
+  service.access = {options.host, options.allowed_hosts, options.cors_origins};
   service.log = {options.log_json, options.log_file, options.log_prompts};
   service.keys = ReadKeys(options);
   run.read_keys = [options] { return ReadKeys(options); };

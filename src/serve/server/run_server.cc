@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "serve/server/doors.h"
+#include "serve/server/access.h"
 #include "serve/server/memory_use.h"
 
 namespace loopspec::serve {

@@ -260,7 +260,7 @@ Service::Call Service::Begin(const HttpRequest& head) const {
     call.weight = holder->weight;
   }
   call.headers.emplace_back("X-Request-Id", call.id);
-  for (auto& header : CorsHeaders(core_->options.doors, call.request)) {
+  for (auto& header : CorsHeaders(core_->options.access, call.request)) {
     call.headers.push_back(std::move(header));
   }
   return call;
@@ -343,11 +343,11 @@ void Service::Dispatch(Call& call) {
   const std::string method = call.request.method == "HEAD" ? "GET" : call.request.method;
   std::string allowed;
   const RouteEntry* found = FindRoute(call.request, &allowed);
-  const Doors& doors = core_->options.doors;
+  const AccessPolicy& policy = core_->options.access;
   // Probes call a server by whatever name they know, and learn nothing from this one.
-  if (call.request.path != "/health") CheckHost(doors, call.request);
-  CheckSite(doors, call.request, allowed.empty() && method == "GET");
-  if (method == "OPTIONS" && !doors.origins.empty()) return Preflight(call);
+  if (call.request.path != "/health") CheckHost(policy, call.request);
+  CheckSite(policy, call.request, allowed.empty() && method == "GET");
+  if (method == "OPTIONS" && !policy.origins.empty()) return Preflight(call);
   if (found == nullptr) {
     if (allowed.empty() && method == "GET" && ServeAsset(call)) return;
     ApiError error;

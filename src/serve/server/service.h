@@ -19,8 +19,8 @@
 #include "serve/openai/text_call.h"
 #include "serve/page/page_assets.h"
 #include "serve/responses/parse.h"
+#include "serve/server/access.h"
 #include "serve/server/api_keys.h"
-#include "serve/server/doors.h"
 #include "serve/server/memory_use.h"
 #include "serve/server/metrics.h"
 #include "serve/server/request_log.h"
@@ -37,7 +37,7 @@ struct ServiceOptions {
   // own; but nobody waits longer than this for the headers.
   std::chrono::milliseconds begin_stream_after{5'000};
   ApiKeys keys;  // empty: everybody is let in
-  Doors doors;
+  AccessPolicy access;
   std::vector<Asset> assets;
   LogOptions log;
 };

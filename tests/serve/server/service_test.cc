@@ -672,7 +672,7 @@ TEST_F(ServiceTest, AllowsOtherOriginsOnlyWhenAsked) {
   EXPECT_EQ(
       Get(server_->port(), "/health", "Origin: http://a\r\n").Header("Access-Control-Allow-Origin"),
       "");
-  options_.doors.origins = {"http://a"};
+  options_.access.origins = {"http://a"};
   Start();
   EXPECT_EQ(
       Get(server_->port(), "/health", "Origin: http://a\r\n").Header("Access-Control-Allow-Origin"),

@@ -1,5 +1,5 @@
 // Pages of other sites: what they can make a browser send, and what becomes of it.
-#include "serve/server/doors.h"
+#include "serve/server/access.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace serve;
 
-TEST(Doors, ReadsHosts) {
+TEST(AccessPolicy, ReadsHosts) {
   EXPECT_EQ(HostName("LocalHost:8080"), "localhost");
   EXPECT_EQ(HostName("example.com."), "example.com");
   EXPECT_EQ(HostName("127.0.0.1"), "127.0.0.1");
@@ -34,8 +34,8 @@ TEST(Doors, ReadsHosts) {
   EXPECT_EQ(HostName(std::string(254, 'a')), std::nullopt);
 }
 
-TEST(Doors, KnowsItsOwnNames) {
-  const Doors local;
+TEST(AccessPolicy, KnowsItsOwnNames) {
+  const AccessPolicy local;
   for (const char* name : {"localhost", "a.localhost", "127.0.0.1", "127.8.8.8", "::1",
                            "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(HostAllowed(local, name)) << name;
@@ -44,18 +44,18 @@ TEST(Doors, KnowsItsOwnNames) {
                            "0.0.0.0", "1270.0.1", "::2", "127.0.0.1.nip.io"}) {
     EXPECT_FALSE(HostAllowed(local, name)) << name;
   }
-  const Doors open{"0.0.0.0", {"Api.Example:8443"}, {}};
+  const AccessPolicy open{"0.0.0.0", {"Api.Example:8443"}, {}};
   EXPECT_TRUE(HostAllowed(open, "192.168.1.2"));  // no name that could have been rebound
   EXPECT_TRUE(HostAllowed(open, "fe80::1"));
   EXPECT_TRUE(HostAllowed(open, "api.example"));
   EXPECT_FALSE(HostAllowed(open, "evil.example"));
-  const Doors one{"192.168.1.2", {}, {}};
+  const AccessPolicy one{"192.168.1.2", {}, {}};
   EXPECT_TRUE(HostAllowed(one, "192.168.1.2"));
   EXPECT_FALSE(HostAllowed(one, "192.168.1.3"));
   EXPECT_TRUE(HostAllowed({"127.0.0.1", {"*"}, {}}, "evil.example"));
 }
 
-TEST(Doors, WarnsOfAnOpenAddressWithoutKeys) {
+TEST(AccessPolicy, WarnsOfAnOpenAddressWithoutKeys) {
   ApiKeys keys;
   for (const char* host : {"0.0.0.0", "::", "192.168.1.2"}) {
     EXPECT_NE(OpenWarning(host, 80, keys).find("asks for no key"), std::string::npos) << host;
@@ -68,13 +68,13 @@ TEST(Doors, WarnsOfAnOpenAddressWithoutKeys) {
   EXPECT_EQ(OpenWarning("0.0.0.0", 80, keys), "");
 }
 
-class DoorsTest : public testing::Test {
+class AccessTest : public testing::Test {
  protected:
-  DoorsTest() {
+  AccessTest() {
     options_.log.file = (folder_ / "log").string();
     options_.assets = PageAssets();
   }
-  ~DoorsTest() override {
+  ~AccessTest() override {
     server_.reset();
     service_.reset();
   }
@@ -107,7 +107,7 @@ constexpr const char* kHost = "Host: localhost\r\n";
 constexpr const char* kJson = "Content-Type: application/json\r\n";
 
 // fetch(..., {mode: "no-cors", body: new Blob([...])}) and sendBeacon send no Content-Type.
-TEST_F(DoorsTest, TakesBodiesOfJsonAlone) {
+TEST_F(AccessTest, TakesBodiesOfJsonAlone) {
   Start();
   const std::string host(kHost);
   EXPECT_EQ(Send(kPost, host + kJson, kBody).status, 200);
@@ -125,7 +125,7 @@ TEST_F(DoorsTest, TakesBodiesOfJsonAlone) {
 }
 
 // DNS rebinding: the stranger's name leads here, and the browser takes us for the stranger's site.
-TEST_F(DoorsTest, AnswersToItsOwnNamesAlone) {
+TEST_F(AccessTest, AnswersToItsOwnNamesAlone) {
   Start();
   EXPECT_EQ(Models("Host: 127.0.0.1:8080\r\n"), 200);
   EXPECT_EQ(Models("Host: [::1]:8080\r\n"), 200);
@@ -150,13 +150,13 @@ TEST_F(DoorsTest, AnswersToItsOwnNamesAlone) {
   EXPECT_EQ(Send("GET /v1/models HTTP/1.0", "").status, 200);  // which knows no Host
   EXPECT_EQ(Send("GET /v1/models HTTP/1.0", "Host: evil.example\r\n").status, 403);
 
-  options_.doors.hosts = {"api.example"};
+  options_.access.hosts = {"api.example"};
   Start();
   EXPECT_EQ(Models("Host: api.example:443\r\n"), 200);
   EXPECT_EQ(Models("Host: evil.example\r\n"), 403);
 }
 
-TEST_F(DoorsTest, RefusesOtherSitesUnlessTheirOriginIsAllowed) {
+TEST_F(AccessTest, RefusesOtherSitesUnlessTheirOriginIsAllowed) {
   Start();
   const std::string cross = std::string(kHost) + "Sec-Fetch-Site: cross-site\r\n";
   const Answer refused = Send("GET /v1/models HTTP/1.1", cross);
@@ -173,19 +173,19 @@ TEST_F(DoorsTest, RefusesOtherSitesUnlessTheirOriginIsAllowed) {
   EXPECT_EQ(Send("GET /v1/models HTTP/1.1", link).status, 403);
   EXPECT_EQ(Send("GET / HTTP/1.1", cross + "Sec-Fetch-Mode: no-cors\r\n").status, 403);
 
-  options_.doors.origins = {"https://friend.example"};
+  options_.access.origins = {"https://friend.example"};
   Start();
   EXPECT_EQ(Models(cross + "Origin: https://friend.example\r\n"), 200);
   EXPECT_EQ(Models(cross + "Origin: https://evil.example\r\n"), 403);
   EXPECT_EQ(Models(cross), 403);
-  options_.doors.origins = {"*"};
+  options_.access.origins = {"*"};
   Start();
   EXPECT_EQ(Models(cross + "Origin: https://evil.example\r\n"), 200);
 }
 
 // What openai's JavaScript package sends, and the header that docs/serving.md names.
-TEST_F(DoorsTest, LetsTheHeadersOfClientsThroughThePreflight) {
-  options_.doors.origins = {"https://friend.example"};
+TEST_F(AccessTest, LetsTheHeadersOfClientsThroughThePreflight) {
+  options_.access.origins = {"https://friend.example"};
   Start();
   const std::string head = std::string(kHost) +
                            "Origin: https://friend.example\r\nSec-Fetch-Site: cross-site\r\n"
@@ -211,7 +211,7 @@ TEST_F(DoorsTest, LetsTheHeadersOfClientsThroughThePreflight) {
 }
 
 // What a request brings stays out of the log, whatever is wrong with it.
-TEST_F(DoorsTest, LogsNoPromptThroughErrors) {
+TEST_F(AccessTest, LogsNoPromptThroughErrors) {
   Start();
   const std::string head = std::string(kHost) + kJson;
   const std::string chat = "POST /v1/chat/completions HTTP/1.1";
@@ -241,7 +241,7 @@ TEST_F(DoorsTest, LogsNoPromptThroughErrors) {
   EXPECT_NE(log.find("The chat template refuses messages."), std::string::npos) << log;
 }
 
-TEST_F(DoorsTest, AnswersWhatRoutersAsk) {
+TEST_F(AccessTest, AnswersWhatRoutersAsk) {
   options_.version = "1.2.3";
   Start();
   const auto get = [&](const char* path) {
@@ -268,7 +268,7 @@ TEST_F(DoorsTest, AnswersWhatRoutersAsk) {
   EXPECT_EQ(Get(server_->port(), "/server_info").status, 401);
 }
 
-TEST_F(DoorsTest, FindsTheModelByAnEscapedName) {
+TEST_F(AccessTest, FindsTheModelByAnEscapedName) {
   options_.served_model_name = "ORG/NAME";
   Start();
   for (const char* path :
@@ -281,7 +281,7 @@ TEST_F(DoorsTest, FindsTheModelByAnEscapedName) {
   }
 }
 
-TEST_F(DoorsTest, NamesTheModelByItsFolder) {
+TEST_F(AccessTest, NamesTheModelByItsFolder) {
   EXPECT_EQ(PublicModelName("ORG/NAME"), "ORG/NAME");
   const std::filesystem::path snapshot =
       folder_ / "hub" / "models--ByteDance--Ouro-1.4B" / "snapshots" / "0123abc";
@@ -295,7 +295,7 @@ TEST_F(DoorsTest, NamesTheModelByItsFolder) {
 }
 
 // Keys that are given anew hold at once.
-TEST_F(DoorsTest, TakesNewKeys) {
+TEST_F(AccessTest, TakesNewKeys) {
   options_.keys.Add("old", "test");
   Start();
   const auto status = [&](const char* key) {
@@ -312,7 +312,7 @@ TEST_F(DoorsTest, TakesNewKeys) {
 }
 
 // An unknown field: the answer comes, the client is told, the log has its name once.
-TEST_F(DoorsTest, TellsOfFieldsThatAreIgnored) {
+TEST_F(AccessTest, TellsOfFieldsThatAreIgnored) {
   Start();
   const Json body = {{"prompt", "x"}, {"max_tokens", 1}, {"mood", "fine"}, {"min_tokens", 0}};
   const Answer answer = Post(server_->port(), "/v1/completions", body);
@@ -344,7 +344,7 @@ TEST_F(DoorsTest, TellsOfFieldsThatAreIgnored) {
 
 // Names that strangers make up do not fill the log: one line for a request, and no more than some
 // dozens of names.
-TEST_F(DoorsTest, InventedFieldsDoNotFillTheLog) {
+TEST_F(AccessTest, InventedFieldsDoNotFillTheLog) {
   Start();
   for (int request = 0; request < 40; ++request) {
     Json body = {{"prompt", "x"}, {"max_tokens", 1}};
@@ -363,7 +363,7 @@ TEST_F(DoorsTest, InventedFieldsDoNotFillTheLog) {
 }
 
 // A benchmark client reads its counts from every event.
-TEST_F(DoorsTest, CountsInEveryEventWhenAsked) {
+TEST_F(AccessTest, CountsInEveryEventWhenAsked) {
   Start();
   const Answer answer =
       Post(server_->port(), "/v1/completions",

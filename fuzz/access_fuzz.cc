@@ -8,7 +8,7 @@
 
 #include "serve/openai/error.h"
 #include "serve/openai/write.h"
-#include "serve/server/doors.h"
+#include "serve/server/access.h"
 #include "text/unicode.h"
 
 using namespace loopspec;
@@ -38,7 +38,7 @@ bool LetIn(F check) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const Doors local, open{"0.0.0.0", {"api.example"}, {"https://friend.example"}};
+  const AccessPolicy local, open{"0.0.0.0", {"api.example"}, {"https://friend.example"}};
 
   if (const auto name = HostName(bytes)) {
     Check(!name->empty() && name->size() <= 253);
@@ -62,11 +62,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   request.headers = {{kNames[data[0] % 6], std::string(bytes)}};
   if (data[0] % 6 != 0) request.headers.emplace_back("Host", "localhost");
   if (data[0] >= 128) request.authority = std::string(bytes);
-  for (const Doors& doors : {local, open}) {
-    LetIn([&] { CheckHost(doors, request); });
-    LetIn([&] { CheckSite(doors, request, data[0] % 2 == 0); });
+  for (const AccessPolicy& policy : {local, open}) {
+    LetIn([&] { CheckHost(policy, request); });
+    LetIn([&] { CheckSite(policy, request, data[0] % 2 == 0); });
     LetIn([&] { CheckContentType(request); });
-    for (const auto& headers : {CorsHeaders(doors, request), PreflightHeaders(request)}) {
+    for (const auto& headers : {CorsHeaders(policy, request), PreflightHeaders(request)}) {
       for (const auto& [key, value] : headers) {
         const bool origin = key == "Access-Control-Allow-Origin";
         Check(origin || value.find_first_of("\r\n") == value.npos);

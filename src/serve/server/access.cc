@@ -1,4 +1,4 @@
-#include "serve/server/doors.h"
+#include "serve/server/access.h"
 
 #include <arpa/inet.h>
 
@@ -102,13 +102,13 @@ std::optional<std::string> HostName(std::string_view host) {
   return Lower(name);
 }
 
-bool HostAllowed(const Doors& doors, std::string_view name) {
-  if (Contains(doors.hosts, "*")) return true;
+bool HostAllowed(const AccessPolicy& policy, std::string_view name) {
+  if (Contains(policy.hosts, "*")) return true;
   // Resolvers answer these themselves: nobody can rebind them.
   if (name == kLocalhost || name.ends_with(".localhost")) return true;
-  const std::string bound = Lower(doors.bound);
+  const std::string bound = Lower(policy.bound);
   if (name == bound) return true;
-  for (const std::string& host : doors.hosts) {
+  for (const std::string& host : policy.hosts) {
     if (HostName(host) == name) return true;
   }
   const auto address = ReadAddress(name);
@@ -124,11 +124,11 @@ bool IsLoopbackHost(std::string_view bound) {
   return bound == kLocalhost || (address && IsLoopback(*address));
 }
 
-bool OriginAllowed(const Doors& doors, std::string_view origin) {
-  return Contains(doors.origins, "*") || (!origin.empty() && Contains(doors.origins, origin));
+bool OriginAllowed(const AccessPolicy& policy, std::string_view origin) {
+  return Contains(policy.origins, "*") || (!origin.empty() && Contains(policy.origins, origin));
 }
 
-void CheckHost(const Doors& doors, const HttpRequest& request) {
+void CheckHost(const AccessPolicy& policy, const HttpRequest& request) {
   const size_t count = request.Count("Host");
   if (count > 1) Deny(400, "bad_host", "The request has Host twice, expected it once.");
   if (count == 0) {
@@ -144,7 +144,7 @@ void CheckHost(const Doors& doors, const HttpRequest& request) {
       Deny(400, "bad_host",
            fmt::format("Host is {}, expected a name or an address.", TokenText(host)));
     }
-    if (HostAllowed(doors, *name)) continue;
+    if (HostAllowed(policy, *name)) continue;
     Deny(403, "host_not_allowed",
          fmt::format("Host is {}, which is not a name of this server; --allowed-host {} lets it "
                      "in.",
@@ -152,9 +152,9 @@ void CheckHost(const Doors& doors, const HttpRequest& request) {
   }
 }
 
-void CheckSite(const Doors& doors, const HttpRequest& request, bool page) {
+void CheckSite(const AccessPolicy& policy, const HttpRequest& request, bool page) {
   if (Lower(request.Header("Sec-Fetch-Site")) != "cross-site") return;
-  if (OriginAllowed(doors, request.Header("Origin"))) return;
+  if (OriginAllowed(policy, request.Header("Origin"))) return;
   // A link to the page, followed: what is shown is the page, not what asked for it.
   if (page && Lower(request.Header("Sec-Fetch-Mode")) == "navigate") return;
   Deny(403, "origin_not_allowed",
@@ -172,10 +172,10 @@ void CheckContentType(const HttpRequest& request) {
            : fmt::format("Content-Type is {}, expected application/json.", TokenText(lower)));
 }
 
-HttpHeaders CorsHeaders(const Doors& doors, const HttpRequest& request) {
+HttpHeaders CorsHeaders(const AccessPolicy& policy, const HttpRequest& request) {
   const std::string_view origin = request.Header("Origin");
-  if (origin.empty() || !OriginAllowed(doors, origin)) return {};
-  const bool any = Contains(doors.origins, "*");
+  if (origin.empty() || !OriginAllowed(policy, origin)) return {};
+  const bool any = Contains(policy.origins, "*");
   return {{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
           {"Access-Control-Expose-Headers",
            "X-Request-Id, X-Loopspec-Ignored, X-Loopspec-Ignored-Keywords, X-Loopspec-Max-Tokens, "

@@ -1,7 +1,8 @@
-// What keeps pages of other sites out. A browser sends their requests from the user's own machine,
-// so no address and no firewall tells them apart. What such a page cannot forge: Host (a name that
-// was rebound to this machine stays the stranger's name), Sec-Fetch-Site and Origin, and the rule
-// that a body of type application/json is sent only after the server was asked. Pure functions.
+// Who may ask: what keeps pages of other sites out. A browser sends their requests from the user's
+// own machine, so no address and no firewall tells them apart. What such a page cannot forge: Host
+// (a name that was rebound to this machine stays the stranger's name), Sec-Fetch-Site and Origin,
+// and the rule that a body of type application/json is sent only after the server was asked. Pure
+// functions.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@
 
 namespace loopspec::serve {
 
-struct Doors {
+struct AccessPolicy {
   std::string bound = "127.0.0.1";   // the address that the server listens on
   std::vector<std::string> hosts;    // more names that it is called by; "*": any
   std::vector<std::string> origins;  // whose pages may call it from a browser; "*": any
@@ -25,19 +26,19 @@ std::optional<std::string> HostName(std::string_view host);
 
 // Loopback names and addresses, what the server was bound to (any address, when that is every one)
 // and `hosts`.
-bool HostAllowed(const Doors& doors, std::string_view name);
+bool HostAllowed(const AccessPolicy& policy, std::string_view name);
 // Whether nobody on another machine can reach a server that listens on this address.
 bool IsLoopbackHost(std::string_view bound);
-bool OriginAllowed(const Doors& doors, std::string_view origin);
+bool OriginAllowed(const AccessPolicy& policy, std::string_view origin);
 
 // Each throws an ApiException for a request that is not let in.
-void CheckHost(const Doors& doors, const HttpRequest& request);
+void CheckHost(const AccessPolicy& policy, const HttpRequest& request);
 // `page`: what is asked for is a file of the page, which a link elsewhere may lead to.
-void CheckSite(const Doors& doors, const HttpRequest& request, bool page);
+void CheckSite(const AccessPolicy& policy, const HttpRequest& request, bool page);
 void CheckContentType(const HttpRequest& request);
 
 // What every answer to an allowed origin carries; nothing for others.
-HttpHeaders CorsHeaders(const Doors& doors, const HttpRequest& request);
+HttpHeaders CorsHeaders(const AccessPolicy& policy, const HttpRequest& request);
 // What the answer to a preflight carries besides.
 HttpHeaders PreflightHeaders(const HttpRequest& request);
 
