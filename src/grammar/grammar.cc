@@ -150,11 +150,6 @@ std::shared_ptr<Grammar> Grammar::FromSchema(std::string_view schema, Vocabulary
   return grammar;
 }
 
-std::shared_ptr<Grammar> Grammar::JsonObject(VocabularyPtr vocabulary,
-                                             const SchemaOptions& options) {
-  return FromSchema(R"({"type": "object"})", std::move(vocabulary), options);
-}
-
 State Grammar::Start() {
   return StartAfter(std::span<const Mark>());
 }

@@ -119,9 +119,6 @@ class Grammar {
   // The schema as JSON text.
   static std::shared_ptr<Grammar> FromSchema(std::string_view schema, VocabularyPtr vocabulary,
                                              const SchemaOptions& options = {});
-  // Any JSON object.
-  static std::shared_ptr<Grammar> JsonObject(VocabularyPtr vocabulary,
-                                             const SchemaOptions& options = {});
 
   ~Grammar();
 

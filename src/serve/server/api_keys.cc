@@ -74,10 +74,6 @@ const ApiKeys::Entry* ApiKeys::Look(std::string_view given) const {
   return found;
 }
 
-bool ApiKeys::Has(std::string_view given) const {
-  return Look(given) != nullptr;
-}
-
 std::optional<ApiKeys::Holder> ApiKeys::Find(std::string_view authorization) const {
   constexpr std::string_view kScheme = "bearer ";
   if (authorization.size() < kScheme.size()) return std::nullopt;

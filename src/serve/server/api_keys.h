@@ -26,10 +26,8 @@ class ApiKeys {
 
   bool empty() const { return keys_.empty(); }
   size_t size() const { return keys_.size(); }
-  // Whether `given` is one of the keys. The time this takes says nothing about how much of a key
-  // was right, nor which key it was.
-  bool Has(std::string_view given) const;
-  // The same for an Authorization header: "Bearer KEY".
+  // Whether an Authorization header, "Bearer KEY", holds one of the keys. The time this takes says
+  // nothing about how much of a key was right, nor which key it was.
   bool Allows(std::string_view authorization) const { return Find(authorization).has_value(); }
   std::optional<Holder> Find(std::string_view authorization) const;
   std::optional<Holder> FindKey(std::string_view key) const;
