@@ -6,6 +6,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+# Headers of the CUDA backend's host/ that the folders below it may include: how weights lie in the GPU's memory, and what
+# the code that launches kernels needs.
+CUDA_MEMORY = ["src/backends/cuda/host/device_model.h", "src/backends/cuda/host/tensor_maps.h", "src/backends/cuda/host/weight_form.h"]
+CUDA_RUNTIME = ["src/backends/cuda/host/architecture.h", "src/backends/cuda/host/cuda_memory.h", "src/backends/cuda/host/transfers.h"]
+
 # folder -> folders whose headers it may include (its own is always allowed)
 ALLOWED = {
     "src/base": set(),
@@ -17,7 +22,13 @@ ALLOWED = {
     "src/decode": {"src/grammar/grammar.h", "src/fields", "src/kv", "src/sampling", "src/model", "src/tensor", "src/base", "src/backends/backend.h"},
     "src/backends": {"src/kv", "src/sampling", "src/model", "src/tensor", "src/base"},
     "src/backends/cpu": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
-    "src/backends/cuda": {"src/backends/backend.h", "src/model", "src/kv", "src/sampling", "src/tensor", "src/base"},
+    "src/backends/cuda/host": {"src/backends/cuda", "src/backends/backend.h", "src/model", "src/kv", "src/tensor", "src/base"},
+    "src/backends/cuda/program": {"src/backends/cuda/host/device_model.h", "src/backends/cuda/sampling/sampling_kernel.h", "src/backends/backend.h", "src/kv", "src/base"},
+    "src/backends/cuda/device": {"src/backends/cuda/program", *CUDA_MEMORY, "src/model", "src/kv", "src/base"},
+    "src/backends/cuda/attention": {"src/backends/cuda/device", "src/kv"},
+    "src/backends/cuda/decode": {"src/backends/cuda/attention", "src/backends/cuda/device", "src/backends/cuda/program", "src/backends/cuda/host/architecture.h", "src/kv", "src/base"},
+    "src/backends/cuda/prefill": {"src/backends/cuda/device", *CUDA_MEMORY, *CUDA_RUNTIME, "src/backends/backend.h", "src/kv", "src/base"},
+    "src/backends/cuda/sampling": {"src/backends/cuda/program/plan.h", "src/sampling", "src/base"},
     "src/backends/no_cuda": {"src/backends/backend.h", "src/base"},
     "src/grammar": {"src/base"},
     "src/hub": {"src/base"},
@@ -61,7 +72,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 def folder_of(path):
     parts = path.relative_to(ROOT).parts
     nested = parts[:2] in {("src", "backends"), ("src", "experiments"), ("src", "engine"), ("src", "serve")} and len(parts) > 3
-    depth = 3 if nested else 2 if parts[0] == "src" else 1
+    depth = 4 if parts[:3] == ("src", "backends", "cuda") else 3 if nested else 2 if parts[0] == "src" else 1
     return "/".join(parts[:depth])
 
 

@@ -61,7 +61,7 @@ class CudaInt8Keys : public testing::TestWithParam<int> {
   }
 };
 
-// Where element i of a key lies among its codes (attention/kv_int8.cuh).
+// Where element i of a key lies among its codes (device/kv_int8.cuh).
 size_t CodeAt(size_t position, size_t i, size_t stride) {
   const size_t part = i / 32, lane = i % 32 / 8;
   if (stride < 64) return lane * 8 + i % 8;

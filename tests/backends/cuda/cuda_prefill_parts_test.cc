@@ -9,10 +9,10 @@
 #include <numeric>
 #include <random>
 
-#include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/host/transfers.h"
 #include "backends/cuda/prefill/gemm_hopper.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
+#include "backends/cuda/prefill/prompt_attention.h"
 #include "backends/cuda/prefill/prompt_rows.h"
 #include "backends/cuda/prefill/widen.h"
 #include "kv/kept_planes.h"

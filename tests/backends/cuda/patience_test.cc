@@ -1,5 +1,5 @@
 // What the watchdog counts: the time in which a step itself ran, not that of other processes.
-#include "backends/cuda/decode/patience.h"
+#include "backends/cuda/device/patience.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/device/input_layout.cuh"
 
 namespace loopspec::cuda {
 namespace {

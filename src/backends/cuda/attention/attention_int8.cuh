@@ -5,8 +5,8 @@
 
 #include "backends/cuda/attention/attention_math_int8.cuh"
 #include "backends/cuda/attention/attention_pieces.cuh"
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/stream/weight_ring.cuh"
+#include "backends/cuda/device/cta_context.cuh"
+#include "backends/cuda/device/weight_ring.cuh"
 
 namespace loopspec::cuda {
 

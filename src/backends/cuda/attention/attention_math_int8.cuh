@@ -7,9 +7,9 @@
 // split's weights have one scale for each query.
 #pragma once
 
-#include "backends/cuda/attention/kv_int8.cuh"
 #include "backends/cuda/device/attention_math.cuh"
 #include "backends/cuda/device/int8_math.cuh"
+#include "backends/cuda/device/kv_int8.cuh"
 
 namespace loopspec::cuda {
 

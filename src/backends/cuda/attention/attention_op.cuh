@@ -5,12 +5,12 @@
 #include "backends/cuda/attention/attention_int8.cuh"
 #include "backends/cuda/attention/attention_pieces.cuh"
 #include "backends/cuda/attention/attention_streamed.cuh"
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/device/attention_math.cuh"
+#include "backends/cuda/device/cta_context.cuh"
+#include "backends/cuda/device/exchange/low_latency.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/weight_ring.cuh"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {

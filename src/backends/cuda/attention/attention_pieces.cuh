@@ -2,10 +2,10 @@
 // a few rows for one KV head over a span of splits. And what all kinds of pieces share.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/device/cta_context.cuh"
+#include "backends/cuda/device/exchange/low_latency.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {
@@ -26,7 +26,7 @@ __device__ __forceinline__ bool StreamsKeys(int units) {
 }
 
 // The first key of split number `split` of a span, for a KV head, in the plane of the stack's first
-// layer. What a split has there is as large with int8 keys (attention/kv_int8.cuh), keys and values
+// layer. What a split has there is as large with int8 keys (device/kv_int8.cuh), keys and values
 // together.
 __device__ __forceinline__ const bf16* KeysOf(const KeySpan& span, int split, int head) {
   const DecodeParams& p = Context().p;

@@ -1,15 +1,15 @@
-// Pieces of attention whose keys and values the producer warp fetches (stream/producer.cuh): of
+// Pieces of attention whose keys and values the producer warp fetches (decode/producer.cuh): of
 // each split, the ring's next stage holds the keys, the one after it the values. All their
 // positions are in pages. Like the weights they are fetched before the queries exist.
 #pragma once
 
 #include "backends/cuda/attention/attention_pieces.cuh"
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/stream/weight_ring.cuh"
 #include "backends/cuda/device/attention_math.cuh"
+#include "backends/cuda/device/cta_context.cuh"
+#include "backends/cuda/device/exchange/low_latency.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/weight_ring.cuh"
 
 namespace loopspec::cuda {
 

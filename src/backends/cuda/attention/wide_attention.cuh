@@ -7,8 +7,8 @@
 #pragma once
 
 #include "backends/cuda/attention/attention_pieces.cuh"
-#include "backends/cuda/decode/wide/wide_context.cuh"
 #include "backends/cuda/device/attention_math.cuh"
+#include "backends/cuda/device/wide_context.cuh"
 
 namespace loopspec::cuda {
 

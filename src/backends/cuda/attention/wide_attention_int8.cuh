@@ -5,7 +5,7 @@
 #include "backends/cuda/attention/attention_math_int8.cuh"
 #include "backends/cuda/attention/attention_pieces.cuh"
 #include "backends/cuda/attention/wide_attention.cuh"
-#include "backends/cuda/decode/wide/wide_context.cuh"
+#include "backends/cuda/device/wide_context.cuh"
 
 namespace loopspec::cuda {
 

@@ -1,8 +1,8 @@
 // Launching the decode kernel and the commit of finished cells.
 #pragma once
 
-#include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/wide/wide_kernels.h"
+#include "backends/cuda/device/kernel_params.h"
 
 namespace loopspec::cuda {
 

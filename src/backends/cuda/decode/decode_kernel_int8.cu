@@ -1,7 +1,7 @@
 // What differs where pages have int8 keys and values: instances of the decode kernel, and commits,
 // which round.
-#include "backends/cuda/attention/kv_int8.cuh"
 #include "backends/cuda/decode/decode_loop.cuh"
+#include "backends/cuda/device/kv_int8.cuh"
 
 namespace loopspec::cuda {
 namespace {

@@ -6,13 +6,13 @@
 #include "backends/cuda/attention/attention_op.cuh"
 #include "backends/cuda/attention/combine_op.cuh"
 #include "backends/cuda/decode/decode_kernel.h"
-#include "backends/cuda/decode/exchange/grid_barrier.cuh"
 #include "backends/cuda/decode/op_queue.cuh"
 #include "backends/cuda/decode/ops/matrix_op.cuh"
 #include "backends/cuda/decode/ops/row_op.cuh"
-#include "backends/cuda/decode/stream/producer.cuh"
-#include "backends/cuda/decode/stream/weight_ring.cuh"
-#include "backends/cuda/decode/watchdog.cuh"
+#include "backends/cuda/decode/producer.cuh"
+#include "backends/cuda/device/exchange/grid_barrier.cuh"
+#include "backends/cuda/device/watchdog.cuh"
+#include "backends/cuda/device/weight_ring.cuh"
 
 namespace loopspec::cuda {
 namespace {

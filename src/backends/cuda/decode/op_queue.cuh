@@ -6,7 +6,7 @@
 // between two barriers, would take a good part of their time.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
 
 namespace loopspec::cuda {

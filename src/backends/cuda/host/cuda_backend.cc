@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/device/input_layout.cuh"
 #include "backends/cuda/host/architecture.h"
 #include "backends/cuda/host/read_bandwidth.h"
 #include "backends/cuda/host/transfers.h"
@@ -179,7 +179,7 @@ void CudaBackend::AllocateRows() {
     pointer = array.data();
   };
   const auto n = [](int value) { return static_cast<size_t>(value); };
-  // Inputs of matrices in both layouts (ops/input_layout.cuh).
+  // Inputs of matrices in both layouts (device/input_layout.cuh).
   const size_t input_rows = n(InputRows(p.shapes.row_stride) + WideInputRows(p.shapes.row_stride));
   make(coda_x_, rows * n(p.shapes.hidden), p.buffers.coda_x);
   make(local_stream_, n(launch_.ctas) * n(p.shapes.hidden), p.buffers.local_stream);

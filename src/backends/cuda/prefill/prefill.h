@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/prefill/prefill_encoder.h"
+#include "backends/cuda/prefill/prompt_attention.h"
 #include "backends/cuda/prefill/prompt_int8.h"
 #include "backends/cuda/prefill/prompt_products.h"
 #include "backends/cuda/prefill/prompt_rows.h"

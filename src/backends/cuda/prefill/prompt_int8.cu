@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "backends/cuda/attention/kv_int8.cuh"
+#include "backends/cuda/device/kv_int8.cuh"
 #include "backends/cuda/prefill/follow.cuh"
 
 namespace loopspec::cuda {

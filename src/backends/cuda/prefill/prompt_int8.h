@@ -11,7 +11,7 @@
 
 namespace loopspec::cuda {
 
-// Key/value memory with int8 keys (attention/kv_int8.cuh), and which of its pages the chunk's are.
+// Key/value memory with int8 keys (device/kv_int8.cuh), and which of its pages the chunk's are.
 struct Int8Memory {
   bf16* pages = nullptr;  // [page][plane][kv_head][2][kPageSize][KeyWords]
   int32_t planes = 0;

@@ -11,7 +11,7 @@ inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kProducerThreads = 32;  // beside them, in kernels with a producer warp
 inline constexpr int kPassRows = 32;         // batch rows that one pass over the weights serves
 inline constexpr int kSmallBatchRows = 8;    // rows up to which results may go through the
-                                             // low-latency exchange (exchange/low_latency.cuh)
+                                             // low-latency exchange (device/exchange/low_latency.cuh)
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a CTA holds a row of the stream in registers
@@ -26,7 +26,7 @@ inline constexpr int SplitPositions(int head_stride) {
 }
 
 // 16-bit words that a position's key (or value) of one head takes in a page: bf16 elements, or int8
-// codes and their scale (attention/kv_int8.cuh).
+// codes and their scale (device/kv_int8.cuh).
 inline constexpr int KeyWords(int head_stride, bool int8_keys) {
   return int8_keys ? head_stride / 2 + 2 : head_stride;
 }

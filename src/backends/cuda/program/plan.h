@@ -69,7 +69,7 @@ enum class PhaseRelation : int32_t {
 struct PlanHeader {
   uint32_t barrier[kPhases];  // arrivals of CTAs, by a launch's first phase; zero at the start
   uint32_t epoch[kPhases];    // of the phase's first operation; no operation before had it
-  uint32_t given_up;          // set by the watchdog (decode/watchdog.cuh)
+  uint32_t given_up;          // set by the watchdog (device/watchdog.cuh)
   int32_t recurrences;
   PhaseRelation relation[kPhases];
   int32_t commits;

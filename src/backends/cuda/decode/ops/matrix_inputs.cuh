@@ -3,11 +3,11 @@
 // or from what the CTA made for itself.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/device/cta_context.cuh"
+#include "backends/cuda/device/exchange/low_latency.cuh"
+#include "backends/cuda/device/input_layout.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
 
 namespace loopspec::cuda {
 

@@ -12,13 +12,13 @@
 
 #include <type_traits>
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/kernel_params.h"
 #include "backends/cuda/decode/ops/matrix_epilogue.cuh"
 #include "backends/cuda/decode/ops/matrix_inputs.cuh"
-#include "backends/cuda/decode/stream/weight_ring.cuh"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
 #include "backends/cuda/device/packed_weights.cuh"
+#include "backends/cuda/device/weight_ring.cuh"
 
 namespace loopspec::cuda {
 

@@ -3,11 +3,11 @@
 // Everything float32.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/exchange/low_latency.cuh"
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/ops/input_layout.cuh"
+#include "backends/cuda/device/cta_context.cuh"
+#include "backends/cuda/device/exchange/low_latency.cuh"
+#include "backends/cuda/device/input_layout.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
 #include "backends/cuda/device/start_state.h"
 
 namespace loopspec::cuda {
@@ -232,7 +232,7 @@ class InputWriter {
   uint32_t epoch_;
 };
 
-// The same in phases of many rows (ops/input_layout.cuh).
+// The same in phases of many rows (device/input_layout.cuh).
 class WideInputWriter {
  public:
   __device__ __forceinline__ WideInputWriter(const DecodeParams& p, const Op& op, const RowAt& at)

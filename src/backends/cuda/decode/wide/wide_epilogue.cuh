@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/ops/input_layout.cuh"
 #include "backends/cuda/decode/ops/matrix_epilogue.cuh"
-#include "backends/cuda/decode/wide/wide_context.cuh"
+#include "backends/cuda/device/input_layout.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/wide_context.cuh"
 
 namespace loopspec::cuda {
 

@@ -3,7 +3,7 @@
 // weights are read once for all rows. The bits are those of a single row.
 #pragma once
 
-#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/device/kernel_params.h"
 #include "backends/cuda/program/program.h"
 
 namespace loopspec::cuda {

@@ -8,11 +8,11 @@
 // piece is then of two heads, or partly padding.
 #pragma once
 
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/ops/input_layout.cuh"
 #include "backends/cuda/decode/ops/matrix_epilogue.cuh"
-#include "backends/cuda/decode/wide/wide_context.cuh"
 #include "backends/cuda/device/hopper.cuh"
+#include "backends/cuda/device/input_layout.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/wide_context.cuh"
 
 namespace loopspec::cuda {
 

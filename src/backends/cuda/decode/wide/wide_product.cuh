@@ -12,10 +12,10 @@
 // fetched from memory.
 #pragma once
 
-#include "backends/cuda/decode/wide/wide_context.cuh"
 #include "backends/cuda/decode/wide/wide_epilogue.cuh"
 #include "backends/cuda/decode/wide/wide_stages.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/wide_context.cuh"
 
 namespace loopspec::cuda {
 

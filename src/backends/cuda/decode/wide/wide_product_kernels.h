@@ -1,8 +1,8 @@
 // The kernels of products of many rows: an instance for each kind of matrix and each tile shape.
 #pragma once
 
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/wide/wide_context.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/wide_context.cuh"
 #include "backends/cuda/program/wide_work.h"
 
 namespace loopspec::cuda {
@@ -12,7 +12,7 @@ struct WideProductParams {
   WideWork work;
   const TensorMap* map;
   const float* scales;   // of outputs, where weights are int8
-  const bf16* input;     // as WideInputAt has it (ops/input_layout.cuh)
+  const bf16* input;     // as WideInputAt has it (device/input_layout.cuh)
   int32_t input_rows;    // rows that lie between neighbouring groups of elements
   int32_t plane_offset;  // of the layer, relative to the row's first plane
 };

@@ -3,10 +3,10 @@
 // memory by TMA, some stages of kWideStageK elements of k ahead.
 #pragma once
 
-#include "backends/cuda/decode/ops/input_layout.cuh"
-#include "backends/cuda/decode/wide/wide_context.cuh"
 #include "backends/cuda/decode/wide/wide_product_kernels.h"
+#include "backends/cuda/device/input_layout.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/wide_context.cuh"
 #include "backends/cuda/program/wide_work.h"
 
 namespace loopspec::cuda {

@@ -9,10 +9,10 @@
 #pragma once
 
 #include "backends/cuda/attention/attention_pieces.cuh"
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/stream/weight_ring.cuh"
-#include "backends/cuda/decode/watchdog.cuh"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/watchdog.cuh"
+#include "backends/cuda/device/weight_ring.cuh"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {

@@ -72,7 +72,7 @@ struct BufferParams {
   // By row.
   float* coda_x;        // [row][hidden]
   float* local_stream;  // [cta][hidden]: each CTA's copy, in phases of one row
-  // Inputs of matrices: in the order of ops/input_layout.cuh, or plain rows (prompts).
+  // Inputs of matrices: in the order of input_layout.cuh, or plain rows (prompts).
   bf16* act_hidden;
   bf16* act_attention;
   bf16* act_ff;

@@ -11,9 +11,9 @@
 // progress at all, that wait ends after a number of polls.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/patience.h"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/patience.h"
 
 namespace loopspec::cuda {
 

@@ -10,9 +10,9 @@
 // exchange_order_test.cc).
 #pragma once
 
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/watchdog.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/watchdog.cuh"
 
 namespace loopspec::cuda {
 

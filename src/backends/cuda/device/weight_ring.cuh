@@ -7,13 +7,13 @@
 // of two tiles, so that a ring is as many bytes ahead. An mbarrier per stage says when it is full.
 // A warp that has read a stage refills it: from Hopper on by TMA, with one instruction for each
 // block; before, by its own asynchronous copies. Or it arrives on the stage's empty barrier, and
-// the producer warp refills it (producer.cuh), with keys and values too.
+// the producer warp refills it (decode/producer.cuh), with keys and values too.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/kernel_params.h"
-#include "backends/cuda/decode/watchdog.cuh"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
+#include "backends/cuda/device/watchdog.cuh"
 
 namespace loopspec::cuda {
 

@@ -1,5 +1,5 @@
-#include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/device/attention_math.cuh"
+#include "backends/cuda/prefill/prompt_attention.h"
 #include "kv/ledger.h"
 
 namespace loopspec::cuda {

@@ -1,6 +1,6 @@
-#include "backends/cuda/attention/prompt_attention.h"
 #include "backends/cuda/device/hopper.cuh"
 #include "backends/cuda/prefill/gemm_epilogue.cuh"
+#include "backends/cuda/prefill/prompt_attention.h"
 #include "base/check.h"
 
 // A CTA takes one tile of queries of one head. Its last warpgroup brings keys and values into a

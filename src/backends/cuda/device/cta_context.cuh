@@ -5,7 +5,7 @@
 // cache to hold them.)
 #pragma once
 
-#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/device/kernel_params.h"
 
 namespace loopspec::cuda {
 
@@ -213,7 +213,7 @@ inline constexpr int kRingOffset = kContextBytes + kSumBytes;
 static_assert(kRingOffset % 1024 == 0);
 
 // Stages of each warp's ring, and who fills them: the warp itself, or a producer warp, the ninth
-// (stream/producer.cuh). Kernels with a producer warp take phases of kProducerRows rows at most:
+// (decode/producer.cuh). Kernels with a producer warp take phases of kProducerRows rows at most:
 // nine warps leave each thread 168 registers. Inputs of more than 24 rows then need the room of one
 // more stage in shared memory.
 //

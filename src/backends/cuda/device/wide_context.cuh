@@ -4,9 +4,9 @@
 // prepares whatever depends on no other row's results, and waits where it comes to them.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/kernel_params.h"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/kernel_params.h"
 
 namespace loopspec::cuda {
 

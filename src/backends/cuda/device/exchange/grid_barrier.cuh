@@ -2,9 +2,9 @@
 // CTAs are resident. Work that needs nothing from other CTAs may stand between the two.
 #pragma once
 
-#include "backends/cuda/decode/cta_context.cuh"
-#include "backends/cuda/decode/watchdog.cuh"
+#include "backends/cuda/device/cta_context.cuh"
 #include "backends/cuda/device/instructions.cuh"
+#include "backends/cuda/device/watchdog.cuh"
 
 namespace loopspec::cuda {
 
