@@ -6,6 +6,9 @@
 namespace loopspec {
 namespace {
 
+// Drafts are taken up again only for a gain beyond the error of the estimate.
+constexpr double kDraftingGain = 1.03;
+
 StepWork WorkOf(const LoadQuestion& q, int rows) {
   StepWork work;
   work.rows = rows;
@@ -15,6 +18,31 @@ StepWork WorkOf(const LoadQuestion& q, int rows) {
 }
 
 }  // namespace
+
+bool DraftsGain(std::span<const RequestLoad> requests, int recurrence, int most_rows, bool drafting,
+                const StepCost& cost) {
+  LoadQuestion mean;
+  mean.sequences = static_cast<int>(requests.size());
+  mean.recurrence = recurrence;
+  mean.most_rows = most_rows;
+  mean.first_depth = mean.first = mean.second = 0;
+  double drafters = 0;
+  for (const RequestLoad& request : requests) {
+    mean.context += static_cast<double>(request.context);
+    if (request.depths.empty()) continue;
+    ++drafters;
+    mean.proposals = static_cast<int>(request.depths.size());
+    mean.first_depth += request.depths[0];
+    mean.second_depth += request.depths.size() > 1 ? request.depths[1] : recurrence;
+    mean.first += request.first;
+    mean.second += request.second;
+  }
+  if (mean.sequences < 2 || drafters == 0) return true;
+  mean.context /= mean.sequences;
+  for (double* sum : {&mean.first_depth, &mean.second_depth, &mean.first, &mean.second})
+    *sum /= drafters;
+  return DraftingRate(mean, cost) > (drafting ? 1.0 : kDraftingGain) * PlainRate(mean, cost);
+}
 
 double PlainRate(const LoadQuestion& q, const StepCost& cost) {
   StepWork work = WorkOf(q, q.sequences);

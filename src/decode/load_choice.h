@@ -8,11 +8,25 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "decode/step_cost.h"
 
 namespace loopspec {
 
+// One of the requests that share the steps.
+struct RequestLoad {
+  std::span<const int> depths = {};  // of its proposals
+  double first = 0, second = 0;      // share of its tokens from the first draft, from the second
+  int64_t context = 0;               // committed positions
+};
+
+// Whether drafts gain anything for `requests` in steps of up to `most_rows` rows. `drafting`: they
+// are made so far.
+bool DraftsGain(std::span<const RequestLoad> requests, int recurrence, int most_rows, bool drafting,
+                const StepCost& cost);
+
+// The same requests as their means, by which their rates are estimated.
 struct LoadQuestion {
   int sequences = 1;        // requests that share the steps
   int recurrence = 1;       // R

@@ -19,6 +19,7 @@
 #include "decode/branch_choice.h"
 #include "decode/branch_grammar.h"
 #include "decode/branch_tree.h"
+#include "decode/load_choice.h"
 #include "decode/ngram_index.h"
 #include "decode/observer.h"
 #include "decode/prefix_counts.h"
@@ -88,8 +89,12 @@ class LoopSpec {
   // Decided positions before the first one that passed a proposal depth without a readout: these
   // have keys and values of the coda at every depth of the request, later ones perhaps not.
   int64_t drafted() const { return std::min(decided(), undrafted_from_); }
-  // Share of tokens from proposal `index`, as far as known.
-  double DraftShare(int index) const { return choice_.Share(index); }
+  // What it asks of the steps that it shares, its drafts as good as they have been so far.
+  RequestLoad load() const {
+    const size_t drafts = depths().size();
+    return {depths(), drafts > 0 ? choice_.Share(0) : 0.0, drafts > 1 ? choice_.Share(1) : 0.0,
+            decided()};
+  }
 
   // ---- Pages ----
   SequencePages& pages() { return pages_; }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace loopspec {
 namespace {
 
@@ -54,6 +56,55 @@ TEST(LoadChoice, BadDraftsAreNotWorthMaking) {
   EXPECT_GT(DraftingRate(question, cost), PlainRate(question, cost));
   question.first = question.second = 0;
   EXPECT_LT(DraftingRate(question, cost), PlainRate(question, cost));
+}
+
+// Eight rows cost little more than one, every further one as much as those.
+StepCost RowsCost() {
+  StepCost cost;
+  cost.recurrence = {1, 1, 1, 1, 2, 4, 8, 16, 32};
+  cost.readout = 0.1;
+  cost.readout_row = 0.02;
+  return cost;
+}
+
+constexpr int kDepths[] = {1, 2};
+constexpr RequestLoad kDrafts = {kDepths, 0.9, 0.075, 100};
+constexpr RequestLoad kPlain = {{}, 0, 0, 100};
+
+bool Gain(const std::vector<RequestLoad>& requests, bool drafting = true) {
+  return DraftsGain(requests, 4, 64, drafting, RowsCost());
+}
+
+TEST(LoadChoice, DraftsAreLeftOutWhereTheyGainNothing) {
+  EXPECT_TRUE(Gain({kDrafts}));
+  EXPECT_TRUE(Gain({kDrafts, kDrafts}));
+  // The device is full with a row each.
+  std::vector<RequestLoad> many(32, kDrafts);
+  EXPECT_FALSE(Gain(many));
+  // Drafts that never hold gain nothing for two either.
+  RequestLoad poor = kDrafts;
+  poor.first = poor.second = 0;
+  EXPECT_FALSE(Gain({poor, poor}));
+  // Where nobody drafts there is nothing to leave out.
+  EXPECT_TRUE(Gain(std::vector<RequestLoad>(32, kPlain)));
+  many.back() = kPlain;
+  EXPECT_FALSE(Gain(many));
+}
+
+// Between the load at which drafts are dropped and the one at which they are taken up again lies
+// one at which both stay as they are.
+TEST(LoadChoice, DoesNotGoBackAndForth) {
+  bool undecided = false;
+  for (double share = 0; share <= 1; share += 0.002) {
+    RequestLoad load = kDrafts;
+    load.first = share;
+    load.second = 0;
+    const std::vector<RequestLoad> four(4, load);
+    const bool stays = Gain(four, true), returns = Gain(four, false);
+    EXPECT_TRUE(stays || !returns) << share;
+    undecided = undecided || (stays && !returns);
+  }
+  EXPECT_TRUE(undecided);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ DecodeStep::DecodeStep(Backend& backend, int max_running, int max_rows, const St
   plan_.rows.reserve(rows);
   plan_.readouts.reserve(rows);
   plan_.chains.reserve(rows * std::min<size_t>(64, rows));
-  views_.reserve(static_cast<size_t>(max_running));
+  loads_.reserve(static_cast<size_t>(max_running));
   rows_.reserve(rows);
   advance_.reserve(rows);
 }
@@ -42,17 +42,15 @@ void DecodeStep::Run(std::span<Sequence* const> sequences) {
 }
 
 void DecodeStep::ChooseRows() {
-  views_.clear();
+  loads_.clear();
+  bool awaits_first_token = false;
+  size_t drafts = 0;  // of a token at most
   for (const Sequence* sequence : sequences_) {
-    const LoopSpec& decoder = *sequence->decoder;
-    const size_t drafts = decoder.depths().size();
-    views_.push_back({decoder.depths(), drafts > 0 ? decoder.DraftShare(0) : 0.0,
-                      drafts > 1 ? decoder.DraftShare(1) : 0.0, decoder.decided(),
-                      decoder.drafts_are_optional(), sequence->reported == 0});
+    loads_.push_back(sequence->decoder->load());
+    drafts = std::max(drafts, loads_.back().depths.size());
+    awaits_first_token = awaits_first_token || sequence->reported == 0;
   }
-  const RowSchedule schedule =
-      ScheduleRows({views_, backend_.spec().recurrence, max_rows_, drafting_}, cost_.cost());
-  drafting_ = schedule.drafting;
+  drafting_ = DraftsGain(loads_, backend_.spec().recurrence, max_rows_, drafting_, cost_.cost());
   for (Sequence* sequence : sequences_) {  // what has been begun goes on either way
     if (sequence->decoder->drafts_are_optional()) sequence->decoder->set_drafting(drafting_);
   }
@@ -61,10 +59,10 @@ void DecodeStep::ChooseRows() {
   for (size_t i = 0; i < sequences_.size(); ++i)
     sequences_[i]->decoder->ListRows(static_cast<int32_t>(i), rows_);
   if (!drafting_) AwaitEachOther();
-  size_t drafts = 0;  // of a token at most
-  for (const DecodeView& view : views_) drafts = std::max(drafts, view.depths.size());
   chooser_.set_readouts(static_cast<int>(drafts) + 1);
-  chooser_.Choose(rows_, schedule.limit, cost_.cost(), advance_);
+  const int limit =
+      RowLimit(static_cast<int>(sequences_.size()), max_rows_, awaits_first_token, cost_.cost());
+  chooser_.Choose(rows_, limit, cost_.cost(), advance_);
   size_t at = 0;
   for (Sequence* sequence : sequences_) {
     const auto count = static_cast<size_t>(sequence->decoder->tree().size());

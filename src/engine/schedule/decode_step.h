@@ -39,7 +39,7 @@ class DecodeStep {
   RowChooser chooser_;
   std::span<Sequence* const> sequences_;
   bool drafting_ = true;
-  std::vector<DecodeView> views_;
+  std::vector<RequestLoad> loads_;  // of the sequences
   std::vector<RowState> rows_;
   std::vector<char> advance_;
   StepPlan plan_;

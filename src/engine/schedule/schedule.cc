@@ -1,26 +1,20 @@
 #include "engine/schedule/schedule.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 #include <vector>
-
-#include "decode/load_choice.h"
 
 namespace loopspec {
 namespace {
 
 // How much longer than without drafts a recurrence may take while a first token is awaited.
 constexpr double kFirstTokenDelay = 1.25;
-// Drafts are taken up again only for a gain beyond the error of the estimate.
-constexpr double kDraftingGain = 1.03;
 
 // A request is short beside another that has this many times its work.
 constexpr int64_t kShortFactor = 8;
 // While an answer gets its first tokens, steps take this many times as long as chunks.
 constexpr double kStepsPerChunk = 2.0;
-
-double WeightOf(const ScheduleView& view, int tenant) {
-  return view.tenants.empty() ? 1.0 : view.tenants[static_cast<size_t>(tenant)].weight;
-}
 
 const SequenceView& At(const ScheduleView& view, int i) {
   return view.sequences[static_cast<size_t>(i)];
@@ -28,8 +22,8 @@ const SequenceView& At(const ScheduleView& view, int i) {
 
 // Who runs, by tenant.
 struct Places {
-  explicit Places(const ScheduleView& view)
-      : running(std::max<size_t>(1, view.tenants.size())), youngest(running.size(), -1) {
+  explicit Places(const ScheduleView& of)
+      : view(of), running(view.tenants.size()), youngest(view.tenants.size(), -1) {
     for (int i = 0; i < std::ssize(view.sequences); ++i) {
       const SequenceView& sequence = At(view, i);
       preempted += sequence.stage == Stage::kPreempted ? 1 : 0;
@@ -41,22 +35,23 @@ struct Places {
     }
   }
   // Places that a tenant has for its weight, and would have with `more` of them.
-  double Load(const ScheduleView& view, int tenant, int more = 0) const {
-    return (running[static_cast<size_t>(tenant)] + more) / WeightOf(view, tenant);
+  double Load(int tenant, int more = 0) const {
+    const auto i = static_cast<size_t>(tenant);
+    return (running[i] + more) / view.tenants[i].weight;
   }
   // The tenant that has most; between equals the one with the youngest sequence. -1: nobody runs.
-  int Fullest(const ScheduleView& view) const {
-    int fullest = -1;
-    for (int i = 0; i < std::ssize(running); ++i) {
-      if (running[static_cast<size_t>(i)] == 0) continue;
-      if (fullest < 0 || Load(view, i) > Load(view, fullest) ||
-          (Load(view, i) == Load(view, fullest) &&
-           youngest[static_cast<size_t>(i)] > youngest[static_cast<size_t>(fullest)]))
-        fullest = i;
+  int Fullest() const {
+    const auto fullness = [&](int i) {
+      return std::pair(Load(i), youngest[static_cast<size_t>(i)]);
+    };
+    int fullest = 0;
+    for (int i = 1; i < std::ssize(running); ++i) {
+      if (fullness(i) > fullness(fullest)) fullest = i;
     }
-    return fullest;
+    return running[static_cast<size_t>(fullest)] > 0 ? fullest : -1;
   }
 
+  const ScheduleView& view;
   std::vector<int> running, youngest;  // by tenant
   int all = 0, preempted = 0;
   int oldest = -1;  // of all that run
@@ -70,60 +65,53 @@ bool ComesBefore(const SequenceView& a, const SequenceView& b) {
   return a.priority < b.priority;
 }
 
-// Goes through the sequences by age and tells which of those that want a place may have it. A
-// choice whose prompt is being prefilled for another choice waits: it shares those pages when they
-// are written.
-class Eligible {
- public:
-  bool operator()(const SequenceView& sequence) {
-    const bool shares = sibling_ != nullptr && sibling_->submission == sequence.submission;
-    if (sequence.running() && !shares) sibling_ = &sequence;
-    if (sequence.stage == Stage::kPreempted) return true;
-    return sequence.stage == Stage::kWaiting && !(shares && sibling_->stage == Stage::kPrefill);
-  }
-
- private:
-  const SequenceView* sibling_ = nullptr;  // the oldest running choice of the latest submission
-};
-
-// The next to take a place: of the tenant that has fewest for its weight.
-int NextCandidate(const ScheduleView& view, const Places& places) {
-  std::vector<int> first(places.running.size(), -1);  // by tenant
-  Eligible eligible;
+// Those that may have a place, by age. A choice whose prompt is being prefilled for another choice
+// waits: it shares those pages when they are written.
+std::vector<int> Candidates(const ScheduleView& view) {
+  std::vector<int> candidates;
+  const SequenceView* sibling = nullptr;  // the oldest running choice of the latest submission
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
     const SequenceView& sequence = At(view, i);
-    if (!eligible(sequence)) continue;
-    int& best = first[static_cast<size_t>(sequence.tenant)];
-    if (best < 0 || ComesBefore(sequence, At(view, best))) best = i;
+    const bool shares = sibling != nullptr && sibling->submission == sequence.submission;
+    if (sequence.running() && !shares) sibling = &sequence;
+    const bool waits_for_prompt = shares && sibling->stage == Stage::kPrefill;
+    if (sequence.stage == Stage::kPreempted ||
+        (sequence.stage == Stage::kWaiting && !waits_for_prompt))
+      candidates.push_back(i);
   }
-  int next = -1;
-  for (const int candidate : first) {
-    if (candidate < 0) continue;
-    if (next < 0) {
-      next = candidate;
-      continue;
-    }
-    const double load = places.Load(view, At(view, candidate).tenant);
-    const double least = places.Load(view, At(view, next).tenant);
-    if (load < least || (load == least && candidate < next)) next = candidate;
+  return candidates;
+}
+
+// The next to take a place: of the tenant that has fewest for its weight, between equals the older.
+int NextCandidate(const Places& places, const std::vector<int>& candidates) {
+  const ScheduleView& view = places.view;
+  std::vector<int> first(places.running.size(), -1);  // by tenant
+  for (const int i : candidates) {
+    int& best = first[static_cast<size_t>(At(view, i).tenant)];
+    if (best < 0 || ComesBefore(At(view, i), At(view, best))) best = i;
   }
-  return next;
+  const auto rank = [&](int i) {
+    constexpr double kNobody = std::numeric_limits<double>::infinity();
+    return std::pair(i < 0 ? kNobody : places.Load(At(view, i).tenant), i);
+  };
+  return *std::min_element(first.begin(), first.end(),
+                           [&](int a, int b) { return rank(a) < rank(b); });
 }
 
 // A tenant that has fewer places than its weight is worth gets one of the tenant that has most:
 // only where that one has no fewer afterwards, so that they never take turns.
-Admit ReplaceForTenant(const ScheduleView& view, const Places& places, int candidate) {
-  const int tenant = At(view, candidate).tenant;
-  const int fullest = places.Fullest(view);
-  if (fullest < 0 || fullest == tenant ||
-      places.Load(view, fullest, -1) < places.Load(view, tenant, 1))
+Admit ReplaceForTenant(const Places& places, int candidate) {
+  const int tenant = At(places.view, candidate).tenant;
+  const int fullest = places.Fullest();
+  if (fullest < 0 || fullest == tenant || places.Load(fullest, -1) < places.Load(tenant, 1))
     return {};
   return {candidate, places.youngest[static_cast<size_t>(fullest)]};
 }
 
 // The oldest request that is overdue and short beside the longest that runs. So few are preempted
 // at a time that the long ones get on, and each goes on as soon as there is a place.
-Admit ReplaceForShort(const ScheduleView& view, const Places& places) {
+Admit ReplaceForShort(const Places& places, const std::vector<int>& candidates) {
+  const ScheduleView& view = places.view;
   if (places.preempted >= std::max(1, view.max_running / 8)) return {};
   int longest = -1;
   for (int i = 0; i < std::ssize(view.sequences); ++i) {
@@ -132,11 +120,9 @@ Admit ReplaceForShort(const ScheduleView& view, const Places& places) {
       longest = i;
   }
   if (longest < 0) return {};
-  Eligible eligible;
-  for (int i = 0; i < std::ssize(view.sequences); ++i) {
+  for (const int i : candidates) {
     const SequenceView& sequence = At(view, i);
-    if (eligible(sequence) && sequence.stage == Stage::kWaiting &&
-        sequence.waited >= view.short_wait &&
+    if (sequence.stage == Stage::kWaiting && sequence.waited >= view.short_wait &&
         sequence.work_left * kShortFactor <= At(view, longest).work_left)
       return {i, longest};
   }
@@ -144,14 +130,15 @@ Admit ReplaceForShort(const ScheduleView& view, const Places& places) {
 }
 
 Admit NextAdmission(const ScheduleView& view) {
+  const std::vector<int> candidates = Candidates(view);
+  if (candidates.empty()) return {};
   const Places places(view);
-  const int candidate = NextCandidate(view, places);
-  if (candidate < 0) return {};
+  const int candidate = NextCandidate(places, candidates);
   const bool full = places.all >= view.max_running;
   if (full || view.pacing.pages_short) {
-    const Admit fair = ReplaceForTenant(view, places, candidate);
+    const Admit fair = ReplaceForTenant(places, candidate);
     if (fair.sequence >= 0) return fair;
-    const Admit brief = ReplaceForShort(view, places);
+    const Admit brief = ReplaceForShort(places, candidates);
     if (brief.sequence >= 0) return brief;
   }
   return full ? Admit{} : Admit{candidate};
@@ -187,9 +174,7 @@ void ChooseChunk(const ScheduleView& view, Plan& plan) {
   int64_t decoding = 0;
   bool begins = false;
   int tenant = -1, first = -1, brief = -1;
-  const auto got = [&](int i) {
-    return view.tenants.empty() ? 0.0 : view.tenants[static_cast<size_t>(i)].prefilled;
-  };
+  const auto got = [&](int i) { return view.tenants[static_cast<size_t>(i)].prefilled; };
   for (const SequenceView& sequence : view.sequences) {
     decoding += sequence.stage == Stage::kDecode ? 1 : 0;
     begins = begins || sequence.begins;
@@ -232,53 +217,11 @@ void ChoosePreemptions(const ScheduleView& view, Plan& plan) {
     Places places(left);
     if (places.all == 0) return;
     --places.running[static_cast<size_t>(At(left, places.oldest).tenant)];  // it goes last
-    const int fullest = places.Fullest(left);
+    const int fullest = places.Fullest();
     const int next = fullest < 0 ? places.oldest : places.youngest[static_cast<size_t>(fullest)];
     plan.preempt.push_back(next);
     sequences[static_cast<size_t>(next)].stage = Stage::kPreempted;
   }
-}
-
-// Whether drafts gain anything at this load.
-bool DraftsPay(const RowsView& view, const StepCost& cost) {
-  LoadQuestion question;
-  question.sequences = static_cast<int>(view.sequences.size());
-  question.recurrence = view.recurrence;
-  question.most_rows = view.max_rows;
-  double drafting = 0, first_depth = 0, second_depth = 0, first = 0, second = 0, context = 0;
-  for (const DecodeView& sequence : view.sequences) {
-    context += static_cast<double>(sequence.context);
-    if (sequence.depths.empty()) continue;
-    ++drafting;
-    question.proposals = static_cast<int>(sequence.depths.size());
-    first_depth += sequence.depths[0];
-    second_depth += sequence.depths.size() > 1 ? sequence.depths[1] : view.recurrence;
-    first += sequence.first;
-    second += sequence.second;
-  }
-  if (question.sequences < 2 || drafting == 0) return true;
-  question.context = context / question.sequences;
-  question.first_depth = first_depth / drafting;
-  question.second_depth = second_depth / drafting;
-  question.first = first / drafting;
-  question.second = second / drafting;
-  return DraftingRate(question, cost) >
-         (view.drafting ? 1.0 : kDraftingGain) * PlainRate(question, cost);
-}
-
-// All R recurrences of a first token lie before it, and drafts of others, which make them longer,
-// gain nothing there: so while one is awaited only as many rows advance as cost little. The other
-// drafts wait.
-int RowLimit(const RowsView& view, const StepCost& cost) {
-  const int roots = static_cast<int>(view.sequences.size());
-  const int limit = std::max(view.max_rows, roots);
-  if (std::none_of(view.sequences.begin(), view.sequences.end(),
-                   [](const DecodeView& sequence) { return sequence.awaits_first_token; }))
-    return limit;
-  const double longest = kFirstTokenDelay * cost.Recurrence(roots);
-  int rows = roots;
-  while (rows < limit && cost.Recurrence(rows + 1) <= longest) ++rows;
-  return rows;
 }
 
 }  // namespace
@@ -292,10 +235,15 @@ Plan Schedule(const ScheduleView& view) {
   return plan;
 }
 
-RowSchedule ScheduleRows(const RowsView& view, const StepCost& cost) {
-  RowSchedule rows;
-  rows.drafting = DraftsPay(view, cost);
-  rows.limit = RowLimit(view, cost);
+// All R recurrences of a first token lie before it, and drafts of others, which make them longer,
+// gain nothing there: so while one is awaited only as many rows advance as cost little. The other
+// drafts wait.
+int RowLimit(int sequences, int max_rows, bool awaits_first_token, const StepCost& cost) {
+  const int limit = std::max(max_rows, sequences);
+  if (!awaits_first_token) return limit;
+  const double longest = kFirstTokenDelay * cost.Recurrence(sequences);
+  int rows = sequences;
+  while (rows < limit && cost.Recurrence(rows + 1) <= longest) ++rows;
   return rows;
 }
 

@@ -1,10 +1,9 @@
 // The policy: every choice that the scheduler makes between requests, as pure functions of a view.
 //
 // `Schedule` plans a scheduling step: who is admitted, which prompt gets a chunk, for how many
-// pages cached prefixes are evicted and who is preempted if that does not suffice. `ScheduleRows`
-// then says how the rows of the step are shared out between the sequences that decode. What is
-// fair, who waits and who is preempted is decided here and in turns.h, which says whose sequences
-// take part in a step; whether keys and values fit, and how anything is done, is known to the other
+// pages cached prefixes are evicted and who is preempted if that does not suffice. What is fair,
+// who waits and who is preempted is decided here and in turns.h, which says whose sequences take
+// part in a step; whether keys and values fit, and how anything is done, is known to the other
 // parts.
 //
 // Who asks is a *tenant* (a key, or an address). Tenants divide the engine by weight: places among
@@ -49,6 +48,8 @@ struct TenantView {
   double weight = 1;
   double prefilled = 0;  // positions of prompts that it got computed, over its weight
   double decoded = 0;    // tokens that it got, over its weight: see turns.h
+  uint64_t id = 0;       // Request::tenant
+  int sequences = 0;     // that are here
 };
 
 // What earlier steps did, as far as it decides what comes next.
@@ -67,7 +68,7 @@ struct Pacing {
 
 struct ScheduleView {
   std::span<const SequenceView> sequences;  // the oldest first
-  std::span<const TenantView> tenants;      // of those that have sequences
+  std::span<const TenantView> tenants;      // at least those that have sequences
   Pacing pacing;
   int max_running = 1;
   int pages_free = 0;
@@ -104,31 +105,7 @@ Plan Schedule(const ScheduleView& view);
 
 // ---- The rows of a step ----
 
-// One sequence that decodes.
-struct DecodeView {
-  std::span<const int> depths = {};  // of its proposals
-  double first = 0, second = 0;      // share of its tokens from the first draft, from the second
-  int64_t context = 0;               // committed positions
-  bool drafts_are_optional = false;  // its text is the same without drafts
-  bool awaits_first_token = false;
-};
-
-struct RowsView {
-  std::span<const DecodeView> sequences;
-  int recurrence = 1;  // R
-  int max_rows = 1;
-  bool drafting = true;  // in the step before
-};
-
-struct RowSchedule {
-  // Whether drafts gain anything. If not, sequences whose drafts are optional make none, and the
-  // tokens of all sequences begin together.
-  bool drafting = true;
-  int limit = 1;  // rows of the step at most
-
-  bool operator==(const RowSchedule&) const = default;
-};
-
-RowSchedule ScheduleRows(const RowsView& view, const StepCost& cost);
+// Rows of the step at most, for so many sequences that decode.
+int RowLimit(int sequences, int max_rows, bool awaits_first_token, const StepCost& cost);
 
 }  // namespace loopspec

@@ -1,7 +1,6 @@
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -123,7 +122,6 @@ bool Scheduler::Step() {
   try {
     TakeIn();
     DropCancelled();
-    tenants_.Number(sequences_);
     admission_.DivideCells();
     Plan plan = MakePlan(true);
     while (!plan.admit.empty()) plan = MakePlan(AdmitThose(plan.admit));
@@ -144,7 +142,6 @@ bool Scheduler::Step() {
 }
 
 Plan Scheduler::MakePlan(bool admission_open) {
-  tenants_.Number(sequences_);
   views_.clear();
   for (const auto& sequence : sequences_) {
     SequenceView view{sequence->stage, sequence->submission};
@@ -176,51 +173,6 @@ void Scheduler::TakeIn() {
     sequences_.push_back(std::move(sequence));
   }
   shared_.inbox.clear();
-}
-
-// A tenant that comes, or comes back, has no claim on what others got meanwhile.
-void Scheduler::Tenants::Enter(const Sequence& sequence) {
-  TenantView least{.prefilled = INFINITY, .decoded = INFINITY};
-  for (const auto& [id, tenant] : by_id) {
-    least.prefilled = std::min(least.prefilled, tenant.view.prefilled);
-    least.decoded = std::min(least.decoded, tenant.view.decoded);
-  }
-  if (by_id.empty()) least = {};
-  const auto [place, is_new] = by_id.try_emplace(sequence.request->tenant);
-  if (is_new) place->second.view = least;
-  place->second.view.weight = sequence.request->weight;
-  ++place->second.sequences;
-}
-
-void Scheduler::Tenants::Leave(const Sequence& sequence) {
-  if (--Of(sequence).sequences == 0) by_id.erase(sequence.request->tenant);
-}
-
-void Scheduler::Tenants::Number(const Sequences& sequences) {
-  views.clear();
-  for (auto& [id, tenant] : by_id) {
-    tenant.index = static_cast<int>(views.size());
-    views.push_back(tenant.view);
-  }
-  for (const auto& sequence : sequences) sequence->tenant = Of(*sequence).index;
-}
-
-void Scheduler::Tenants::SettleTokens(const Sequences& sequences) {
-  if (by_id.size() < 2) return;
-  double least = INFINITY;
-  for (auto& [id, tenant] : by_id) tenant.decodes = false;
-  for (const auto& sequence : sequences) {
-    if (sequence->stage != Stage::kDecode) continue;
-    Tenant& tenant = Of(*sequence);
-    tenant.decodes = true;
-    least = std::min(least, tenant.view.decoded);
-  }
-  if (least == INFINITY) return;
-  for (auto& [id, tenant] : by_id) {
-    double& decoded = tenant.view.decoded;
-    decoded = tenant.decodes ? std::min(decoded, least + kMostOwed / tenant.view.weight)
-                             : std::max(decoded, least);
-  }
 }
 
 void Scheduler::DropCancelled() {
@@ -289,7 +241,7 @@ void Scheduler::FinishChunk() {
   Guard(sequence, [&] { prefill_.Finish(); });
   pacing_.chunk_seconds = prefill_.seconds();
   pacing_.step_seconds = 0;
-  TenantView& tenant = tenants_.Of(sequence).view;
+  TenantView& tenant = tenants_.Of(sequence);
   tenant.prefilled += static_cast<double>(sequence.prefilled - before) / tenant.weight;
 }
 
@@ -343,7 +295,7 @@ void Scheduler::Decode() {
     Deliver(sequence);
     if (sequence.reported == reported) continue;
     sequence.last_token = counters_.steps;
-    TenantView& tenant = tenants_.Of(sequence).view;
+    TenantView& tenant = tenants_.Of(sequence);
     tenant.decoded += static_cast<double>(sequence.reported - reported) *
                       TokenCharge(step_.cost(), context) / tenant.weight;
   }
@@ -351,22 +303,17 @@ void Scheduler::Decode() {
 }
 
 void Scheduler::ChooseTurns() {
-  turn_views_.clear();
+  turns_.sequences.clear();
   for (const Sequence* sequence : decoding_) {
     const BranchTree& tree = sequence->decoder->tree();
     const auto rows = std::count_if(tree.active().begin(), tree.active().end(),
                                     [&](int32_t branch) { return tree[branch].advancing; });
-    turn_views_.push_back({sequence->tenant, sequence->request->priority, sequence->last_token,
-                           static_cast<int>(rows), sequence->committed});
+    turns_.sequences.push_back({sequence->tenant, sequence->request->priority, sequence->last_token,
+                                static_cast<int>(rows), sequence->committed});
   }
-  ScheduleTurns(turn_views_, tenants_.views, step_.cost(), turns_);
-  size_t taking_part = 0;
-  for (size_t i = 0; i < decoding_.size(); ++i) {
-    if (turns_.turns[i] == Turn::kWaits) continue;
-    decoding_[taking_part] = decoding_[i];
-    turns_.turns[taking_part++] = turns_.turns[i];
-  }
-  decoding_.resize(taking_part);
+  ScheduleTurns(tenants_.views, step_.cost(), turns_);
+  auto turn = turns_.turns.begin();
+  std::erase_if(decoding_, [&](const Sequence*) { return *turn++ == Turn::kWaits; });
 }
 
 // Hands over what is new, and ends the sequence when nothing more comes.

@@ -5,18 +5,15 @@
 //
 //   schedule.h     the policy: what comes next, as a pure function of a view of all sequences
 //   turns.h        the policy of a step: whose sequences take part in it
+//   tenants.h      who asks, and what each of them got
 //   admission.h    sequences are admitted, preempted (swapped out) and resumed (swapped in)
 //   prefill.h      chunked prefill of one prompt at a time
 //   decode_step.h  one step with rows of all sequences that decode
 //   ../pages/          KV pages of sequences, and prefix hits
 //   ../token_stream.h  what a reader gets
 //
-// A scheduling step (Step) takes in what was submitted or cancelled, asks the policy for a plan and
-// carries it out: those are resumed and admitted that fit, a chunk of one prompt is begun,
-// sequences are preempted until the others have pages for whatever the step may commit. Then it
-// makes the step and delivers the tokens. So between two steps of a stream lies at most one chunk;
-// and between two chunks every stream gets a token, on average, so that many prompts do not hold up
-// the streams either. Who comes before whom is said in schedule.h.
+// A scheduling step (Step) takes in what was submitted or cancelled, asks the policy for a plan,
+// carries it out, makes a step of decoding and delivers the tokens.
 //
 // No request can fail another: what it may ask for is checked in Submit, by its own thread, and
 // what goes wrong with a sequence ends that one alone.
@@ -29,7 +26,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -42,6 +38,7 @@
 #include "engine/schedule/prefill.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/tenants.h"
 #include "engine/schedule/turns.h"
 #include "engine/token_stream.h"
 #include "kv/ledger.h"
@@ -81,26 +78,6 @@ class Scheduler {
   bool Step();
 
  private:
-  // Who asks, as long as sequences of theirs are here.
-  struct Tenant {
-    TenantView view;
-    int index = 0;  // in views
-    int sequences = 0;
-    bool decodes = false;  // has a sequence that decodes, in the step at hand
-  };
-  struct Tenants {
-    std::unordered_map<uint64_t, Tenant> by_id;
-    std::vector<TenantView> views;  // for the plan at hand
-
-    Tenant& Of(const Sequence& sequence) { return by_id.at(sequence.request->tenant); }
-    void Enter(const Sequence& sequence);
-    void Leave(const Sequence& sequence);
-    // Makes the views, and tells each sequence its tenant's place among them.
-    void Number(const Sequences& sequences);
-    // A tenant that decodes nothing has no claim on the tokens that others get meanwhile; and one
-    // that is ahead of the others owes them no more than kMostOwed.
-    void SettleTokens(const Sequences& sequences);
-  };
   // What other threads write or read.
   struct Shared {
     mutable std::mutex mutex;
@@ -146,7 +123,6 @@ class Scheduler {
   Tenants tenants_;
   std::vector<SequenceView> views_;  // of sequences_, for the plan at hand
   std::vector<Sequence*> decoding_;  // in the step at hand
-  std::vector<TurnView> turn_views_;
   TurnSchedule turns_;
   EngineMetrics counters_;
 

@@ -25,7 +25,7 @@ struct Sequence {
   std::shared_ptr<DecodeObserver> observer;  // keeps its statistics
 
   Stage stage = Stage::kWaiting;
-  int tenant = 0;                     // index among the tenants of the scheduling step at hand
+  int tenant = 0;                     // its place in Tenants
   int64_t last_token = 0;             // the step that gave it its last token
   std::unique_ptr<LoopSpec> decoder;  // from admission on
   PagePlanes reads;                   // planes that its text depends on

@@ -23,8 +23,8 @@ using Queue = TurnSchedule::Queue;
 
 // The sequences of each tenant in the order of their turns. One that has been begun and has no
 // token of it yet has the oldest last token, so it goes on before the next one's turn.
-void MakeQueues(std::span<const TurnView> sequences, std::span<const TenantView> tenants,
-                TurnSchedule& schedule) {
+void MakeQueues(std::span<const TenantView> tenants, TurnSchedule& schedule) {
+  const std::vector<TurnView>& sequences = schedule.sequences;
   std::vector<int>& order = schedule.order;
   order.resize(sequences.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
@@ -48,13 +48,14 @@ bool IsEmpty(const Queue& queue) {
 
 }  // namespace
 
-void ScheduleTurns(std::span<const TurnView> sequences, std::span<const TenantView> tenants,
-                   const StepCost& cost, TurnSchedule& schedule) {
+void ScheduleTurns(std::span<const TenantView> tenants, const StepCost& cost,
+                   TurnSchedule& schedule) {
+  const std::vector<TurnView>& sequences = schedule.sequences;
   schedule.turns.assign(sequences.size(), Turn::kDue);
   const auto same = [&](const TurnView& view) { return view.tenant == sequences[0].tenant; };
   if (std::all_of(sequences.begin(), sequences.end(), same)) return;
   std::fill(schedule.turns.begin(), schedule.turns.end(), Turn::kWaits);
-  MakeQueues(sequences, tenants, schedule);
+  MakeQueues(tenants, schedule);
   std::vector<Queue>& queues = schedule.queues;
 
   int rows = 0;  // of the step
@@ -106,30 +107,28 @@ void ShareCells(std::span<const int> tenant_of, std::span<const TenantView> tena
   const auto n = static_cast<int>(tenant_of.size());
   shares.assign(tenant_of.size(), 1);
   if (n == 0) return;
-  std::vector<int> count(tenants.size());
-  for (const int tenant : tenant_of) ++count[static_cast<size_t>(tenant)];
-  // A tenant whose part is more than its sequences use leaves the rest to the others.
+  std::vector<int> count(tenants.size()), each(tenants.size()), order;
   double left = std::max(0, cells - (alone ? n : 2 * n)), weights = 0;
-  std::vector<char> has_all(tenants.size());
-  std::vector<int> each(tenants.size());
-  for (size_t i = 0; i < tenants.size(); ++i) weights += count[i] > 0 ? tenants[i].weight : 0;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t i = 0; i < tenants.size(); ++i) {
-      if (count[i] == 0 || has_all[i]) continue;
-      const double part = left * tenants[i].weight / weights;
-      if (part < (kCellsUsed - 1) * count[i]) continue;
-      each[i] = kCellsUsed - 1;
-      left -= each[i] * count[i];
-      weights -= tenants[i].weight;
-      has_all[i] = changed = true;
-    }
+  for (const int tenant : tenant_of) {
+    if (count[static_cast<size_t>(tenant)]++ > 0) continue;
+    order.push_back(tenant);
+    weights += tenants[static_cast<size_t>(tenant)].weight;
   }
+  // A tenant whose part is more than its sequences use leaves the rest to the others. It comes
+  // before them: it has the fewest sequences for its weight.
+  const auto crowd = [&](int i) {
+    return count[static_cast<size_t>(i)] / tenants[static_cast<size_t>(i)].weight;
+  };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return crowd(a) < crowd(b); });
   bool all_have = true;
-  for (size_t i = 0; i < tenants.size(); ++i) {
-    if (count[i] == 0 || has_all[i]) continue;
-    all_have = false;
-    each[i] = static_cast<int>(left * tenants[i].weight / weights / count[i]);
+  for (const int tenant : order) {
+    const auto i = static_cast<size_t>(tenant);
+    const double part = left * tenants[i].weight / weights;
+    all_have = part >= (kCellsUsed - 1) * count[i];
+    each[i] = all_have ? kCellsUsed - 1 : static_cast<int>(part / count[i]);
+    if (!all_have) continue;
+    left -= each[i] * count[i];
+    weights -= tenants[i].weight;
   }
   const int rest = all_have ? static_cast<int>(left) / n : 0;
   for (size_t i = 0; i < tenant_of.size(); ++i)

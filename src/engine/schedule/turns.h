@@ -41,7 +41,8 @@ inline constexpr double kMostOwed = 64;
 
 // Kept between steps, so that a step allocates nothing.
 struct TurnSchedule {
-  std::vector<Turn> turns;  // by sequence
+  std::vector<TurnView> sequences;  // all that decode, the oldest first: the caller's
+  std::vector<Turn> turns;          // of these
 
   struct Queue {
     int tenant = 0;
@@ -52,9 +53,9 @@ struct TurnSchedule {
   std::vector<Queue> queues;
 };
 
-// `sequences`: all that decode, the oldest first. `tenants`: at least those of the sequences.
-void ScheduleTurns(std::span<const TurnView> sequences, std::span<const TenantView> tenants,
-                   const StepCost& cost, TurnSchedule& schedule);
+// `tenants`: at least those of the sequences.
+void ScheduleTurns(std::span<const TenantView> tenants, const StepCost& cost,
+                   TurnSchedule& schedule);
 
 // What a token at this context is counted as: 1, and more where attention to the context costs more
 // than several rows do.

@@ -377,67 +377,15 @@ TEST(Schedule, WholePlans) {
 
 // ---- Rows ----
 
-// Eight rows cost little more than one, every further one as much as those.
-StepCost RowsCost() {
-  StepCost cost;
+TEST(Schedule, FewRowsWhileAFirstTokenIsAwaited) {
+  StepCost cost;  // eight rows cost little more than one, every further one as much as those
   cost.recurrence = {1, 1, 1, 1, 2, 4, 8, 16, 32};
-  cost.readout = 0.1;
-  cost.readout_row = 0.02;
-  return cost;
-}
-
-constexpr int kDepths[] = {1, 2};
-constexpr DecodeView kGreedy = {kDepths, 0.9, 0.075, 100, true, false};
-constexpr DecodeView kCascade = {kDepths, 0.9, 0.075, 100, false, false};
-constexpr DecodeView kPlain = {{}, 0, 0, 100, false, false};
-
-RowSchedule Rows(const std::vector<DecodeView>& sequences, int max_rows, bool drafting = true) {
-  return ScheduleRows({sequences, 4, max_rows, drafting}, RowsCost());
-}
-
-TEST(ScheduleRows, DraftsAreLeftOutWhereTheyGainNothing) {
-  EXPECT_EQ(Rows({kGreedy}, 64), (RowSchedule{true, 64}));
-  EXPECT_EQ(Rows({kGreedy, kGreedy}, 64), (RowSchedule{true, 64}));
-  // The device is full with a row each.
-  std::vector<DecodeView> many(32, kGreedy);
-  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, 64}));
-  // Drafts that never hold gain nothing for two either.
-  DecodeView poor = kGreedy;
-  poor.first = poor.second = 0;
-  EXPECT_FALSE(Rows({poor, poor}, 64).drafting);
-  // One that draws its text from drafts goes on making them; the others need not.
-  many.push_back(kCascade);
-  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, 64}));
-  // Where nobody drafts there is nothing to leave out.
-  EXPECT_EQ(Rows(std::vector<DecodeView>(32, kPlain), 64), (RowSchedule{true, 64}));
-  many.back() = kPlain;
-  EXPECT_EQ(Rows(many, 64), (RowSchedule{false, 64}));
-}
-
-// Between the load at which drafts are dropped and the one at which they are taken up again lies
-// one at which both stay as they are.
-TEST(ScheduleRows, DoesNotGoBackAndForth) {
-  bool undecided = false;
-  for (double share = 0; share <= 1; share += 0.002) {
-    DecodeView view = kGreedy;
-    view.first = share;
-    view.second = 0;
-    const std::vector<DecodeView> four(4, view);
-    const bool stays = Rows(four, 64, true).drafting, returns = Rows(four, 64, false).drafting;
-    EXPECT_TRUE(stays || !returns) << share;
-    undecided = undecided || (stays && !returns);
-  }
-  EXPECT_TRUE(undecided);
-}
-
-TEST(ScheduleRows, FewRowsWhileAFirstTokenIsAwaited) {
-  DecodeView first = kGreedy;
-  first.awaits_first_token = true;
-  EXPECT_EQ(Rows({kGreedy, kGreedy}, 64).limit, 64);
-  EXPECT_EQ(Rows({kGreedy, first}, 64).limit, 10);  // the last with 1.25 times the cost of two
-  EXPECT_EQ(Rows({kGreedy, first}, 6).limit, 6);
+  EXPECT_EQ(RowLimit(2, 64, false, cost), 64);
+  EXPECT_EQ(RowLimit(2, 64, true, cost), 10);  // the last with 1.25 times the cost of two
+  EXPECT_EQ(RowLimit(2, 6, true, cost), 6);
   // A row for every sequence there always is.
-  EXPECT_EQ(Rows({kGreedy, kGreedy, kGreedy}, 2).limit, 3);
+  EXPECT_EQ(RowLimit(3, 2, false, cost), 3);
+  EXPECT_EQ(RowLimit(3, 2, true, cost), 3);
 }
 
 }  // namespace

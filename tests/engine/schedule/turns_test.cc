@@ -35,7 +35,8 @@ std::vector<TurnView> Answers(std::vector<int> count_by_tenant) {
 std::vector<Turn> Turns(const std::vector<TurnView>& views, const std::vector<TenantView>& tenants,
                         const StepCost& cost) {
   TurnSchedule schedule;
-  ScheduleTurns(views, tenants, cost, schedule);
+  schedule.sequences = views;
+  ScheduleTurns(tenants, cost, schedule);
   return schedule.turns;
 }
 
@@ -110,11 +111,12 @@ TEST(Turns, WithinATenantAllTakeTurns) {
 // Long runs: every answer that takes part gets `pace` tokens of its tenant.
 std::vector<double> InTheLongRun(std::vector<TenantView> tenants, const std::vector<int>& answers,
                                  const std::vector<double>& pace, int steps) {
-  std::vector<TurnView> views = Answers(answers);
-  std::vector<double> tokens(tenants.size()), under_way(views.size());
   TurnSchedule schedule;
+  schedule.sequences = Answers(answers);
+  std::vector<TurnView>& views = schedule.sequences;
+  std::vector<double> tokens(tenants.size()), under_way(views.size());
   for (int step = 1; step <= steps; ++step) {
-    ScheduleTurns(views, tenants, RowsCostTheSame(), schedule);
+    ScheduleTurns(tenants, RowsCostTheSame(), schedule);
     for (size_t i = 0; i < views.size(); ++i) {
       if (schedule.turns[i] == Turn::kWaits) continue;
       const auto tenant = static_cast<size_t>(views[i].tenant);
