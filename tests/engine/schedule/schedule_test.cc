@@ -329,6 +329,11 @@ TEST(Schedule, Preemption) {
        4,
        0,
        true},
+      {"the last too, whose own pages keep cached ones from being evicted",
+       {Decoding(1, 1)},
+       Preempts(0),
+       4,
+       0},
       {"a prompt needs none for the step", {Decoding(1), Prefilling(2, 0)}, {}, 4, 0, false, true},
       {"also beside a chunk in flight",
        {Decoding(1, 1), Prefilling(2, 0)},
@@ -338,6 +343,12 @@ TEST(Schedule, Preemption) {
        false,
        true},
   });
+  Case equal = {"between tenants that have as many the youngest",
+                {Decoding(1, 1), Decoding(2), Of(1, Decoding(3))},
+                Preempts(2),
+                4,
+                0};
+  equal.tenants = {{}, {}};
   Case fullest = {"of the tenant that has most",
                   {Decoding(1, 1), Decoding(2), Decoding(3), Of(1, Decoding(4))},
                   Preempts(2),
@@ -346,7 +357,7 @@ TEST(Schedule, Preemption) {
   Case oldest = {"never the oldest", {Of(1, Decoding(1, 1)), Decoding(2)}, Preempts(1), 4, 0};
   fullest.tenants = oldest.tenants = {{}, {.weight = 0.1}};
   fullest.tenants[1].weight = 1;
-  Expect({fullest, oldest});
+  Expect({equal, fullest, oldest});
 }
 
 // A plan is a whole: everybody who comes in, and everybody who may have to go, in order.
