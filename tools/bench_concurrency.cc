@@ -160,7 +160,7 @@ class Clients {
       }
       const Statistics s = streams_[i].statistics();
       if (s.finish_reason == FinishReason::kError) throw Error(s.error);
-      // Those that came while the others ran.
+      // Requests that came while others ran.
       if (static_cast<int>(i) >= n_) out.first.push_back(s.queue_seconds + s.first_token_seconds);
     }
   }
@@ -210,7 +210,7 @@ void PrintHeading(bool comparable) {
 
 void PrintLine(int n, const DecodeSpec& spec, const Line& line, const Line& baseline,
                bool comparable) {
-  // None where the answers are so short that the first have ended before the last have begun.
+  // No speedup where answers are so short that the first have ended before the last have begun.
   const std::optional<Speedup> speedup = SpeedupOf(line, baseline);
   const auto [least, most] = std::minmax_element(line.rates.begin(), line.rates.end());
   fmt::print(kRow, n, spec.name, speedup ? fmt::format("{:.1f}", Median(line.rates)) : "-",

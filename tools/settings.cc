@@ -104,7 +104,7 @@ std::map<std::string, std::string> ReadSettings(CommandSpec& app, const std::str
     }
     if (setting.value.empty()) Fail("{}: {} has no value", setting.where, setting.key);
   }
-  // Those of the command before those of all; a later line before an earlier one.
+  // Settings of the command come before those of all commands; a later line before an earlier one.
   std::reverse(settings.begin(), settings.end());
   std::stable_partition(settings.begin(), settings.end(),
                         [](const Setting& setting) { return !setting.section.empty(); });

@@ -97,8 +97,8 @@ class TokenStream {
 
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  // Those from next_ on wait. A vector that is emptied when all are read: once it is as long as a
-  // reader's delay, adding to it allocates nothing.
+  // Events from next_ on wait to be read. A vector that is emptied when all are read: once it is
+  // as long as a reader's delay, adding to it allocates nothing.
   std::vector<StreamEvent> events_;
   size_t next_ = 0;
   std::vector<Statistics> statistics_;

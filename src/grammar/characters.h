@@ -43,7 +43,7 @@ enum class Writing {
 
 // Characters that stand for themselves within a JSON string.
 const CharacterSet& PlainInJson();
-// Those that a JSON string may also write as a backslash and a letter.
+// A character that a JSON string may also write as a backslash and a letter.
 struct ShortEscape {
   char32_t value;
   char letter;

@@ -327,7 +327,7 @@ bool Automaton::LeadsOn(StateId start) {
     }
   }
   if (found) {
-    // Those that the search left behind may still lead on: they are looked at again when needed.
+    // States that the search left behind may still lead on: they are looked at again when needed.
     for (const StateId state : seen) known(state) = 0;
     for (const Visit& visit : path) known(visit.state) = 2;
   } else {

@@ -263,7 +263,8 @@ void SplitSpans(const Piece& piece, std::vector<Span>& spans, SplitBehavior beha
     }
     return;
   }
-  // The others join neighbours. Going to the next is going to the previous from the other end.
+  // What is left are the behaviors that join neighbours. Merging with the next piece is merging
+  // with the previous one from the other end.
   const bool backwards = behavior == SplitBehavior::kMergedWithNext;
   if (backwards) std::reverse(spans.begin(), spans.end());
   std::vector<Span> joined;

@@ -19,7 +19,8 @@ enum class ToolFormat {
   kXml,
   // {"name": "f", "parameters": {...}} as the whole answer, perhaps after <|python_tag|>: Llama 3.
   kLlama3,
-  // That of kHermes, for templates that know no tools or another form: the prompt names them.
+  // The form of kHermes, for templates that know no tools or another form: the prompt names the
+  // tools.
   kGeneric,
 };
 

@@ -48,12 +48,12 @@ struct StepCostOrigin {
 
   bool steady() const { return spread <= kSteadySpread; }
 };
-// Those in the user's cache for models of this shape.
+// The measurements in the user's cache for models of this shape.
 std::vector<StepCostOrigin> KeptStepCosts(const ModelSpec& spec);
 
 // Puts a fresh measurement into the user's cache.
 void SaveStepCost(const Backend& backend, const StepCost& cost, double spread = 1);
-// Takes it out again: the next start measures.
+// Takes the measurement out of the cache again: the next start measures.
 void ForgetStepCost(const Backend& backend);
 
 // The file in which the costs of this backend are kept: $XDG_CACHE_HOME or ~/.cache, by device,

@@ -8,7 +8,7 @@
 
 namespace loopspec::serve {
 
-// Those of a body's top. A request has one of them at most.
+// The fields of a body's top that ask for a grammar. A request has one of them at most.
 void AddGrammarFields(unsigned endpoints, std::vector<CompletionField>& fields);
 // Members of SGLang's sampling_params.
 void AddGrammarParams(unsigned endpoint, std::vector<CompletionField>& fields);

@@ -21,7 +21,7 @@ void CheckToolName(const OrderedJson& name, const std::string& path);
 // The list of tools with the members of their schemas in the body's order.
 OrderedJson OrderedTools(std::string_view body);
 
-// Those that the answer may call, checked. Throws ApiException that names the field.
+// The tools that the answer may call, checked. Throws ApiException that names the field.
 std::vector<Tool> ToolsToCall(const ToolUse& use);
 
 // An assistant's calls for the template, with their arguments as objects.

@@ -236,7 +236,7 @@ class LoadedKeys {
   using Block = Int8Block<kHead>;
   typename Block::Codes codes;
 
-  // Those in pages.
+  // Loads keys (which 0) or values (1) that lie in pages.
   __device__ __forceinline__ void LoadPages(const SplitPlace<kHead>& place,
                                             const AttentionPiece& piece, int begin, int which) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
@@ -251,7 +251,7 @@ class LoadedKeys {
     __syncwarp();
   }
 
-  // Those in ancestors' cells.
+  // Loads keys or values of ancestors, which lie in cells, and rounds them.
   __device__ __forceinline__ void LoadCells(const AttentionPiece& piece, size_t plane_heads,
                                             int begin, int which) {
     const CtaContext& context = Context();
@@ -442,7 +442,7 @@ __device__ __noinline__ void AttendStreamedPiecesInt8() {
   ring.Save();
 }
 
-// The others.
+// The warp's pieces that it loads itself.
 template <int kHead, bool kProducer, bool kMerged>
 __device__ __noinline__ void AttendLoadedPiecesInt8() {
   const Run run = CurrentRun();

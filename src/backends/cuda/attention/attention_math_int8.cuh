@@ -30,7 +30,7 @@ struct WeightDigits {
       for (int j = 0; j < kGroups; ++j) {
         w[j][0] = __fmul_rn(s[j][2 * i], scales[j].x);
         w[j][1] = __fmul_rn(s[j][2 * i + 1], scales[j].y);
-        // None is negative, so they compare as their bits do, NaN as the largest.
+        // No weight is negative, so they compare as their bits do, NaN as the largest.
         top = max(top, max(__float_as_int(w[j][0]), __float_as_int(w[j][1])));
       }
       const Int8Scale by(LargestOfQuad(top), kMostDigits);

@@ -76,7 +76,8 @@ __device__ __forceinline__ void AddValues(Ring& ring, const uint32_t (&packed)[k
   ring.Refill(last);
 }
 
-// Likewise, but into the state, whose parts must be known to the compiler.
+// Adds the values of the next stage times their weights to the state, whose parts must be known to
+// the compiler: the loop is unrolled.
 template <int kHead, typename Ring, int kGroups>
 __device__ __forceinline__ void AccumulateValues(Ring& ring, const uint32_t (&packed)[kGroups],
                                                  AttentionState<kHead, kUnitQueries>& state) {
@@ -116,7 +117,7 @@ __device__ __forceinline__ void AttendSplits(const AttentionPiece& piece, const 
   }
 }
 
-// Likewise, but several splits are a partial.
+// Attends to a span of splits of which several are a partial.
 template <int kHead, typename Ring>
 __device__ __forceinline__ void AttendMerged(const AttentionPiece& piece, const Run& run,
                                              const LaneQuery& query,

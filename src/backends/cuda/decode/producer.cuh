@@ -115,7 +115,7 @@ class KeyProducer {
     return phase_;
   }
 
-  // Those of the phase's next layer.
+  // Fetches the keys and values of the phase's next layer.
   __device__ __forceinline__ void ProduceLayer(uint32_t interval, StagePacer<Kind>& clock) {
     if (rounds_ == 0) return;
     const bool turns = EndsRecurrenceByPlan();

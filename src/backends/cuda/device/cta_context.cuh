@@ -162,7 +162,7 @@ __device__ __forceinline__ uint32_t ThreadNow() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
-// Likewise gridDim.x.
+// gridDim.x, read anew each time as well.
 __device__ __forceinline__ uint32_t CtasNow() {
   uint32_t ctas;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
@@ -188,8 +188,8 @@ __device__ __forceinline__ int PlaneOffset(const Run& run) {
   return OpOf(run).layer + run.recurrence * Context().p.shapes.core_layers;
 }
 
-// Likewise of where the layer's keys lie in pages, relative to where the recurrence's first ones
-// do.
+// Where the layer's keys lie in pages, in planes from the place that the plan names: that of the
+// recurrence's first layer, or of the stack's where recurrences follow each other in a page.
 __device__ __forceinline__ int PageOffset(const Run& run) {
   return OpOf(run).layer + run.recurrence * Context().p.shapes.recurrence_planes;
 }

@@ -23,7 +23,7 @@ __device__ inline void MmaInt8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t a
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// Likewise a 16 x 16, b 16 x 8.
+// c += a b: a 16 x 16, b 16 x 8, int8 in, int32 sums.
 __device__ inline void MmaInt8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
   asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
       "{%0,%1,%2,%3};"

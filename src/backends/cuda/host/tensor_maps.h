@@ -16,8 +16,8 @@ struct alignas(64) TensorMap {
 // Throws Error when the driver refuses one.
 DeviceArray<TensorMap> MakeTensorMaps(const std::vector<DeviceMatrix>& matrices, int device);
 
-// Likewise, [matrix][box]: with boxes of kWideBoxes rows by kWideStageK elements
-// (program/wide_work.h).
+// Maps of the same matrices for kernels of single operations, [matrix][box]: boxes of kWideBoxes
+// rows by kWideStageK elements (program/wide_work.h).
 DeviceArray<TensorMap> MakeWideMaps(const std::vector<DeviceMatrix>& matrices);
 
 // An array [rows, columns] with `ld` elements from row to row, as boxes of box_rows x box_columns

@@ -22,7 +22,7 @@ class PrefillQueue {
   ~PrefillQueue();
 
   Ticket Submit(std::span<const PrefillPlan> parts);
-  // Also when it failed; Wait says so.
+  // True also when the prompt failed: Wait throws then.
   bool Done(Ticket ticket);
   void Wait(Ticket ticket);
   void Score(const PrefillPlan& plan, const LogitsSink& sink);

@@ -43,8 +43,8 @@ inline constexpr int PartialSplits(int position, int split, int kv_heads, int mo
 // Query heads that a warp takes at once: an attention unit has as many rows as give that many query
 // heads of one KV head, and at least one.
 inline constexpr int kUnitQueries = 8;
-// Likewise in phases that have a kernel for each operation: keys and values are read once for all
-// of these.
+// Query heads of a unit in phases that have a kernel for each operation: keys and values are read
+// once for all of them.
 inline constexpr int kLargeUnitQueries = 32;
 // Rows of a phase from which on every operation has a kernel of its own (decode/wide). Where rows
 // of the stream are wider than kLocalHidden, layers are so large that launches weigh less than grid

@@ -71,7 +71,7 @@ class SharedWeights {
   uint64_t first_, now_;
 };
 
-// Those of few bits, as bf16 in registers. While the products of one stage run, those of the next
+// Weights of few bits, as bf16 in registers. While the products of one stage run, those of the next
 // one are made: two sets of registers, which `s`, the stage's number, tells apart.
 template <typename Tile>
 class ExpandedWeights {
