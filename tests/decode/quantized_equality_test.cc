@@ -234,6 +234,113 @@ TEST_P(QuantizedEqualityLong, ManyTokens) {
   ExpectEqual(5, 150);
 }
 
+// By plans of keys: texts of several hundred tokens, over spans and their windows, each alone with
+// all depths, groups, budgets and early children, and then many at once in too few pages, with
+// prompts in chunks of any size, on prefixes that others left.
+class KeyPlanEqualityLong : public QuantizedEquality {
+ protected:
+  static constexpr int kPrompts = 5;
+  static constexpr int kTokens = 512;
+
+  // What is written alone, without drafts. Every second text is coupled.
+  void WriteAlone() {
+    const auto texts = Prompts();
+    for (size_t i = 0; i < 2 * kPrompts; ++i) {
+      ResolvedRequest request;
+      request.prompt = texts[i / 2 % texts.size()];
+      request.max_tokens = kTokens;
+      if (i % 2 == 1) {
+        request.sampling.sampler = Sampler::kCoupled;
+        request.sampling.temperature = 0.8f;
+        request.seed = 70 + i;
+      }
+      requests_.push_back(request);
+      alone_.push_back(Run(request).tokens);
+    }
+  }
+
+  // One of the texts; of the greedy ones mostly the rest, after some of the answer.
+  struct Part {
+    ResolvedRequest request;
+    std::vector<int32_t> expected;
+  };
+  Part PartOf(size_t i, size_t round) const {
+    Part part = {requests_[i], alone_[i]};
+    if (i % 2 == 0) {
+      const auto known = static_cast<int64_t>((round * 61 + i * 29) % 300);
+      part.request.prompt.insert(part.request.prompt.end(), part.expected.begin(),
+                                 part.expected.begin() + known);
+      part.expected.erase(part.expected.begin(), part.expected.begin() + known);
+      part.request.max_tokens -= static_cast<int>(known);
+    }
+    const auto& sets = GetParam().depth_sets;
+    if ((i + round) % 5 > 0) part.request.depths = sets[(i + round) % sets.size()];
+    part.request.group = static_cast<int>((i + round) % 3);
+    part.request.guesses = (i + round) % 2 == 0;
+    return part;
+  }
+
+  // How many tokens were equal; 0 where one was not.
+  int64_t RunTogether(const SchedulerOptions& options, size_t round) {
+    Scheduler together(*backend_, options);
+    std::vector<Part> parts;
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      parts.push_back(PartOf(i, round));
+      streams.push_back(together.Submit(parts.back().request));
+    }
+    while (together.Step()) continue;
+    int64_t equal = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<int32_t> tokens = TokensOf(*streams[i], preemptions_);
+      EXPECT_EQ(tokens, parts[i].expected) << "text " << i << ", round " << round;
+      if (tokens != parts[i].expected) return 0;
+      equal += std::ssize(tokens);
+      hits_ += streams[i]->statistics(0).cached_tokens > 0 ? 1 : 0;
+    }
+    return equal;
+  }
+
+  std::vector<ResolvedRequest> requests_;
+  std::vector<std::vector<int32_t>> alone_;
+  int preemptions_ = 0, hits_ = 0;
+};
+
+// One thread each: they run beside each other and beside whatever else the machine does.
+TEST_P(KeyPlanEqualityLong, AloneAtAllDepths) {
+  Load(1);
+  ExpectEqual(kPrompts, kTokens);
+}
+
+TEST_P(KeyPlanEqualityLong, TogetherInChunksFromTheCacheAndSwapped) {
+  // Some may begin, and cannot all be written to their ends.
+  Load(1, 2048);
+  WriteAlone();
+  int64_t equal = 0;
+  size_t round = 0;
+  for (const int chunk : {0, 48, 64, 200, 1000}) {
+    SchedulerOptions options;
+    options.prefill_chunk = chunk;
+    options.max_running = 3 + static_cast<int>(round);
+    const int64_t more = RunTogether(options, round++);
+    ASSERT_GT(more, 0) << "chunks of " << chunk;
+    equal += more;
+  }
+  EXPECT_GT(preemptions_, 0);
+  EXPECT_GT(hits_, 0);
+  std::printf("%s: %lld tokens equal, %d preemptions, %d hits\n", PrecisionName(GetParam()).c_str(),
+              static_cast<long long>(equal), preemptions_, hits_);
+}
+
+const Precision kPlans[] = {
+    {"ouro-demo", 16, KvType::kLoops, kOuroDepths, ComputeMode::kAuto, "int8,r5,r4"},
+    {"ouro-demo", 16, KvType::kLoops, kOuroDepths, ComputeMode::kAuto, "int8*2,last@128"},
+    {"raven-demo", 16, KvType::kLoops, kRavenDepths, ComputeMode::kAuto, "int8*8,last"},
+    {"raven-demo", 16, KvType::kLoops, kRavenDepths, ComputeMode::kAuto, "int8*4,r4*4,last@128"},
+};
+INSTANTIATE_TEST_SUITE_P(All, KeyPlanEqualityLong, testing::ValuesIn(kPlans),
+                         [](const auto& param) { return PrecisionName(param.param); });
+
 const Precision kPrecisions[] = {
     {"ouro-demo", 8, KvType::kCompute, kOuroDepths},
     {"ouro-demo", 4, KvType::kCompute, kOuroDepths},
