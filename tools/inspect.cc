@@ -178,7 +178,8 @@ void RunInspect(const ModelOptions& options, bool json, bool verify) {
   const int64_t kv_per_token = int64_t{planes.count()} * spec.kv_size() * 2 * 2;
   const int64_t kv_int8 = int64_t{planes.count()} * spec.kv_heads * 2 * (spec.head_dim + 4);
   const KvChoice keys =
-      ParseKvType(options.kv_type, ParseCompute(options.compute), spec.recurrence);
+      ParseKvType(options.kv_type, ParseCompute(options.compute), spec,
+                  IsCpu(options.ToEngineOptions()) ? DeviceClass::kCpu : DeviceClass::kGpu);
   const std::optional<PlannedKeys> planned =
       keys.plan ? std::optional(PlanKeys(spec, static_cast<int>(depths.size()) + 1, *keys.plan))
                 : std::nullopt;

@@ -54,10 +54,11 @@ void ModelOptions::AddTo(Command command, bool may_lead, const std::string& fall
       .ShowDefault();
   group(command.AddOption("--kv-type", kv_type,
                           "Keys and values: bf16, int8 (half the memory), auto (as --compute), or "
-                          "loops:PLAN: int8, and beyond the last positions only what PLAN keeps: "
-                          "loops:int8*8,last the first 8 loops and the last, on a CPU "
-                          "loops:int8,r5,r4 residuals of 5 and 4 bits against the last"))
-      .Examples({"auto", "bf16", "int8", "loops:int8*8,last"})
+                          "loops: int8, and beyond the last positions only what the model's plan "
+                          "keeps; loops:PLAN names one: loops:int8*8,last keeps the first 8 loops "
+                          "and the last, on a CPU loops:int8,r5,r4 residuals of 5 and 4 bits "
+                          "against the last"))
+      .Examples({"auto", "bf16", "int8", "loops", "loops:int8*8,last"})
       .ShowDefault();
   group(command.AddOption("--threads,-t", threads, "CPU threads; 0 takes every usable core"))
       .Range(0, 1024)

@@ -251,7 +251,7 @@ def _raise_error(answer: _core.Answer, where: str = "") -> None:
 def _kv_type(value: Any) -> str:
     if isinstance(value, str) and value.startswith("loops"):
         return value  # the plan is read where R is known
-    return one_of("kv_type", value, ("auto", "bf16", "int8", "loops:PLAN"))
+    return one_of("kv_type", value, ("auto", "bf16", "int8", "loops", "loops:PLAN"))
 
 
 class Engine:
@@ -279,8 +279,9 @@ class Engine:
     dtype: what matrix products take in: "float32", "bfloat16", or "auto": bfloat16 where the weights are and the chip is
         fast at it.
     kv_type: keys and values: "bf16", "int8" (half the memory, and on a GPU faster over long texts), "auto": as the dtype,
-        or "loops:PLAN": int8, and beyond the last positions only what the plan keeps: "loops:int8*8,last" the first 8
-        loops and the last, on a CPU "loops:int8,r5,r4" residuals of 5 and 4 bits against the last. Text depends on the plan.
+        or "loops": int8, and beyond the last positions only what the model's plan keeps; "loops:PLAN" names one:
+        "loops:int8*8,last" keeps the first 8 loops and the last, on a CPU "loops:int8,r5,r4" residuals of 5 and 4 bits
+        against the last. Text depends on the plan, which `engine.kv_type` names.
     threads: of a CPU; 0 takes every usable core.
     depths: proposal depths, such as (1, 2); a list of such sets lets requests choose among them, the first being
         the default. None: chosen for the model, or what `calibrate` found. () decodes without drafts.

@@ -40,6 +40,7 @@ class Refusals(unittest.TestCase):
     def test_arguments_of_an_engine(self):
         wrong = [({"device": "tpu"}, ValueError, "tpu"), ({"dtype": "int3"}, ValueError, "^dtype is 'int3', expected one of auto"),
                  ({"kv_type": "fp8"}, ValueError, "^kv_type is 'fp8', expected one of auto, bf16, int8"),
+                 ({"kv_type": "loops", "recurrence": 3}, ValueError, "^kv_type is loops, expected .*no plan of keys was measured"),
                  ({"threads": -1}, ValueError, "^threads is -1"), ({"threads": 1.5}, TypeError, "^threads is 1.5, expected an integer"),
                  ({"kv_memory": "lots"}, ValueError, "^kv_memory is 'lots'"), ({"kv_memory": "120%"}, ValueError, "^kv_memory is '120%'"), ({"kv_memory": 0}, ValueError, "^kv_memory is 0"),
                  ({"depths": (2, 1)}, ValueError, "depths"), ({"depths": "1,2"}, TypeError, "^depths is '1,2'"),

@@ -66,6 +66,11 @@ class SameAsTheCommandLine(unittest.TestCase):
             told = command("generate", OURO, prompt, "--json", "--logprobs", 0, "-n", 40, "--kv-type", "int8")
             self.assertEqual([token.logprob for token in output.tokens], [entry["logprob"] for entry in told["logprobs"]])
 
+    def test_keys_by_the_models_plan(self):
+        with Engine(OURO, kv_memory="64MiB", kv_type="loops", device="cpu") as planned, Engine(OURO, kv_memory="64MiB", device="cpu") as plain:
+            self.assertEqual(planned.kv_type, "loops:int8,r5,r4@64")
+            self.assertGreater(planned.metrics["pages"], 2.3 * plain.metrics["pages"])
+
 
 class Prompts(unittest.TestCase):
     def test_one_is_an_output_and_many_are_a_list(self):

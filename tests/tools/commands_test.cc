@@ -125,6 +125,25 @@ TEST(Inspect, KeysByAPlan) {
   EXPECT_EQ(json.at("kv_bytes_per_window"), 2 * 64 * per_token);
 }
 
+TEST(Inspect, TheDefaultPlanOfKeys) {
+  const auto plan = [](const std::string& model) {
+    return Call({"inspect", "--model", model, "--kv-type", "loops", "--device", "cpu", "--json"})
+        .json()
+        .at("kv_type");
+  };
+  EXPECT_EQ(plan(OuroDemo()), "loops:int8,r5,r4@64");
+  EXPECT_EQ(plan(RavenDemo()), "loops:int8*8,last@64");
+  RunOptions setting;
+  setting.environment = {{"LOOPSPEC_KV_TYPE", "loops"}};
+  const RunResult text = Call({"inspect", "--model", OuroDemo(), "--device", "cpu"}, setting);
+  EXPECT_NE(text.out.find("int8,r5,r4@64: "), std::string::npos) << text.out;
+  ExpectRefusal({"inspect", "--model", OuroDemo(), "--recurrence", "3", "--kv-type", "loops",
+                 "--device", "cpu"},
+                {"--kv-type", "loops:PLAN", "ouro models of 3 loops", "calibrate --keys"});
+  ExpectRefusal({"inspect", "--model", OuroDemo(), "--recurrence", "1", "--kv-type", "loops"},
+                {"--kv-type", "one loop"});
+}
+
 TEST(Inspect, AllLayouts) {
   for (const char* name : {"ouro-tiny-f32", "ouro-tiny-gqa-bf16-sharded", "raven-llama-tiny-f32",
                            "raven-olmo-tiny-bf16"}) {

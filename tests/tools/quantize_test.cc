@@ -110,10 +110,23 @@ TEST(QuantizeCommand, Refusals) {
 TEST(KvTypeOption, Int8IsLosslessAndSaysWhatItIs) {
   ExpectLossless({"--model", OuroDemo(), "--kv-type", "int8", "--device", "cpu"});
   ExpectRefusal({"generate", "--model", OuroDemo(), "--prompt", "x", "--kv-type", "int4"},
-                {"--kv-type", "int4"});
+                {"--kv-type", "int4", "loops or loops:PLAN"});
   ExpectRefusal(
       {"generate", "--model", OuroDemo(), "--prompt", "x", "--kv-type", "bf16", "--compute", "f32"},
       {"bf16", "f32"});
+}
+
+TEST(KvTypeOption, LoopsIsTheModelsPlan) {
+  // As long as plans matter: they begin after two spans.
+  std::string prompt;
+  while (prompt.size() < 1200) prompt += "Once upon a time there was a cat, and it had a hat. ";
+  const auto tokens = [&](const std::string& keys) {
+    return Call({"generate", "--model", OuroDemo(), "--prompt", prompt, "--json", "-n", "40",
+                 "--ignore-eos", "--device", "cpu", "--kv-type", keys})
+        .json()
+        .at("token_ids");
+  };
+  EXPECT_EQ(tokens("loops"), tokens("loops:int8,r5,r4@64"));
 }
 
 // ouro-demo as a GGUF file, weights as they are: rows of q and k in the order of interleaved

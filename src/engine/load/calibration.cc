@@ -138,7 +138,8 @@ Machine MachineFor(const Model& model, const EngineOptions& options) {
   if (cpu) machine.threads = options.threads > 0 ? options.threads : UsableCores();
   machine.compute = compute == ComputeMode::kF32 ? "f32" : "bf16";
   // Drafts depend on a plan of keys, and so does what a row costs.
-  const KvChoice keys = ParseKvType(options.kv_type, compute, model.spec.recurrence);
+  const KvChoice keys = ParseKvType(options.kv_type, compute, model.spec,
+                                    cpu ? DeviceClass::kCpu : DeviceClass::kGpu);
   if (keys.plan) machine.compute += ", keys loops:" + keys.plan->text();
   return machine;
 }

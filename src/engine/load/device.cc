@@ -50,6 +50,37 @@ int64_t CpuPositions(const ModelSpec& spec, const BackendOptions& options) {
   return std::min<int64_t>(texts, kMostTexts) * spec.max_positions;
 }
 
+// The plan of keys for those who name none, by measurements of the family with so many loops
+// (docs/precision.md): the fewest bytes that cost no more than int8 does. Null: there is none,
+// since a plan that suits other loops can ruin a model.
+std::optional<KeyPlan> DefaultKeyPlan(const ModelSpec& spec) {
+  // The loops of these families come to rest: from the eighth on keys change by one hundredth.
+  const bool rests = spec.family == "raven" || spec.family == "huginn";
+  if (rests && spec.recurrence >= 16) return KeyPlan::Parse("int8*8,last", spec.recurrence);
+  if (spec.family == "ouro" && spec.recurrence == 4)
+    return KeyPlan::Parse("int8,r5,r4", spec.recurrence);
+  return std::nullopt;
+}
+
+// What "loops" means. Throws Error where there is no such plan, or none that the device reads.
+SpannedKeyPlan DefaultPlanFor(const ModelSpec& spec, DeviceClass device) {
+  std::optional<KeyPlan> plan = DefaultKeyPlan(spec);
+  if (!plan) {
+    throw FieldError("kv_type", "loops",
+                     fmt::format("auto, bf16, int8 or loops:PLAN: no plan of keys was measured for "
+                                 "{} models of {} loops, loopspec calibrate --keys measures one",
+                                 spec.family, spec.recurrence));
+  }
+  if (device == DeviceClass::kCpu) return {*std::move(plan)};
+  if (plan->HasResiduals()) {
+    throw FieldError("kv_type", "loops",
+                     fmt::format("auto, bf16 or int8 on a GPU, which reads no residuals: the plan "
+                                 "of {} models of {} loops, {}, is for the CPU",
+                                 spec.family, spec.recurrence, plan->text()));
+  }
+  return {*std::move(plan), kSpanOfGpuPrompts};
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const BackendOptions& options,
@@ -82,28 +113,24 @@ ComputeMode ParseCompute(const std::string& text) {
   throw FieldError("compute", text, "auto, f32 or bf16");
 }
 
-KvChoice ParseKvType(const std::string& text, ComputeMode compute, int recurrence) {
+KvChoice ParseKvType(const std::string& text, ComputeMode compute, const ModelSpec& spec,
+                     DeviceClass device) {
   if (text == "int8") return {KvType::kInt8};
   if (text == "bf16" && compute == ComputeMode::kF32)
-    throw FieldError("kv_type", "bf16", "auto, int8 or loops:PLAN, since compute is f32");
+    throw FieldError("kv_type", "bf16", "auto, int8, loops or loops:PLAN, since compute is f32");
   if (text == "auto" || text == "bf16") return {KvType::kCompute};
-  if (text.starts_with("loops:")) {
-    if (recurrence < 2)
-      throw FieldError("kv_type", text, "auto, bf16 or int8, since this model has one loop");
-    return {KvType::kLoops, SpannedKeyPlan::Parse(text.substr(6), recurrence)};
-  }
-  if (text == "loops") {
-    throw FieldError("kv_type", text,
-                     "loops:PLAN with the form of every loop but the last, as in "
-                     "loops:int8*8,last: no plan holds for all models");
-  }
+  const bool plan = text.starts_with("loops:");
+  if ((plan || text == "loops") && spec.recurrence < 2)
+    throw FieldError("kv_type", text, "auto, bf16 or int8, since this model has one loop");
+  if (plan) return {KvType::kLoops, SpannedKeyPlan::Parse(text.substr(6), spec.recurrence)};
+  if (text == "loops") return {KvType::kLoops, DefaultPlanFor(spec, device)};
   if (text == "terminal") {
     throw FieldError("kv_type", text,
-                     "auto, bf16, int8 or loops:PLAN: it keeps the last loop's keys alone, so that "
-                     "a token's first loop waits for the last loop of the token before it and no "
-                     "draft can run ahead");
+                     "auto, bf16, int8, loops or loops:PLAN: it keeps the last loop's keys alone, "
+                     "so that a token's first loop waits for the last loop of the token before it "
+                     "and no draft can run ahead");
   }
-  throw FieldError("kv_type", text, "auto, bf16, int8 or loops:PLAN");
+  throw FieldError("kv_type", text, "auto, bf16, int8, loops or loops:PLAN");
 }
 
 std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& options,
@@ -121,7 +148,8 @@ std::unique_ptr<Backend> MakeBackend(const Model& model, const EngineOptions& op
   backend.threads = options.threads;
   backend.state_seed = options.state_seed;
   backend.compute = ParseCompute(options.compute);
-  KvChoice keys = ParseKvType(options.kv_type, backend.compute, model.spec.recurrence);
+  KvChoice keys = ParseKvType(options.kv_type, backend.compute, model.spec,
+                              IsCpu(options) ? DeviceClass::kCpu : DeviceClass::kGpu);
   backend.kv_type = keys.type;
   backend.key_plan = std::move(keys.plan);
   if (backend.kv_memory == 0 && backend.kv_share == 0 && backend.kv_positions == 0 &&

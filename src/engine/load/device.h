@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backends/backend.h"
+#include "decode/depths.h"
 #include "loopspec/loopspec.h"
 
 namespace loopspec {
@@ -34,8 +35,9 @@ struct KvChoice {
   KvType type = KvType::kCompute;
   std::optional<SpannedKeyPlan> plan = {};
 };
-// "auto" and "bf16", which are the same where activations are bf16, "int8", or "loops:int8*8,last":
-// a plan of keys for a model of `recurrence` recurrences.
-KvChoice ParseKvType(const std::string& text, ComputeMode compute, int recurrence);
+// "auto" and "bf16", which are the same where activations are bf16, "int8", "loops:int8*8,last", a
+// plan of keys, or "loops": the model's default plan, on a GPU in spans that suit its prompts.
+KvChoice ParseKvType(const std::string& text, ComputeMode compute, const ModelSpec& spec,
+                     DeviceClass device);
 
 }  // namespace loopspec

@@ -65,6 +65,24 @@ TEST_F(DemoModelTest, GreedyTextIsTheSameWithAndWithoutDrafts) {
   }
 }
 
+// Text depends on it, so clients are told what "loops" is for this model.
+TEST(ModelByThePlanOfKeys, NamesThePlanThatRuns) {
+  EngineOptions load;
+  load.model = LOOPSPEC_SOURCE_DIR "/models/ouro-demo";
+  load.device = "cpu";
+  load.kv_type = "loops";
+  load.threads = 1;
+  load.kv_positions = 1024;
+  serve::ServiceOptions options;
+  options.log.file = "/dev/null";
+  serve::Service service(options);
+  service.SetEngine(std::make_shared<Engine>(load));
+  serve::HttpServer server(PatientHttp(), service);
+  EXPECT_EQ(Get(server.port(), "/v1/models").json()["data"][0]["loopspec"]["kv_type"],
+            "loops:int8,r5,r4@64");
+  EXPECT_EQ(Get(server.port(), "/get_server_info").json()["kv_cache_dtype"], "loops:int8,r5,r4@64");
+}
+
 TEST_F(DemoModelTest, SeedsGiveTheSameTextAndAreReturned) {
   Json body = {{"prompt", "Once"}, {"max_tokens", 30}, {"temperature", 1}, {"sampler", "coupled"}};
   const Json first = Complete(body);
