@@ -264,7 +264,7 @@ std::vector<Option> AddKeyOptions(const Command& command, CommandOptions& option
           "--keys", options.keys,
           "Measure instead what loops change in keys and values, and what keeping less of them "
           "costs, over built-in texts: the plan is fitted to --prompts and judged by --judge. "
-          "On a CPU --kv-type loops:PLAN decodes with such a plan")
+          "--kv-type loops:PLAN decodes with such a plan, on a GPU with one of int8 and last alone")
       .Group(heading);
   return {
       command

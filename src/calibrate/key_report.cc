@@ -58,6 +58,11 @@ std::string ProposalLine(const KeyReport& report) {
       judgement.int8.distance > 0 ? proposed->distance / judgement.int8.distance : 1.0);
 }
 
+const KeyPlan& PlanToUse(const KeyReport& report) {
+  const JudgedKeys* proposed = ProposePlan(report.judgement, report.spec, report.readouts);
+  return proposed == nullptr ? report.judgement.int8.plan : proposed->plan;
+}
+
 OrderedJson JudgedJson(const KeyReport& report, const JudgedKeys& judged) {
   return {{"plan", judged.plan.text()},
           {"bytes_per_token", report.Bytes(judged.plan)},
@@ -75,6 +80,14 @@ OrderedJson JudgedJson(const KeyReport& report, const JudgedKeys& judged) {
 
 int64_t KeyReport::BytesOfBf16() const {
   return int64_t{PlaneMap(spec, readouts).count()} * spec.kv_heads * 2 * 2 * spec.head_dim;
+}
+
+std::string KeyReport::KvType() const {
+  const KeyPlan& plan = PlanToUse(*this);
+  if (plan == judgement.int8.plan) return "int8";
+  // Short spans are for judging alone.
+  const bool named = span % kPageSize == 0 && span != kPageSize;
+  return fmt::format("loops:{}{}", plan.text(), named ? fmt::format("@{}", span) : "");
 }
 
 std::string KeyTables(const KeyReport& report) {
@@ -101,7 +114,11 @@ std::string KeyTables(const KeyReport& report) {
     return report.Bytes(a->plan) > report.Bytes(b->plan);
   });
   for (const JudgedKeys* judged : plans) text += JudgedLine(report, *judged);
-  return text + "\n" + ProposalLine(report);
+  text +=
+      fmt::format("\n{}to decode with it: --kv-type '{}'", ProposalLine(report), report.KvType());
+  if (PlanToUse(report).HasResiduals())
+    text += ", on a CPU; a GPU reads plans without residuals, of int8 and last alone";
+  return text + "\n";
 }
 
 OrderedJson KeyJson(const KeyReport& report) {
@@ -119,7 +136,6 @@ OrderedJson KeyJson(const KeyReport& report) {
   const KeyJudgement& judgement = report.judgement;
   OrderedJson plans = OrderedJson::array();
   for (const JudgedKeys& judged : judgement.plans) plans.push_back(JudgedJson(report, judged));
-  const JudgedKeys* proposed = ProposePlan(judgement, report.spec, report.readouts);
   return {{"model", report.model},
           {"family", report.spec.family},
           {"recurrence", report.spec.recurrence},
@@ -127,7 +143,6 @@ OrderedJson KeyJson(const KeyReport& report) {
           {"date", report.date},
           {"version", report.version},
           {"command", report.command},
-          {"decoding", "not built yet"},
           {"residuals",
            {{"texts", report.fitted},
             {"positions", residuals.positions()},
@@ -143,7 +158,8 @@ OrderedJson KeyJson(const KeyReport& report) {
           {"bytes_per_token_bf16", report.BytesOfBf16()},
           {"int8", JudgedJson(report, judgement.int8)},
           {"plans", std::move(plans)},
-          {"proposed", proposed == nullptr ? judgement.int8.plan.text() : proposed->plan.text()}};
+          {"proposed", PlanToUse(report).text()},
+          {"kv_type", report.KvType()}};
 }
 
 }  // namespace loopspec

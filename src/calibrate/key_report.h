@@ -21,6 +21,8 @@ struct KeyReport {
   // Bytes of a position beyond the window, and of bf16 keys.
   int64_t Bytes(const KeyPlan& plan) const { return plan.BytesPerPosition(spec, readouts); }
   int64_t BytesOfBf16() const;
+  // What decodes with the proposed plan: "loops:r6,r4,r3", "int8".
+  std::string KvType() const;
 };
 
 std::string KeyTables(const KeyReport& report);

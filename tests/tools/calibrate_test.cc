@@ -560,8 +560,17 @@ TEST(CalibrateKeys, ProposesAPlanAndStoresNothing) {
   EXPECT_EQ(again, found);
   EXPECT_FALSE(fs::exists(fs::path(OuroDemo()) / "loopspec-calibration.json"));
   const std::string text = Call(CalibrateOfKeys({})).out;
-  for (const char* words : {"K, layer 6", "proposed: ", "not built yet", "spans of less than 64"})
+  for (const char* words : {"K, layer 6", "proposed: ", "spans of less than 64"})
     EXPECT_NE(text.find(words), std::string::npos) << text;
+  // It ends with what decodes so, and that does.
+  const auto kv_type = found.at("kv_type").get<std::string>();
+  EXPECT_NE(text.find("to decode with it: --kv-type '" + kv_type + "'"), std::string::npos) << text;
+  const auto proposed = found.at("proposed").get<std::string>();
+  EXPECT_EQ(kv_type, proposed == "int8" ? proposed : "loops:" + proposed);
+  EXPECT_EQ(Call({"generate", "--model", OuroDemo(), "--prompt", "x", "-n", "2", "--device", "cpu",
+                  "--kv-type", kv_type})
+                .code,
+            0);
 }
 
 TEST(CalibrateKeys, RefusesWhatItCannotMeasure) {
