@@ -153,12 +153,7 @@ void Reset(const CommandOptions& options) {
 CalibrationReport NewReport(const CommandOptions& options, const Backend& backend, RatesView view) {
   CalibrationReport report;
   report.model = options.model.model;
-  report.device = backend.device();
-  report.chip = backend.chip();
-  const bool cpu = IsCpu(options.model.ToEngineOptions());
-  report.device_class = NameOf(cpu ? DeviceClass::kCpu : DeviceClass::kGpu);
-  report.compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
-  report.threads = cpu ? backend.options().threads : 0;
+  report.Describe(backend);
   report.date = Today();
   report.version = VersionText();
   report.command = CommandLine();

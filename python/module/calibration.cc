@@ -84,12 +84,7 @@ CalibrationReport NewReport(const Asked& asked, const Engine& engine, const Back
                             RatesView view) {
   CalibrationReport report;
   report.model = engine.facts().name;
-  report.device = backend.device();
-  report.chip = backend.chip();
-  const bool cpu = backend.device() == "cpu";
-  report.device_class = NameOf(cpu ? DeviceClass::kCpu : DeviceClass::kGpu);
-  report.compute = engine.facts().compute;
-  report.threads = cpu ? backend.options().threads : 0;
+  report.Describe(backend);
   report.date = asked.date;
   report.version = asked.version;
   report.command = asked.command;

@@ -24,6 +24,12 @@ OrderedJson ChoicesOf(std::span<const CalibrationReport> reports) {
   return choices;
 }
 
+// A choice that was made with other keys confirms nothing.
+std::string PendingSection(const OrderedJson& pending) {
+  const auto section = pending.find("section");
+  return section != pending.end() && section->is_string() ? section->get<std::string>() : "";
+}
+
 }  // namespace
 
 CalibrationFiles CalibrationFiles::Of(const fs::path& folder) {
@@ -38,7 +44,9 @@ bool CalibrationFiles::Confirm(std::span<const CalibrationReport> reports) const
       const fs::path file = folder / kPendingName;
       if (!fs::is_regular_file(file)) continue;
       const OrderedJson kept = ParseOrderedJson(ReadFile(file), file.string());
-      if (kept.contains("choices") && kept["choices"] == ChoicesOf(reports)) return true;
+      if (kept.contains("choices") && kept["choices"] == ChoicesOf(reports) &&
+          PendingSection(kept) == reports[0].section)
+        return true;
     } catch (const std::exception&) {
       // As if it were not there.
     }
@@ -69,7 +77,8 @@ fs::path CalibrationFiles::Write(std::span<const CalibrationReport> reports,
 
 fs::path CalibrationFiles::KeepPending(std::span<const CalibrationReport> reports,
                                        const Model& model) const {
-  const OrderedJson kept = {{"choices", ChoicesOf(reports)},
+  const OrderedJson kept = {{"section", reports[0].section},
+                            {"choices", ChoicesOf(reports)},
                             {"calibration", CalibrationJson(reports, model, "")}};
   for (const fs::path& folder : folders_) {
     std::error_code error;

@@ -59,6 +59,7 @@ OrderedJson DeviceJson(const CalibrationReport& report) {
                       {"chip", report.chip},
                       {"threads", report.threads},
                       {"compute", report.compute},
+                      {"kv_type", report.kv_type},
                       {"date", report.date},
                       {"version", report.version},
                       {"prompts", report.prompts},
@@ -85,6 +86,16 @@ double MeasuredSpeed::median() const {
   const size_t n = sorted.size();
   if (n == 0) return 0;
   return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+void CalibrationReport::Describe(const Backend& backend) {
+  const bool cpu = backend.device() == "cpu";
+  device = backend.device();
+  chip = backend.chip();
+  compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
+  kv_type = NameOfKvType(backend.options());
+  section = SectionOf(cpu ? DeviceClass::kCpu : DeviceClass::kGpu, PlanIn(kv_type));
+  threads = cpu ? backend.options().threads : 0;
 }
 
 const Prediction* CalibrationReport::Find(const std::vector<int>& depths) const {
@@ -158,7 +169,7 @@ OrderedJson CalibrationJson(std::span<const CalibrationReport> reports, const Mo
   }
   OrderedJson devices = kept.contains("devices") ? kept["devices"] : OrderedJson::object();
   for (const CalibrationReport& report : reports)
-    devices[report.device_class][ViewName(report.view == RatesView::kGreedy)] = DeviceJson(report);
+    devices[report.section][ViewName(report.view == RatesView::kGreedy)] = DeviceJson(report);
   // Rates of a view come from its own texts, where these were written.
   const auto of_view = [&](RatesView view) -> const CalibrationReport* {
     for (const CalibrationReport& report : reports) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
 #include "base/json_fwd.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/exit_gate.h"
@@ -26,8 +27,9 @@ struct MeasuredSpeed {
 struct CalibrationReport {
   std::string model;         // as the user named it
   std::string device, chip;  // "cpu", its name
-  std::string device_class;  // "cpu", "gpu"
+  std::string section;       // of the file, for device class and plan of keys: "cpu"
   std::string compute;       // "f32", "bf16"
+  std::string kv_type;       // "bf16", "int8", "loops:int8*8,last@64"
   int threads = 0;           // of a CPU; 0 on a GPU
   std::string date, version, command;
   std::string prompts;  // where they came from: a file's name, "made prompts of 64 tokens"
@@ -54,6 +56,9 @@ struct CalibrationReport {
   bool settled = true;
   // Noise could have changed the choice. Without timings the spread of the costs says so.
   bool busy() const { return measured.empty() ? spread > kSteadySpread : !settled; }
+
+  // On what it is measured.
+  void Describe(const Backend& backend);
 
   const Prediction& chosen() const { return *Find(chosen_depths); }
   const Prediction* Find(const std::vector<int>& depths) const;

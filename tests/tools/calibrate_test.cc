@@ -277,6 +277,38 @@ TEST(Calibrate, DecodingGoesByTheFile) {
   EXPECT_EQ(inspect(here_json).json().at("calibration"), nullptr);
 }
 
+// What was measured with a plan of keys is found again with that plan, and beside what was measured
+// without.
+TEST(Calibrate, APlanOfKeysHasAChoiceOfItsOwn) {
+  const Scratch scratch;
+  const std::string model = CopyOf(OuroDemo(), scratch);
+  const std::string file = (fs::path(model) / "loopspec-calibration.json").string();
+  const auto calibrate = [&](const std::vector<std::string>& keys) {
+    return Call(Calibrate(model, OfOnePrompt().prompts, "", keys)).json().at("devices");
+  };
+  const auto inspect = [&](const std::vector<std::string>& keys) {
+    std::vector<std::string> arguments = {"inspect",   "--model", model,    "--threads", "1",
+                                          "--compute", "f32",     "--json", "--device",  "cpu"};
+    arguments.insert(arguments.end(), keys.begin(), keys.end());
+    return Call(arguments).json();
+  };
+  const std::string section = "cpu, keys loops:int8,r5,r4@64";
+  const Json by_plan = calibrate({"--kv-type", "loops"});
+  EXPECT_EQ(by_plan.at(section).at("greedy").at("kv_type"), "loops:int8,r5,r4@64");
+  const Json depths = by_plan.at(section).at("greedy").at("depths");
+  for (const char* keys : {"loops", "loops:int8,r5,r4@64"}) {
+    const Json found = inspect({"--kv-type", keys});
+    EXPECT_EQ(found.at("calibration"), file) << keys;
+    EXPECT_EQ(found.at("default_depths"), depths) << keys;
+  }
+  // Nothing is known of others yet.
+  EXPECT_EQ(inspect({}).at("calibration"), nullptr);
+  EXPECT_EQ(inspect({"--kv-type", "loops:int8*2,last"}).at("calibration"), nullptr);
+  calibrate({});
+  EXPECT_EQ(inspect({}).at("calibration"), file);
+  EXPECT_EQ(inspect({"--kv-type", "loops"}).at("calibration"), file);
+}
+
 #ifdef LOOPSPEC_BUSY_CLOCK
 
 TEST(Calibrate, CtrlCEndsItWithItsExitCode) {

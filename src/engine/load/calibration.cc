@@ -75,6 +75,7 @@ CalibratedDepths ReadChoice(const Json& entry, const std::string& whose, const s
   choice.depths = ReadDepths(*depths, whose, what, recurrence);
   choice.machine.chip = text("chip");
   choice.machine.compute = text("compute");
+  choice.machine.plan = PlanIn(FindString(entry, "kv_type", what).value_or(""));
   choice.machine.threads =
       static_cast<int>(FindInt(entry, "threads", what, 0, 1 << 20).value_or(0));
   choice.date = text("date");
@@ -117,16 +118,24 @@ std::string NameOf(DeviceClass device) {
   return device == DeviceClass::kCpu ? "cpu" : "gpu";
 }
 
+std::string SectionOf(DeviceClass device, const std::string& plan) {
+  return NameOf(device) + (plan.empty() ? "" : ", keys " + plan);
+}
+
+std::string PlanIn(const std::string& kv_type) {
+  return kv_type.starts_with("loops:") ? kv_type : "";
+}
+
 std::string ViewName(bool greedy) {
   return greedy ? "greedy" : "sampling";
 }
 
 std::string NameOf(const Machine& machine) {
-  return fmt::format("{}{}, {}", machine.chip,
+  return fmt::format("{}{}, {}{}", machine.chip,
                      machine.threads > 0 ? fmt::format(", {} thread{}", machine.threads,
                                                        machine.threads == 1 ? "" : "s")
                                          : "",
-                     machine.compute);
+                     machine.compute, machine.plan.empty() ? "" : ", keys " + machine.plan);
 }
 
 Machine MachineFor(const Model& model, const EngineOptions& options) {
@@ -137,10 +146,9 @@ Machine MachineFor(const Model& model, const EngineOptions& options) {
   machine.chip = ChipOf(options);
   if (cpu) machine.threads = options.threads > 0 ? options.threads : UsableCores();
   machine.compute = compute == ComputeMode::kF32 ? "f32" : "bf16";
-  // Drafts depend on a plan of keys, and so does what a row costs.
   const KvChoice keys = ParseKvType(options.kv_type, compute, model.spec,
                                     cpu ? DeviceClass::kCpu : DeviceClass::kGpu);
-  if (keys.plan) machine.compute += ", keys loops:" + keys.plan->text();
+  if (keys.plan) machine.plan = "loops:" + keys.plan->text();
   return machine;
 }
 
@@ -203,7 +211,6 @@ std::vector<int> UncalibratedDepths(const ModelSpec& spec, DeviceClass device) {
 ChosenDepths ChooseDefaultDepths(const fs::path& folder, const Model& model,
                                  const EngineOptions& options) {
   const DeviceClass device_class = IsCpu(options) ? DeviceClass::kCpu : DeviceClass::kGpu;
-  const std::string device = NameOf(device_class);
   ChosenDepths chosen;
   chosen.depths = UncalibratedDepths(model.spec, device_class);
   chosen.sampled_depths = chosen.depths;
@@ -211,11 +218,16 @@ ChosenDepths ChooseDefaultDepths(const fs::path& folder, const Model& model,
   std::vector<fs::path> files = {CalibrationBeside(folder)};
   if (const auto cached = CalibrationInCache(folder)) files.push_back(*cached);
   const Machine here = MachineFor(model, options);
+  const std::string section = SectionOf(device_class, here.plan);
   for (const fs::path& file : files) {
     const auto calibration = Read(file, model);
     if (!calibration) continue;
+    if (!here.plan.empty())
+      chosen.note = fmt::format(
+          "{} was not measured with keys {}: its rates of drafts are used, its depths are not",
+          file.string(), here.plan);
     for (const bool greedy : {true, false}) {
-      const auto found = calibration->choices.find({device, ViewName(greedy)});
+      const auto found = calibration->choices.find({section, ViewName(greedy)});
       if (found == calibration->choices.end()) continue;
       if (found->second.machine != here) {
         chosen.note = fmt::format(

@@ -3,8 +3,8 @@
 // come from this file or from a rule, never from a fresh timing.
 //
 // The file holds facts of the model (how often drafts at a depth are accepted), which are true
-// everywhere, and choices that rest on speeds, which are true of one chip, thread count and
-// precision. A choice that was made elsewhere decides nothing here.
+// everywhere, and choices that rest on speeds, which are true of one chip, thread count, precision
+// and plan of keys. A choice that was made elsewhere decides nothing here.
 #pragma once
 
 #include <filesystem>
@@ -29,11 +29,14 @@ inline constexpr int kCalibrationVersion = 2;
 struct Machine {
   std::string chip;
   int threads = 0;      // of a CPU; 0 on a GPU
-  std::string compute;  // "f32", "bf16", and a plan of keys where there is one
+  std::string compute;  // "f32", "bf16"
+  // A plan of keys, "loops:int8*8,last@64": drafts depend on it, and so does what a row costs.
+  // Empty: bf16 and int8 keys, which share their calibrations.
+  std::string plan = {};
 
   bool operator==(const Machine&) const = default;
 };
-// "Xeon, 2 threads, bf16"
+// "Xeon, 2 threads, bf16, keys loops:int8*8,last@64"
 std::string NameOf(const Machine& machine);
 // What these options would run the model on. Throws Error when there is no such device.
 Machine MachineFor(const Model& model, const EngineOptions& options);
@@ -48,7 +51,7 @@ struct CalibratedDepths {
 
 // What decoding takes from the file. It holds more, for people to read.
 struct Calibration {
-  // By device class ("cpu", "gpu") and kind of decoding ("greedy", "sampling").
+  // By section ("cpu", see SectionOf) and kind of decoding ("greedy", "sampling").
   std::map<std::pair<std::string, std::string>, CalibratedDepths> choices;
   // How often drafts were accepted, by the depths that made them.
   std::map<std::vector<int>, AcceptancePrior> greedy, sampled;
@@ -59,6 +62,11 @@ struct Calibration {
 };
 
 std::string NameOf(DeviceClass device);
+// The part of the file that holds choices for such devices with this plan of keys, or without one,
+// so that both can be calibrated: "cpu", "gpu, keys loops:int8*8,last@512".
+std::string SectionOf(DeviceClass device, const std::string& plan);
+// Of a way to keep keys and values, as NameOfKvType says it, the plan; empty: it is none.
+std::string PlanIn(const std::string& kv_type);
 // "greedy", "sampling"
 std::string ViewName(bool greedy);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "tests/support/temporary_folder.h"
 
 namespace loopspec {
 namespace {
@@ -124,6 +125,51 @@ TEST_F(CalibrationFile, ChoicesOfOtherMachinesAreNotUsed) {
   const ChosenDepths none = ChooseDefaultDepths(folder, model_, options);
   EXPECT_EQ(none.depths, by_rule);
   EXPECT_TRUE(none.calibration.greedy.empty());
+}
+
+// By a plan of keys drafts and costs are others: what was measured with one holds for it alone, and
+// lies in the file beside what was measured without.
+TEST_F(CalibrationFile, ChoicesHoldForThePlanOfKeysThatTheyWereMadeWith) {
+  EngineOptions options;
+  options.device = "cpu";
+  options.threads = 2;
+  options.compute = "f32";
+  options.kv_type = "loops";
+  const Machine here = MachineFor(model_, options);
+  EXPECT_EQ(here.plan, "loops:int8,r5,r4@64");
+  EXPECT_EQ(NameOf(here), here.chip + ", 2 threads, f32, keys loops:int8,r5,r4@64");
+  const std::string section = SectionOf(DeviceClass::kCpu, here.plan);
+  EXPECT_EQ(section, "cpu, keys loops:int8,r5,r4@64");
+  for (const char* view : {"greedy", "sampling"}) {
+    json_["devices"]["cpu"][view] = Choice({3}, here.chip, 2, "f32");
+    json_["devices"][section][view] = Choice({2, 3}, here.chip, 2, "f32");
+    json_["devices"][section][view]["kv_type"] = here.plan;
+  }
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / kCalibrationName) << json_.dump();
+  const auto choose = [&](const char* kv_type) {
+    options.kv_type = kv_type;
+    return ChooseDefaultDepths(folder.path(), model_, options);
+  };
+  const std::vector<int> by_rule = DefaultDepths(4, DeviceClass::kCpu);
+  for (const char* same : {"loops", "loops:int8,r5,r4", "loops:int8,r5,r4@64"}) {
+    EXPECT_EQ(choose(same).depths, (std::vector<int>{2, 3})) << same;
+    EXPECT_EQ(choose(same).sampled_depths, (std::vector<int>{2, 3})) << same;
+    EXPECT_EQ(choose(same).note, "") << same;
+  }
+  for (const char* other : {"loops:int8,r5,r4@128", "loops:int8*2,last"}) {
+    EXPECT_EQ(choose(other).depths, by_rule) << other;
+    EXPECT_NE(choose(other).note.find(std::string("was not measured with keys ") + other),
+              std::string::npos)
+        << choose(other).note;
+    EXPECT_EQ(choose(other).calibration.Prior({1, 2}, true).rates, (std::vector<double>{0.7, 0.2}));
+  }
+  for (const char* none : {"auto", "int8"})
+    EXPECT_EQ(choose(none).depths, std::vector<int>{3}) << none;
+  // Of another machine it is not used either.
+  json_["devices"][section]["greedy"]["threads"] = 3;
+  std::ofstream(folder.path() / kCalibrationName) << json_.dump();
+  EXPECT_EQ(choose("loops").depths, by_rule);
 }
 
 TEST_F(CalibrationFile, BadRatesAreRefused) {
