@@ -174,6 +174,7 @@ experiments::BenchResult Summarise(const BenchOptions& options, const BenchSpecs
   result.device = backend.device();
   result.chip = backend.chip();
   result.compute = backend.options().compute == ComputeMode::kF32 ? "f32" : "bf16";
+  result.kv_type = NameOfKvType(backend.options());
   result.parameters = loaded.model().weights.parameters;
   result.dtype = loaded.model().weights.head.parts[0].type_name();
   if (!options.html.empty()) result.weights = experiments::HashWeights(loaded.folder());

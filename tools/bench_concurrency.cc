@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/timer.h"
 #include "engine/laboratory.h"
+#include "engine/load/device.h"
 #include "engine/load/step_cost.h"
 #include "experiments/speed_interval.h"
 #include "loopspec/engine.h"
@@ -280,10 +281,10 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
           "model\n");
     }
     fmt::print(
-        "{} on {}, medians of {} repeats\n"
+        "{} on {}, {}, medians of {} repeats\n"
         "texts and tokens are of all repeats; a repeat's speedup is over the same repeat of the "
         "first spec\n",
-        bench.model, backend.device(), bench.repeat);
+        bench.model, backend.device(), NameOfPrecision(backend.options()), bench.repeat);
     PrintHeading(comparable);
   }
   ProgressLine progress(0.5);
@@ -319,6 +320,7 @@ void RunConcurrencyBench(const ConcurrencyBench& bench,
   if (!bench.json) return;
   OrderedJson out = {{"model", bench.model},
                      {"device", backend.device()},
+                     {"kv_type", NameOfKvType(backend.options())},
                      {"repeat", bench.repeat},
                      {"results", list}};
   if (Interrupted()) out["interrupted"] = true;

@@ -220,9 +220,10 @@ void RunCalibrate(CommandOptions options) {
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print(
-        "{} on {} ({}); distances under temperature {:g}, top-p {:g}; read bandwidth {}/s\n\n",
-        options.model.model, backend->device(), backend->chip(), run.sampling.temperature,
-        run.sampling.top_p, HumanBytes(reports[0].request.bandwidth));
+        "{} on {} ({}), {}; distances under temperature {:g}, top-p {:g}; read bandwidth {}/s\n\n",
+        options.model.model, backend->device(), backend->chip(),
+        NameOfPrecision(backend->options()), run.sampling.temperature, run.sampling.top_p,
+        HumanBytes(reports[0].request.bandwidth));
     if (busy) fmt::print("NOT USED YET, the machine was busy; what was measured:\n\n");
     for (const CalibrationReport& report : reports) {
       fmt::print("{}\nchosen for {} decoding: {}\n\n", CalibrationTables(report),

@@ -71,10 +71,10 @@ std::string CostOriginText(const StepCostOrigin& cost) {
                       days < 1 ? "today" : fmt::format("{} day{} ago", days, days == 1 ? "" : "s"));
   }
   return fmt::format(
-      "measured {} on {} ({}{}), two measurements {:.2f} apart{}", age, cost.device, cost.chip,
+      "measured {} on {} ({}{}){}, two measurements {:.2f} apart{}", age, cost.device, cost.chip,
       cost.threads > 0 ? fmt::format(", {} thread{}", cost.threads, cost.threads == 1 ? "" : "s")
                        : "",
-      cost.spread,
+      cost.kv_type.empty() ? "" : ", keys " + cost.kv_type, cost.spread,
       cost.steady() ? "" : ": the machine was busy, a start after an hour measures again");
 }
 

@@ -210,11 +210,17 @@ void RunQuantize(const QuantizeOptions& options) {
   const Model quantized = load(options.output);
   const std::string other = fits ? "text of another kind than it was fitted to" : "mixed text";
   const std::string alike = fits ? "text of the kind it was fitted to" : options.prompts;
-  const bool int8_keys = engine.kv_type == "int8";
+  const KvChoice choice_of_keys =
+      ParseKvType(engine.kv_type, ParseCompute(engine.compute), source.spec,
+                  IsCpu(engine) ? DeviceClass::kCpu : DeviceClass::kGpu);
+  const bool own_keys = choice_of_keys.type != KvType::kCompute;
+  const std::string keys =
+      choice_of_keys.plan ? fmt::format("keys and values as loops:{}", choice_of_keys.plan->text())
+                          : "int8 keys and values";
   const auto report = [&](const Texts& over, const std::string& kind, const auto& of_quantized) {
     if (over.empty()) return;
-    if (int8_keys) PrintReport(compare(source, over), "int8 keys and values alone", kind);
-    PrintReport(of_quantized(), options.to + (int8_keys ? ", int8 keys and values" : ""), kind);
+    if (own_keys) PrintReport(compare(source, over), keys + " alone", kind);
+    PrintReport(of_quantized(), options.to + (own_keys ? ", " + keys : ""), kind);
   };
   report(texts.alike, alike, [&] { return compare(quantized, texts.alike); });
   report(texts.judged, other, [&] {

@@ -97,12 +97,14 @@ Costs MeasuredCosts(const SimulateOptions& options) {
   const StepCost cost = LoadStepCost(*backend);
   std::string when;
   for (const StepCostOrigin& kept : KeptStepCosts(model.spec)) {
-    if (kept.chip == backend->chip() && kept.device == backend->device() && when.empty())
+    const bool same_keys = kept.kv_type.empty() || kept.kv_type == NameOfKvType(backend->options());
+    if (kept.chip == backend->chip() && kept.device == backend->device() && same_keys &&
+        when.empty())
       when = fmt::format(", measured {}{}", kept.date, kept.steady() ? "" : " on a busy machine");
   }
   Costs costs;
-  costs.name =
-      fmt::format("{} on {} ({})", options.model.model, backend->device(), backend->chip());
+  costs.name = fmt::format("{} on {} ({}), {}", options.model.model, backend->device(),
+                           backend->chip(), NameOfPrecision(backend->options()));
   costs.recurrence = model.spec.recurrence;
   costs.bytes = BytesOf(model, backend->options().compute);
   costs.step = cost;

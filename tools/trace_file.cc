@@ -22,6 +22,7 @@ void WriteTrace(const std::string& path, const Engine& engine, const std::vector
     events.push_back(std::move(entry));
   }
   const OrderedJson trace = {{"recurrence", engine.facts().recurrence},
+                             {"kv_type", engine.facts().kv_type},
                              {"depths", depths},
                              {"tokens", tokens},
                              {"events", events}};

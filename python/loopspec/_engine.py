@@ -672,7 +672,7 @@ class Engine:
             for event in events:
                 if event["token"] >= 0:
                     event["text"] = self._core.decode([event["token"]], False)
-        return Trace(recurrence=self.recurrence, depths=list(answer.depths), events=events,
+        return Trace(recurrence=self.recurrence, kv_type=self.kv_type, depths=list(answer.depths), events=events,
                      output=output_of(answer, *self._told(prompt, request)))
 
     def calibrate(self, prompts: Sequence[Any], *, views: Sequence[str] = ("greedy", "sampling"), positions: int = 4096,

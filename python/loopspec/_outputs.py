@@ -158,16 +158,18 @@ class Trace:
         under way), "accept" (verified: token was its draft), "fallback" (verified: it was not), "prune" (it ends unused).
     output: the answer itself.
     recurrence, depths: R, and the depths that drafts came from.
+    kv_type: how keys and values were kept, as `Engine.kv_type` says it.
     """
 
     recurrence: int
     depths: list[int]
     output: RequestOutput
     events: list[dict[str, Any]] = dataclasses.field(repr=False)
+    kv_type: str = ""
 
     def to_json(self) -> str:
         """As `loopspec generate --trace` writes it and `loopspec trace` reads it."""
-        return json.dumps({"recurrence": self.recurrence, "depths": self.depths, "tokens": self.output.token_ids,
+        return json.dumps({"recurrence": self.recurrence, "kv_type": self.kv_type, "depths": self.depths, "tokens": self.output.token_ids,
                            "events": self.events}, ensure_ascii=False)
 
     def svg(self, begin: int = 0, steps: int | None = None) -> str:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/load/device.h"
 #include "engine/load/step_cost.h"
 #include "fields/sampling_fields.h"
 #include "report/html_page.h"
@@ -234,9 +235,10 @@ void AddSpeedPart(const CalibrationReport& report, HtmlPage& page) {
       "{} on {} ({}{}), {}; {} text{}, {} generated positions, {} positions of context on average. "
       "Prompts: {}. {}, loopspec {}.",
       report.model, report.chip, report.device,
-      report.threads > 0 ? fmt::format(", {} threads", report.threads) : "", report.compute,
-      report.texts, report.texts == 1 ? "" : "s", report.profile.generated.positions,
-      report.request.context, report.prompts, report.date, report.version));
+      report.threads > 0 ? fmt::format(", {} threads", report.threads) : "",
+      NameOfPrecision(report.compute, report.kv_type), report.texts, report.texts == 1 ? "" : "s",
+      report.profile.generated.positions, report.request.context, report.prompts, report.date,
+      report.version));
   const MeasuredSpeed* measured = report.FindMeasured(report.chosen_depths);
   page.AddParagraph(fmt::format(
       "Chosen: {}, {}.", DepthsText(report.chosen_depths),

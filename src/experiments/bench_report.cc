@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "engine/load/device.h"
 #include "report/html_page.h"
 #include "report/plot.h"
 
@@ -159,8 +160,8 @@ std::string Heading(const BenchResult& result) {
         "model\n",
         result.simulation);
   }
-  text += fmt::format("{} on {}, {}, {} repeats, medians; ", result.model, result.device,
-                      result.what, result.repeats);
+  text += fmt::format("{} on {}, {}, {}, {} repeats, medians; ", result.model, result.device,
+                      NameOfPrecision(result.compute, result.kv_type), result.what, result.repeats);
   text += result.bandwidth > 0 ? fmt::format("read bandwidth {:.2f} GB/s\n", result.bandwidth / 1e9)
                                : "read bandwidth unknown\n";
   if (result.interrupted) text += "INTERRUPTED: these are the runs that were complete by then\n";
@@ -179,13 +180,15 @@ HtmlCell SpeedupWithNote(const SpecFigures& f) {
 // What was measured, where and how.
 void AddSource(const BenchResult& result, HtmlPage& page) {
   page.AddParagraph(fmt::format(
-      "{}: {:.1f} M parameters, {}, weights {}. On {} ({}{}), {} activations, seed {}. {}, "
+      "{}: {:.1f} M parameters, {}, weights {}. On {} ({}{}), {} activations{}, seed {}. {}, "
       "loopspec "
       "{}.",
       result.model, static_cast<double>(result.parameters) / 1e6, result.dtype,
       result.weights.empty() ? "unknown" : "sha256 " + result.weights.substr(0, 12), result.chip,
       result.device, result.threads > 0 ? fmt::format(", {} threads", result.threads) : "",
-      result.compute, result.seed, result.date, result.version));
+      result.compute,
+      result.kv_type.empty() || result.kv_type == result.compute ? "" : ", keys " + result.kv_type,
+      result.seed, result.date, result.version));
   if (!result.command.empty()) page.AddParagraph("Run by: " + result.command);
 }
 
@@ -288,6 +291,7 @@ OrderedJson BenchJson(const BenchResult& result) {
                      {"device", result.device},
                      {"chip", result.chip},
                      {"compute", result.compute},
+                     {"kv_type", result.kv_type},
                      {"threads", result.threads},
                      {"parameters", result.parameters},
                      {"dtype", result.dtype},

@@ -21,6 +21,7 @@ struct BenchSpec {
 
 struct BenchResult {
   std::string model, device, chip, compute;
+  std::string kv_type;  // how keys and values were kept: "bf16", "loops:int8*8,last@64"
   // The weights: size, element type and their SHA-256, which is worked out for pages alone.
   int64_t parameters = 0;
   std::string dtype, weights;

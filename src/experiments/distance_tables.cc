@@ -50,7 +50,7 @@ std::string TaskOf(const std::string& group) {
 
 // A model that ran in one precision alone needs no word about it.
 std::string SeriesName(const ExperimentResult& result, const std::string& group, bool several) {
-  return TaskOf(group) + (several ? ", " + result.compute : "");
+  return TaskOf(group) + (several ? ", " + result.precision : "");
 }
 
 // The depth set that decoded fastest over all tasks, by the sum of tokens over the sum of seconds.
@@ -117,13 +117,13 @@ void AddDistancePlots(const std::vector<ExperimentResult>& results, HtmlPage& pa
     zeros += Zeros(points);
     if (const auto law = Fit(points)) {
       PlotSeries line{
-          "envelope" + (several ? ", " + result.compute : ""), PlotMark::kDashes, {}, -1};
+          "envelope" + (several ? ", " + result.precision : ""), PlotMark::kDashes, {}, -1};
       for (int depth = 1; depth < result.recurrence; ++depth)
         line.points.push_back({static_cast<double>(depth), law->At(depth), ""});
       distance.series.push_back(line);
       laws += fmt::format("{}{}{:.3f} r^-{:.2f}, up to {:.2f} times a measured distance",
-                          laws.empty() ? "" : "; ", several ? result.compute + ": " : "", law->beta,
-                          law->alpha, law->worst_ratio);
+                          laws.empty() ? "" : "; ", several ? result.precision + ": " : "",
+                          law->beta, law->alpha, law->worst_ratio);
     }
   }
   std::string caption = "0 is the same distribution. ";
@@ -179,14 +179,14 @@ void AddEnvelopes(const std::vector<ExperimentResult>& results, bool depths, Htm
       const auto part = [&](double value, int digits) {
         return law ? Number(value, digits) : std::string("–");
       };
-      table.rows.push_back({result.label, result.compute, task, std::to_string(result.recurrence),
+      table.rows.push_back({result.label, result.precision, task, std::to_string(result.recurrence),
                             std::to_string(positions), part(law ? law->alpha : 0, 3),
                             part(law ? law->beta : 0, 3), part(law ? law->worst_ratio : 0, 2),
                             std::to_string(Zeros(points)), all ? fitted("alpha", 2) : "–",
                             all ? fitted("beta", 3) : "–"});
       table.strong.push_back(all);
       if (law && EnvelopeWarning(*law))
-        warnings.push_back(fmt::format("{}, {}, {}: {}", result.label, result.compute, task,
+        warnings.push_back(fmt::format("{}, {}, {}: {}", result.label, result.precision, task,
                                        *EnvelopeWarning(*law)));
     };
     int64_t positions = 0;

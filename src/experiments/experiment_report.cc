@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "engine/load/device.h"
 #include "experiments/experiment_run.h"
 #include "experiments/experiment_tables.h"
 #include "experiments/record_log.h"
@@ -35,7 +36,7 @@ ExperimentResult ReadResult(const std::filesystem::path& path) {
   result.model = text("model");
   result.device = text("device");
   result.chip = text("chip");
-  result.compute = text("compute");
+  result.precision = NameOfPrecision(text("compute"), text("kv_type"));
   result.version = text("version");
   result.checkpoint = text("checkpoint");
   result.dtype = text("dtype");
@@ -91,7 +92,7 @@ void LabelPrecisions(std::vector<ExperimentResult>& results) {
   std::map<std::string, int> count;
   for (const ExperimentResult& result : results) ++count[result.label];
   for (ExperimentResult& result : results) {
-    if (count[result.label] > 1) result.label += fmt::format(" ({})", result.compute);
+    if (count[result.label] > 1) result.label += fmt::format(" ({})", result.precision);
   }
 }
 
@@ -137,7 +138,7 @@ void AddMachines(const std::map<std::string, std::vector<ExperimentResult>>& res
                 r.dtype.empty() ? "–" : r.dtype, r.weights.empty() ? "–" : r.weights.substr(0, 12),
                 own == r.model ? "–" : "the paper's " + r.model,
                 r.chip + (r.device == "cpu" ? fmt::format(", {} threads", r.threads) : ""),
-                r.compute, std::to_string(r.experiment.seed), r.date.empty() ? "–" : r.date,
+                r.precision, std::to_string(r.experiment.seed), r.date.empty() ? "–" : r.date,
                 r.version}]
           .insert(name);
       if (!r.command.empty()) commands.insert(r.command);

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "base/error.h"
@@ -301,13 +302,20 @@ void CountEqual(const Records& records, ExperimentOutcome& outcome) {
 }
 
 std::filesystem::path RecordPath(const ExperimentOptions& options, const Experiment& experiment,
-                                 const ExperimentModel& model, ComputeMode compute) {
+                                 const ExperimentModel& model, const BackendOptions& granted) {
   std::error_code error;
   std::filesystem::create_directories(options.output, error);
   if (error) Fail("{} cannot be made: {}", options.output.string(), error.message());
-  // Runs in both precisions can lie beside each other.
-  return options.output / fmt::format("{}--{}{}.jsonl", experiment.name, model.name,
-                                      compute == ComputeMode::kF32 ? "--f32" : "");
+  // Runs in all precisions can lie beside each other.
+  const std::string compute = granted.compute == ComputeMode::kF32 ? "--f32" : "";
+  std::string keys;
+  if (granted.kv_type != KvType::kCompute) {
+    keys = "--keys-" + NameOfKvType(granted);
+    std::ranges::replace_if(
+        keys, [](unsigned char c) { return std::isalnum(c) == 0; }, '-');
+  }
+  return options.output /
+         fmt::format("{}--{}{}{}.jsonl", experiment.name, model.name, compute, keys);
 }
 
 }  // namespace
@@ -435,7 +443,7 @@ ExperimentOutcome RunExperiment(const Experiment& experiment, const Experiment* 
 
   ExperimentOutcome outcome;
   std::shared_ptr<Backend> backend = subject.make_backend(DepthsOf(specs), LongestText(tasks));
-  outcome.file = RecordPath(options, experiment, as, backend->options().compute);
+  outcome.file = RecordPath(options, experiment, as, backend->options());
   const OrderedJson settings = SettingsOf(experiment, paper, as, subject, tasks, *backend,
                                           backend->ReadBandwidth(), options);
   RecordLog log(outcome.file, settings, {"bandwidth", "paper", "date", "command"});

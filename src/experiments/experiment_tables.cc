@@ -40,7 +40,7 @@ void AddMemory(const std::vector<ExperimentResult>& results, HtmlPage& page) {
       }
     }
     table.rows.push_back(
-        {result.label, result.compute, size(kv), fmt::format("{} tokens", longest),
+        {result.label, result.precision, size(kv), fmt::format("{} tokens", longest),
          size(kv * static_cast<double>(longest)), std::to_string(peak), size(kv * peak),
          result.peak_memory > 0 ? size(static_cast<double>(result.peak_memory)) : kNone});
   }

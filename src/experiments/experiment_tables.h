@@ -23,7 +23,8 @@ struct ExperimentResult {
   std::string checkpoint, dtype, weights;
   int64_t parameters = 0;
   int recurrence = 0;
-  std::string device, chip, compute, version, date, command;
+  std::string device, chip, version, date, command;
+  std::string precision;           // "bf16", "bf16, keys loops:int8*8,last@64"
   std::vector<std::string> notes;  // on prompts that differ from the paper's
   int threads = 0;
   int max_tokens = 0;          // of each text, instead of what the tasks declare; 0: as declared

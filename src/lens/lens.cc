@@ -77,6 +77,7 @@ size_t Lens::Settled(size_t position) const {
 Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, const ExitGate* gate,
                  const std::function<void()>& before_part) {
   Lens lens;
+  lens.kv_type = NameOfKvType(backend.options());
   lens.depths = backend.options().readout_depths;
   lens.tokens.assign(tokens.begin(), tokens.end());
   lens.top = std::min(top, backend.spec().vocab);
@@ -134,7 +135,8 @@ Lens LookThrough(Backend& backend, std::span<const int32_t> tokens, int top, con
 }
 
 OrderedJson LensJson(const Lens& lens, const TokenText& text_of) {
-  OrderedJson json = {{"depths", lens.depths}, {"positions", OrderedJson::array()}};
+  OrderedJson json = {
+      {"kv_type", lens.kv_type}, {"depths", lens.depths}, {"positions", OrderedJson::array()}};
   for (size_t t = 0; t < lens.tokens.size(); ++t) {
     OrderedJson position = {{"token", lens.tokens[t]},
                             {"text", text_of(lens.tokens[t])},

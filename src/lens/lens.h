@@ -29,6 +29,7 @@ struct LensCell {
 };
 
 struct Lens {
+  std::string kv_type;      // how keys and values were kept: "bf16", "int8"
   std::vector<int> depths;  // that were read out; R is the last
   std::vector<int32_t> tokens;
   int top = 0;                  // tokens of a cell

@@ -135,8 +135,8 @@ std::string LensPage(const Lens& lens, const TokenText& text_of, const std::stri
   page.AddParagraph(
       fmt::format("{} positions, read out after {} of the recurrences. {:.0f} % of the choices are "
                   "made at depth {} "
-                  "and never change; a frame shows where each was made.",
-                  positions, depths, 100 * at_first, lens.depths[0]));
+                  "and never change; a frame shows where each was made. Keys and values: {}.",
+                  positions, depths, 100 * at_first, lens.depths[0], lens.kv_type));
   page.AddNote(
       "A column is a position of the text: what comes after the token below it. Rows are depths, "
       "the "

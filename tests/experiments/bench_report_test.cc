@@ -172,6 +172,11 @@ TEST(BenchFigures, ThePageSaysWhatWasMeasured) {
         "bf16 activations, seed 7. 2026-11-16, loopspec 1.2 (commit abc).",
         "Run by: loopspec bench -m x"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
+  result.kv_type = "loops:int8*8,last@64";
+  EXPECT_NE(BenchHtml(result).find("bf16 activations, keys loops:int8*8,last@64, seed 7."),
+            std::string::npos);
+  EXPECT_NE(BenchTable(result).find("bf16, keys loops:int8*8,last@64"), std::string::npos);
+  EXPECT_EQ(BenchJson(result)["kv_type"], "loops:int8*8,last@64");
   // The speedup is the first number, and equality stands beside it: both are seen on a phone.
   EXPECT_NE(page.find(">decoding</th><th scope=\"col\" class=\"n\">speedup</th>"),
             std::string::npos);

@@ -111,6 +111,16 @@ TEST_F(ExperimentPages, NameTheCheckpointAndNotWhatItStandsFor) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+// Records of earlier versions do not say how keys were kept.
+TEST_F(ExperimentPages, SayHowKeysWereKept) {
+  OrderedJson settings = Settings();
+  settings["kv_type"] = "bf16";
+  EXPECT_NE(Page(settings, Runs(4, 100)).find("<td>bf16</td>"), std::string::npos);
+  settings["kv_type"] = "loops:int8*8,last@64";
+  EXPECT_NE(Page(settings, Runs(4, 100)).find(">bf16, keys loops:int8*8,last@64</td>"),
+            std::string::npos);
+}
+
 TEST_F(ExperimentPages, HaveThePapersScheduleAndOursAsRowsOfTheirOwn) {
   const std::string page = Page(Settings(), Runs(4, 100));
   for (const char* schedule : {"the paper&#39;s", "+ early children"})

@@ -73,6 +73,7 @@ TEST_P(LensFigures, AreThoseOfTheGoldenLogits) {
   const auto backend = MakeCpuBackend(model, options);
   const Lens lens = LookThrough(*backend, tokens, 3, nullptr);
   ASSERT_EQ(lens.depths, options.readout_depths);
+  EXPECT_EQ(lens.kv_type, "f32");
   ASSERT_EQ(lens.cells.size(), tokens.size() * lens.depths.size());
 
   const auto vocab = static_cast<size_t>(model.spec.vocab);

@@ -89,6 +89,7 @@ class Traces(unittest.TestCase):
         self.assertEqual(decided[:24], trace.output.token_ids)
         self.assertTrue(trace._repr_svg_().startswith("<svg"))
         self.assertEqual(json.loads(trace.to_json())["tokens"], trace.output.token_ids)
+        self.assertEqual(json.loads(trace.to_json())["kv_type"], engine().kv_type)
         with tempfile.TemporaryDirectory() as folder:
             trace.save(os.path.join(folder, "trace.svg"))
             trace.save(os.path.join(folder, "trace.json"))

@@ -128,6 +128,46 @@ TEST(BenchConcurrency, SaysHowManyTextsAndHowFarApart) {
   EXPECT_NE(table.out.find("1.00x  (1.00-1.00)      8"), std::string::npos) << table.out;
 }
 
+// Texts depend on how keys are kept, so figures say it: the plan that ran, with its span.
+TEST(PlansOfKeys, AreNamedInEveryReport) {
+  const Scratch scratch;
+  const std::string plan = "loops:int8,r5,r4@64", named = "bf16, keys " + plan;
+  const std::vector<std::string> keys = {"--kv-type", "loops", "--compute", "bf16",
+                                         "--device",  "cpu",   "--threads", "1"};
+  const auto with_keys = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), keys.begin(), keys.end());
+    return arguments;
+  };
+  const std::string page = scratch / "bench.html";
+  const std::vector<std::string> bench =
+      with_keys({"bench", "--model", OuroDemo(), "--prompt-tokens", "8", "-n", "4", "--repeat", "1",
+                 "--limit", "1", "--decode", "ar"});
+  EXPECT_EQ(Call(With(bench, {"--json"})).json().at("kv_type"), plan);
+  const RunResult table = Call(With(bench, {"--html", page}));
+  EXPECT_NE(table.out.find(named), std::string::npos) << table.out;
+  EXPECT_NE(Slurp(page).find("keys " + plan), std::string::npos);
+  const std::vector<std::string> many = With(bench, {"--concurrency", "1"});
+  EXPECT_EQ(Call(With(many, {"--json"})).json().at("kv_type"), plan);
+  EXPECT_NE(Call(many).out.find(named), std::string::npos);
+
+  ASSERT_EQ(Call(with_keys({"experiment", "run", Experiment(scratch), "--model", OuroDemo(),
+                            "--limit", "1", "--output", scratch / "out", "--repeat", "1"}))
+                .code,
+            0);
+  // Beside the records of other keys.
+  EXPECT_GT(Lines(scratch / "out/tiny--ouro-demo--keys-loops-int8-r5-r4-64.jsonl"), 1u);
+  EXPECT_NE(Call({"experiment", "report", scratch / "out", "-o", "-"}).out.find(named),
+            std::string::npos);
+
+  const std::string trace = scratch / "trace.json";
+  const Json stats = Call(with_keys({"generate", "--model", OuroDemo(), "-p", "Once", "-n", "4",
+                                     "--json", "--trace", trace}))
+                         .json()
+                         .at("stats");
+  EXPECT_EQ(stats.at("kv_type"), plan);
+  EXPECT_EQ(Json::parse(Slurp(trace)).at("kv_type"), plan);
+}
+
 TEST(BenchTask, WritesEveryForm) {
   const Scratch scratch;
   const RunResult run = Call({"bench",

@@ -106,6 +106,15 @@ std::string ChipOf(const EngineOptions& options) {
   return gpu < 0 ? CpuName() : CudaDeviceName(gpu);
 }
 
+std::string NameOfPrecision(const std::string& compute, const std::string& kv_type) {
+  return kv_type.empty() || kv_type == compute ? compute : compute + ", keys " + kv_type;
+}
+
+std::string NameOfPrecision(const BackendOptions& options) {
+  return NameOfPrecision(options.compute == ComputeMode::kF32 ? "f32" : "bf16",
+                         NameOfKvType(options));
+}
+
 ComputeMode ParseCompute(const std::string& text) {
   if (text == "auto") return ComputeMode::kAuto;
   if (text == "f32") return ComputeMode::kF32;

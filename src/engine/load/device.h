@@ -29,6 +29,11 @@ bool IsCpu(const EngineOptions& options);
 // there is no such device.
 std::string ChipOf(const EngineOptions& options);
 
+// What reports say of a precision: "bf16", and where keys and values are kept otherwise (see
+// NameOfKvType) "bf16, keys loops:int8*8,last@64". No `kv_type`: nobody knows.
+std::string NameOfPrecision(const std::string& compute, const std::string& kv_type);
+std::string NameOfPrecision(const BackendOptions& options);
+
 // "auto", "f32", "bf16"
 ComputeMode ParseCompute(const std::string& text);
 struct KvChoice {

@@ -230,6 +230,7 @@ std::string StepCostText(const StepCost& cost, const StepCostOrigin& origin) {
                             {"threads", origin.threads},
                             {"spread", origin.spread},
                             {"shape", origin.shape},
+                            {"kv_type", origin.kv_type},
                             {"recurrence_seconds", cost.recurrence},
                             {"plane_position_seconds", cost.plane_position},
                             {"row_position_seconds", cost.row_position},
@@ -288,6 +289,7 @@ std::optional<StepCostOrigin> ParseOrigin(const std::string& text) {
     origin.device = FindString(json, "device", "step costs").value_or("");
     origin.chip = FindString(json, "chip", "step costs").value_or("");
     origin.shape = FindString(json, "shape", "step costs").value_or("");
+    origin.kv_type = FindString(json, "kv_type", "step costs").value_or("");
     origin.threads =
         static_cast<int>(FindInt(json, "threads", "step costs", 0, 1 << 20).value_or(0));
     origin.spread = FindNumber(json, "spread", "step costs").value_or(1);
@@ -352,9 +354,13 @@ void SaveStepCost(const Backend& backend, const StepCost& cost, double spread) {
   std::error_code error;
   fs::create_directories(file->parent_path(), error);
   const bool cpu = backend.device() == "cpu";
-  const StepCostOrigin origin = {TodaysDate(),   backend.device(),
-                                 backend.chip(), cpu ? backend.options().threads : 0,
-                                 spread,         ShapeOf(backend.spec())};
+  const StepCostOrigin origin = {TodaysDate(),
+                                 backend.device(),
+                                 backend.chip(),
+                                 cpu ? backend.options().threads : 0,
+                                 spread,
+                                 ShapeOf(backend.spec()),
+                                 NameOfKvType(backend.options())};
   try {
     // Several processes may do so at the same time.
     WriteWholeFile(*file, StepCostText(cost, origin),

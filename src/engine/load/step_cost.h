@@ -42,9 +42,10 @@ StepCost Fastest(const StepCost& a, const StepCost& b);
 struct StepCostOrigin {
   std::string date;  // 2026-11-18
   std::string device, chip;
-  int threads = 0;    // of a CPU
-  double spread = 1;  // of the two measurements that agreed best
-  std::string shape;  // of the model: its layers and widths
+  int threads = 0;           // of a CPU
+  double spread = 1;         // of the two measurements that agreed best
+  std::string shape;         // of the model: its layers and widths
+  std::string kv_type = {};  // of its keys, as NameOfKvType says it; empty: of an earlier version
 
   bool steady() const { return spread <= kSteadySpread; }
 };

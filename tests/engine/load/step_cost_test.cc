@@ -54,10 +54,12 @@ TEST(StepCost, TheFastestOfTwoMeasurements) {
 }
 
 TEST(StepCost, IsKeptWithItsOrigin) {
-  StepCostOrigin origin = {"2026-11-18", "cpu", "Some Chip", 2, 1.04, "BF16 h4"};
+  StepCostOrigin origin = {"2026-11-18", "cpu",     "Some Chip",           2,
+                           1.04,         "BF16 h4", "loops:int8*8,last@64"};
   EXPECT_TRUE(origin.steady());
   const std::string text = StepCostText(Costs(), origin);
-  for (const char* part : {"2026-11-18", "Some Chip", "\"threads\": 2", "\"spread\": 1.04"})
+  for (const char* part : {"2026-11-18", "Some Chip", "\"threads\": 2", "\"spread\": 1.04",
+                           "\"kv_type\": \"loops:int8*8,last@64\""})
     EXPECT_NE(text.find(part), std::string::npos) << part;
   ASSERT_TRUE(ParseStepCost(text).has_value());
   EXPECT_EQ(ParseStepCost(text)->recurrence, Costs().recurrence);
