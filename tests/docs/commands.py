@@ -47,6 +47,7 @@ NOT_RUN = {
     "scripts/gpu-check.py": "needs a GPU",
     "scripts/gpu-neighbours.py": "needs a GPU",
     "scripts/first-token.py": "takes minutes, with a server of a release build in the clone",
+    "scripts/keys-bench.py": "takes minutes, with a program of a release build in the clone",
     "scripts/fetch-benchmarks.py": "downloads",
     "scripts/make-release.sh": "builds and makes packages",
     "apt": "installs",
