@@ -529,7 +529,7 @@ TEST(Simulate, SaysWhatIsAssumed) {
   // inspect shows how old they are, and how sure.
   const RunResult inspected = Call({"inspect", OuroDemo()}, cached);
   EXPECT_NE(inspected.out.find(", today on cpu ("), std::string::npos) << inspected.out;
-  EXPECT_NE(inspected.out.find("), two measurements "), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.out.find(", two measurements "), std::string::npos) << inspected.out;
 }
 
 TEST(Simulate, PredictsFromRates) {

@@ -10,8 +10,8 @@ inline constexpr int kThreads =
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kProducerThreads = 32;  // beside them, in kernels with a producer warp
 inline constexpr int kPassRows = 32;         // batch rows that one pass over the weights serves
-inline constexpr int kSmallBatchRows = 8;    // rows up to which results may go through the
-                                             // low-latency exchange (device/exchange/low_latency.cuh)
+inline constexpr int kSmallBatchRows = 8;    // rows up to which results may go through
+                                             // device/exchange/low_latency.cuh
 inline constexpr int kChunkK = kWarps * kBlockK;  // a chunk of k: one block of k for each warp
 inline constexpr int kMaxMatrices = 384;          // of one model
 inline constexpr int kMaxHidden = 8192;           // a CTA holds a row of the stream in registers
