@@ -1,5 +1,7 @@
 #include "grammar/json_schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -173,30 +175,42 @@ class SchemaWriter {
     return all;
   }
 
+  Node Digits(const std::string& pattern) {
+    return ParsePattern(regular_, pattern, Writing::kUtf8, Anchoring::kWhole);
+  }
+
+  // Written without an exponent; and of the first 15 digits those after the point are neither all
+  // zeros nor all nines, so that a text read as a double is no integer either.
+  Node NoIntegers() {
+    std::string close = "-?([0-9]{15,}\\.[0-9]*";
+    for (size_t before = 1; before < kExactDigits; ++before) {
+      const size_t after = kExactDigits - before;
+      close += fmt::format("|[0-9]{{{}}}\\.(0{{{}}}|9{{{}}})[0-9]*", before, after, after);
+    }
+    return regular_.And(
+        {Digits("-?[0-9]+\\.[0-9]*[1-9][0-9]*"), regular_.Not(Digits(close + ")"))});
+  }
+
   Expression WriteNumber(const Shape& shape) {
     if ((shape.types & kNumber) == 0) return kNoText;
     std::vector<Node> parts;
     const bool whole = (shape.types & kFraction) == 0;
     parts.push_back(whole ? IntegerLanguage(regular_, shape.number)
                           : NumberLanguage(regular_, shape.number));
-    if ((shape.types & kInteger) == 0) {
-      // Written without an exponent, and not with zeros alone after the point.
-      parts.push_back(ParsePattern(regular_, "-?[0-9]+\\.[0-9]*[1-9][0-9]*", Writing::kUtf8,
-                                   Anchoring::kWhole));
-    }
+    if ((shape.types & kInteger) == 0) parts.push_back(NoIntegers());
     for (const OrderedJson* value : shape.excluded) {
       if (!value->is_number()) continue;
-      // The number in every way of writing it but those with an exponent, which go too.
+      // The number in every way of writing it but those with an exponent, which go too. Numbers of
+      // at most 15 digits differ where their doubles do; so do shorter integers from all others.
       std::string text = ScalarTexts(*value).back();
       if (text.find('e') != std::string::npos) reader_.Unsupported("not");
+      parts.push_back(
+          Digits(text.size() > kExactDigits ? "-?[0-9.]{1,15}" : "-?([0-9]+|[0-9.]{1,16})"));
       const bool point = text.find('.') != std::string::npos;
       const Node zeros = regular_.Repeat(regular_.Byte('0'), point ? 0 : 1, kUnbounded);
       const Node number = regular_.Concat(
           {text == "0" ? regular_.Optional(regular_.Byte('-')) : kEmpty, regular_.Text(text),
            point ? zeros : regular_.Optional(regular_.Concat(regular_.Byte('.'), zeros))});
-      ByteSet no_exponent;
-      for (const char c : std::string_view("-.0123456789")) no_exponent.set(static_cast<size_t>(c));
-      parts.push_back(regular_.Repeat(regular_.Bytes(no_exponent), 1, kUnbounded));
       parts.push_back(regular_.Not(number));
     }
     const Node node = regular_.And(std::move(parts));

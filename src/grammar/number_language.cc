@@ -10,9 +10,6 @@
 namespace loopspec::grammar {
 namespace {
 
-// Digits that a double holds exactly. An exclusive bound is moved by a unit of the last of them, so
-// that no text that is allowed becomes the bound itself when it is read as a double.
-constexpr size_t kExactDigits = 15;
 // The smallest number above zero has this many digits after the point.
 constexpr size_t kDigitsNearZero = 40;
 // States of the automaton of remainders.

@@ -1,6 +1,7 @@
 // JSON numbers within bounds, as languages over bytes.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -8,6 +9,9 @@
 #include "grammar/regular.h"
 
 namespace loopspec::grammar {
+
+// Digits that a double holds exactly: numbers of at most so many are as different as doubles.
+inline constexpr size_t kExactDigits = 15;
 
 struct NumberBounds {
   std::optional<Decimal> min, max;
