@@ -90,10 +90,8 @@ int NextCandidate(const Places& places, const std::vector<int>& candidates) {
     int& best = first[static_cast<size_t>(At(view, i).tenant)];
     if (best < 0 || ComesBefore(At(view, i), At(view, best))) best = i;
   }
-  const auto rank = [&](int i) {
-    constexpr double kNobody = std::numeric_limits<double>::infinity();
-    return std::pair(i < 0 ? kNobody : places.Load(At(view, i).tenant), i);
-  };
+  std::erase(first, -1);
+  const auto rank = [&](int i) { return std::pair(places.Load(At(view, i).tenant), i); };
   return *std::min_element(first.begin(), first.end(),
                            [&](int a, int b) { return rank(a) < rank(b); });
 }

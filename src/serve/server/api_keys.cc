@@ -27,15 +27,17 @@ bool SameKey(std::string_view key, std::string_view given) {
 // What stands after a key: nothing, or weight=NUMBER.
 double ReadWeight(std::string_view text, std::string_view where) {
   constexpr std::string_view kName = "weight=";
-  constexpr double kMost = 1000;
+  constexpr double kLeast = 0.001, kMost = 1000;
   if (text.empty()) return 1;
   double weight = 0;
   const std::string_view number = text.substr(std::min(kName.size(), text.size()));
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), weight);
   if (!text.starts_with(kName) || error != std::errc() || end != number.data() + number.size() ||
-      !(weight > 0) || weight > kMost) {
-    Fail("{}: after an API key stands \"{}\", expected nothing or weight= and a number up to {}",
-         where, text, kMost);
+      !(weight >= kLeast) || weight > kMost) {
+    Fail(
+        "{}: after an API key stands \"{}\", expected nothing or weight= and a number from {} to "
+        "{}",
+        where, text, kLeast, kMost);
   }
   return weight;
 }

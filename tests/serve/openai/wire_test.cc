@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -620,6 +621,22 @@ TEST(WireWrite, IsValidWhateverTheBytes) {
     const std::string event = ServerSentEvent(CompletionEvent(head, part, nullptr, options));
     EXPECT_EQ(event.find('\n'), event.size() - 2);
   }
+}
+
+TEST(ApiKeysTest, WeightsAreNumbersOfAUsefulSize) {
+  const std::string folder = testing::TempDir();
+  const auto read = [&](const std::string& line) {
+    const std::string path = folder + "/keys_of_weight";
+    std::ofstream(path) << line << "\n";
+    ApiKeys keys;
+    keys.AddFile(path);
+    return keys.FindKey("secret")->weight;
+  };
+  EXPECT_EQ(read("secret"), 1);
+  EXPECT_EQ(read("secret weight=2.5"), 2.5);
+  EXPECT_EQ(read("secret weight=0.001"), 0.001);
+  for (const char* weight : {"0", "-1", "1e-310", "0.0009", "1001", "inf", "nan", "", "2x"})
+    EXPECT_ANY_THROW(read(std::string("secret weight=") + weight)) << weight;
 }
 
 TEST(ApiKeysTest, LetsKeysInAndNothingElse) {
