@@ -124,7 +124,7 @@ void ShareCells(std::span<const int> tenant_of, std::span<const TenantView> tena
   for (const int tenant : order) {
     const auto i = static_cast<size_t>(tenant);
     const double part = left * tenants[i].weight / weights;
-    all_have = part >= (kCellsUsed - 1) * count[i];
+    all_have = all_have && part >= (kCellsUsed - 1) * count[i];
     each[i] = all_have ? kCellsUsed - 1 : static_cast<int>(part / count[i]);
     if (!all_have) continue;
     left -= each[i] * count[i];

@@ -177,6 +177,8 @@ TEST(Cells, AreDividedByWeight) {
   // One answer has as many as it can use, the others the rest.
   EXPECT_EQ(Cells({1, 64}, two, 256), (std::vector{kCellsUsed, 2}));
   EXPECT_EQ(Cells({8, 8}, heavy, 128), (std::vector{4, 10}));
+  // Sums of fractions may be a rounding below what they stand for.
+  Cells({1, 3, 1}, {{.weight = 0.1}, {.weight = 0.3}, {.weight = 0.1}}, 165);
   // Everybody has one, whatever its weight.
   EXPECT_EQ(Cells({32, 32}, {{}, {.weight = 1000}}, 256), (std::vector{1, 4}));
 }
