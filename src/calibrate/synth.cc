@@ -212,11 +212,9 @@ SynthResult WriteSynthetic(const SynthRequest& request) {
   NewFiles files;
   if (std::filesystem::create_directories(request.output, error)) files.Add(request.output);
   if (error) Fail("{} cannot be made: {}", request.output.string(), error.message());
-  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
-    if (std::filesystem::exists(request.output / name, error)) {
-      Fail("{} has a {} already, expected an empty folder", request.output.string(), name);
-    }
-  }
+  // Files that others wrote would be overwritten, and go with ours if we do not get to the end.
+  if (!std::filesystem::is_empty(request.output, error) || error)
+    Fail("{} is not empty, expected a new or an empty folder", request.output.string());
 
   SynthResult result;
   result.shift = Twin::GuessShift(shape, request.agreement);

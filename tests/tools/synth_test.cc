@@ -165,7 +165,13 @@ TEST(Synth, Refusals) {
   const Scratch scratch;
   const std::string there = scratch / "there";
   ASSERT_EQ(Call(Small("ouro-1.4b", there, {"--no-measure"})).code, 0);
-  ExpectRefusal(Small("ouro-1.4b", there), {"there", "config.json already"});
+  ExpectRefusal(Small("ouro-1.4b", there), {"there is not empty"});
+  // What somebody else wrote stays as it is.
+  const std::string others = scratch / "others";
+  std::filesystem::create_directories(others);
+  const std::string note = scratch.Write("others/README.md", "mine");
+  ExpectRefusal(Small("ouro-1.4b", others), {"others is not empty"});
+  EXPECT_EQ(Slurp(note), "mine");
   const std::string output = scratch / "new";
   ExpectRefusal(Small("gpt-2", output), {"gpt-2", "ouro-1.4b"});
   ExpectRefusal({"synth", "--like", "raven-llama", "--width", "100", "--output", output},
