@@ -74,13 +74,19 @@ Reading Open(const LogitsOptions& options) {
   reading.model = LoadModel(reading.engine);
   const ModelSpec& spec = reading.model.spec;
   reading.depths = ParseReadouts(options.depths, spec.recurrence);
-  if (reading.engine.kv_type.starts_with("loops") &&
-      reading.depths != std::vector<int>{spec.recurrence}) {
-    Fail(
-        "--kv-type {} and depths {}: expected --depths {}, since what earlier depths read by a "
-        "plan "
-        "of keys is not what a text of fewer loops reads",
-        reading.engine.kv_type, fmt::join(reading.depths, ","), spec.recurrence);
+  if (reading.engine.kv_type.starts_with("loops")) {
+    constexpr const char* kWhy =
+        "since what earlier depths read by a plan of keys is not what a text of fewer loops reads";
+    if (options.exit_gate) {
+      Fail(
+          "--kv-type {} and --exit-gate, which looks at every depth: expected bf16 or int8 keys, "
+          "{}",
+          reading.engine.kv_type, kWhy);
+    }
+    if (reading.depths != std::vector<int>{spec.recurrence}) {
+      Fail("--kv-type {} and depths {}: expected --depths {}, {}", reading.engine.kv_type,
+           fmt::join(reading.depths, ","), spec.recurrence, kWhy);
+    }
   }
   std::vector<int32_t>& tokens = reading.tokens;
   if (!options.tokens.empty()) {

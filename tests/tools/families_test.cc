@@ -406,6 +406,9 @@ TEST(LensCommand, ExitGateOfOuroAlone) {
   EXPECT_NE(run.out.find("threshold"), std::string::npos) << run.out;
   ExpectRefusal({"logits", "--model", RavenDemo(), "--tokens", "1,2", "--exit-gate"},
                 {"exit gate", "Ouro"});
+  ExpectRefusal({"logits", "--model", OuroDemo(), "--tokens", "1,2", "--depths", "4", "--exit-gate",
+                 "--kv-type", "loops"},
+                {"--kv-type loops", "--exit-gate", "bf16 or int8"});
   ExpectRefusal({"logits", "--model", OuroDemo(), "--tokens", "1,2"}, {"--output", "--lens"});
   ExpectRefusal({"logits", "--model", OuroDemo(), "--tokens", "1,2", "--lens", "x.txt"},
                 {"x.txt", ".npz"});
