@@ -164,6 +164,9 @@ void RunQuantize(const QuantizeOptions& options) {
   // Models are read back as any other would be.
   EngineOptions engine = options.model.ToEngineOptions();
   engine.cells = 1;
+  const KvChoice choice_of_keys =
+      ParseKvType(engine.kv_type, ParseCompute(engine.compute), source.spec,
+                  IsCpu(engine) ? DeviceClass::kCpu : DeviceClass::kGpu);
   for (const Texts* part : {&texts.alike, &texts.judged}) {
     for (const auto& text : *part)
       engine.kv_positions = std::max(engine.kv_positions, static_cast<int64_t>(text.size()));
@@ -210,9 +213,6 @@ void RunQuantize(const QuantizeOptions& options) {
   const Model quantized = load(options.output);
   const std::string other = fits ? "text of another kind than it was fitted to" : "mixed text";
   const std::string alike = fits ? "text of the kind it was fitted to" : options.prompts;
-  const KvChoice choice_of_keys =
-      ParseKvType(engine.kv_type, ParseCompute(engine.compute), source.spec,
-                  IsCpu(engine) ? DeviceClass::kCpu : DeviceClass::kGpu);
   const bool own_keys = choice_of_keys.type != KvType::kCompute;
   const std::string keys =
       choice_of_keys.plan ? fmt::format("keys and values as loops:{}", choice_of_keys.plan->text())

@@ -104,6 +104,9 @@ TEST(QuantizeCommand, Refusals) {
   ExpectRefusal(
       {"quantize", "--model", OuroDemo(), "--to", "int8", "-o", scratch / "x", "--prompts", empty},
       {"empty.txt"});
+  ExpectRefusal({"quantize", "--model", OuroDemo(), "--to", "int8", "-o", scratch / "x",
+                 "--kv-type", "int4", "--no-calibration"},
+                {"--kv-type", "int4"});
   EXPECT_FALSE(std::filesystem::exists(scratch / "x"));
 }
 
