@@ -33,6 +33,10 @@ int64_t TextTokens(const ModelSpec& spec, int span) {
 // Passages one after the other, as texts of TextTokens() tokens each and `positions` together.
 TokenTexts JoinTexts(const Tokenizer& tokenizer, const std::vector<std::string>& passages,
                      const std::string& name, int64_t length, int span, int64_t positions) {
+  if (positions <= 2 * span) {
+    Fail("--positions is {}, expected more than {}, which spans of {} positions need", positions,
+         2 * span, span);
+  }
   TokenTexts texts;
   std::vector<int32_t> text;
   int64_t left = positions;

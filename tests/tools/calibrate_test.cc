@@ -614,7 +614,7 @@ TEST(CalibrateKeys, RefusesWhatItCannotMeasure) {
   ExpectRefusal(CalibrateOfKeys({"--reset"}), {"--reset", "--keys"});
   ExpectRefusal(CalibrateOfKeys({"--chat"}), {"--chat", "--keys"});
   ExpectRefusal({"calibrate", "--keys", "--model", OuroDemo(), "--positions", "96", "--span", "64"},
-                {"no text of more than 128 tokens"});
+                {"--positions is 96", "128"});
   ExpectRefusal({"calibrate", "--model", OuroDemo(), "--span", "8"}, {"--span", "--keys"});
 }
 
