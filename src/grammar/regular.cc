@@ -352,6 +352,7 @@ bool Regular::FindNext(Node node) {
 }
 
 Node Regular::Derivative(Node node, uint8_t byte) {
+  ++derivatives_;
   const Entry entry = nodes_[node];
   switch (entry.kind) {
     case Kind::kNone:
@@ -427,11 +428,16 @@ bool Regular::Alive(Node node, size_t most) {
   std::vector<Visit> visits{{node, 0, 0}};
   std::unordered_map<Node, bool> visited{{node, true}};
   bool found = nodes_[node].nullable;
+  const uint64_t begin = derivatives_;
   uint32_t last = 0;  // the visit from which the search goes on
   // Follows one more byte from a visit.
   const auto follow = [&](uint32_t from) {
     const uint8_t byte = class_bytes_[visits[from].next_class++];
     const Node next = Derivative(visits[from].node, byte);
+    if (derivatives_ - begin > kMaxDerivatives) {
+      Fail("an intersection of patterns takes more than {} derivatives, which is the most allowed",
+           kMaxDerivatives);
+    }
     LOOPSPEC_CHECK(classes_ready_);
     if (next == kNothing || nodes_[next].alive == 1 || !visited.emplace(next, true).second) {
       return false;

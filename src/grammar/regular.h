@@ -183,6 +183,9 @@ class Regular {
   static constexpr Node kUnknown = ~0u;
   // States that a search for a text of an intersection may visit.
   static constexpr size_t kMaxSearch = 200'000;
+  // Derivatives that it may take: a state with many word boundaries takes thousands. Less than
+  // half a second.
+  static constexpr uint64_t kMaxDerivatives = 2'000'000;
   static constexpr uint32_t kNoRow = ~0u;
 
   bool Alive(Node node, size_t most);
@@ -240,6 +243,7 @@ class Regular {
   NumberMap lengths_numbers_;       // node to its place in lengths_
   std::vector<Lengths> lengths_;
 
+  uint64_t derivatives_ = 0;  // that were worked out
   size_t memory_ = 0;
   size_t memory_limit_ = size_t{256} << 20;
 };

@@ -193,6 +193,10 @@ TEST(GrammarPattern, WhatCannotBeEnforcedIsNamed) {
   EXPECT_NE(ErrorOf("[]").find("matches no text"), std::string::npos);
   EXPECT_NE(ErrorOf("(?=a)b").find("matches no text"), std::string::npos);
   EXPECT_NE(ErrorOf(std::string(100'000, 'a')).find("the most allowed"), std::string::npos);
+  // Few states, each with thousands of ways to place the boundaries.
+  EXPECT_NE(ErrorOf(R"(;+.+\bt"maxILLM;+.+\bt"maxItems?":2".+\bt\bt"rtems?":2".+\bt\bt"roo)")
+                .find("derivatives, which is the most allowed"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(std::string(300, '(') + std::string(300, ')')).find("nested"),
             std::string::npos);
   EXPECT_NE(ErrorOf("a{1,99999999}").find("1000000"), std::string::npos);
