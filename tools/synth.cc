@@ -108,7 +108,7 @@ void AddSynthCommand(Command app) {
   command.AddOption("--vocab", request.vocab, "Tokens, instead of the model's own number")
       .Range(16, 1 << 24);
   command.AddOption("--seed", request.seed, "Seed of the weights").ShowDefault();
-  command.AddOption("--output,-o", options->output, "Folder to write").Required();
+  command.AddOption("--output,-o", options->output, "New or empty folder to write").Required();
   command
       .AddOption("--device", options->device,
                  "Where to measure the agreement: auto, cpu, cuda or cuda:N")

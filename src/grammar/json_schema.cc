@@ -200,8 +200,8 @@ class SchemaWriter {
     if ((shape.types & kInteger) == 0) parts.push_back(NoIntegers());
     for (const OrderedJson* value : shape.excluded) {
       if (!value->is_number()) continue;
-      // The number in every way of writing it but those with an exponent, which go too. Numbers of
-      // at most 15 digits differ where their doubles do; so do shorter integers from all others.
+      // The number in every way of writing it but those with an exponent, which go too. Two numbers
+      // of at most 15 digits have different doubles; so has such a number beside a longer integer.
       std::string text = ScalarTexts(*value).back();
       if (text.find('e') != std::string::npos) reader_.Unsupported("not");
       parts.push_back(

@@ -10,7 +10,7 @@
 
 namespace loopspec::grammar {
 
-// Digits that a double holds exactly: numbers of at most so many are as different as doubles.
+// Digits that a double holds exactly: different numbers of at most 15 digits are different doubles.
 inline constexpr size_t kExactDigits = 15;
 
 struct NumberBounds {
